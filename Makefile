@@ -9,6 +9,7 @@
 # make test-bare  `make run`, the wheel and the README on a Debian without anything else; needs root and debootstrap
 # make package   dist/lanner_VERSION-1_ARCHITECTURE.deb, for the Debian that it is built on
 # make test-package  the Debian package is installed, run, upgraded and purged; needs root and debootstrap
+# make site      the documentation as a site, in build/site
 # make test-cluster  the jobs of the pipeline on a Spark cluster of this machine
 # make mutants SEED=1 SAMPLE=100  do the tests of a requirement notice when its code is wrong? ROW=QQB-2.2.7-6 asks for one; JOBS=1 leaves a core free; OPTIONS=--others: what do the tests of other rows say?
 # make lock      requirements.lock and requirements-core.lock again, after the dependencies in pyproject.toml changed
@@ -40,7 +41,7 @@ JOBS ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := install
-.PHONY: install run wheel package test test-bare test-package test-cluster demo lint sync bench bench-against conformance mutants soak lock clean
+.PHONY: install run wheel package test test-bare test-package test-cluster demo site lint sync bench bench-against conformance mutants soak lock clean
 
 install: $(STAMP)
 
@@ -89,6 +90,9 @@ test-package: install
 demo: install
 	rm -rf build/demo
 	$(BIN)/python -m demo build/demo
+
+site: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 lint: install
 	$(BIN)/ruff check .
