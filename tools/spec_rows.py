@@ -15,6 +15,7 @@ DOCUMENTS = {
     "dmpr": "MS-MQDMPR",
     "qqb": "MS-MQQB",
     "mqqp": "MS-MQQP",
+    "mqrr": "MS-MQRR",
     "mqmr": "MS-MQMR",
     "mqac": "MC-MQAC",
 }

@@ -30,7 +30,8 @@ from lanner.services.interfaces.lanner import LANNER, LANNER_ASK, LANNER_CALL
 from lanner.services.interfaces.mqmp import QMCOMM, QMCOMM2
 from lanner.services.interfaces.mqmr import QMMGMT
 from lanner.services.interfaces.mqqp import QM2QM
-from tests.adversity.matrix import com_probes, flight_probes, lanner_probes, rpc_probes
+from lanner.services.interfaces.mqrr import REMOTE_READ
+from tests.adversity.matrix import com_probes, flight_probes, lanner_probes, mqrr_probes, rpc_probes
 from tests.adversity.matrix.callers import INTERFACES, Caller, Probe, Probes, World, world
 from tests.adversity.matrix.table import COLUMNS, DOCUMENT, Row, read_rows
 from tests.interop.peers import needs_endpoint_mapper_port
@@ -66,6 +67,7 @@ SECTIONS: Final[dict[str, tuple[Methods, Probes]]] = {
     "qmcomm": (_of(QMCOMM), rpc_probes.QMCOMM_PROBES),
     "qmcomm2": (_of(QMCOMM2), rpc_probes.QMCOMM2_PROBES),
     "qm2qm": (_of(QM2QM), rpc_probes.QM2QM_PROBES),
+    "RemoteRead": (_of(REMOTE_READ), mqrr_probes.PROBES),
     "qmmgmt": (_of(QMMGMT), rpc_probes.QMMGMT_PROBES),
     "lanner": (_of(LANNER), lanner_probes.LANNER_PROBES),
     "LannerAsk": (_ask_requests, lanner_probes.ASK_PROBES),

@@ -138,7 +138,7 @@ CASES: list[tuple[Any, str, dict[str, Any]]] = [
     (ExtensionHeader(8, 1), "0c0000000800000001000000", {"remaining_headers_size": 9, "flags": 2}),
     (
         SubqueueHeader(0x8000, 1, 2, 3, "sub", "target"),
-        "94000000" "00800000" "010000000200000003000000"
+        "94000000" "00000100" "010000000200000003000000"
         + "sub".encode("utf-16-le").ljust(64, b"\0").hex() + "target".encode("utf-16-le").ljust(64, b"\0").hex(),
         {"acknowledgement_class": 9, "abort_counter": 9, "move_counter": 9, "last_move_time": 9, "subqueue_name": "x",
          "target_subqueue_name": "x"},

@@ -263,6 +263,7 @@ class RpcTable(_Table):
     authentication_level: AuthenticationLevel = "integrity"
     # Windows sends one since 7; older clients and some others do not.
     require_mic: bool = _RPC.require_mic
+    cancel_timeout: Number = _RPC.cancel_timeout
     keytab: Annotated[Path | None, Field(strict=False)] = _RPC.keytab
     max_connections: Number = _RPC.max_connections
     max_connections_per_peer: Number = _RPC.max_connections_per_peer

@@ -813,6 +813,14 @@ class StatusInvalidParameter(StatusError, status=0xC000_000D, spec_name="STATUS_
     """MS-MQQP: a read names a cursor that is not there, or needs one and names none."""
 
 
+class StatusInvalidHandle(StatusError, status=0xC000_0008, spec_name="STATUS_INVALID_HANDLE"):
+    """MS-MQRR: a read names a cursor that its queue handle does not have."""
+
+
+class StatusAccessDenied(StatusError, status=0xC000_0022, spec_name="STATUS_ACCESS_DENIED"):
+    """MS-MQRR: the queue handle was opened for less access than the operation needs."""
+
+
 class StatusNotFound(StatusError, status=0xC000_0225, spec_name="STATUS_NOT_FOUND"):
     """MS-MQDMPR 3.1.7.1.17: no waiting read carries that tag."""
 

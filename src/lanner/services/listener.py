@@ -19,6 +19,7 @@ from lanner.security.logons import Logons
 from lanner.services.documents import Document
 from lanner.services.lanner_interface import LannerInterface
 from lanner.services.management import ManagementService
+from lanner.services.mqrr import CLEANUP_MINUTES, RemoteReadService
 from lanner.services.ports import HANDSHAKE_PORT, LOCAL_SOCKET, READ_PORT, ServerPorts
 from lanner.services.queue_client import QueueClient
 from lanner.services.remote_queues import RemoteQueues
@@ -54,6 +55,8 @@ class RpcSettings:
     authentication_level: AuthLevel = AuthLevel.PKT_INTEGRITY
     # MS-NLMP 3.2.5.1.2: refuse clients of NTLM whose messages carry no integrity code.
     require_mic: bool = False
+    # Minutes after which a message that was delivered through RemoteRead, and not ended, is given back (RpcCancelTimeout).
+    cancel_timeout: int = CLEANUP_MINUTES
     # Of the service principal, for Kerberos.
     keytab: Path | None = None
     # Of each port, in total and of one address; also of the ports of COM, and of the Unix socket.
@@ -62,7 +65,7 @@ class RpcSettings:
 
 
 class RpcListener:
-    """MS-MQMR, MS-MQQP, MS-MQMP and our own interface, the endpoint mapper, and the management interface of RPC."""
+    """MS-MQMR, MS-MQQP, MS-MQRR, MS-MQMP and our own interface, the endpoint mapper, and the management interface of RPC."""
 
     name = "rpc"
 
@@ -138,6 +141,7 @@ class RpcListener:
             [
                 *QueueClient(queues, ports).interfaces,
                 RemoteRead(queues, ports).interface,
+                RemoteReadService(engine, committer, ports, 60 * settings.cancel_timeout).interface,
                 ManagementService(engine, committer, self._transfer),
                 LannerInterface(engine, committer, self._transfer, self._about),
             ],

@@ -71,7 +71,7 @@ MQ_LOOKUP_PEEK_PREV: Final = 0x4000_0012
 MQ_LOOKUP_RECEIVE_CURRENT: Final = 0x4000_0020
 MQ_LOOKUP_RECEIVE_NEXT: Final = 0x4000_0021
 MQ_LOOKUP_RECEIVE_PREV: Final = 0x4000_0022
-_LOOKUP_ACTIONS: Final = {
+LOOKUP_ACTIONS: Final = {
     MQ_LOOKUP_PEEK_CURRENT: (True, MessageSeekAction.CURRENT),
     MQ_LOOKUP_PEEK_NEXT: (True, MessageSeekAction.NEXT),
     MQ_LOOKUP_PEEK_PREV: (True, MessageSeekAction.PREVIOUS),
@@ -269,9 +269,9 @@ class RemoteRead:
         queue = self._queues.find_ready(handle, call.peer)
         if queue is None:
             raise InvalidParameter(f"hRemoteQueue {handle:#x} is not open")
-        if action not in _LOOKUP_ACTIONS:
+        if action not in LOOKUP_ACTIONS:
             raise InvalidParameter(f"ulAction {action:#x}")
-        is_peek, seek = _LOOKUP_ACTIONS[action]
+        is_peek, seek = LOOKUP_ACTIONS[action]
         if seek is MessageSeekAction.NEXT and not lookup_id:
             seek = MessageSeekAction.FIRST
         elif seek is MessageSeekAction.PREVIOUS and lookup_id == MAX_LOOKUP_ID:

@@ -15,7 +15,9 @@ from lanner.model.errors import RemoteProtocolError
 from lanner.wire.reader import Reader, encode_terminated, padding
 
 _EXTENSION = struct.Struct("<IIB3x")
-_SUBQUEUE = struct.Struct("<IHHIII64s64s")
+_SUBQUEUE = struct.Struct("<IIIII64s64s")
+# Bits 1 to 16 of the word after HeaderSize (DECISIONS).
+_CLASS_SHIFT = 1
 _ADDRESS = struct.Struct("<IHHI16s")
 
 
@@ -66,8 +68,7 @@ def _sized(reader: Reader, least: int, what: str) -> Reader:
 class SubqueueHeader:
     """MS-MQRR 2.2.5.3.
 
-    Its picture cannot be right: a bit (TM) stands before a whole USHORT. We put the bit and the 15 reserved ones
-    after AcknowledgementClass, which keeps every field on its boundary and the size at 148.
+    One word holds a bit (TM, always 0), AcknowledgementClass in the 16 bits above it, and 15 reserved bits (DECISIONS).
     """
 
     acknowledgement_class: int = 0
@@ -82,8 +83,7 @@ class SubqueueHeader:
     def pack(self) -> bytes:
         return _SUBQUEUE.pack(
             self.SIZE,
-            self.acknowledgement_class,
-            0,
+            self.acknowledgement_class << _CLASS_SHIFT,
             self.abort_counter,
             self.move_counter,
             self.last_move_time,
@@ -94,10 +94,8 @@ class SubqueueHeader:
     @classmethod
     def unpack(cls, reader: Reader) -> SubqueueHeader:
         inner = _sized(reader, cls.SIZE, "SubqueueHeader")
-        acknowledgement_class = inner.u16("SubqueueHeader.AcknowledgementClass")
-        inner.u16("SubqueueHeader.Reserved")
         return cls(
-            acknowledgement_class,
+            inner.u32("SubqueueHeader.AcknowledgementClass") >> _CLASS_SHIFT & 0xFFFF,
             inner.u32("SubqueueHeader.AbortCounter"),
             inner.u32("SubqueueHeader.MoveCounter"),
             inner.u32("SubqueueHeader.LastMoveTime"),

@@ -457,6 +457,16 @@ class Message:
         start: int = offset + at.PROPERTIES_HEADER_SIZE + 2 * packet[offset + 1] + _u32(packet, offset + 52)[0]
         return start
 
+    @property
+    def end_of_properties(self) -> int:
+        """The offset of what follows the MessagePropertiesHeader, behind its padding."""
+        return self.body_offset + self.body_size + 3 & ~3
+
+    @property
+    def end_of_headers(self) -> int:
+        """The offset behind the last header of MS-MQMQ; extension headers may follow."""
+        return self._layout().end
+
     # DebugHeader, SoapHeader, MultiQueueFormatHeader, extensions
 
     @property

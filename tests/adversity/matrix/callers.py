@@ -32,6 +32,7 @@ from lanner.services.interfaces.lanner import LANNER, LANNER_CALL, LANNER_OPEN_S
 from lanner.services.interfaces.mqmp import QMCOMM, QMCOMM2
 from lanner.services.interfaces.mqmr import QMMGMT
 from lanner.services.interfaces.mqqp import QM2QM
+from lanner.services.interfaces.mqrr import REMOTE_READ
 from tests.adversity.matrix.table import COLUMNS, Outcome
 from tests.adversity.served import ADMINISTRATOR, PASSWORD, Served
 from tests.statuses import MQ_ERROR_ACCESS_DENIED, MQ_ERROR_INVALID_HANDLE
@@ -40,6 +41,7 @@ INTERFACES: Final = (
     QMCOMM,
     QMCOMM2,
     QM2QM,
+    REMOTE_READ,
     QMMGMT,
     LANNER,
     EPMAPPER,

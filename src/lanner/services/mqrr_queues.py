@@ -1,0 +1,154 @@
+"""Queues that are open through RemoteRead, and the reads that are under way on them (MS-MQRR 3.1.1).
+
+A handle has the PendingRequestTable of its own reads, because a request is only ever looked for together with its handle. A read
+is in it while it waits, so that R_CancelReceive finds it. A receive stays in it after its message was delivered, until the
+client ends it or the cleanup time has passed.
+
+Everything here runs in the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lanner.model.enums import PositionState, QueueAccessType
+from lanner.model.errors import (
+    InvalidHandle,
+    InvalidParameter,
+    MessageNotFound,
+    QueueNotAvailable,
+    StatusAccessDenied,
+    StatusInvalidHandle,
+    StatusNotFound,
+)
+from lanner.wire.extension_headers import SubqueueHeader
+
+if TYPE_CHECKING:
+    from lanner.host.reads import Read
+    from lanner.model.directory_objects import Queue
+    from lanner.model.live import Cursor, OpenQueueDescriptor
+    from lanner.rpc.association import AssociationGroup
+
+
+@dataclass(slots=True, eq=False)
+class PendingRequest:
+    """PendingRequestEntry (MS-MQRR 3.1.1.2). The position of the read has the LookupIdentifier."""
+
+    request_id: int
+    read: Read
+    # The Pending Request Cleanup Timer (3.1.2.2), from the delivery of the message on (DECISIONS).
+    cleanup: asyncio.TimerHandle | None = None
+
+    def stop_timer(self) -> None:
+        if self.cleanup is not None:
+            self.cleanup.cancel()
+
+
+@dataclass(slots=True, eq=False)
+class OpenQueue:
+    """An open descriptor, and the reads through it by their RequestId."""
+
+    descriptor: OpenQueueDescriptor
+    # The association that opened it: nobody else may name its move context.
+    group: AssociationGroup
+    # What R_MoveMessage knows a destination by (3.1.4.11 pMoveContext); 0 for a queue that is open for reading.
+    move_context: int = 0
+    requests: dict[int, PendingRequest] = field(default_factory=dict)
+
+    @property
+    def queue(self) -> Queue:
+        """The queue; QueueNotAvailable if it was deleted."""
+        queue = self.descriptor.queue
+        if queue is None or queue.is_deleted:
+            raise QueueNotAvailable(f"{self.descriptor.format_name}: the queue was deleted")
+        return queue
+
+    def require_receive_access(self) -> None:
+        """Raise StatusAccessDenied unless the handle may take messages out (DECISIONS)."""
+        access = self.descriptor.access_type
+        if access is not QueueAccessType.RECEIVE:
+            raise StatusAccessDenied(f"{self.descriptor.format_name} is open for {access.name.lower()} access only")
+
+    def require_peek_access(self) -> None:
+        """Raise StatusAccessDenied for a handle that is only the destination of moves."""
+        if self.move_context:
+            self.require_receive_access()
+
+    def cursor(self, handle: int) -> Cursor:
+        """The cursor of a number, if it is this handle's own."""
+        for cursor in self.descriptor.cursors:
+            if cursor.handle == handle:
+                return cursor
+        raise StatusInvalidHandle(f"{self.descriptor.format_name} has no cursor {handle:#x}")
+
+    def begin(self, request_id: int, read: Read) -> PendingRequest:
+        """Add a request. InvalidParameter if its identifier is taken."""
+        self.require_free(request_id)
+        request = self.requests[request_id] = PendingRequest(request_id, read)
+        return request
+
+    def require_free(self, request_id: int) -> None:
+        if request_id in self.requests:
+            raise InvalidParameter(f"dwRequestId {request_id:#x} is pending on {self.descriptor.format_name}")
+
+    def forget(self, request: PendingRequest) -> None:
+        """Remove a request, unless another one has its identifier by now."""
+        if self.requests.get(request.request_id) is request:
+            del self.requests[request.request_id]
+        request.stop_timer()
+
+    def cancel(self, request_id: int) -> None:
+        """End a wait (3.1.4.8); StatusNotFound if none has this identifier."""
+        request = self.requests.get(request_id)
+        if request is None or not request.read.is_waiting:
+            raise StatusNotFound(f"{self.descriptor.format_name}: no read waits under dwRequestId {request_id:#x}")
+        self.forget(request)
+        request.read.cancel()
+
+    def delivered(self, request_id: int) -> PendingRequest:
+        """The receive that a client ends (3.1.4.9, the first two steps); a read that still waits goes on (DECISIONS)."""
+        if not any(one.read.is_receive for one in self.requests.values()):
+            raise InvalidHandle(f"{self.descriptor.format_name}: no receive is pending on this handle")
+        request = self.requests.get(request_id)
+        if request is None or not request.read.is_receive:
+            raise InvalidParameter(f"{self.descriptor.format_name}: no receive has dwRequestId {request_id:#x}")
+        if request.read.is_waiting:
+            raise MessageNotFound(f"{self.descriptor.format_name}: dwRequestId {request_id:#x} waits for its message")
+        self.forget(request)
+        pathname = self.queue.pathname
+        if request.read.position.state is PositionState.DELETED:
+            raise MessageNotFound(f"{pathname}: the message of dwRequestId {request_id:#x} is gone")
+        return request
+
+    def subqueue_header(self, *, abort_count: int, move_count: int) -> SubqueueHeader:
+        """MS-MQRR 2.2.5.3 for a message of this queue."""
+        queue = self.queue
+        name = queue.pathname.partition(";")[2] if queue.parent else ""
+        return SubqueueHeader(abort_counter=abort_count, move_counter=move_count, subqueue_name=name)
+
+
+class MoveContexts:
+    """The destinations of moves by their random numbers."""
+
+    def __init__(self) -> None:
+        self._queues: dict[int, OpenQueue] = {}
+
+    def add(self, queue: OpenQueue) -> int:
+        """Give a destination its number."""
+        while not queue.move_context or queue.move_context in self._queues:
+            queue.move_context = secrets.randbits(64)
+        self._queues[queue.move_context] = queue
+        return queue.move_context
+
+    def find(self, number: int, group: AssociationGroup) -> OpenQueue:
+        """The destination of a number, for the association that opened it. InvalidHandle otherwise."""
+        queue = self._queues.get(number)
+        if queue is None or queue.group is not group:
+            raise InvalidHandle(f"ullContextTo {number:#x} is no queue that this client opened for move")
+        return queue
+
+    def remove(self, queue: OpenQueue) -> None:
+        self._queues.pop(queue.move_context, None)

@@ -1,0 +1,69 @@
+"""A message as MS-MQRR hands it to a remote reader (MS-MQRR 2.2.5, 3.1.4.7 ppPacketSections).
+
+The stored packet differs in three places: TimeToReachQueue becomes an absolute time, the address field of a direct
+name no longer means the destination, and the headers of MS-MQRR 2.2.5.2 to 2.2.5.5 follow in every packet.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from lanner.model.enums import QueueNameType
+from lanner.wire.extension_headers import DeadLetterHeader, ExtendedAddressHeader, Extensions, SubqueueHeader
+from lanner.wire.message import Message
+
+_INFINITE = 0xFFFF_FFFF
+# PacketSize and TimeToReachQueue in the BaseHeader (MS-MQMQ 2.2.19.1).
+_SIZE_AND_TIME = struct.Struct("<II")
+_SIZE_OFFSET = 8
+# QueueManagerAddress in the UserHeader (MS-MQMQ 2.2.19.2).
+_ADDRESS = slice(32, 48)
+
+
+class Section(NamedTuple):
+    """One part of a packet: its octets, and how many the whole part has."""
+
+    octets: bytes
+    whole_size: int
+
+
+def remote_packet(packet: bytes, subqueue: SubqueueHeader) -> bytes:
+    """Return the message packet of MS-MQRR 2.2.5 for a stored packet."""
+    message = Message(packet)
+    dead_letter = message.application_deadletter_queue
+    extensions = Extensions(
+        subqueue,
+        DeadLetterHeader(dead_letter) if dead_letter else None,
+        # The host that the message came from is not kept with it; type 0 tells readers to ignore the header.
+        ExtendedAddressHeader(),
+    ).pack()
+    result = bytearray(packet[: message.end_of_headers])
+    result += extensions
+    _SIZE_AND_TIME.pack_into(result, _SIZE_OFFSET, len(result), _expiry(message))
+    if message.destination_queue_type is QueueNameType.DIRECT_QUEUE:
+        result[_ADDRESS] = bytes(16)
+    return bytes(result)
+
+
+def _expiry(message: Message) -> int:
+    """Return TimeToReachQueue as an absolute time; a sum beyond 32 bits means never."""
+    if message.time_to_reach_queue == _INFINITE:
+        return _INFINITE
+    return min(message.sent_time + message.time_to_reach_queue, _INFINITE)
+
+
+def sections(packet: bytes, max_body_size: int) -> list[Section]:
+    """Return the whole packet, or if its body is longer than a reader wants, the headers with a part of it and the rest.
+
+    `packet` comes from `remote_packet`, and so always has trailers.
+    """
+    message = Message(packet)
+    if max_body_size >= message.body_size:
+        return [Section(packet, len(packet))]
+    # The first part counts the padding after the body, so that the second begins where the first would end.
+    end = message.end_of_properties
+    return [
+        Section(packet[: message.body_offset + max_body_size], end),
+        Section(packet[end:], len(packet) - end),
+    ]
