@@ -8,7 +8,7 @@ from uuid import UUID
 
 from lanner.rpc.interface import Interface, Method
 from lanner.rpc.ndr import NULL_HANDLE, Pointed, Value
-from lanner.services.interfaces import mqmp, mqmr, mqqp
+from lanner.services.interfaces import mqmp, mqmr, mqqp, mqrr
 from lanner.services.interfaces.mqmp import (
     CACCreateRemoteCursor,
     CACTransferBufferV1,
@@ -20,6 +20,7 @@ from lanner.services.interfaces.mqmp import (
 from lanner.services.interfaces.mqmq import DlId, MulticastId, QueueFormat
 from lanner.services.interfaces.mqmr import MgmtObject
 from lanner.services.interfaces.mqqp import RemoteReadDesc, RemoteReadDesc2
+from lanner.services.interfaces.mqrr import SectionBuffer
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.propvariant import EMPTY, NULL, PropVariant
 from lanner.wire.vartypes import VT
@@ -429,3 +430,86 @@ def _calls() -> list[Call]:
 
 
 CALLS = _calls()
+
+
+def _mqrr_calls() -> list[Call]:
+    """Of MS-MQRR, which impacket does not have."""
+    opens = {
+        "dw_access": 1,
+        "dw_share_mode": 1,
+        "p_client_id": GUID,
+        "f_non_routing_server": 1,
+        "major": 6,
+        "minor": 1,
+        "build_number": 7601,
+        "f_workgroup": -1,
+    }
+    reads = {
+        "ph_context": HANDLE,
+        "lookup_id": 0x0304_0506_0708_090A,
+        "h_cursor": 1,
+        "ul_action": 0x4000_0010,
+        "ul_timeout": 2,
+        "dw_request_id": 3,
+        "dw_max_body_size": 4,
+        "dw_max_compound_message_size": 5,
+    }
+    none = {"pdw_arrive_time": 0, "p_sequence_id": 0, "pdw_number_of_sections": 0, "pp_packet_sections": None}
+    sections = (SectionBuffer(1, 9, 5, b"first"), SectionBuffer(2, 6, 6, b"second"))
+    message = {
+        "pdw_arrive_time": 0x6000_0000,
+        "p_sequence_id": 0x04_0506_0708_090A,
+        "pdw_number_of_sections": 2,
+        "pp_packet_sections": sections,
+    }
+    ends = {"ph_context": HANDLE, "dw_ack": 2, "dw_request_id": 3}
+    numbers: list[tuple[Method, dict[str, Any], dict[str, Any]]] = [
+        (mqrr.R_GET_SERVER_PORT, {}, {"returns": 2103}),
+        *(
+            (mqrr.R_OPEN_QUEUE, {"p_queue_format": name, **opens}, {"pph_context": HANDLE})
+            for name in (PUBLIC, PRIVATE, DIRECT, SUBQUEUE)
+        ),
+        (mqrr.R_CLOSE_QUEUE, {"pph_context": HANDLE}, {"pph_context": NULL_HANDLE, "returns": 0}),
+        (mqrr.R_CREATE_CURSOR, {"ph_context": HANDLE}, {"ph_cursor": 7, "returns": 0}),
+        (mqrr.R_CLOSE_CURSOR, {"ph_context": HANDLE, "h_cursor": 7}, {"returns": MQ_ERROR_INVALID_HANDLE}),
+        (mqrr.R_PURGE_QUEUE, {"ph_context": HANDLE}, {"returns": 0}),
+        (mqrr.R_START_RECEIVE, reads, {**none, "returns": MQ_ERROR_IO_TIMEOUT}),
+        (mqrr.R_START_RECEIVE, reads, {**message, "returns": 0}),
+        (mqrr.R_CANCEL_RECEIVE, {"ph_context": HANDLE, "dw_request_id": 3}, {"returns": 0}),
+        (mqrr.R_END_RECEIVE, ends, {"returns": 0}),
+        (
+            mqrr.R_MOVE_MESSAGE,
+            {"ph_context_from": HANDLE, "ull_context_to": 1 << 60, "lookup_id": 1 << 58, "p_transaction_id": UOW},
+            {"returns": 0},
+        ),
+        (
+            mqrr.R_OPEN_QUEUE_FOR_MOVE,
+            {"p_queue_format": SUBQUEUE, **opens, "dw_access": 4},
+            {"p_move_context": 1 << 60, "pph_context": HANDLE},
+        ),
+        (
+            mqrr.R_QM_ENLIST_REMOTE_TRANSACTION,
+            {
+                "p_transaction_id": UOW,
+                "cb_propagation_token": 5,
+                "pb_propagation_token": b"token",
+                "p_queue_format": PUBLIC,
+            },
+            {"returns": MQ_ERROR},
+        ),
+        (
+            mqrr.R_START_TRANSACTIONAL_RECEIVE,
+            {**reads, "p_transaction_id": UOW},
+            {**none, "returns": MQ_ERROR_TRANSACTION_USAGE},
+        ),
+        (
+            mqrr.R_SET_USER_ACKNOWLEDGEMENT_CLASS,
+            {"ph_context": HANDLE, "lookup_id": 1 << 58, "us_class": 0xC004},
+            {"returns": 0},
+        ),
+        (mqrr.R_END_TRANSACTIONAL_RECEIVE, ends, {"returns": 0}),
+    ]
+    return [Call(mqrr.REMOTE_READ, method, arguments, results) for method, arguments, results in numbers]
+
+
+MQRR_CALLS = _mqrr_calls()
