@@ -109,6 +109,7 @@ class Method:
         self._request = Parameters([member for member in parameters if member.is_in], f"{name} request")
         self._response = Parameters(results, f"{name} response")
         self._results = results
+        self._result_names = {member.name for member in results}
 
     def __repr__(self) -> str:
         return f"<{self.name}, opnum {self.opnum}>"
@@ -155,8 +156,8 @@ class Method:
 
         What the results leave out goes back as it came in, or, if it only goes out, as zero, empty or NULL.
         """
-        if not results.keys() <= set(self._response.names):
-            raise TypeError(f"{self.name}: unknown results {sorted(results.keys() - set(self._response.names))}")
+        if not results.keys() <= self._result_names:
+            raise TypeError(f"{self.name}: unknown results {sorted(results.keys() - self._result_names)}")
         values = {**arguments, **results}
         for member in self._results:
             if member.name not in values:

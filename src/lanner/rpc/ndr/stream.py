@@ -73,11 +73,10 @@ REPRESENTATIONS: Final = tuple(
         [(Syntax.NDR20, "little"), (Syntax.NDR20, "big"), (Syntax.NDR64, "little"), (Syntax.NDR64, "big")]
     )
 )
-_BY_NAME: Final = {(each.syntax, each.byte_order): each for each in REPRESENTATIONS}
 
 
 def representation(syntax: Syntax, byte_order: ByteOrder = "little") -> Representation:
-    return _BY_NAME[syntax, byte_order]
+    return REPRESENTATIONS[(2 if syntax is Syntax.NDR64 else 0) + (byte_order == "big")]
 
 
 @dataclass(frozen=True, slots=True)
