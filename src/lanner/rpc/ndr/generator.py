@@ -290,7 +290,10 @@ class Reader(_Source):
         if names:
             short = self.refuse(first, f"{packer.size} octets wanted, {{max(end - p, 0)}} left")
             self.raw(f"if p + {packer.size} > end: {short}")
-            self.raw(f"{', '.join(names)}, = {self.constant(packer.unpack_from)}(data, p)")
+            if packer.format[1:] == "B":
+                self.raw(f"{names[0]} = data[p]")
+            else:
+                self.raw(f"{', '.join(names)}, = {self.constant(packer.unpack_from)}(data, p)")
         self.raw(f"p += {packer.size}")
         for conversion in conversions:
             conversion()
