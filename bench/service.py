@@ -39,13 +39,15 @@ SERVER_COST, CLIENT_COST = "server, us each", "client, us each"
 class Service:
     """A Lanner as `lanner serve` runs it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, address: str = ADDRESS, source: Path | None = None) -> None:
+        """`source`: of another version than the one that is imported here."""
         self.data = directory / "service" / "data"
         self.data.mkdir(parents=True, mode=0o700)
         settings = directory / "service" / "lanner.toml"
-        settings.write_text(f'data = "{self.data}"\nbind = "{ADDRESS}"\n', encoding="utf-8")
+        settings.write_text(f'data = "{self.data}"\nbind = "{address}"\n', encoding="utf-8")
         command = [sys.executable, "-c", "from lanner.cli import main; main()", "serve", "--config", str(settings)]
-        self.server = Server(command, directory / "service")
+        environment = {} if source is None else {"PYTHONPATH": str(source)}
+        self.server = Server(command, directory / "service", environment)
         self._names = 0
         try:
             self._wait()

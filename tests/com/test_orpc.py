@@ -33,12 +33,12 @@ LOADED_OCTETS = bytes.fromhex(
 
 def encode(kind: Type, value: Value) -> bytes:
     encoder = Encoder(representation(Syntax.NDR20))
-    kind.encode_whole(encoder, value)
+    kind.encode(encoder, value)
     return encoder.getvalue()
 
 
 def decode(kind: Type, data: bytes) -> Value:
-    return kind.decode_whole(Decoder(data, representation(Syntax.NDR20)))
+    return kind.decode(Decoder(data, representation(Syntax.NDR20)))
 
 
 @pytest.mark.parametrize(("value", "octets"), [(THIS, THIS_OCTETS), (LOADED, LOADED_OCTETS)])

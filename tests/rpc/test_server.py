@@ -7,17 +7,20 @@ import contextlib
 import logging
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from lanner.host.change import Change
+from lanner.model.errors import InsufficientResources
 from lanner.rpc.async_client import RpcClient, connect_tcp, connect_unix
 from lanner.rpc.calls import ServerCall
 from lanner.rpc.faults import FaultStatus, RpcConnectionError, RpcFault
 from lanner.rpc.ndr import NULL_HANDLE, Syntax
 from lanner.rpc.pdu import NDR20, PFC_WHOLE, AuthLevel, PacketType, SyntaxId, pack_empty
 from lanner.rpc.security import Credentials
-from lanner.rpc.server import RpcServer, ServerInterface, ServerLimits
+from lanner.rpc.server import RpcServer, ServerInterface, ServerLimits, WhenDurable
 from lanner.security.users import UserFile
 from tests.rpc.harness import PASSWORD, SECURITY, USER, bind, element, request
 from tests.rpc.loops import run
@@ -55,6 +58,53 @@ def test_handlers_that_wait_do_not_hold_up_others() -> None:
             for number in (3, 0, 4, 1, 2):
                 notes.waiting[number].set_result(number * 10)
             assert [(await one)["returns"] for one in waiting] == [0, 10, 20, 30, 40]
+
+    run(main())
+
+
+class HeldChange(Change):
+    """A change that is durable, or fails, when a test says so."""
+
+    __slots__ = ("callback",)
+
+    def __init__(self) -> None:
+        self.batch = 1
+        self.callback: Callable[[BaseException | None], None] | None = None
+
+    def then(self, callback: Callable[[BaseException | None], None]) -> None:
+        self.callback = callback
+
+    def end(self, error: BaseException | None = None) -> None:
+        assert self.callback is not None
+        self.callback(error)
+
+
+def test_calls_that_wait_for_a_change_alone() -> None:
+    async def main() -> None:
+        changes = [HeldChange() for _ in range(4)]
+        interface = ServerInterface(NOTES, {"Wait": lambda _, number: WhenDurable(changes[number], {})})
+        async with stopping(RpcServer([interface])) as server:
+            port = await server.listen_tcp("127.0.0.1", 0)
+            async with await connect_tcp("127.0.0.1", port) as client:
+                bound = await client.bind(NOTES)
+                calls = [asyncio.ensure_future(bound.call(NOTES.by_name["Wait"], number=each)) for each in range(4)]
+                await until(lambda: all(change.callback is not None for change in changes))
+                # What was done is done: who asks for an early end hears of it.
+                client._core.cancel(max(client._calls))
+                client._flush()
+                changes[3].end()
+                assert (await calls[3])["returns"] == 0
+                changes[1].end(InsufficientResources("the disk is full"))
+                assert (await calls[1])["returns"] == InsufficientResources.status
+                changes[2].end(OSError("a fault of ours"))
+                with pytest.raises(RpcFault) as caught:
+                    await calls[2]
+                assert caught.value.status == FaultStatus.NCA_FAULT_UNSPEC
+                assert not calls[0].done()
+            # Nobody is there any more who could be told.
+            changes[0].end()
+            with pytest.raises(RpcConnectionError):
+                await calls[0]
 
     run(main())
 

@@ -17,7 +17,8 @@ from lanner.rpc.interface import RETURNS, Parameter
 from lanner.rpc.ndr import ContextHandle, Encoder, Octets, Struct, Syntax, Type, Union, Value, representation
 from lanner.rpc.ndr.arrays import Conformant, ConformantVarying, String
 from lanner.rpc.ndr.pointers import Pointer
-from lanner.rpc.ndr.types import UNRELATED, Adapted, Correlation, Guid, Integer
+from lanner.rpc.ndr.stream import UNRELATED, Correlation
+from lanner.rpc.ndr.types import Adapted, Guid, Integer
 from lanner.services.interfaces import mqmp
 from lanner.services.interfaces.mqmp import ObjectFormat
 from tests.services.calls import CALLS, PRIVATE, VARIANTS, Call

@@ -127,7 +127,7 @@ def test_the_second_descriptor() -> None:
     assert mqqp.REMOTE_QM_START_RECEIVE2.decode_response(response, arguments, Syntax.NDR64) == results
     for syntax in Syntax:
         encoder = Encoder(representation(syntax))
-        mqqp.REMOTEREADDESC2.encode(encoder, value)
+        mqqp.REMOTEREADDESC2.encode(encoder, replace(value, p_remote_read_desc=None))
         assert encoder.position == 16
 
 

@@ -21,7 +21,8 @@ from lanner.rpc.interface import RETURNS
 from lanner.rpc.ndr import ContextHandle, Encoder, Octets, Pointed, Struct, Syntax, Type, Union, Value, representation
 from lanner.rpc.ndr.arrays import Conformant, ConformantVarying, String
 from lanner.rpc.ndr.pointers import Pointer
-from lanner.rpc.ndr.types import UNRELATED, Adapted, Correlation
+from lanner.rpc.ndr.stream import UNRELATED, Correlation
+from lanner.rpc.ndr.types import Adapted
 from lanner.services.interfaces import mqmp, mqmq, mqmr, mqqp, mqrr
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.propvariant import PropVariant
@@ -241,7 +242,7 @@ def test_scapy_writes_the_same_octets(peer: Peer, call: Call, which: str, syntax
 def test_scapy_writes_the_same_variant(peer: Peer, variant: PropVariant) -> None:
     """MS-MQMQ 2.2.13 alone: the tag of two octets, then the arm at its own alignment, not at that of the largest."""
     encoder = Encoder(representation(Syntax.NDR20))
-    mqmq.PROPVARIANT.encode_whole(encoder, variant)
+    mqmq.PROPVARIANT.encode(encoder, variant)
     theirs = peer.marshal(
         {
             "module": "ms_mqmr",

@@ -79,7 +79,7 @@ _FILLER: Final = 0xCCCC_CCCC
 def serialize(kind: Type, value: Value) -> bytes:
     """A structure with its two headers, filled up to a multiple of eight."""
     encoder = Encoder(representation(Syntax.NDR20))
-    kind.encode_whole(encoder, value)
+    kind.encode(encoder, value)
     encoder.align(8)
     body = encoder.getvalue()
     common = _COMMON_HEADER.pack(_VERSION, _LITTLE_ENDIAN, _COMMON_HEADER.size, _FILLER)
@@ -96,7 +96,7 @@ def deserialize(kind: Type, data: bytes) -> Value:
     reader.take(12, "serialization headers")
     rep = representation(Syntax.NDR20, "little" if endianness & _LITTLE_ENDIAN else "big")
     body = reader.take(reader.remaining, "serialized structure")
-    return kind.decode_whole(Decoder(body, rep, elements=MAX_REQUEST_ELEMENTS))
+    return kind.decode(Decoder(body, rep, elements=MAX_REQUEST_ELEMENTS))
 
 
 # The structures ------------------------------------------------------------------------------------------------------

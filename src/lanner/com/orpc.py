@@ -13,11 +13,8 @@ from lanner.com.constants import COM_VERSION
 from lanner.rpc.ndr import (
     BadStub,
     Conformant,
-    Correlation,
-    Decoder,
     Struct,
     Unique,
-    Value,
     guid,
     u8,
     u16,
@@ -56,17 +53,13 @@ class OrpcExtent:
         return cls(identifier, len(data), data + bytes(-len(data) % 8))
 
 
-class _OrpcExtentStruct(Struct):
-    """size_is((size+7) & ~7): an expression, which the general structure does not know."""
-
-    def decode_body(self, decoder: Decoder, max_count: int, related: Correlation) -> Value:
-        extent: OrpcExtent = super().decode_body(decoder, max_count, related)
-        if max_count != (extent.size + 7) & ~7:
-            raise BadStub(f"an extent of {extent.size} octets in {max_count}")
-        return extent
+def _check_extent(extent: OrpcExtent, max_count: int) -> None:
+    """size_is((size+7) & ~7): an expression, which a declaration does not know."""
+    if max_count != (extent.size + 7) & ~7:
+        raise BadStub(f"an extent of {extent.size} octets in {max_count}")
 
 
-ORPC_EXTENT: Final = _OrpcExtentStruct(OrpcExtent)
+ORPC_EXTENT: Final = Struct(OrpcExtent, check=_check_extent)
 
 
 @dataclass(frozen=True, slots=True)

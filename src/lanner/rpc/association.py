@@ -12,7 +12,6 @@ import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
-from uuid import uuid4
 
 from lanner.rpc.faults import FaultStatus, RpcFault
 from lanner.wire.sid import ANONYMOUS_LOGON, Sid
@@ -71,7 +70,7 @@ class ContextHandles:
         if self._tally.handles >= MAX_HANDLES_OF_PEER:
             raise RpcFault(FaultStatus.NCA_FAULT_REMOTE_NO_MEMORY, f"{MAX_HANDLES_OF_PEER} context handles")
         self._tally.handles += 1
-        handle = _ATTRIBUTES + uuid4().bytes_le
+        handle = _ATTRIBUTES + secrets.token_bytes(16)
         self._held[handle] = _Held(value, kind, rundown, owner)
         return handle
 

@@ -40,6 +40,7 @@ class PresentationContext:
     transfer_syntax: SyntaxId
     # As the client asked for it; the minor version may be lower than the interface's.
     abstract_syntax: SyntaxId
+    is_ndr64: bool = False
 
 
 @dataclass(frozen=True, slots=True)

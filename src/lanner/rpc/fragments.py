@@ -16,7 +16,6 @@ from lanner.rpc.pdu import (
     SEC_TRAILER_SIZE,
 )
 from lanner.rpc.security import Context
-from lanner.wire.reader import padding
 
 # Header and alloc_hint.
 _FRONT: Final = struct.Struct("<BBBBIHHII")
@@ -87,27 +86,25 @@ def pack_signed_fragments(
     # Every fragment but the last is a multiple of 16, so that only the last needs padding.
     room = (max_fragment - around) & ~(AUTH_PAD_ALIGNMENT - 1)
     pdus: list[bytes] = []
-    for start in range(0, size, room) if size else (0,):
-        part = stub[start : start + room]
-        pad = padding(len(part), AUTH_PAD_ALIGNMENT)
-        header = (
-            _FRONT.pack(
-                RPC_VERS,
-                RPC_VERS_MINOR,
-                packet_type,
-                flags | _flags(start, room, size),
-                DREP_LITTLE,
-                around + len(part) + pad,
-                token_size,
-                call_id,
-                size - start,
-            )
-            + middle
+    for start in range(0, size, room) if size > room else (0,):
+        part = stub if size <= room else stub[start : start + room]
+        pad = -len(part) & AUTH_PAD_ALIGNMENT - 1
+        if pad:
+            part += bytes(pad)
+        front = _FRONT.pack(
+            RPC_VERS,
+            RPC_VERS_MINOR,
+            packet_type,
+            flags | (PFC_WHOLE if size <= room else _flags(start, room, size)),
+            DREP_LITTLE,
+            around + len(part),
+            token_size,
+            call_id,
+            size - start,
         )
+        header = front + middle
         trailer = _SEC_TRAILER.pack(signer.auth_type, context.level, pad, 0, signer.context_id)
-        body, token = context.protect(
-            header, part + bytes(pad) if pad else part, trailer, header_signing=header_signing
-        )
+        body, token = context.protect(header, part, trailer, header_signing=header_signing)
         pdus += (header, body, trailer, token)
     return pdus
 

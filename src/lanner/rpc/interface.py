@@ -13,18 +13,20 @@ from typing import Final
 from uuid import UUID
 
 from lanner.rpc.call_log import name_interface
-from lanner.rpc.ndr.constructed import Argument, Field, Related, RunSegment, segments
+from lanner.rpc.ndr.constructed import Argument, Field, Parameters, Related
 from lanner.rpc.ndr.stream import (
     MAX_REQUEST_ELEMENTS,
+    UNRELATED,
     BadStub,
     ByteOrder,
+    Correlation,
     Decoder,
     Encoder,
     Syntax,
     Value,
     representation,
 )
-from lanner.rpc.ndr.types import UNRELATED, Correlation, Type
+from lanner.rpc.ndr.types import Type
 
 RETURNS: Final = "returns"
 # What may follow the last parameter: the gap before a verification trailer, or before the end of a padded stub.
@@ -71,44 +73,19 @@ def InOut(  # noqa: N802
     return _parameter(name, kind, size_is, length_is, switch_is, is_in=True, is_out=True)
 
 
-class _Stub:
-    """The parameters that go one way, one after the other, each followed by its own referents (C706 14.4)."""
+def _decode(stub: Parameters, decoder: Decoder, known: Mapping[str, Value]) -> dict[str, Value]:
+    values = stub.decode(decoder, known)
+    left = decoder.end - decoder.position
+    # Less than none: it ends inside the gap that closes a structure in NDR64.
+    if not 0 <= left <= _MAX_PADDING:
+        raise BadStub(f"{left} octets left over")
+    return values
 
-    def __init__(self, members: Sequence[Parameter]) -> None:
-        self.names = [member.name for member in members]
-        self._segments = segments(members, with_referents=False)
 
-    def encode(self, values: Mapping[str, Value], syntax: Syntax, byte_order: ByteOrder) -> bytes:
-        encoder = Encoder(representation(syntax, byte_order))
-        for segment in self._segments:
-            if isinstance(segment, RunSegment):
-                segment.encode(encoder, [values[name] for name in self.names[segment.start : segment.stop]])
-                continue
-            member = segment.member
-            try:
-                member.type.encode_whole(encoder, values[member.name], _correlation(member, values))
-            except ValueError as problem:
-                raise ValueError(f"{member.name}: {problem}") from None
-        return encoder.getvalue()
-
-    def decode(self, decoder: Decoder, known: Mapping[str, Value]) -> dict[str, Value]:
-        values: dict[str, Value] = {}
-        for segment in self._segments:
-            if isinstance(segment, RunSegment):
-                values.update(zip(self.names[segment.start : segment.stop], segment.decode(decoder), strict=True))
-                continue
-            member = segment.member
-            try:
-                values[member.name] = member.type.decode_whole(
-                    decoder, _correlation(member, {**known, **values} if known else values)
-                )
-            except BadStub as problem:
-                raise problem.at(member.name) from None
-        left = decoder.end - decoder.position
-        # Less than none: it ends inside the gap that closes a structure in NDR64.
-        if not 0 <= left <= _MAX_PADDING:
-            raise BadStub(f"{left} octets left over")
-        return values
+def _encode(stub: Parameters, values: Mapping[str, Value], syntax: Syntax, byte_order: ByteOrder) -> bytes:
+    encoder = Encoder(representation(syntax, byte_order))
+    stub.encode(encoder, values)
+    return encoder.getvalue()
 
 
 def _correlation(member: Field, values: Mapping[str, Value]) -> Correlation:
@@ -129,9 +106,10 @@ class Method:
         self._check("response", results, known)
         if returns is not None:
             results.append(Out(RETURNS, returns))
-        self._request = _Stub([member for member in parameters if member.is_in])
-        self._response = _Stub(results)
+        self._request = Parameters([member for member in parameters if member.is_in], f"{name} request")
+        self._response = Parameters(results, f"{name} response")
         self._results = results
+        self._result_names = {member.name for member in results}
 
     def __repr__(self) -> str:
         return f"<{self.name}, opnum {self.opnum}>"
@@ -153,7 +131,7 @@ class Method:
         if unknown or missing:
             raise TypeError(f"{self.name}: arguments missing {sorted(missing)}, unknown {sorted(unknown)}")
         try:
-            return self._request.encode(arguments, syntax, byte_order)
+            return _encode(self._request, arguments, syntax, byte_order)
         except (ValueError, struct.error) as problem:
             raise ValueError(f"{self.name} request: {problem}") from problem
 
@@ -162,9 +140,8 @@ class Method:
     ) -> dict[str, Value]:
         """Give the arguments of a call by name, or raise BadStub."""
         try:
-            return self._request.decode(
-                Decoder(data, representation(syntax, byte_order), elements=MAX_REQUEST_ELEMENTS), {}
-            )
+            decoder = Decoder(data, representation(syntax, byte_order), elements=MAX_REQUEST_ELEMENTS)
+            return _decode(self._request, decoder, {})
         except BadStub as problem:
             raise problem.at(f"{self.name} request") from None
 
@@ -179,14 +156,14 @@ class Method:
 
         What the results leave out goes back as it came in, or, if it only goes out, as zero, empty or NULL.
         """
-        if not results.keys() <= set(self._response.names):
-            raise TypeError(f"{self.name}: unknown results {sorted(results.keys() - set(self._response.names))}")
+        if not results.keys() <= self._result_names:
+            raise TypeError(f"{self.name}: unknown results {sorted(results.keys() - self._result_names)}")
         values = {**arguments, **results}
         for member in self._results:
             if member.name not in values:
                 values[member.name] = member.type.default(_correlation(member, values))
         try:
-            return self._response.encode(values, syntax, byte_order)
+            return _encode(self._response, values, syntax, byte_order)
         except (ValueError, struct.error) as problem:
             raise ValueError(f"{self.name} response: {problem}") from problem
 
@@ -199,7 +176,7 @@ class Method:
     ) -> dict[str, Value]:
         """Give the results of a call that was made with these arguments, or raise BadStub."""
         try:
-            return self._response.decode(Decoder(data, representation(syntax, byte_order)), arguments)
+            return _decode(self._response, Decoder(data, representation(syntax, byte_order)), arguments)
         except BadStub as problem:
             raise problem.at(f"{self.name} response") from None
 

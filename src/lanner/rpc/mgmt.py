@@ -11,7 +11,7 @@ from lanner.rpc.calls import ServerCall
 from lanner.rpc.faults import FaultStatus, RpcFault
 from lanner.rpc.interface import RETURNS, In, InOut, Interface, Method, Out
 from lanner.rpc.ndr import Conformant, Full, Related, Struct, Value, guid, narrow_string, u16, u32
-from lanner.rpc.server import ServerInterface
+from lanner.rpc.server import PendingAnswer, ServerInterface
 
 if TYPE_CHECKING:
     from lanner.rpc.server import RpcServer
@@ -89,7 +89,7 @@ class MgmtInterface(ServerInterface):
             },
         )
 
-    def invoke(self, call: ServerCall) -> bytes | Awaitable[bytes]:
+    def invoke(self, call: ServerCall) -> bytes | PendingAnswer | Awaitable[bytes]:
         if call.opnum < len(_REQUEST_SIZES):
             call.stub = call.stub[: _REQUEST_SIZES[call.opnum]]
         return super().invoke(call)

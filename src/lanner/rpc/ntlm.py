@@ -7,10 +7,12 @@ they come from ours. And it has no cheap way to sign a PDU.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import os
 import secrets
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -125,6 +127,22 @@ def _av_flags(response: bytes) -> int:
     return 0
 
 
+def _mac(key: bytes | None) -> Callable[[bytes], bytes]:
+    """HMAC-MD5 (RFC 2104) under one key, whose two blocks are digested once and not again with every PDU."""
+    block = (key or b"").ljust(64, b"\0")
+    inner = hashlib.md5(bytes(octet ^ 0x36 for octet in block), usedforsecurity=False)
+    outer = hashlib.md5(bytes(octet ^ 0x5C for octet in block), usedforsecurity=False)
+
+    def digest(data: bytes) -> bytes:
+        first = inner.copy()
+        first.update(data)
+        second = outer.copy()
+        second.update(first.digest())
+        return second.digest()
+
+    return digest
+
+
 class _Ntlm(NTLMProxy):
     """What both sides do when they have agreed: signatures over PDUs (MS-NLMP 3.4.3, 3.4.4), without the ceremony of IOV lists.
 
@@ -144,6 +162,7 @@ class _Ntlm(NTLMProxy):
         self._has_key_exchange = False
         self._has_extended_security = False
         self._level = AuthLevel.NONE
+        self._mac_out = self._mac_in = _mac(None)
 
     @property
     def is_complete(self) -> bool:
@@ -157,6 +176,7 @@ class _Ntlm(NTLMProxy):
             self.can_sign = bool(self._context_attr & NegotiateFlags.sign)
             self._has_key_exchange = bool(self._context_attr & NegotiateFlags.key_exch)
             self._has_extended_security = bool(self._context_attr & NegotiateFlags.extended_session_security)
+            self._mac_out, self._mac_in = _mac(self._sign_key_out), _mac(self._sign_key_in)
         return answer
 
     @staticmethod
@@ -195,7 +215,7 @@ class _Ntlm(NTLMProxy):
             return body, self.sign(stub)
         number = _U32.pack(self._sent)
         self._sent = self._sent + 1 & 0xFFFF_FFFF
-        checksum = hmac.digest(key, b"".join((number, header, stub, trailer)), "md5")[:8]
+        checksum = self._mac_out(b"".join((number, header, stub, trailer)))[:8]
         body = handle.update(stub) if seal else stub
         if self._has_key_exchange:
             checksum = handle.update(checksum)
@@ -220,7 +240,7 @@ class _Ntlm(NTLMProxy):
         number = _U32.pack(self._received)
         self._received = self._received + 1 & 0xFFFF_FFFF
         body = handle.update(stub) if seal else stub
-        checksum = hmac.digest(key, b"".join((number, header, body, trailer)), "md5")[:8]
+        checksum = self._mac_in(b"".join((number, header, body, trailer)))[:8]
         if self._has_key_exchange:
             checksum = handle.update(checksum)
         if not hmac.compare_digest(_VERSION + checksum + number, token):

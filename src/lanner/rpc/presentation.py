@@ -10,6 +10,7 @@ from lanner.rpc.calls import PresentationContext, Registered
 from lanner.rpc.pdu import (
     KEEP_CONNECTION_ON_ORPHAN,
     NDR20,
+    NDR64,
     SECURITY_CONTEXT_MULTIPLEXING,
     ContextAnswer,
     ContextElement,
@@ -73,7 +74,9 @@ class PresentationContexts(dict[int, PresentationContext]):
                 answers.append(ContextAnswer(ContextResult.PROVIDER_REJECTION, reason))
                 continue
             accepted.add(element.abstract_syntax)
-            self[element.context_id] = PresentationContext(interface, known[0], element.abstract_syntax)
+            self[element.context_id] = PresentationContext(
+                interface, known[0], element.abstract_syntax, is_ndr64=known[0] == NDR64
+            )
             answers.append(ContextAnswer(ContextResult.ACCEPTANCE, transfer_syntax=known[0]))
         return tuple(answers)
 

@@ -144,11 +144,13 @@ class Context:
         return self._mechanism
 
     def protect(self, header: bytes, stub: bytes, trailer: bytes, *, header_signing: bool) -> tuple[bytes, bytes]:
-        return self._ready.protect(header, stub, trailer, seal=self._seal, header_signing=header_signing)
+        mechanism = self._mechanism or self._ready
+        return mechanism.protect(header, stub, trailer, seal=self._seal, header_signing=header_signing)
 
     def unprotect(self, header: bytes, stub: bytes, trailer: bytes, token: bytes, *, header_signing: bool) -> bytes:
         try:
-            return self._ready.unprotect(header, stub, trailer, token, seal=self._seal, header_signing=header_signing)
+            mechanism = self._mechanism or self._ready
+            return mechanism.unprotect(header, stub, trailer, token, seal=self._seal, header_signing=header_signing)
         except SecurityError:
             raise
         except Exception as error:

@@ -13,14 +13,16 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final, cast
 from uuid import UUID
 
 from lanner.host.accepting import Acceptor, listen_tcp
 from lanner.host.budget import Budget, Door, Newcomers, Resource, Unfinished
+from lanner.host.change import Change
 from lanner.host.strangers import Strangers
-from lanner.model.errors import RemoteProtocolError
+from lanner.model.errors import MQ_OK, RemoteProtocolError, StatusError
 from lanner.rpc.association import AssociationGroups
 from lanner.rpc.calls import MAX_REQUEST_SIZE, ServerCall
 from lanner.rpc.connection import ConnectionLimits
@@ -77,7 +79,33 @@ class ServerLimits:
 
 # What a method gives back: its out parameters by name, or what it returns if that is all.
 Results = Mapping[str, Value] | int
-Handler = Callable[..., Results | Awaitable[Results]]
+
+
+@dataclass(frozen=True, slots=True)
+class WhenDurable:
+    """What a method gives back when a change is durable: MQ_OK with its out parameters, or the status of what went wrong.
+
+    It costs no task. A call that is cancelled meanwhile is answered all the same: what was done is done.
+    """
+
+    change: Change
+    results: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingAnswer:
+    """The answer to a call, as soon as the change is durable."""
+
+    pending: WhenDurable
+    answer: Callable[[Results], bytes]
+
+    def stub(self, error: BaseException | None) -> bytes:
+        if error is not None and not isinstance(error, StatusError):
+            raise error
+        return self.answer({**self.pending.results, RETURNS: MQ_OK if error is None else error.status})
+
+
+Handler = Callable[..., Results | WhenDurable | Awaitable[Results]]
 # Raises RpcFault for whom an interface is not.
 Authorization = Callable[[ServerCall], object]
 
@@ -100,7 +128,7 @@ class ServedInterface(ABC):
         self.required_level = AuthLevel.NONE
 
     @abstractmethod
-    def invoke(self, call: ServerCall) -> bytes | Awaitable[bytes]:
+    def invoke(self, call: ServerCall) -> bytes | PendingAnswer | Awaitable[bytes]:
         """Run a call; RpcFault and RemoteProtocolError end it with a fault."""
 
 
@@ -145,7 +173,7 @@ class ServerInterface(ServedInterface):
         self._open_to_all = frozenset(open_to_all)
         self._denied = denied
 
-    def invoke(self, call: ServerCall) -> bytes | Awaitable[bytes]:
+    def invoke(self, call: ServerCall) -> bytes | PendingAnswer | Awaitable[bytes]:
         opnum = call.opnum
         found = self._methods[opnum] if opnum < len(self._methods) else None
         if found is None:
@@ -153,13 +181,15 @@ class ServerInterface(ServedInterface):
         if self._authorize is not None:
             self._authorize(call)
         method, handler = found
-        syntax = Syntax.NDR64 if call.context.transfer_syntax == NDR64 else Syntax.NDR20
+        syntax = Syntax.NDR64 if call.context.is_ndr64 else Syntax.NDR20
         if self.required_level > AuthLevel.NONE and not self._admits(call, method):
             return self._answer(method, self._refuse(call, method), _arguments(method, call, syntax), syntax)
         arguments = _arguments(method, call, syntax)
         results = handler(call, **arguments)
         if isinstance(results, (int, Mapping)):
             return self._answer(method, results, arguments, syntax)
+        if isinstance(results, WhenDurable):
+            return PendingAnswer(results, partial(self._answer, method, arguments=arguments, syntax=syntax))
         return self._answer_later(method, results, arguments, syntax)
 
     def _admits(self, call: ServerCall, method: Method) -> bool:
@@ -434,13 +464,19 @@ class RpcServer:
 
     # Calls -----------------------------------------------------------------------------------------------------
 
-    def dispatch(self, call: ServerCall) -> asyncio.Task[None] | None:
-        """Run a call; a task, if it waits for something."""
+    def dispatch(self, call: ServerCall, answered: Callable[[], object]) -> asyncio.Task[None] | None:
+        """Run a call; a task, if it waits for something. `answered` is called if it was answered later, without a task."""
         self.statistics.calls_in += 1
         connection = call.connection
         interface = cast("ServedInterface", call.context.interface)
         try:
             answer = interface.invoke(call)
+            if isinstance(answer, PendingAnswer):
+                change = answer.pending.change
+                if change.is_pending:
+                    change.then(partial(self._answer_durable, call, answer, answered))
+                    return None
+                answer = answer.stub(None)
             if not isinstance(answer, bytes):
                 return self._wait_for(call, answer)
         except RpcFault as fault:
@@ -454,6 +490,20 @@ class RpcServer:
         else:
             connection.respond(call, answer)
         return None
+
+    @staticmethod
+    def _answer_durable(
+        call: ServerCall, answer: PendingAnswer, answered: Callable[[], object], error: BaseException | None
+    ) -> None:
+        connection = call.connection
+        try:
+            stub = answer.stub(error)
+        except Exception:  # noqa: BLE001 (logged, and the caller hears of it)
+            log_of_peer(_LOG, logging.ERROR, "failed", connection.peer, "%r failed", call, exc_info=True)
+            connection.fault(call, FaultStatus.NCA_FAULT_UNSPEC)
+        else:
+            connection.respond(call, stub)
+        answered()
 
     def _wait_for(self, call: ServerCall, answer: Awaitable[bytes]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(self._finish(call, answer))

@@ -230,7 +230,7 @@ class ServerSocket(asyncio.Protocol):
     def _handle(self, events: list[Event]) -> None:
         for event in events:
             if type(event) is CallReceived:
-                task = self._server.dispatch(event.call)
+                task = self._server.dispatch(event.call, self._answered)
                 if task is not None:
                     self._tasks[event.call] = task
                     task.add_done_callback(partial(self._done, event.call))
@@ -282,6 +282,10 @@ class ServerSocket(asyncio.Protocol):
     def _done(self, call: ServerCall, task: asyncio.Task[None]) -> None:
         del task
         del self._tasks[call]
+        self._answered()
+
+    def _answered(self) -> None:
+        """Send the answer to a call that had to wait, and go on with those behind it."""
         self._flush()
         if self._core is not None and self._core.has_more and not self._is_choked:
             self._take(b"")

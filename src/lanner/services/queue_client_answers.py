@@ -6,13 +6,12 @@ import logging
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from lanner.model.errors import MQ_OK, StatusError
-from lanner.rpc.interface import RETURNS
+from lanner.model.errors import StatusError
 from lanner.rpc.ndr import Value
+from lanner.rpc.server import WhenDurable
 from lanner.security.log_lines import log_of_peer
 
 if TYPE_CHECKING:
-    from lanner.host.change import Change
     from lanner.rpc.calls import ServerCall
     from lanner.rpc.server import Handler
 
@@ -20,7 +19,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 Results: TypeAlias = Mapping[str, Value]
 Answer: TypeAlias = Results | int
-Answers: TypeAlias = Answer | Awaitable[Answer]
+Answers: TypeAlias = Answer | WhenDurable | Awaitable[Answer]
 
 
 def answering(handler: Handler) -> Handler:
@@ -31,7 +30,7 @@ def answering(handler: Handler) -> Handler:
             result = handler(call, **arguments)
         except StatusError as error:
             return _refused(call, error)
-        return result if isinstance(result, (int, Mapping)) else _later(call, result)
+        return result if isinstance(result, (int, Mapping, WhenDurable)) else _later(call, result)
 
     return answer
 
@@ -46,13 +45,3 @@ async def _later(call: ServerCall, result: Awaitable[Answer]) -> Answer:
 def _refused(call: ServerCall, error: StatusError) -> int:
     log_of_peer(_LOG, logging.INFO, "refused", call.peer, "%r: %s", call, error)
     return error.status
-
-
-async def when_durable(change: Change, results: Results) -> Results:
-    """Return the results when a change is durable, with another status if it cannot be."""
-    status = MQ_OK
-    try:
-        await change
-    except StatusError as error:
-        status = error.status
-    return {**results, RETURNS: status}

@@ -29,8 +29,8 @@ from lanner.model.errors import (
 from lanner.rpc.faults import RpcFault
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.ndr import NULL_HANDLE, Pointed
+from lanner.rpc.server import WhenDurable
 from lanner.services.interfaces.mqmp import RPC_QUEUE_HANDLE, CACCreateRemoteCursor
-from lanner.services.queue_client_answers import when_durable
 from lanner.services.queue_client_remote import MAX_CURSORS
 from lanner.services.queue_client_tables import HandleTable
 from lanner.services.queue_formats import format_name_of
@@ -155,7 +155,7 @@ class QueueHandles(HandleTable[int, LocalQueue]):
             raise
         results = {"lplp_remote_queue_name": nothing, "pdw_qm_context": queue.context, "ph_queue": handle}
         # Opening may have created a subqueue or an outgoing queue.
-        return when_durable(change, results) if change.is_pending else {**results, RETURNS: MQ_OK}
+        return WhenDurable(change, results) if change.is_pending else {**results, RETURNS: MQ_OK}
 
     def _elsewhere(self, name: FormatName) -> str:
         """The path name of a queue on another computer, for the client to go there."""

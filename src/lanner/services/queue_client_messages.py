@@ -22,7 +22,7 @@ from lanner.model.errors import (
 )
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.ndr import Value
-from lanner.services.queue_client_answers import when_durable
+from lanner.rpc.server import WhenDurable
 from lanner.services.queue_client_receiving import MQ_ACTION_PEEK_NEXT, MQ_ACTION_RECEIVE, fill, requested
 from lanner.services.queue_client_sending import message_properties
 from lanner.services.sending import check_sender, name_here, refusal
@@ -97,7 +97,7 @@ class ClientMessages:
         results = {"p_message_id": None if p_message_id is None else identifier}
         # A transaction becomes durable as a whole, an express message never.
         if change.is_pending and properties.delivery_guarantee and transaction is None:
-            return when_durable(change, results)
+            return WhenDurable(change, results)
         return {**results, RETURNS: MQ_OK}
 
     # Receive and peek ---------------------------------------------------------------------------------------------

@@ -21,9 +21,9 @@ from lanner.model.errors import (
     UnsupportedFormatnameOperation,
 )
 from lanner.rpc.interface import RETURNS
+from lanner.rpc.server import WhenDurable
 from lanner.security.access_masks import QueueAccess
 from lanner.services.interfaces.mqmp import ObjectFormat
-from lanner.services.queue_client_answers import when_durable
 from lanner.services.queue_client_properties import Applicable, given_attributes, told_property, wanted_properties
 from lanner.services.queue_formats import format_name_of, queue_format_of
 from lanner.services.remote_read import VERSION
@@ -100,7 +100,7 @@ class QueueObjects:
             for attribute, value in attributes.items():
                 setattr(request, attribute, value)
             self._engine.create_queue(request, identity=call.identity)
-        return when_durable(change, {})
+        return WhenDurable(change, {})
 
     def _private_path(self, text: str) -> PathName:
         path = PathName.parse(text)
@@ -114,7 +114,7 @@ class QueueObjects:
         """3.1.4.8 R_QMDeleteObject."""
         with self._committer.change() as change:
             self._engine.delete_queue(self._queue(p_object_format), identity=call.identity)
-        return when_durable(change, {})
+        return WhenDurable(change, {})
 
     def _queue(self, object_format: ObjectFormat) -> Queue:
         """The local private queue of an OBJECT_FORMAT."""
@@ -159,7 +159,7 @@ class QueueObjects:
         changes = dict(given_attributes(a_prop or (), ap_var or (), Applicable.SET))
         with self._committer.change() as change:
             self._engine.set_queue_properties(self._queue(p_object_format), changes, identity=call.identity)
-        return when_durable(change, {})
+        return WhenDurable(change, {})
 
     # Security -----------------------------------------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class QueueObjects:
                 self._engine.set_queue_properties(queue, changes, identity=call.identity)
             except AccessDenied as error:
                 raise _denied(parts, error) from None
-        return when_durable(change, {})
+        return WhenDurable(change, {})
 
     def get_object_security(
         self, call: ServerCall, p_object_format: ObjectFormat, requested_information: int, n_length: int

@@ -17,8 +17,8 @@ from lanner.model.errors import MQ_OK, DtcConnect, InvalidHandle, InvalidParamet
 from lanner.rpc.faults import RpcFault
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.ndr import NULL_HANDLE
+from lanner.rpc.server import WhenDurable
 from lanner.services.interfaces.mqmp import RPC_INT_XACT_HANDLE
-from lanner.services.queue_client_answers import when_durable
 from lanner.services.queue_client_tables import HandleTable
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class TransactionHandles(HandleTable[UUID, TransactionHandle]):
         except StatusError as error:
             # It ended otherwise: the queue manager was stopped.
             return {"ph_int_xact": NULL_HANDLE, RETURNS: error.status}
-        return when_durable(change, {"ph_int_xact": NULL_HANDLE})
+        return WhenDurable(change, {"ph_int_xact": NULL_HANDLE})
 
     def _run_down(self, held: TransactionHandle) -> None:
         """3.1.7.3: aborted."""

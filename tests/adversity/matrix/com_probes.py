@@ -257,7 +257,7 @@ def reached(name: str) -> Probe:
             remote = objects.get(key) or await had(caller, make)
             objects[key] = remote
             encoder = Encoder(representation(Syntax.NDR20))
-            ORPCTHIS.encode_whole(encoder, OrpcThis.of(uuid4(), remote.held.exporter.version))
+            ORPCTHIS.encode(encoder, OrpcThis.of(uuid4(), remote.held.exporter.version))
             calls = remote.client.calls
             await calls.request(remote.held.exporter, iid, remote.ipid, member.opnum, encoder.getvalue())
         except ComError as error:

@@ -34,13 +34,13 @@ REFERENCE = ObjRefStandard(IID_IDISPATCH, StdObjRef(0, 5, 1, 2, IID_IDISPATCH), 
 
 def packed(kind: Type, value: Value, byte_order: ByteOrder = "little") -> bytes:
     encoder = Encoder(representation(Syntax.NDR20, byte_order))
-    kind.encode_whole(encoder, value)
+    kind.encode(encoder, value)
     return encoder.getvalue()
 
 
 def unpacked(kind: Type, data: bytes, byte_order: ByteOrder = "little") -> Value:
     decoder = Decoder(data, representation(Syntax.NDR20, byte_order), elements=MAX_REQUEST_ELEMENTS)
-    value = kind.decode_whole(decoder)
+    value = kind.decode(decoder)
     assert decoder.position == len(data)
     return value
 
@@ -595,7 +595,7 @@ def test_a_damaged_variant_is_read_or_a_bad_stub(variant: Variant, data: st.Data
         )
     decoder = Decoder(bytes(octets), representation(Syntax.NDR20), elements=MAX_REQUEST_ELEMENTS)
     try:
-        read = VARIANT.decode_whole(decoder)
+        read = VARIANT.decode(decoder)
     except BadStub:
         return
     assert isinstance(read, Variant)
@@ -606,7 +606,7 @@ def test_a_damaged_variant_is_read_or_a_bad_stub(variant: Variant, data: st.Data
 def test_any_octets_are_read_or_a_bad_stub(data: bytes) -> None:
     for kind in (VARIANT, BSTR, DISPPARAMS, EXCEPINFO):
         try:
-            kind.decode_whole(Decoder(b"\1\0\0\0" + data, representation(Syntax.NDR20)))
+            kind.decode(Decoder(b"\1\0\0\0" + data, representation(Syntax.NDR20)))
         except BadStub:
             continue
 

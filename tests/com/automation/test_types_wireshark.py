@@ -79,7 +79,7 @@ READ = [
 
 def request(call_id: int, variant: Variant) -> bytes:
     encoder = Encoder(NDR)
-    ORPCTHIS.encode_whole(encoder, OrpcThis.of(IPID))
+    ORPCTHIS.encode(encoder, OrpcThis.of(IPID))
     INVOKE.encode_request(encoder, [0, IID_NULL, 0, 1, DispParams.of((variant,)), 0, (), ()])
     front = Request(encoder.position, 0, 6, IPID).pack_front()
     return assemble(PacketType.REQUEST, PFC_WHOLE | PFC_OBJECT_UUID, call_id, front + encoder.getvalue())
@@ -87,7 +87,7 @@ def request(call_id: int, variant: Variant) -> bytes:
 
 def response(call_id: int, variant: Variant) -> bytes:
     encoder = Encoder(NDR)
-    ORPCTHAT.encode_whole(encoder, OrpcThat())
+    ORPCTHAT.encode(encoder, OrpcThat())
     INVOKE.encode_response(encoder, [variant, ExcepInfo(), 0, ()], S_OK, [0] * 8)
     front = Response(encoder.position, 0).pack_front()
     return assemble(PacketType.RESPONSE, PFC_WHOLE, call_id, front + encoder.getvalue())

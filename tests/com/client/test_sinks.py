@@ -216,7 +216,7 @@ def test_what_a_sink_answers_leads_to_nobody_else(server: AlbumServer, computer:
     def answer(invocation: Invocation) -> bytes:
         stub = stub_of(IDISPATCH.by_opnum[invocation.call.opnum])
         encoder = Encoder(representation(Syntax.NDR20))
-        ORPCTHAT.encode_whole(encoder, OrpcThat())
+        ORPCTHAT.encode(encoder, OrpcThat())
         results = [Variant(VT.DISPATCH, elsewhere), ExcepInfo(), 0, ()]
         stub.encode_response(encoder, results, 0, stub.decode_request(invocation.decoder))
         return encoder.getvalue()

@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 import logging
 import struct
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Annotated, Final, TypeAlias
@@ -29,16 +29,17 @@ from lanner.com.constants import E_NOTIMPL, E_UNEXPECTED, IID_IDISPATCH, IID_IUN
 from lanner.com.members import IDISPATCH, Member, Parameter
 from lanner.com.objects import ComCall, ComError, ComObject, Failure, Remote, Success, find_method
 from lanner.com.objref import INTERFACE_POINTER, ObjRef
-from lanner.model.errors import RemoteProtocolError, StatusError
+from lanner.model.errors import StatusError
 from lanner.rpc.ndr import (
     UNRELATED,
     BadStub,
     Conformant,
     ConformantVarying,
-    Correlation,
     Decoder,
     Encoder,
     Field,
+    Parameters,
+    Related,
     Struct,
     Type,
     Unique,
@@ -52,7 +53,6 @@ from lanner.rpc.ndr import (
     u64,
     wide_string,
 )
-from lanner.rpc.ndr.constructed import RunSegment, segments
 from lanner.security.log_lines import log_of_peer
 from lanner.wire.vartypes import VT
 
@@ -149,12 +149,20 @@ def mapped(value: Value, convert: Convert, iid: UUID | None) -> Value:
 class _Way:
     """The parameters that go one way, each followed by its own referents (C706 14.4)."""
 
-    def __init__(self, parameters: Sequence[Parameter]) -> None:
+    def __init__(self, parameters: Sequence[Parameter], hint: str, known: Collection[str] = ()) -> None:
+        """`known`: the names of those that went the other way before."""
         self.parameters = tuple(parameters)
         self.types = [_ndr_type(parameter) for parameter in parameters]
-        fields = [Field(each.name, kind) for each, kind in zip(parameters, self.types, strict=True)]
-        self._segments = segments(fields, with_referents=False)
         names = [parameter.name for parameter in parameters]
+        # What says how many elements an array has and goes the other way, too, comes before it.
+        self._stub = Parameters(
+            [
+                Field(each.name, kind, Related(size_is=each.size_is) if each.size_is in known else None)
+                for each, kind in zip(parameters, self.types, strict=True)
+            ],
+            hint,
+            modulus=1,
+        )
         # Arrays, with the places of what says how many elements they have.
         self._counted = [
             (index, names.index(count), each.name)
@@ -168,34 +176,26 @@ class _Way:
             if each.iid is not None or each.type.rstrip("*") in _CARRIERS
         ]
 
-    def encode(self, encoder: Encoder, values: Sequence[Value], related: Sequence[Correlation]) -> None:
-        for segment in self._segments:
-            if isinstance(segment, RunSegment):
-                segment.encode(encoder, values[segment.start : segment.stop])
-            else:
-                index = segment.index
-                segment.member.type.encode_whole(encoder, values[index], related[index])
+    def encode(self, encoder: Encoder, values: Sequence[Value], known: Mapping[str, Value] | None = None) -> None:
+        self._stub.encode(encoder, dict(known or {}) | dict(zip(self._stub.names, values, strict=True)))
 
-    def decode(self, decoder: Decoder, related: Sequence[Correlation] | None = None) -> list[Value]:
-        values: list[Value] = []
-        for segment in self._segments:
-            if isinstance(segment, RunSegment):
-                values += segment.decode(decoder)
-                continue
-            kind, index = segment.member.type, segment.index
-            try:
-                values.append(kind.decode_whole(decoder, UNRELATED if related is None else related[index]))
-            except RemoteProtocolError as problem:
-                # An OBJREF that does not hold together is as bad as any other octets.
-                raise BadStub(f"{segment.member.name}: {problem}") from None
+    def decode(self, decoder: Decoder, known: Mapping[str, Value] | None = None) -> list[Value]:
+        values = list(self._stub.decode(decoder, known or {}).values())
         for index, count, name in self._counted:
             if len(values[index]) != values[count]:
                 raise BadStub(f"{name}: {len(values[index])} elements where {values[count]} are announced")
         left = decoder.end - decoder.position
         # MS-DCOM 3.2.4.2: clients as old as Windows 2000 to 2003 append octets to requests, which recipients ignore.
-        if left < 0 or (related is not None and left > _MAX_PADDING):
+        if left < 0 or (known is not None and left > _MAX_PADDING):
             raise BadStub(f"{left} octets left over")
         return values
+
+    def defaults(self, known: Mapping[str, Value]) -> list[Value]:
+        """What each is when there is nothing to say."""
+        return [
+            each.type.default(UNRELATED if each.related is None else each.related.resolve(known))
+            for each in self._stub.members
+        ]
 
     def mapped(self, values: list[Value], convert: Convert) -> list[Value]:
         values = list(values)
@@ -209,27 +209,23 @@ class Stub:
 
     def __init__(self, member: Member) -> None:
         self.member = member
-        self._request = _Way([each for each in member.parameters if each.is_in])
-        self._response = _Way([*(each for each in member.parameters if each.is_out), _HRESULT])
-        self._out_count = len(self._response.parameters) - 1
-        self._places = {each.name: index for index, each in enumerate(self._request.parameters)}
-        self._sizes = [self._places.get(each.size_is) for each in self._response.parameters]
+        self._request = _Way([each for each in member.parameters if each.is_in], f"{member.name} request")
+        self._names = [each.name for each in self._request.parameters]
+        results = [*(each for each in member.parameters if each.is_out), _HRESULT]
+        self._response = _Way(results, f"{member.name} response", self._names)
+        self._out_count = len(results) - 1
         # A VARIANT that goes in by reference is as good as what it refers to: nothing comes back in it.
         self._variants = [
             index
             for index, each in enumerate(self._request.parameters)
             if each.type in ("VARIANT", "VARIANT*") and not each.size_is
         ]
-        self._unrelated = [UNRELATED] * len(self._sizes)
-        self._is_sized = any(place is not None for place in self._sizes)
 
     def __repr__(self) -> str:
         return f"<stub of {self.member.name}>"
 
-    def _related(self, arguments: Sequence[Value]) -> list[Correlation]:
-        if not self._is_sized:
-            return self._unrelated
-        return [UNRELATED if place is None else Correlation(size=arguments[place]) for place in self._sizes]
+    def _known(self, arguments: Sequence[Value]) -> dict[str, Value]:
+        return dict(zip(self._names, arguments, strict=True))
 
     # The server's side
 
@@ -248,11 +244,11 @@ class Stub:
         self, encoder: Encoder, results: Sequence[Value] | None, hresult: int, arguments: Sequence[Value]
     ) -> None:
         """Write the out parameters and the result code; None for zero, empty or NULL in each of them."""
-        related = self._related(arguments)
+        known = self._known(arguments)
         if results is None:
-            results = [kind.default(each) for kind, each in zip(self._response.types[:-1], related[:-1], strict=True)]
+            results = self._response.defaults(known)[:-1]
         try:
-            self._response.encode(encoder, [*results, hresult], related)
+            self._response.encode(encoder, [*results, hresult], known)
         except (ValueError, struct.error) as problem:
             raise ValueError(f"{self.member.name} response: {problem}") from problem
 
@@ -261,19 +257,19 @@ class Stub:
     def encode_request(self, encoder: Encoder, arguments: Sequence[Value], marshal: Convert | None = None) -> None:
         """Write the arguments, in the order of the IDL; `marshal` makes references of objects among them."""
         values = list(arguments)
-        if len(values) != len(self._places):
-            raise ValueError(f"{self.member.name}: {len(values)} arguments where {len(self._places)} belong")
+        if len(values) != len(self._names):
+            raise ValueError(f"{self.member.name}: {len(values)} arguments where {len(self._names)} belong")
         if marshal is not None:
             values = self._request.mapped(values, _unless_reference(marshal))
         try:
-            self._request.encode(encoder, values, [UNRELATED] * len(values))
+            self._request.encode(encoder, values)
         except (ValueError, struct.error) as problem:
             raise ValueError(f"{self.member.name} request: {problem}") from problem
 
     def decode_response(self, decoder: Decoder, arguments: Sequence[Value]) -> tuple[list[Value], int]:
         """Give the out parameters and the result code of a call that was made with these arguments, or raise BadStub."""
         try:
-            *results, hresult = self._response.decode(decoder, self._related(arguments))
+            *results, hresult = self._response.decode(decoder, self._known(arguments))
         except BadStub as problem:
             raise problem.at(f"{self.member.name} response") from None
         return results, hresult

@@ -20,6 +20,7 @@ from lanner.com.automation.values import EMPTY, RecordValue, SafeArray, Variant
 from lanner.com.objref import INTERFACE_POINTER
 from lanner.rpc.ndr import (
     UNRELATED,
+    Adapted,
     BadStub,
     Conformant,
     Correlation,
@@ -43,8 +44,10 @@ from lanner.rpc.ndr import (
     u32,
     u64,
 )
+from lanner.rpc.ndr.generator import Expressions, Reader, Writer
 from lanner.rpc.ndr.pointers import Pointer
 from lanner.rpc.ndr.stream import Slot
+from lanner.rpc.ndr.types import Partial
 from lanner.wire.vartypes import MAX_I4, VT, type_name
 
 # What SafeArrayCreate allows.
@@ -61,18 +64,17 @@ class _Always(Pointer):
         self._null = null
         self._may_be_null = may_be_null
 
-    def to_wire(self, encoder: Encoder, value: Value) -> int:
-        return encoder.referent()
+    def emit_to_wire(self, writer: Writer, value: str, path: str) -> str:
+        return "referent()"
 
-    def encode_referents(self, encoder: Encoder, value: Value, related: Correlation = UNRELATED) -> None:
-        self.target.encode_whole(encoder, value, related)
+    def emit_write_referents(self, writer: Writer, partial: Partial, related: Expressions, path: str) -> None:
+        self.emit_write_target(writer, partial, related, path)
 
-    def decode_referents(self, decoder: Decoder, partial: int, related: Correlation = UNRELATED) -> Value:
-        if partial:
-            return super().decode_referents(decoder, partial, related)
-        if not self._may_be_null:
-            raise BadStub("NULL where a value is")
-        return self._null
+    def emit_read_null(self, reader: Reader, value: str, related: Expressions, path: str) -> None:
+        if self._may_be_null:
+            reader.line(f"{value} = {reader.constant(self._null)}")
+        else:
+            reader.line(reader.refuse(path, "NULL where a value is"))
 
     def default(self, related: Correlation = UNRELATED) -> Value:
         return self._null
@@ -201,38 +203,18 @@ class _WireRecord:
     p_record: Annotated[bytes | None, Unique(Conformant(u8)), Related(size_is="cl_size")]
 
 
-class _BRecord(Type):
-    """BRECORD, MS-OAUT 2.2.28.2.2."""
-
-    has_referents = True
-    _pointer = Unique(Struct(_WireRecord))
-
-    def alignment(self, rep: Representation) -> int:
-        return 4
-
-    @staticmethod
-    def _wire(value: RecordValue | None) -> _WireRecord | None:
-        if value is None:
-            return None
-        return _WireRecord(value.data is not None, len(value.data or b""), value.info, value.data)
-
-    def encode(self, encoder: Encoder, value: RecordValue | None, related: Correlation = UNRELATED) -> None:
-        self._pointer.encode(encoder, value)
-
-    def encode_referents(self, encoder: Encoder, value: RecordValue | None, related: Correlation = UNRELATED) -> None:
-        self._pointer.encode_referents(encoder, self._wire(value))
-
-    def decode(self, decoder: Decoder, related: Correlation = UNRELATED) -> Value:
-        return self._pointer.decode(decoder)
-
-    def decode_referents(
-        self, decoder: Decoder, partial: Value, related: Correlation = UNRELATED
-    ) -> RecordValue | None:
-        wire = self._pointer.decode_referents(decoder, partial)
-        return None if wire is None else RecordValue(wire.p_rec_info, wire.p_record)
+def _wire_record(value: RecordValue | None) -> _WireRecord | None:
+    if value is None:
+        return None
+    return _WireRecord(value.data is not None, len(value.data or b""), value.info, value.data)
 
 
-_BRECORD: Final = _BRecord()
+def _record(wire: _WireRecord | None) -> RecordValue | None:
+    return None if wire is None else RecordValue(wire.p_rec_info, wire.p_record)
+
+
+# BRECORD, MS-OAUT 2.2.28.2.2.
+_BRECORD: Final = Adapted(Unique(Struct(_WireRecord)), _wire_record, _record)
 
 
 # SAFEARRAY -----------------------------------------------------------------------------------------------------------
@@ -316,7 +298,7 @@ class _WireSafeArray(Type):
         # MS-OAUT 2.2.30.10: the bounds are in reverse order.
         encoder.write(b"".join([self._bound.pack(*bound) for bound in reversed(bounds)]))
         if vt not in _SCALARS:
-            self._elements[form].encode_whole(encoder, elements)
+            self._elements[form].encode(encoder, elements)
             return
         encoder.write(self._count.pack(len(elements)))
         encoder.align(size)
@@ -375,7 +357,7 @@ class _WireSafeArray(Type):
         return tuple([each != 0 for each in elements]) if vt == VT.BOOL else elements
 
     def _pointers(self, decoder: Decoder, form: int, total: int) -> tuple[Value, ...]:
-        elements: tuple[Value, ...] = self._elements[form].decode_whole(decoder, Correlation(size=total))
+        elements: tuple[Value, ...] = self._elements[form].decode(decoder, Correlation(size=total))
         return elements
 
     def _agree(self, decoder: Decoder, total: int) -> None:
@@ -427,7 +409,7 @@ class _WireVariant(Type):
         arm = self._arms[tag]
         if arm is not None:
             try:
-                arm.encode_whole(encoder, value.value, _of_elements(vt))
+                arm.encode(encoder, value.value, _of_elements(vt))
             except (struct.error, TypeError, AttributeError, OverflowError) as problem:
                 raise ValueError(f"{value.value!r} in a VARIANT of type {type_name(vt)}: {problem}") from None
         encoder.parts[index] = self._head.pack(encoder.position - start + 7 >> 3, 0, vt, 0, 0, 0, tag)
@@ -446,7 +428,7 @@ class _WireVariant(Type):
         outer, decoder.representation = decoder.representation, _LITTLE
         # So that the pointers in it notice when they are too deep: each VARIANT in a VARIANT counts as another.
         decoder.depth += 1
-        value = arm.decode_whole(decoder, _of_elements(vt))
+        value = arm.decode(decoder, _of_elements(vt))
         decoder.depth -= 1
         decoder.representation = outer
         return Variant(vt, value)

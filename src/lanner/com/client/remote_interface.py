@@ -90,12 +90,12 @@ class RemoteInterface:
         if objects:
             given = stub.with_objects(list(arguments), [await _passed_on(each) for each in objects])
         encoder = Encoder(representation(Syntax.NDR20))
-        ORPCTHIS.encode_whole(encoder, OrpcThis.of(uuid4(), exporter.version))
+        ORPCTHIS.encode(encoder, OrpcThis.of(uuid4(), exporter.version))
         stub.encode_request(encoder, given, lambda value, iid: client.marshal(value, iid, reached))
         answer = await client.calls.request(exporter, self.iid, self.ipid, member.opnum, encoder.getvalue(), timeout)
         decoder = Decoder(answer.stub, representation(Syntax.NDR20, "little" if answer.is_little else "big"))
         try:
-            ORPCTHAT.decode_whole(decoder)
+            ORPCTHAT.decode(decoder)
             results, hresult = stub.decode_response(decoder, given)
         except RemoteProtocolError as error:
             raise ComError(win32(FaultStatus.BAD_STUB_DATA), f"{exporter}: {error}") from error

@@ -407,7 +407,7 @@ class ObjectExporter:
         """The checks that every call on an object has to pass: its ORPCTHIS, and the stub behind it."""
         rep = representation(Syntax.NDR20, "little" if call.is_little else "big")
         decoder = Decoder(call.stub, rep, elements=MAX_REQUEST_ELEMENTS)
-        orpc_this: OrpcThis = ORPCTHIS.decode_whole(decoder)
+        orpc_this: OrpcThis = ORPCTHIS.decode(decoder)
         if not orpc_this.version.is_served:
             raise RpcFault(RPC_E_VERSION_MISMATCH, f"{call!r}: {orpc_this.version}", did_not_execute=True)
         if not self.may_call(call):
@@ -505,7 +505,7 @@ def _serve_automation(invocation: Invocation) -> bytes | Awaitable[bytes]:
 
 def _encoded(answer: stubs.Answer) -> bytes:
     encoder = Encoder(representation(Syntax.NDR20))
-    ORPCTHAT.encode_whole(encoder, _NO_EXTENSIONS)
+    ORPCTHAT.encode(encoder, _NO_EXTENSIONS)
     answer.encode(encoder)
     return encoder.getvalue()
 

@@ -5,15 +5,24 @@ sent is checked as strictly as target level 6.0 asks; whatever fails is a BadStu
 """
 
 from lanner.rpc.ndr.arrays import Conformant, ConformantVarying, FixedArray, String, Varying, narrow_string, wide_string
-from lanner.rpc.ndr.constructed import Field, Related, Struct, Union
+from lanner.rpc.ndr.constructed import Field, Parameters, Related, Struct, Union
 from lanner.rpc.ndr.pointers import Full, Pointed, Reference, Unique, pointed
-from lanner.rpc.ndr.stream import BadStub, ByteOrder, Decoder, Encoder, Representation, Syntax, Value, representation
+from lanner.rpc.ndr.stream import (
+    UNRELATED,
+    BadStub,
+    ByteOrder,
+    Correlation,
+    Decoder,
+    Encoder,
+    Representation,
+    Syntax,
+    Value,
+    representation,
+)
 from lanner.rpc.ndr.types import (
     NULL_HANDLE,
-    UNRELATED,
     Adapted,
     ContextHandle,
-    Correlation,
     FixedType,
     Octets,
     Type,
@@ -50,6 +59,7 @@ __all__ = [
     "FixedType",
     "Full",
     "Octets",
+    "Parameters",
     "Pointed",
     "Reference",
     "Related",

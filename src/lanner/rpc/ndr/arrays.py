@@ -7,20 +7,17 @@ its terminator. No count is believed before the octets it speaks of are there.
 
 from __future__ import annotations
 
+import codecs
 import struct
 from typing import Final
 
-from lanner.rpc.ndr.stream import MAX_COUNT, REPRESENTATIONS, BadStub, Decoder, Encoder, Representation, Value, words
-from lanner.rpc.ndr.types import UNRELATED, Correlation, FixedType, Type, char, u8, wchar
+from lanner.rpc.ndr.generator import UNDECLARED, Expressions, Reader, Writer
+from lanner.rpc.ndr.stream import MAX_COUNT, UNRELATED, Correlation, Representation, Value
+from lanner.rpc.ndr.types import FixedType, GeneratedType, Partial, Type, char, u8, wchar
 
-_ONE_WORD: Final = words(1)
-_TWO_WORDS: Final = words(2)
-_THREE_WORDS: Final = words(3)
-
-
-def _agree(what: str, found: int, expected: int | None) -> None:
-    if expected is not None and found != expected:
-        raise BadStub(f"{what} is {found}, its correlated value {expected}")
+# One call each; str and bytes would look for the codec by its name.
+_WIDE_DECODERS: Final = {"little": codecs.utf_16_le_decode, "big": codecs.utf_16_be_decode}
+_WIDE_ENCODERS: Final = {"little": codecs.utf_16_le_encode, "big": codecs.utf_16_be_encode}
 
 
 class _Elements:
@@ -29,70 +26,120 @@ class _Elements:
     def __init__(self, element: Type) -> None:
         self.element = element
 
-    def count(self, value: Value) -> int:
-        return len(value)
+    def emit_load(self, writer: Writer, value: str) -> str:
+        """Give the elements a name, as what `emit_write` takes."""
+        return value
 
-    def encode(self, encoder: Encoder, value: Value) -> None:
-        encoder.align(self.element.alignment(encoder.representation))
-        for each in value:
-            self.element.encode(encoder, each)
+    def emit_count(self, writer: Writer, elements: str) -> str:
+        return writer.load(f"len({elements})")
 
-    def encode_referents(self, encoder: Encoder, value: Value) -> None:
-        for each in value:
-            self.element.encode_referents(encoder, each)
+    def emit_write(self, writer: Writer, elements: str, path: str) -> None:
+        writer.align(self.element.alignment(writer.rep))
+        with self._each(writer, elements) as each:
+            self.element.emit_write(writer, self.element.emit_open(writer, each, UNDECLARED, path), UNDECLARED, path)
 
-    def decode(self, decoder: Decoder, count: int) -> Value:
-        decoder.expect(count)
-        decoder.align(self.element.alignment(decoder.representation))
+    def emit_write_referents(self, writer: Writer, elements: str, path: str) -> None:
+        with self._each(writer, elements) as each:
+            partial = self.element.emit_open(writer, each, UNDECLARED, path)
+            self.element.emit_write_referents(writer, partial, UNDECLARED, path)
+
+    @staticmethod
+    def _each(source: Reader | Writer, elements: str) -> _Loop:
+        return _Loop(source, elements)
+
+    def emit_read(self, reader: Reader, count: str, path: str) -> Partial:
+        reader.expect(count, path)
+        reader.align(self.element.alignment(reader.rep))
         # Every element has at least one octet.
-        if count > decoder.remaining:
-            raise BadStub(f"{count} elements wanted, {decoder.remaining} octets left")
-        values = [self.element.decode(decoder) for _ in range(count)]
-        return values if self.element.has_referents else tuple(values)
+        refusal = reader.refuse(path, f"{{{count}}} elements wanted, {{max(end - p, 0)}} octets left")
+        reader.line(f"if {count} > max(end - p, 0): {refusal}")
+        values = reader.name()
+        reader.line(f"{values} = []")
+        first = len(reader.lines)
+        with _Loop(reader, f"range({count})"):
+            before = reader.names_so_far
+            partial = self.element.emit_read(reader, UNDECLARED, path)
+            reader.close_run()
+            kept = reader.names_since(before) if self.element.has_referents else []
+            reader.line(f"{values}.append({_tuple(kept) if kept else partial})")
+        if not self.element.has_referents:
+            reader.line(f"{values} = tuple({values})")
+            return values
+        # Not every branch has set each of them.
+        reader.insert(first, f"{' = '.join(kept)} = None")
+        return values, kept, partial
 
-    def decode_referents(self, decoder: Decoder, partial: Value) -> Value:
-        return tuple([self.element.decode_referents(decoder, each) for each in partial])
+    def emit_read_referents(self, reader: Reader, partial: Partial, path: str) -> str:
+        values, kept, inner = partial
+        index = reader.name()
+        with _Loop(reader, f"range(len({values}))", index):
+            reader.line(f"{_tuple(kept)} = {values}[{index}]")
+            value = self.element.emit_read_referents(reader, inner, UNDECLARED, path)
+            reader.line(f"{values}[{index}] = {value}")
+        reader.line(f"{values} = tuple({values})")
+        return str(values)
 
     def empty(self, count: int) -> Value:
         return tuple([self.element.default() for _ in range(count)])
 
 
+def _tuple(names: list[str]) -> str:
+    return f"({', '.join(names)},)"
+
+
+class _Loop:
+    """Lines that run again and again: of the position nothing is known when they begin, nor when they end."""
+
+    def __init__(self, source: Reader | Writer, values: str, name: str | None = None) -> None:
+        self._source = source
+        self._name = name or source.name()
+        self._block = source.block(f"for {self._name} in {values}:")
+
+    def __enter__(self) -> str:
+        self._block.__enter__()
+        self._source.moved()
+        return self._name
+
+    def __exit__(self, *error: object) -> None:
+        self._source.close_run()
+        self._source.moved()
+        self._block.__exit__(None, None, None)
+
+
 class _FixedElements(_Elements):
-    """Elements that are one slot each: no gaps between them, so all are unpacked at once."""
+    """Elements that are one slot each and need no conversion: no gaps between them, so all are unpacked at once."""
 
     element: FixedType
 
-    def __init__(self, element: FixedType) -> None:
-        super().__init__(element)
-        self._slots = [element.slot(rep) for rep in REPRESENTATIONS]
-        self._packers = [
-            struct.Struct(rep.prefix + slot.code) for rep, slot in zip(REPRESENTATIONS, self._slots, strict=True)
-        ]
+    def emit_write(self, writer: Writer, elements: str, path: str) -> None:
+        slot = self.element.slot(writer.rep)
+        pack = writer.constant(struct.Struct(writer.rep.prefix + slot.code).pack)
+        writer.align(slot.alignment)
+        octets = writer.name()
+        writer.line(f'{octets} = b"".join([{pack}(each) for each in {elements}])')
+        writer.put(octets, slot.size)
 
-    def encode(self, encoder: Encoder, value: Value) -> None:
-        index = encoder.representation.index
-        encoder.align(self._slots[index].alignment)
-        pack, to_wire = self._packers[index].pack, self.element.to_wire
-        encoder.write(b"".join([pack(to_wire(encoder, each)) for each in value]))
-
-    def decode(self, decoder: Decoder, count: int) -> Value:
-        index = decoder.representation.index
-        slot = self._slots[index]
-        decoder.expect(count)
-        decoder.align(slot.alignment)
-        raw = self._packers[index].iter_unpack(decoder.take(count * slot.size))
-        if not self.element.is_converted:
-            return tuple([each for (each,) in raw])
-        values = [self.element.from_wire(decoder, each) for (each,) in raw]
-        return values if self.element.has_referents else tuple(values)
+    def emit_read(self, reader: Reader, count: str, path: str) -> Partial:
+        slot = self.element.slot(reader.rep)
+        unpack = reader.constant(struct.Struct(reader.rep.prefix + slot.code).iter_unpack)
+        reader.expect(count, path)
+        reader.align(slot.alignment)
+        stop = reader.take(f"{count} * {slot.size}", path)
+        values = reader.name()
+        reader.line(f"{values} = tuple([each for (each,) in {unpack}(data[p:{stop}])]); p = {stop}")
+        reader.moved(slot.size)
+        return values
 
 
 class _Bytes(_Elements):
-    def encode(self, encoder: Encoder, value: bytes) -> None:
-        encoder.write(value)
+    def emit_write(self, writer: Writer, elements: str, path: str) -> None:
+        writer.put(elements)
 
-    def decode(self, decoder: Decoder, count: int) -> bytes:
-        return decoder.take(count)
+    def emit_read(self, reader: Reader, count: str, path: str) -> Partial:
+        stop, value = reader.take(count, path), reader.name()
+        reader.line(f"{value} = bytes(data[p:{stop}]); p = {stop}")
+        reader.moved()
+        return value
 
     def empty(self, count: int) -> bytes:
         return bytes(count)
@@ -105,21 +152,33 @@ class _Characters(_Elements):
         super().__init__(element)
         self._is_wide = element is wchar
 
-    def count(self, value: str) -> int:
-        return len(value.encode("utf-16-le", "surrogatepass")) // 2 if self._is_wide else len(value)
-
-    def encode(self, encoder: Encoder, value: str) -> None:
-        if self._is_wide:
-            encoder.align(2)
-            encoder.write(value.encode(encoder.representation.wide_encoding, "surrogatepass"))
-        else:
-            encoder.write(value.encode("latin-1"))
-
-    def decode(self, decoder: Decoder, count: int) -> str:
+    def emit_load(self, writer: Writer, value: str) -> str:
         if not self._is_wide:
-            return decoder.take(count).decode("latin-1")
-        decoder.align(2)
-        return decoder.take(2 * count).decode(decoder.representation.wide_encoding, "surrogatepass")
+            return writer.load(f'{value}.encode("latin-1")')
+        encode = writer.constant(_WIDE_ENCODERS[writer.rep.byte_order])
+        return writer.load(f'{encode}({value}, "surrogatepass")[0]')
+
+    def emit_count(self, writer: Writer, elements: str) -> str:
+        return writer.load(f"len({elements}) // 2" if self._is_wide else f"len({elements})")
+
+    def emit_write(self, writer: Writer, elements: str, path: str) -> None:
+        if self._is_wide:
+            writer.align(2)
+        writer.put(elements, 2 if self._is_wide else 1)
+
+    def emit_read(self, reader: Reader, count: str, path: str) -> Partial:
+        value = reader.name()
+        if not self._is_wide:
+            stop = reader.take(count, path)
+            reader.line(f'{value} = str(data[p:{stop}], "latin-1"); p = {stop}')
+            reader.moved()
+            return value
+        reader.align(2)
+        stop = reader.take(f"2 * {count}", path)
+        decode = reader.constant(_WIDE_DECODERS[reader.rep.byte_order])
+        reader.line(f'{value} = {decode}(data[p:{stop}], "surrogatepass", True)[0]; p = {stop}')
+        reader.moved(2)
+        return value
 
     def empty(self, count: int) -> str:
         return "\0" * count
@@ -130,11 +189,15 @@ def _elements(element: Type) -> _Elements:
         return _Bytes(element)
     if element is char or element is wchar:
         return _Characters(element)
-    return _FixedElements(element) if isinstance(element, FixedType) else _Elements(element)
+    is_plain = isinstance(element, FixedType) and not element.is_converted
+    return _FixedElements(element) if is_plain else _Elements(element)
 
 
-class _Array(Type):
+class _Array(GeneratedType):
+    is_string = False
+
     def __init__(self, element: Type) -> None:
+        super().__init__()
         self.element = element
         self._elements = _elements(element)
         self.has_referents = element.has_referents
@@ -145,11 +208,27 @@ class _Array(Type):
     def alignment(self, rep: Representation) -> int:
         return self.element.alignment(rep)
 
-    def encode_referents(self, encoder: Encoder, value: Value, related: Correlation = UNRELATED) -> None:
-        self._elements.encode_referents(encoder, value)
+    def emit_open(self, writer: Writer, value: str, related: Expressions, path: str) -> Partial:
+        """The elements, and how many they are."""
+        if self.is_string:
+            value = writer.load(f"{writer.constant(_terminated)}({value})")
+        elements = self._elements.emit_load(writer, value)
+        return elements, self._elements.emit_count(writer, elements)
 
-    def decode_referents(self, decoder: Decoder, partial: Value, related: Correlation = UNRELATED) -> Value:
-        return self._elements.decode_referents(decoder, partial)
+    def emit_write_referents(self, writer: Writer, partial: Partial, related: Expressions, path: str) -> None:
+        self._elements.emit_write_referents(writer, partial[0], path)
+
+    def emit_read_referents(self, reader: Reader, partial: Partial, related: Expressions, path: str) -> str:
+        return self._elements.emit_read_referents(reader, partial, path)
+
+    def _emit_elements(self, reader: Reader, count: str, path: str) -> Partial:
+        value = self._elements.emit_read(reader, count, path)
+        if self.is_string:
+            # A string ends where its first null stands, so there is just one (C706 14.3.4).
+            refusal = reader.refuse(path, "a string without its null, or with one inside")
+            reader.line(f'if not {value} or {value}.find("\\0") != len({value}) - 1: {refusal}')
+            reader.line(f"{value} = {value}[:-1]")
+        return value
 
 
 class FixedArray(_Array):
@@ -159,13 +238,14 @@ class FixedArray(_Array):
         super().__init__(element)
         self.size = size
 
-    def encode(self, encoder: Encoder, value: Value, related: Correlation = UNRELATED) -> None:
-        if self._elements.count(value) != self.size:
-            raise ValueError(f"{self._elements.count(value)} elements where {self.size} belong")
-        self._elements.encode(encoder, value)
+    def emit_write(self, writer: Writer, partial: Partial, related: Expressions, path: str) -> None:
+        elements, count = partial
+        refusal = writer.refuse(path, f"{{{count}}} elements where {self.size} belong")
+        writer.line(f"if {count} != {self.size}: {refusal}")
+        self._elements.emit_write(writer, elements, path)
 
-    def decode(self, decoder: Decoder, related: Correlation = UNRELATED) -> Value:
-        return self._elements.decode(decoder, self.size)
+    def emit_read(self, reader: Reader, related: Expressions, path: str) -> Partial:
+        return self._emit_elements(reader, str(self.size), path)
 
     def default(self, related: Correlation = UNRELATED) -> Value:
         return self._elements.empty(self.size)
@@ -180,28 +260,34 @@ class Varying(_Array):
     def __init__(self, element: Type, size: int, *, is_string: bool = False) -> None:
         super().__init__(element)
         self.size = size
-        self._is_string = is_string
+        self.is_string = is_string
 
     def alignment(self, rep: Representation) -> int:
         return max(rep.word, self.element.alignment(rep))
 
-    def encode(self, encoder: Encoder, value: Value, related: Correlation = UNRELATED) -> None:
-        if self._is_string:
-            value = _terminated(value)
-        count = self._elements.count(value)
-        if count > self.size or related.length not in (None, count):
-            raise ValueError(f"{count} elements where {self.size if related.length is None else related.length} belong")
-        _TWO_WORDS.pack(encoder, (0, count))
-        self._elements.encode(encoder, value)
+    def emit_write(self, writer: Writer, partial: Partial, related: Expressions, path: str) -> None:
+        elements, count = partial
+        refusal = writer.refuse(path, f"{{{count}}} elements where {self.size} belong")
+        writer.line(f"if {count} > {self.size}: {refusal}")
+        _emit_agree(writer, count, related.length, related, path, "belong")
+        writer.words("0", count)
+        self._elements.emit_write(writer, elements, path)
 
-    def decode(self, decoder: Decoder, related: Correlation = UNRELATED) -> Value:
-        offset, count = _TWO_WORDS.unpack(decoder)
-        _agree("offset", offset, 0)
-        _agree("actual count", count, related.length)
-        if count > self.size:
-            raise BadStub(f"actual count {count} of an array of {self.size}")
-        value = self._elements.decode(decoder, count)
-        return _unterminated(value) if self._is_string else value
+    def emit_read(self, reader: Reader, related: Expressions, path: str) -> Partial:
+        offset, count = reader.word(path), reader.word(path)
+        reader.line(f"if {offset}: {reader.refuse(path, f'offset is {{{offset}}}, its correlated value 0')}")
+        reader.check_count("actual count", count, related.length, related, path)
+        refusal = reader.refuse(path, f"actual count {{{count}}} of an array of {self.size}")
+        reader.line(f"if {count} > {self.size}: {refusal}")
+        return self._emit_elements(reader, count, path)
+
+
+def _emit_agree(
+    writer: Writer, count: str, expected: str | None, related: Expressions, path: str, verb: str = "are announced"
+) -> None:
+    if expected is not None:
+        refusal = writer.refuse(path, f"{{{count}}} elements where {{{expected}}} {verb}")
+        writer.line(f"if {related.if_given(expected)}{count} != {expected}: {refusal}")
 
 
 class Conformant(_Array):
@@ -209,30 +295,29 @@ class Conformant(_Array):
 
     is_conformant = True
 
-    def encode_conformance(self, encoder: Encoder, value: Value, related: Correlation) -> None:
-        _ONE_WORD.pack(encoder, (self._elements.count(value),))
+    def emit_write_conformance(self, writer: Writer, partial: Partial, related: Expressions, path: str) -> None:
+        writer.words(partial[1])
 
-    def encode_body(self, encoder: Encoder, value: Value, related: Correlation) -> None:
-        if related.size is not None and self._elements.count(value) != related.size:
-            raise ValueError(f"{self._elements.count(value)} elements where {related.size} are announced")
-        self._elements.encode(encoder, value)
+    def emit_write_body(self, writer: Writer, partial: Partial, related: Expressions, path: str) -> None:
+        elements, count = partial
+        _emit_agree(writer, count, related.size, related, path)
+        self._elements.emit_write(writer, elements, path)
 
-    def decode_conformance(self, decoder: Decoder) -> int:
-        count: int = _ONE_WORD.unpack(decoder)[0]
-        return count
+    def emit_read_conformance(self, reader: Reader, path: str) -> str:
+        return reader.word(path)
 
-    def decode_body(self, decoder: Decoder, max_count: int, related: Correlation) -> Value:
-        _agree("max count", max_count, related.size)
-        if max_count > MAX_COUNT:
-            raise BadStub(f"max count {max_count}")
-        return self._elements.decode(decoder, max_count)
+    def emit_read_body(self, reader: Reader, max_count: str | None, related: Expressions, path: str) -> Partial:
+        count = str(max_count)
+        reader.check_count("max count", count, related.size, related, path)
+        reader.line(f"if {count} > {MAX_COUNT}: {reader.refuse(path, f'max count {{{count}}}')}")
+        return self._emit_elements(reader, count, path)
 
-    def encode(self, encoder: Encoder, value: Value, related: Correlation = UNRELATED) -> None:
-        self.encode_conformance(encoder, value, related)
-        self.encode_body(encoder, value, related)
+    def emit_write(self, writer: Writer, partial: Partial, related: Expressions, path: str) -> None:
+        self.emit_write_conformance(writer, partial, related, path)
+        self.emit_write_body(writer, partial, related, path)
 
-    def decode(self, decoder: Decoder, related: Correlation = UNRELATED) -> Value:
-        return self.decode_body(decoder, self.decode_conformance(decoder), related)
+    def emit_read(self, reader: Reader, related: Expressions, path: str) -> Partial:
+        return self.emit_read_body(reader, self.emit_read_conformance(reader, path), related, path)
 
     def default(self, related: Correlation = UNRELATED) -> Value:
         return self._elements.empty(related.size or 0)
@@ -244,79 +329,46 @@ class ConformantVarying(Conformant):
     def alignment(self, rep: Representation) -> int:
         return max(rep.word, self.element.alignment(rep))
 
-    def encode_conformance(self, encoder: Encoder, value: Value, related: Correlation) -> None:
-        _ONE_WORD.pack(encoder, (self._elements.count(value) if related.size is None else related.size,))
+    def emit_write_conformance(self, writer: Writer, partial: Partial, related: Expressions, path: str) -> None:
+        writer.words(self._emit_size(writer, partial[1], related, path))
 
-    def _counts(self, value: Value, related: Correlation) -> tuple[int, int]:
-        actual = self._elements.count(value)
-        size = actual if related.size is None else related.size
-        if actual > size or related.length not in (None, actual):
-            raise ValueError(
-                f"{actual} elements where {size if related.length is None else related.length} are announced"
-            )
-        return size, actual
+    def _emit_size(self, writer: Writer, count: str, related: Expressions, path: str) -> str:
+        """Check the counts; how many elements there is room for."""
+        size = related.size
+        if size is None:
+            size = count
+        else:
+            if related.is_optional:
+                size = writer.load(f"{count} if {size} is None else {size}")
+            what = "characters where {} have room" if self.is_string else "elements where {} are announced"
+            writer.raw(f"if {count} > {size}: {writer.refuse(path, f'{{{count}}} ' + what.format(f'{{{size}}}'))}")
+        if not self.is_string and related.length is not None:
+            refusal = writer.refuse(path, f"{{{count}}} elements where {{{related.length}}} are announced")
+            writer.raw(f"if {related.if_given(related.length)}{count} != {related.length}: {refusal}")
+        return size
 
-    def encode_body(self, encoder: Encoder, value: Value, related: Correlation) -> None:
-        _, actual = self._counts(value, related)
-        _TWO_WORDS.pack(encoder, (0, actual))
-        self._elements.encode(encoder, value)
+    def emit_write_body(self, writer: Writer, partial: Partial, related: Expressions, path: str) -> None:
+        elements, count = partial
+        writer.words("0", count)
+        self._elements.emit_write(writer, elements, path)
 
-    def encode(self, encoder: Encoder, value: Value, related: Correlation = UNRELATED) -> None:
-        size, actual = self._counts(value, related)
-        _THREE_WORDS.pack(encoder, (size, 0, actual))
-        self._elements.encode(encoder, value)
-
-    def _elements_checked(
-        self, decoder: Decoder, max_count: int, offset: int, actual: int, related: Correlation
-    ) -> Value:
+    def emit_read_body(self, reader: Reader, max_count: str | None, related: Expressions, path: str) -> Partial:
+        count, offset, actual = str(max_count), reader.word(path), reader.word(path)
         # MS-RPCE 3.1.1.5.3.2.1.1, .7, .8 and .12
-        if offset or actual > max_count or max_count > MAX_COUNT:
-            raise BadStub(f"max count {max_count}, offset {offset}, actual count {actual}")
-        if related is not UNRELATED:
-            _agree("max count", max_count, related.size)
-            _agree("actual count", actual, related.length)
-        return self._elements.decode(decoder, actual)
-
-    def decode_body(self, decoder: Decoder, max_count: int, related: Correlation) -> Value:
-        offset, actual = _TWO_WORDS.unpack(decoder)
-        return self._elements_checked(decoder, max_count, offset, actual, related)
-
-    def decode(self, decoder: Decoder, related: Correlation = UNRELATED) -> Value:
-        max_count, offset, actual = _THREE_WORDS.unpack(decoder)
-        return self._elements_checked(decoder, max_count, offset, actual, related)
+        refusal = reader.refuse(path, f"max count {{{count}}}, offset {{{offset}}}, actual count {{{actual}}}")
+        reader.line(f"if {offset} or {actual} > {count} or {count} > {MAX_COUNT}: {refusal}")
+        reader.check_count("max count", count, related.size, related, path)
+        reader.check_count("actual count", actual, related.length, related, path)
+        return self._emit_elements(reader, actual, path)
 
     def default(self, related: Correlation = UNRELATED) -> Value:
         return self._elements.empty(related.length or 0)
 
 
 class String(ConformantVarying):
-    """A [string]: its value has no terminator, its octets do (C706 14.3.4.2)."""
+    """A [string]: its value has no terminator, its octets do (C706 14.3.4.2). size_is bounds it, terminator included (4.2.22)."""
 
-    def _counts(self, value: str, related: Correlation) -> tuple[int, int]:
-        # C706 4.2.22: size_is of a string bounds it, its terminator included.
-        actual = self._elements.count(value) + 1
-        size = actual if related.size is None else related.size
-        if actual > size:
-            raise ValueError(f"{actual} characters where {size} have room")
-        return size, actual
-
-    def encode_conformance(self, encoder: Encoder, value: str, related: Correlation) -> None:
-        _ONE_WORD.pack(encoder, (self._counts(value, related)[0],))
-
-    def encode_body(self, encoder: Encoder, value: str, related: Correlation) -> None:
-        _, actual = self._counts(value, related)
-        _TWO_WORDS.pack(encoder, (0, actual))
-        self._elements.encode(encoder, _terminated(value))
-
-    def encode(self, encoder: Encoder, value: str, related: Correlation = UNRELATED) -> None:
-        size, actual = self._counts(value, related)
-        _THREE_WORDS.pack(encoder, (size, 0, actual))
-        self._elements.encode(encoder, _terminated(value))
-
-    def _elements_checked(
-        self, decoder: Decoder, max_count: int, offset: int, actual: int, related: Correlation
-    ) -> str:
-        return _unterminated(super()._elements_checked(decoder, max_count, offset, actual, related))
+    is_string = True
 
     def default(self, related: Correlation = UNRELATED) -> str:
         return ""
@@ -326,13 +378,6 @@ def _terminated(value: str) -> str:
     if "\0" in value:
         raise ValueError("a null inside a string")
     return value + "\0"
-
-
-def _unterminated(value: str) -> str:
-    """Take the terminator off; a string ends where its first null stands, so there is just one (C706 14.3.4)."""
-    if value.find("\0") != len(value) - 1 or not value:
-        raise BadStub("a string without its null, or with one inside")
-    return value[:-1]
 
 
 wide_string: Final = String(wchar)

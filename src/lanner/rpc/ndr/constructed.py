@@ -14,13 +14,22 @@ type in the stub, and how it is correlated with other fields:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from operator import attrgetter
+from functools import partial
 from typing import TypeAlias, get_args, get_type_hints
 
-from lanner.rpc.ndr.stream import REPRESENTATIONS, BadStub, Decoder, Encoder, Representation, Run, Slot, Value
-from lanner.rpc.ndr.types import UNRELATED, Correlation, FixedType, Integer, Type
+from lanner.rpc.ndr.generator import MODULUS, UNDECLARED, Expressions, Reader, Writer
+from lanner.rpc.ndr.stream import (
+    REPRESENTATIONS,
+    UNRELATED,
+    Correlation,
+    Decoder,
+    Encoder,
+    Representation,
+    Value,
+)
+from lanner.rpc.ndr.types import GeneratedType, Integer, Partial, Type
 
 # The name of a field beside this one, or a constant.
 Argument: TypeAlias = str | int | None
@@ -50,106 +59,6 @@ class Field:
     related: Related | None = None
 
 
-class RunSegment:
-    """Fixed members side by side."""
-
-    __slots__ = ("_converted", "_first", "_run", "start", "stop")
-
-    def __init__(self, members: Sequence[Field], start: int, run: Run) -> None:
-        self.start = start
-        self.stop = start + len(members)
-        self._run = run
-        self._first = members[0].name
-        # What struct does not convert by itself.
-        self._converted = [
-            (index, member.name, member.type)
-            for index, member in enumerate(members)
-            if isinstance(member.type, FixedType) and member.type.is_converted
-        ]
-
-    def encode(self, encoder: Encoder, values: Sequence[Value]) -> None:
-        if self._converted:
-            values = list(values)
-            for index, name, kind in self._converted:
-                try:
-                    values[index] = kind.to_wire(encoder, values[index])
-                except ValueError as problem:
-                    raise ValueError(f"{name}: {problem}") from None
-        self._run.pack(encoder, values)
-
-    def decode(self, decoder: Decoder) -> Sequence[Value]:
-        try:
-            raw = self._run.unpack(decoder)
-        except BadStub as problem:
-            raise problem.at(self._first) from None
-        if not self._converted:
-            return raw
-        values = list(raw)
-        for index, name, kind in self._converted:
-            try:
-                values[index] = kind.from_wire(decoder, values[index])
-            except BadStub as problem:
-                raise problem.at(name) from None
-        return values
-
-
-@dataclass(frozen=True, slots=True)
-class SingleSegment:
-    """A member that is no slot of a run."""
-
-    member: Field
-    index: int
-
-
-def segments(
-    members: Sequence[Field],
-    *,
-    with_referents: bool,
-    opening: Type | None = None,
-    closing: Type | None = None,
-) -> list[RunSegment | SingleSegment]:
-    """Cut members into runs and what stands between them.
-
-    Pointers are slots of a run only where their referents are deferred. `opening` is the type whose alignment the first run begins
-    with, `closing` the one whose gap NDR64 adds to the last.
-    """
-    made: list[RunSegment | SingleSegment] = []
-    run: list[Field] = []
-
-    def close_run(stop: int) -> None:
-        if not run:
-            return
-        start = stop - len(run)
-        slots = _slots(run, opening if start == 0 else None, closing if stop == len(members) else None)
-        made.append(RunSegment(run, start, Run(slots)))
-        run.clear()
-
-    for index, member in enumerate(members):
-        if isinstance(member.type, FixedType) and (with_referents or not member.type.has_referents):
-            run.append(member)
-        else:
-            close_run(index)
-            made.append(SingleSegment(member, index))
-    close_run(len(members))
-    return made
-
-
-def _slots(
-    members: Sequence[Field], opening: Type | None, closing: Type | None
-) -> Callable[[Representation], list[Slot]]:
-    kinds = [member.type for member in members if isinstance(member.type, FixedType)]
-
-    def slots(rep: Representation) -> list[Slot]:
-        found = [kind.slot(rep) for kind in kinds]
-        if opening is not None:
-            found.insert(0, Slot(opening.alignment(rep)))
-        if closing is not None and rep.is_ndr64:
-            found.append(Slot(closing.alignment(rep)))
-        return found
-
-    return slots
-
-
 def declared_fields(cls: type) -> list[Field]:
     """Read the members of a structure from the annotations of its dataclass."""
     if not is_dataclass(cls):
@@ -165,151 +74,138 @@ def declared_fields(cls: type) -> list[Field]:
     return members
 
 
-class Struct(Type):
+def _expressions(related: Related | None, names: Mapping[str, str]) -> Expressions:
+    """What a field is correlated with, in the names that the others have in a generated function."""
+    if related is None:
+        return UNDECLARED
+    size, length, switch = (
+        None if each is None else names[each] if isinstance(each, str) else str(int(each))
+        for each in (related.size_is, related.length_is, related.switch_is)
+    )
+    return Expressions(size, length, switch)
+
+
+class Struct(GeneratedType):
     """A structure whose value is a dataclass; if its last member is a conformant array, the count goes first (C706 14.3.7)."""
 
-    def __init__(self, cls: type, *members: Field) -> None:
-        """Declare a structure by the annotations of `cls`, or by members in the order of its fields."""
+    def __init__(self, cls: type, *members: Field, check: Callable[[Value, int], None] | None = None) -> None:
+        """Declare a structure by the annotations of `cls`, or by members in the order of its fields.
+
+        `check` is called with each value that was read, and the count of elements in front of it; it may raise BadStub.
+        """
+        super().__init__()
         self.cls = cls
         self.fields = list(members) or declared_fields(cls)
-        names = [member.name for member in self.fields]
-        self._places = [_places(member, names, cls.__name__) for member in self.fields]
+        self._check = check
+        names = {member.name: member.name for member in self.fields}
+        for member in self.fields:
+            try:
+                _expressions(member.related, names)
+            except KeyError as error:
+                text = f"{cls.__name__}.{member.name} is correlated with {error.args[0]}, which is no member"
+                raise TypeError(text) from None
         for member in self.fields[:-1]:
             if member.type.is_conformant:
                 raise TypeError(f"{cls.__name__}.{member.name} is a conformant array, but not the last member")
         self.is_conformant = self.fields[-1].type.is_conformant
         self.has_referents = any(member.type.has_referents for member in self.fields)
-        self._getter = attrgetter(*names) if len(names) > 1 else _only(names[0])
-        self._alignments = [0] * len(REPRESENTATIONS)
-        self._segments = segments(
-            self.fields, with_referents=True, opening=self, closing=None if self.is_conformant else self
-        )
-        # Whether a run does the aligning before and after.
-        self._opens_aligned = isinstance(self._segments[0], RunSegment)
-        self._closes_aligned = isinstance(self._segments[-1], RunSegment) or self.is_conformant
-        self._deferred = [
-            # Most fields are not correlated with any other: that need not be found out each time.
-            (index, member, places if isinstance(places, Correlation) else None)
-            for index, (member, places) in enumerate(zip(self.fields, self._places, strict=True))
-            if member.type.has_referents
-        ]
 
     def __repr__(self) -> str:
         return self.cls.__name__
 
     def alignment(self, rep: Representation) -> int:
-        alignment = self._alignments[rep.index]
-        if not alignment:
-            alignment = self._alignments[rep.index] = max(member.type.alignment(rep) for member in self.fields)
-        return alignment
+        return max(member.type.alignment(rep) for member in self.fields)
 
-    def _correlation(self, index: int, values: Sequence[Value]) -> Correlation:
-        places = self._places[index]
-        if isinstance(places, Correlation):
-            return places
-        size, length, switch = places
-        return Correlation(
-            None if size is None else values[size],
-            None if length is None else values[length],
-            None if switch is None else values[switch],
-        )
+    # Reading
 
-    def encode_conformance(self, encoder: Encoder, value: Value, related: Correlation) -> None:
-        values = self._getter(value)
-        self.fields[-1].type.encode_conformance(encoder, values[-1], self._correlation(-1, values))
+    def emit_read_conformance(self, reader: Reader, path: str) -> str | None:
+        last = self.fields[-1]
+        return last.type.emit_read_conformance(reader, f"{path}{last.name}: ")
 
-    def decode_conformance(self, decoder: Decoder) -> int:
-        return self.fields[-1].type.decode_conformance(decoder)
+    def emit_read(self, reader: Reader, related: Expressions, path: str) -> Partial:
+        return self.emit_read_body(reader, self.emit_read_conformance(reader, path), related, path)
 
-    def encode_body(self, encoder: Encoder, value: Value, related: Correlation) -> None:
-        values = self._getter(value)
-        if not self._opens_aligned:
-            encoder.align(self.alignment(encoder.representation))
-        for segment in self._segments:
-            if isinstance(segment, RunSegment):
-                segment.encode(encoder, values[segment.start : segment.stop])
-            else:
-                index = segment.index
-                segment.member.type.encode_body(encoder, values[index], self._correlation(index, values))
-        if encoder.representation.is_ndr64 and not self._closes_aligned:
-            encoder.align(self.alignment(encoder.representation))
+    def emit_read_body(self, reader: Reader, max_count: str | None, related: Expressions, path: str) -> Partial:
+        reader.align(self.alignment(reader.rep))
+        partials: dict[str, Partial] = {}
+        for member in self.fields:
+            place = f"{path}{member.name}: "
+            # A pointer may come before what says how many elements it points to, which it needs only then.
+            expressions = _expressions(member.related, partials) if _comes_after(member, partials) else UNDECLARED
+            partials[member.name] = member.type.emit_read_body(reader, max_count, expressions, place)
+        if reader.rep.is_ndr64 and not self.is_conformant:
+            reader.align(self.alignment(reader.rep))
+        return (partials, max_count) if self.has_referents else self._emit_value(reader, partials, max_count)
 
-    def encode(self, encoder: Encoder, value: Value, related: Correlation = UNRELATED) -> None:
-        if self.is_conformant:
-            self.encode_conformance(encoder, value, related)
-        self.encode_body(encoder, value, related)
-
-    def encode_referents(self, encoder: Encoder, value: Value, related: Correlation = UNRELATED) -> None:
-        values = self._getter(value)
-        for index, member, known in self._deferred:
-            try:
-                member.type.encode_referents(encoder, values[index], known or self._correlation(index, values))
-            except ValueError as problem:
-                raise ValueError(f"{member.name}: {problem}") from None
-
-    def decode_body(self, decoder: Decoder, max_count: int, related: Correlation) -> Value:
-        values: list[Value] = []
-        if not self._opens_aligned:
-            decoder.align(self.alignment(decoder.representation))
-        for segment in self._segments:
-            if isinstance(segment, RunSegment):
-                values += segment.decode(decoder)
-                continue
-            member = segment.member
-            try:
-                value = member.type.decode_body(decoder, max_count, self._correlation(segment.index, values))
-            except BadStub as problem:
-                raise problem.at(member.name) from None
-            values.append(value)
-        if decoder.representation.is_ndr64 and not self._closes_aligned:
-            decoder.align(self.alignment(decoder.representation))
-        return values if self.has_referents else self.cls(*values)
-
-    def decode(self, decoder: Decoder, related: Correlation = UNRELATED) -> Value:
-        return self.decode_body(decoder, self.decode_conformance(decoder) if self.is_conformant else 0, related)
-
-    def decode_referents(self, decoder: Decoder, partial: list[Value], related: Correlation = UNRELATED) -> Value:
-        for index, member, known in self._deferred:
-            try:
-                partial[index] = member.type.decode_referents(
-                    decoder, partial[index], known or self._correlation(index, partial)
+    def emit_read_referents(self, reader: Reader, partial: Partial, related: Expressions, path: str) -> str:
+        partials, max_count = partial
+        partials = dict(partials)
+        for member in self.fields:
+            if member.type.has_referents:
+                partials[member.name] = member.type.emit_read_referents(
+                    reader, partials[member.name], _expressions(member.related, partials), f"{path}{member.name}: "
                 )
-            except BadStub as problem:
-                raise problem.at(member.name) from None
-        return self.cls(*partial)
+        return self._emit_value(reader, partials, max_count)
+
+    def _emit_value(self, reader: Reader, partials: Mapping[str, Partial], max_count: str | None) -> str:
+        value = reader.name()
+        reader.line(f"{value} = {reader.constant(self.cls)}({', '.join(partials.values())})")
+        if self._check is not None:
+            reader.line(f"{reader.constant(self._check)}({value}, {max_count})")
+        return value
+
+    # Writing
+
+    def emit_open(self, writer: Writer, value: str, related: Expressions, path: str) -> Partial:
+        names = {member.name: writer.load(f"{value}.{member.name}") for member in self.fields}
+        return {
+            member.name: (
+                expressions := _expressions(member.related, names),
+                member.type.emit_open(writer, names[member.name], expressions, f"{path}{member.name}: "),
+            )
+            for member in self.fields
+        }
+
+    def emit_write_conformance(self, writer: Writer, partial: Partial, related: Expressions, path: str) -> None:
+        last = self.fields[-1]
+        expressions, inner = partial[last.name]
+        last.type.emit_write_conformance(writer, inner, expressions, f"{path}{last.name}: ")
+
+    def emit_write(self, writer: Writer, partial: Partial, related: Expressions, path: str) -> None:
+        if self.is_conformant:
+            self.emit_write_conformance(writer, partial, related, path)
+        self.emit_write_body(writer, partial, related, path)
+
+    def emit_write_body(self, writer: Writer, partial: Partial, related: Expressions, path: str) -> None:
+        writer.align(self.alignment(writer.rep))
+        for member in self.fields:
+            expressions, inner = partial[member.name]
+            member.type.emit_write_body(writer, inner, expressions, f"{path}{member.name}: ")
+        if writer.rep.is_ndr64 and not self.is_conformant:
+            writer.align(self.alignment(writer.rep))
+
+    def emit_write_referents(self, writer: Writer, partial: Partial, related: Expressions, path: str) -> None:
+        for member in self.fields:
+            if member.type.has_referents:
+                expressions, inner = partial[member.name]
+                member.type.emit_write_referents(writer, inner, expressions, f"{path}{member.name}: ")
 
     def default(self, related: Correlation = UNRELATED) -> Value:
-        values: list[Value] = []
-        for index, member in enumerate(self.fields):
-            values.append(member.type.default(self._correlation(index, values)))
-        return self.cls(*values)
+        values: dict[str, Value] = {}
+        for member in self.fields:
+            known = UNRELATED if member.related is None else member.related.resolve(values)
+            values[member.name] = member.type.default(known)
+        return self.cls(*values.values())
 
 
-def _only(name: str) -> Callable[[Value], tuple[Value]]:
-    return lambda value: (getattr(value, name),)
-
-
-# Where the arguments of size_is, length_is and switch_is stand among the members.
-_Places: TypeAlias = tuple[int | None, int | None, int | None]
-
-
-def _places(member: Field, names: Sequence[str], where: str) -> Correlation | _Places:
+def _comes_after(member: Field, others: Container[str]) -> bool:
+    """Whether a member stands behind all that it is correlated with."""
     related = member.related
-    if related is None:
-        return UNRELATED
-    arguments = related.size_is, related.length_is, related.switch_is
-    if not any(isinstance(argument, str) for argument in arguments):
-        return related.resolve({})
-    found: list[int | None] = []
-    for argument in arguments:
-        if argument is not None and argument not in names:
-            raise TypeError(f"{where}.{member.name} is correlated with {argument}, which is no member")
-        found.append(None if argument is None else names.index(str(argument)))
-    size, length, switch = found
-    return size, length, switch
+    arguments = () if related is None else (related.size_is, related.length_is, related.switch_is)
+    return all(not isinstance(each, str) or each in others for each in arguments)
 
 
-class Union(Type):
+class Union(GeneratedType):
     """A tag and the arm it selects; an arm that is None is empty.
 
     With switch_is the tag repeats a field beside the union, and the value is that of the arm alone. Without, the union is
@@ -318,6 +214,7 @@ class Union(Type):
     """
 
     def __init__(self, tag: Integer, arms: Mapping[int, Type | None]) -> None:
+        super().__init__()
         self.tag = tag
         self.arms = dict(arms)
         self.has_referents = any(arm is not None and arm.has_referents for arm in self.arms.values())
@@ -336,48 +233,160 @@ class Union(Type):
             ]
         return self._alignments[rep.index]
 
-    def _selected(self, value: Value, related: Correlation) -> tuple[int, Type | None, Value]:
-        tag, value = value if related.switch is None else (related.switch, value)
-        if tag not in self.arms:
-            raise ValueError(f"{tag} selects no arm of {self!r}")
-        return tag, self.arms[tag], value
+    # Reading
 
-    def encode(self, encoder: Encoder, value: Value, related: Correlation = UNRELATED) -> None:
+    def emit_read(self, reader: Reader, related: Expressions, path: str) -> Partial:
+        if reader.rep.is_ndr64:
+            reader.align(self.alignment(reader.rep))
+        tag, value = reader.slot(self.tag, path), reader.name()
+        reader.close_run()
+        reader.check_tag(tag, related, path)
+        partials: dict[int, Partial] = {}
+
+        def read(number: int, arm: Type | None) -> None:
+            # The gap belongs to what follows the tag: a tag that selects nothing is refused before it.
+            if reader.rep.is_ndr64:
+                reader.align(self.alignment(reader.rep))
+            found = "None" if arm is None else arm.emit_read(reader, UNDECLARED, path)
+            if arm is not None and arm.has_referents:
+                partials[number] = found
+                reader.line("pass")
+            else:
+                reader.line(f"{value} = {found}")
+
+        branches = [
+            (f"{'elif' if index else 'if'} {tag} == {int(number)}:", partial(read, number, arm))
+            for index, (number, arm) in enumerate(self.arms.items())
+        ]
+        refusal = reader.refuse(path, f"{{{tag}}} selects no arm of the union")
+        reader.choose(branches)
+        reader.line(f"else: {refusal}")
+        return (tag, value, partials) if self.has_referents else _emit_pair(tag, value, related)
+
+    def emit_read_referents(self, reader: Reader, partial: Partial, related: Expressions, path: str) -> str:
+        tag, value, partials = partial
+
+        def read(number: int, inner: Partial) -> None:
+            arm = self.arms[number]
+            if arm is not None:
+                reader.line(f"{value} = {arm.emit_read_referents(reader, inner, UNDECLARED, path)}")
+
+        for number, inner in partials.items():
+            with reader.block(f"if {tag} == {int(number)}:"):
+                read(number, inner)
+        return _emit_pair(tag, value, related)
+
+    # Writing
+
+    def emit_open(self, writer: Writer, value: str, related: Expressions, path: str) -> Partial:
+        switch = related.switch
+        if switch is None:
+            tag, inner = writer.load(f"{value}[0]"), writer.load(f"{value}[1]")
+        elif related.is_optional:
+            tag = writer.load(f"{value}[0] if {switch} is None else {switch}")
+            inner = writer.load(f"{value}[1] if {switch} is None else {value}")
+        else:
+            tag, inner = switch, value
+        return tag, inner
+
+    def emit_write(self, writer: Writer, partial_: Partial, related: Expressions, path: str) -> None:
+        tag, value = partial_
+        if writer.rep.is_ndr64:
+            writer.align(self.alignment(writer.rep))
+        refusal = writer.refuse(path, f"{{{tag}}} selects no arm of {self!r}")
+        writer.raw(f"if {tag} not in {writer.constant(self.arms)}: {refusal}")
+        writer.slot(self.tag, tag, path)
+        if writer.rep.is_ndr64:
+            writer.align(self.alignment(writer.rep))
+
+        def write(number: int, arm: Type | None) -> None:
+            if arm is None:
+                refusal = writer.refuse(path, f"{{{value}!r}} in the empty arm {int(number)} of {self!r}")
+                writer.line(f"if {value} is not None: {refusal}")
+            else:
+                arm.emit_write(writer, arm.emit_open(writer, value, UNDECLARED, path), UNDECLARED, path)
+
+        writer.choose(
+            [
+                (f"{'elif' if index else 'if'} {tag} == {int(number)}:", partial(write, number, arm))
+                for index, (number, arm) in enumerate(self.arms.items())
+            ]
+        )
+
+    def emit_write_referents(self, writer: Writer, partial_: Partial, related: Expressions, path: str) -> None:
+        tag, value = partial_
+        for number, arm in self.arms.items():
+            if arm is not None and arm.has_referents:
+                with writer.block(f"if {tag} == {int(number)}:"):
+                    inner = arm.emit_open(writer, value, UNDECLARED, path)
+                    arm.emit_write_referents(writer, inner, UNDECLARED, path)
+
+
+def _emit_pair(tag: str, value: str, related: Expressions) -> str:
+    """The value of a union: without switch_is a pair."""
+    if related.switch is None:
+        return f"({tag}, {value})"
+    return f"(({tag}, {value}) if {related.switch} is None else {value})" if related.is_optional else value
+
+
+class Parameters:
+    """The parameters that go one way, one after the other, each followed by its own referents (C706 14.4).
+
+    Their codecs are generated, too, when they are first needed.
+    """
+
+    def __init__(self, members: Sequence[Field], hint: str, *, modulus: int = MODULUS) -> None:
+        """`modulus`: what the position is a multiple of where they begin."""
+        self.members = tuple(members)
+        self.names = [member.name for member in members]
+        self._hint = hint
+        self._modulus = modulus
+        self._readers: list[Callable[..., Value] | None] = [None] * len(REPRESENTATIONS)
+        self._writers: list[Callable[..., Value] | None] = [None] * len(REPRESENTATIONS)
+
+    def encode(self, encoder: Encoder, values: Mapping[str, Value]) -> None:
+        """Write parameters; the values have those they are correlated with, too."""
         rep = encoder.representation
-        tag, arm, value = self._selected(value, related)
-        if rep.is_ndr64:
-            encoder.align(self.alignment(rep))
-        self.tag.encode(encoder, tag)
-        if rep.is_ndr64:
-            encoder.align(self.alignment(rep))
-        if arm is not None:
-            arm.encode(encoder, value)
-        elif value is not None:
-            raise ValueError(f"{value!r} in the empty arm {tag} of {self!r}")
+        writer = self._writers[rep.index]
+        if writer is None:
+            writer = self._writers[rep.index] = self._writer(rep)
+        writer(encoder, values)
 
-    def encode_referents(self, encoder: Encoder, value: Value, related: Correlation = UNRELATED) -> None:
-        _, arm, value = self._selected(value, related)
-        if arm is not None and arm.has_referents:
-            arm.encode_referents(encoder, value)
-
-    def decode(self, decoder: Decoder, related: Correlation = UNRELATED) -> Value:
+    def decode(self, decoder: Decoder, known: Mapping[str, Value]) -> dict[str, Value]:
+        """Read parameters; `known` are those that went the other way."""
         rep = decoder.representation
-        if rep.is_ndr64:
-            decoder.align(self.alignment(rep))
-        tag = self.tag.decode(decoder)
-        if related.switch is not None and tag != related.switch:
-            raise BadStub(f"union tag {tag}, its correlated value {related.switch}")
-        if tag not in self.arms:
-            raise BadStub(f"{tag} selects no arm of the union")
-        if rep.is_ndr64:
-            decoder.align(self.alignment(rep))
-        arm = self.arms[tag]
-        value = None if arm is None else arm.decode(decoder)
-        return (tag, value) if self.has_referents or related.switch is None else value
+        reader = self._readers[rep.index]
+        if reader is None:
+            reader = self._readers[rep.index] = self._reader(rep)
+        values: dict[str, Value] = reader(decoder, known)
+        return values
 
-    def decode_referents(self, decoder: Decoder, partial: tuple[int, Value], related: Correlation = UNRELATED) -> Value:
-        tag, value = partial
-        arm = self.arms[tag]
-        if arm is not None and arm.has_referents:
-            value = arm.decode_referents(decoder, value)
-        return (tag, value) if related.switch is None else value
+    def _writer(self, rep: Representation) -> Callable[..., Value]:
+        writer = Writer(rep, self._modulus)
+        names = _Known("values")
+        for member in self.members:
+            names[member.name] = writer.load(f"values[{member.name!r}]")
+        for member in self.members:
+            place = f"{member.name}: "
+            member.type.emit_encode(writer, names[member.name], _expressions(member.related, names), place)
+        return writer.finish("encoder, values", f"write {self._hint}")
+
+    def _reader(self, rep: Representation) -> Callable[..., Value]:
+        reader = Reader(rep, self._modulus)
+        names = _Known("known")
+        for member in self.members:
+            expressions = _expressions(member.related, names)
+            names[member.name] = member.type.emit_decode(reader, expressions, f"{member.name}: ")
+        result = ", ".join(f"{name!r}: {value}" for name, value in names.items())
+        return reader.finish(f"{{{result}}}", "decoder, known", f"read {self._hint}")
+
+
+class _Known(dict[str, str]):
+    """The names of parameters in a generated function; those that it does not have are in a mapping."""
+
+    def __init__(self, mapping: str) -> None:
+        super().__init__()
+        self._mapping = mapping
+
+    def __missing__(self, name: str) -> str:
+        return f"{self._mapping}[{name!r}]"

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from lanner.rpc.ndr.stream import MAX_POINTER_DEPTH, BadStub, Decoder, Encoder, Representation, Slot, Value
-from lanner.rpc.ndr.types import UNRELATED, Adapted, Correlation, FixedType, Type
+from lanner.rpc.ndr.generator import Expressions, Reader, Writer
+from lanner.rpc.ndr.stream import UNRELATED, Correlation, Representation, Slot, Value
+from lanner.rpc.ndr.types import Adapted, FixedType, Partial, Type
 
 # In Decoder.aliases while what it points to is being read.
 _UNFINISHED = object()
@@ -32,30 +33,49 @@ class Pointer(FixedType):
     def slot(self, rep: Representation) -> Slot:
         return Slot(rep.word, rep.word, rep.word_code)
 
-    def to_wire(self, encoder: Encoder, value: Value) -> int:
-        return 0 if value is None else encoder.referent()
+    def emit_from_wire(self, reader: Reader, name: str, path: str) -> None:
+        """Nothing: what says something is whether it is zero."""
 
-    def encode_referents(self, encoder: Encoder, value: Value, related: Correlation = UNRELATED) -> None:
-        if value is not None:
-            self.target.encode_whole(encoder, value, related)
-        elif related.size and self.target.is_conformant:
-            raise ValueError(f"NULL where {related.size} elements are announced")
+    def emit_to_wire(self, writer: Writer, value: str, path: str) -> str:
+        return f"(0 if {value} is None else referent())"
 
-    def decode_referents(self, decoder: Decoder, partial: int, related: Correlation = UNRELATED) -> Value:
-        if partial:
-            target = self.target
-            if decoder.depth >= MAX_POINTER_DEPTH:
-                raise BadStub(f"pointers nested deeper than {MAX_POINTER_DEPTH}")
-            if not target.has_referents:
-                return target.decode(decoder, related)
-            decoder.depth += 1
-            value = target.decode_referents(decoder, target.decode(decoder, related), related)
-            decoder.depth -= 1
-            return value
+    def emit_write_referents(self, writer: Writer, partial: Partial, related: Expressions, path: str) -> None:
+        with writer.block(f"if {partial} is not None:"):
+            self.emit_write_target(writer, partial, related, path)
+        if related.size is not None and self.target.is_conformant:
+            refusal = writer.refuse(path, f"NULL where {{{related.size}}} elements are announced")
+            writer.line(f"elif {related.size}: {refusal}")
+
+    def emit_write_target(self, writer: Writer, value: str, related: Expressions, path: str) -> None:
+        """Write what it points to."""
+        if self.target in writer.inlined:
+            writer.call(self.target, value, related, path)
+            return
+        writer.inlined.append(self.target)
+        self.target.emit_encode(writer, value, related, path)
+        writer.inlined.pop()
+
+    def emit_read_referents(self, reader: Reader, partial: Partial, related: Expressions, path: str) -> str:
+        value = reader.name()
+        with reader.pointer(f"if {partial}:", self.target, path):
+            if self.target in reader.inlined:
+                # It holds itself: there is no end to it but in the stub.
+                reader.line(f"{value} = {reader.call(self.target, related, path)}")
+            else:
+                reader.inlined.append(self.target)
+                reader.line(f"{value} = {self.target.emit_decode(reader, related, path)}")
+                reader.inlined.pop()
+        with reader.block("else:"):
+            self.emit_read_null(reader, value, related, path)
+        return value
+
+    def emit_read_null(self, reader: Reader, value: str, related: Expressions, path: str) -> None:
+        """What a value is whose pointer is NULL."""
         # MS-RPCE 3.1.1.5.3.3.1.2: a count that is not zero needs an array.
-        if related.size and self.target.is_conformant:
-            raise BadStub(f"NULL where {related.size} elements are announced")
-        return None
+        if related.size is not None and self.target.is_conformant:
+            refusal = reader.refuse(path, f"NULL where {{{related.size}}} elements are announced")
+            reader.line(f"if {related.size}: {refusal}")
+        reader.line(f"{value} = None")
 
     def default(self, related: Correlation = UNRELATED) -> Value:
         return None
@@ -71,15 +91,14 @@ class Reference(Pointer):
     In NDR its identifier may hold anything, for it says nothing; NDR64 wants it nonzero.
     """
 
-    def to_wire(self, encoder: Encoder, value: Value) -> int:
-        if value is None:
-            raise ValueError("NULL in a reference pointer")
-        return encoder.referent()
+    def emit_to_wire(self, writer: Writer, value: str, path: str) -> str:
+        writer.raw(f"if {value} is None: {writer.refuse(path, 'NULL in a reference pointer')}")
+        return "referent()"
 
-    def from_wire(self, decoder: Decoder, raw: int) -> int:
-        if not raw and decoder.representation.is_ndr64:
-            raise BadStub("NULL in a reference pointer")
-        return 1
+    def emit_from_wire(self, reader: Reader, name: str, path: str) -> None:
+        if reader.rep.is_ndr64:
+            reader.raw(f"if not {name}: {reader.refuse(path, 'NULL in a reference pointer')}")
+        reader.raw(f"{name} = 1")
 
     def default(self, related: Correlation = UNRELATED) -> Value:
         return self.target.default(related)
@@ -91,17 +110,16 @@ class Full(Pointer):
     We write no aliases: each pointer gets its own identifier.
     """
 
-    def decode_referents(self, decoder: Decoder, partial: int, related: Correlation = UNRELATED) -> Value:
-        if partial in decoder.aliases:
-            value = decoder.aliases[partial]
-            if value is _UNFINISHED:
-                raise BadStub(f"referent {partial:#x} points into itself")
-            return value
-        if partial:
-            decoder.aliases[partial] = _UNFINISHED
-        value = super().decode_referents(decoder, partial, related)
-        if partial:
-            decoder.aliases[partial] = value
+    def emit_read_referents(self, reader: Reader, partial: Partial, related: Expressions, path: str) -> str:
+        value, unfinished = reader.name(), reader.constant(_UNFINISHED)
+        with reader.block(f"if {partial} in decoder.aliases:"):
+            reader.line(f"{value} = decoder.aliases[{partial}]")
+            refusal = reader.refuse(path, f"referent {{{partial}:#x}} points into itself")
+            reader.line(f"if {value} is {unfinished}: {refusal}")
+        with reader.block("else:"):
+            reader.line(f"if {partial}: decoder.aliases[{partial}] = {unfinished}")
+            reader.line(f"{value} = {super().emit_read_referents(reader, partial, related, path)}")
+            reader.line(f"if {partial}: decoder.aliases[{partial}] = {value}")
         return value
 
 

@@ -1,16 +1,13 @@
-"""The octet stream of NDR: transfer syntaxes, byte orders, alignment, and runs of fixed fields (C706 14.1, 14.2; MS-RPCE 2.2.5).
+"""The octet stream of NDR: transfer syntaxes, byte orders and alignment (C706 14.1, 14.2; MS-RPCE 2.2.5).
 
-Alignment counts from the first octet of the stub. Fields of fixed size that lie side by side are packed and unpacked as one
-`Run`: one precompiled struct for each representation and start modulo 8, gaps included.
+Alignment counts from the first octet of the stub.
 """
 
 from __future__ import annotations
 
 import enum
-import struct
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from lanner.model.errors import RemoteProtocolError
 
@@ -18,8 +15,6 @@ ByteOrder: TypeAlias = Literal["little", "big"]
 # What a value is, only its declaration says.
 Value: TypeAlias = Any
 
-# Every alignment of NDR and NDR64 divides this.
-_MODULUS: Final = 8
 # Ours: pointers inside what pointers point to. The deepest management property nests three; a VT_VARIANT vector could nest
 # as often as its sender likes.
 MAX_POINTER_DEPTH: Final = 32
@@ -62,7 +57,6 @@ class Representation:
     # Octets of a referent identifier and of a count, and their code: NDR64 has both in 8 (MS-RPCE 2.2.5.3.2, 2.2.5.3.5).
     word: int
     word_code: str
-    wide_encoding: str  # of wchar_t
 
 
 REPRESENTATIONS: Final = tuple(
@@ -74,63 +68,35 @@ REPRESENTATIONS: Final = tuple(
         syntax is Syntax.NDR64,
         8 if syntax is Syntax.NDR64 else 4,
         "Q" if syntax is Syntax.NDR64 else "I",
-        "utf-16-le" if order == "little" else "utf-16-be",
     )
     for index, (syntax, order) in enumerate[tuple[Syntax, ByteOrder]](
         [(Syntax.NDR20, "little"), (Syntax.NDR20, "big"), (Syntax.NDR64, "little"), (Syntax.NDR64, "big")]
     )
 )
-_BY_NAME: Final = {(each.syntax, each.byte_order): each for each in REPRESENTATIONS}
 
 
 def representation(syntax: Syntax, byte_order: ByteOrder = "little") -> Representation:
-    return _BY_NAME[syntax, byte_order]
+    return REPRESENTATIONS[(2 if syntax is Syntax.NDR64 else 0) + (byte_order == "big")]
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One field of a run: its alignment, and its size and struct code, which a bare alignment has not."""
+    """A field of fixed size: its alignment, its size and its struct code."""
 
     alignment: int
-    size: int = 0
-    code: str = ""
+    size: int
+    code: str
 
 
-class Run:
-    """Fields of fixed size side by side, packed by one struct whatever octet they begin at."""
+class Correlation(NamedTuple):
+    """What size_is, length_is and switch_is of a field come to in the call at hand (MS-RPCE 3.1.1.5.3.1)."""
 
-    __slots__ = ("_packers", "_slots")
+    size: int | None = None
+    length: int | None = None
+    switch: int | None = None
 
-    def __init__(self, slots: Callable[[Representation], Sequence[Slot]]) -> None:
-        self._slots = slots
-        self._packers: list[list[struct.Struct | None]] = [[None] * _MODULUS for _ in REPRESENTATIONS]
 
-    def _compile(self, rep: Representation, start: int) -> struct.Struct:
-        codes = [rep.prefix]
-        position = start
-        for slot in self._slots(rep):
-            gap = -position % slot.alignment
-            codes.append(f"{gap}x{slot.code}" if gap else slot.code)
-            position += gap + slot.size
-        packer = self._packers[rep.index][start] = struct.Struct("".join(codes))
-        return packer
-
-    def pack(self, encoder: Encoder, values: Sequence[Value]) -> None:
-        rep = encoder.representation
-        start = encoder.position & 7
-        packer = self._packers[rep.index][start] or self._compile(rep, start)
-        encoder.parts.append(packer.pack(*values))
-        encoder.position += packer.size
-
-    def unpack(self, decoder: Decoder) -> tuple[Value, ...]:
-        rep = decoder.representation
-        position = decoder.position
-        packer = self._packers[rep.index][position & 7] or self._compile(rep, position & 7)
-        end = position + packer.size
-        if end > decoder.end:
-            raise BadStub(f"{packer.size} octets wanted, {max(decoder.end - position, 0)} left")
-        decoder.position = end
-        return packer.unpack_from(decoder.data, position)
+UNRELATED: Final = Correlation()
 
 
 class Encoder:
@@ -189,17 +155,6 @@ class Decoder:
         self.position = position + size
         return bytes(self.data[position : self.position])
 
-    def expect(self, elements: int) -> None:
-        """Make sure that so many elements of an array may come."""
-        self.elements -= elements
-        if self.elements < 0:
-            raise BadStub(f"{-self.elements} elements too many")
-
     def align(self, boundary: int) -> None:
         """Skip a gap, whatever it holds (MS-RPCE 3.1.1.5.3.2.2.6)."""
         self.position += -self.position % boundary
-
-
-def words(count: int) -> Run:
-    """Make a run of counts or identifiers: 4 octets each in NDR, 8 in NDR64."""
-    return Run(lambda rep: [Slot(rep.word, rep.word, rep.word_code)] * count)

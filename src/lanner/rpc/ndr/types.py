@@ -1,9 +1,9 @@
 # ruff: noqa: ARG002  every type has the same methods, and not each needs every argument
 """What a type is, and the types of fixed size: integers, enumerations, UUIDs, context handles (C706 14.2; MS-RPCE 2.2.4, 2.2.5.2).
 
-A type writes and reads in two steps, because what embedded pointers point to comes after the construction around them
-(C706 14.3.12.3): `encode` and `decode` handle the part in place, `encode_referents` and `decode_referents` what was deferred.
-Only a type with `has_referents` has a second step; until then what `decode` gave is half a value.
+`encode` and `decode` are the codecs of a whole value. Those of the types here are generated (`generator`): a type emits what it is into
+the function of whatever it is part of. It does so in two steps, because what embedded pointers point to comes after the construction
+around them (C706 14.3.12.3): first the part in place, then what was deferred. Only a type with `has_referents` has a second step.
 """
 
 from __future__ import annotations
@@ -11,22 +11,24 @@ from __future__ import annotations
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from lanner.rpc.ndr.stream import REPRESENTATIONS, BadStub, Decoder, Encoder, Representation, Run, Slot, Value
+from lanner.rpc.ndr.generator import Expressions, Reader, Writer, reader_of, writer_of
+from lanner.rpc.ndr.stream import (
+    REPRESENTATIONS,
+    UNRELATED,
+    Correlation,
+    Decoder,
+    Encoder,
+    Representation,
+    Slot,
+    Value,
+)
 from lanner.wire.reader import guid_from_bytes, guid_to_bytes
 
-
-class Correlation(NamedTuple):
-    """What size_is, length_is and switch_is of a field come to in the call at hand (MS-RPCE 3.1.1.5.3.1)."""
-
-    size: int | None = None
-    length: int | None = None
-    switch: int | None = None
-
-
-UNRELATED: Final = Correlation()
+# What one step of emitting tells the next: the name of a value, or those of its parts.
+Partial: TypeAlias = Any
 
 
 class Type(ABC):
@@ -41,54 +43,95 @@ class Type(ABC):
     def alignment(self, rep: Representation) -> int: ...
 
     @abstractmethod
-    def encode(self, encoder: Encoder, value: Value, related: Correlation = UNRELATED) -> None: ...
+    def encode(self, encoder: Encoder, value: Value, related: Correlation = UNRELATED) -> None:
+        """Write a value with all that it points to."""
 
     @abstractmethod
-    def decode(self, decoder: Decoder, related: Correlation = UNRELATED) -> Value: ...
-
-    # A type without referents has nothing to add.
-    def encode_referents(self, encoder: Encoder, value: Value, related: Correlation = UNRELATED) -> None:  # noqa: B027
-        """Write what was deferred."""
-
-    def decode_referents(self, decoder: Decoder, partial: Value, related: Correlation = UNRELATED) -> Value:
-        """Read what was deferred; the value is whole then."""
-        return partial
-
-    # A count that stands before the rest; only a conformant type has one.
-    def encode_conformance(self, encoder: Encoder, value: Value, related: Correlation) -> None:  # noqa: B027
-        """Write the count."""
-
-    def decode_conformance(self, decoder: Decoder) -> int:
-        return 0
-
-    def encode_body(self, encoder: Encoder, value: Value, related: Correlation) -> None:
-        """Write the part in place without the count."""
-        self.encode(encoder, value, related)
-
-    def decode_body(self, decoder: Decoder, max_count: int, related: Correlation) -> Value:
-        return self.decode(decoder, related)
+    def decode(self, decoder: Decoder, related: Correlation = UNRELATED) -> Value:
+        """Read a value with all that it points to."""
 
     def default(self, related: Correlation = UNRELATED) -> Value:
         """What an [out] parameter is when the method has nothing to say."""
         raise ValueError(f"{self!r} has no value of its own")
 
-    def encode_whole(self, encoder: Encoder, value: Value, related: Correlation = UNRELATED) -> None:
-        self.encode(encoder, value, related)
+    # What generated functions hold of it. A codec that is written by hand has nothing to defer: it is called.
+
+    def emit_read(self, reader: Reader, related: Expressions, path: str) -> Partial:
+        """Read the part in place; an expression, or, where something is deferred, what `emit_read_referents` needs."""
+        return reader.call(self, related, path)
+
+    def emit_read_referents(self, reader: Reader, partial: Partial, related: Expressions, path: str) -> str:
+        """Read what was deferred; the expression of the whole value."""
+        raise NotImplementedError
+
+    def emit_open(self, writer: Writer, value: str, related: Expressions, path: str) -> Partial:
+        """Take a value apart, as far as both steps need it."""
+        return value
+
+    def emit_write(self, writer: Writer, partial: Partial, related: Expressions, path: str) -> None:
+        """Write the part in place."""
+        writer.call(self, partial, related, path)
+
+    def emit_write_referents(self, writer: Writer, partial: Partial, related: Expressions, path: str) -> None:
+        """Write what was deferred."""
+        raise NotImplementedError
+
+    # A count that stands before the rest; only a conformant type has one.
+
+    def emit_read_conformance(self, reader: Reader, path: str) -> str | None:
+        return None
+
+    def emit_read_body(self, reader: Reader, max_count: str | None, related: Expressions, path: str) -> Partial:
+        return self.emit_read(reader, related, path)
+
+    def emit_write_conformance(  # noqa: B027  other types have no count
+        self, writer: Writer, partial: Partial, related: Expressions, path: str
+    ) -> None:
+        """Write the count."""
+
+    def emit_write_body(self, writer: Writer, partial: Partial, related: Expressions, path: str) -> None:
+        """Write the part in place without the count."""
+        self.emit_write(writer, partial, related, path)
+
+    # Both steps.
+
+    def emit_decode(self, reader: Reader, related: Expressions, path: str) -> str:
+        partial = self.emit_read(reader, related, path)
+        return self.emit_read_referents(reader, partial, related, path) if self.has_referents else str(partial)
+
+    def emit_encode(self, writer: Writer, value: str, related: Expressions, path: str) -> None:
+        partial = self.emit_open(writer, value, related, path)
+        self.emit_write(writer, partial, related, path)
         if self.has_referents:
-            self.encode_referents(encoder, value, related)
-
-    def decode_whole(self, decoder: Decoder, related: Correlation = UNRELATED) -> Value:
-        value = self.decode(decoder, related)
-        return self.decode_referents(decoder, value, related) if self.has_referents else value
+            self.emit_write_referents(writer, partial, related, path)
 
 
-class FixedType(Type):
+class GeneratedType(Type):
+    """A type whose codecs are generated, when they are first needed."""
+
+    def __init__(self) -> None:
+        self._readers: list[Callable[..., Value] | None] = [None] * len(REPRESENTATIONS)
+        self._writers: list[Callable[..., Value] | None] = [None] * len(REPRESENTATIONS)
+
+    def encode(self, encoder: Encoder, value: Value, related: Correlation = UNRELATED) -> None:
+        rep = encoder.representation
+        writer = self._writers[rep.index]
+        if writer is None:
+            writer = self._writers[rep.index] = writer_of(self, rep)
+        writer(encoder, value, *related)
+
+    def decode(self, decoder: Decoder, related: Correlation = UNRELATED) -> Value:
+        rep = decoder.representation
+        reader = self._readers[rep.index]
+        if reader is None:
+            reader = self._readers[rep.index] = reader_of(self, rep)
+        return reader(decoder, *related)
+
+
+class FixedType(GeneratedType):
     """A type that fills one slot. `to_wire` and `from_wire` run only where `is_converted`."""
 
     is_converted: bool = False
-
-    def __init__(self) -> None:
-        self._run = Run(lambda rep: (self.slot(rep),))
 
     @abstractmethod
     def slot(self, rep: Representation) -> Slot: ...
@@ -102,12 +145,23 @@ class FixedType(Type):
     def alignment(self, rep: Representation) -> int:
         return self.slot(rep).alignment
 
-    def encode(self, encoder: Encoder, value: Value, related: Correlation = UNRELATED) -> None:
-        self._run.pack(encoder, (self.to_wire(encoder, value) if self.is_converted else value,))
+    def emit_read(self, reader: Reader, related: Expressions, path: str) -> Partial:
+        return reader.slot(self, path)
 
-    def decode(self, decoder: Decoder, related: Correlation = UNRELATED) -> Value:
-        raw = self._run.unpack(decoder)[0]
-        return self.from_wire(decoder, raw) if self.is_converted else raw
+    def emit_write(self, writer: Writer, partial: Partial, related: Expressions, path: str) -> None:
+        writer.slot(self, partial, path)
+
+    def emit_from_wire(self, reader: Reader, name: str, path: str) -> None:
+        """Convert what struct gave."""
+        reader.raw(f"try: {name} = {reader.constant(self.from_wire)}(decoder, {name})")
+        reader.raw(f'except BadStub as problem: raise BadStub(f"{path}{{problem}}") from None')
+
+    def emit_to_wire(self, writer: Writer, value: str, path: str) -> str:
+        """What struct is given."""
+        name = writer.name()
+        writer.raw(f"try: {name} = {writer.constant(self.to_wire)}(encoder, {value})")
+        writer.raw(f'except ValueError as problem: raise ValueError(f"{path}{{problem}}") from None')
+        return name
 
 
 class Integer(FixedType):
@@ -135,15 +189,19 @@ class Integer(FixedType):
     def slot(self, rep: Representation) -> Slot:
         return self._slots[rep.index]
 
-    def to_wire(self, encoder: Encoder, value: Value) -> Value:
-        if self._bounds is not None and not self._bounds[0] <= value <= self._bounds[1]:
-            raise ValueError("{} is outside {}..{}".format(value, *self._bounds))
+    def emit_from_wire(self, reader: Reader, name: str, path: str) -> None:
+        self._emit_check(reader, name, path)
+
+    def emit_to_wire(self, writer: Writer, value: str, path: str) -> str:
+        self._emit_check(writer, value, path)
         return value
 
-    def from_wire(self, decoder: Decoder, raw: Value) -> Value:
-        if self._bounds is not None and not self._bounds[0] <= raw <= self._bounds[1]:
-            raise BadStub("{} is outside {}..{}".format(raw, *self._bounds))
-        return raw
+    def _emit_check(self, source: Reader | Writer, value: str, path: str) -> None:
+        if self._bounds is not None:
+            low, high = map(int, self._bounds)
+            source.raw(
+                f"if not {low} <= {value} <= {high}: {source.refuse(path, f'{{{value}}} is outside {low}..{high}')}"
+            )
 
     def default(self, related: Correlation = UNRELATED) -> int:
         return 0
@@ -164,11 +222,14 @@ class Octets(FixedType):
     def slot(self, rep: Representation) -> Slot:
         return self._slot
 
-    def to_wire(self, encoder: Encoder, value: Value) -> bytes:
+    def emit_from_wire(self, reader: Reader, name: str, path: str) -> None:
+        """Nothing: struct gives so many octets."""
+
+    def emit_to_wire(self, writer: Writer, value: str, path: str) -> str:
         # struct would cut or fill it.
-        if len(value) != self.size:
-            raise ValueError(f"{len(value)} octets where {self.size} belong")
-        return bytes(value)
+        refusal = writer.refuse(path, f"{{len({value})}} octets where {self.size} belong")
+        writer.raw(f"if len({value}) != {self.size}: {refusal}")
+        return f"bytes({value})"
 
     def default(self, related: Correlation = UNRELATED) -> bytes:
         return bytes(self.size)
@@ -186,11 +247,14 @@ class Guid(FixedType):
     def slot(self, rep: Representation) -> Slot:
         return self._slot
 
-    def to_wire(self, encoder: Encoder, value: UUID) -> bytes:
-        return guid_to_bytes(value) if encoder.representation.byte_order == "little" else value.bytes
+    def emit_from_wire(self, reader: Reader, name: str, path: str) -> None:
+        convert = guid_from_bytes if reader.rep.byte_order == "little" else lambda octets: UUID(bytes=octets)
+        reader.raw(f"{name} = {reader.constant(convert)}({name})")
 
-    def from_wire(self, decoder: Decoder, raw: bytes) -> UUID:
-        return guid_from_bytes(raw) if decoder.representation.byte_order == "little" else UUID(bytes=raw)
+    def emit_to_wire(self, writer: Writer, value: str, path: str) -> str:
+        if writer.rep.byte_order == "little":
+            return f"{writer.constant(guid_to_bytes)}({value})"
+        return f"{value}.bytes"
 
     def default(self, related: Correlation = UNRELATED) -> UUID:
         return UUID(int=0)
@@ -220,14 +284,16 @@ class ContextHandle(FixedType):
     def _turned(handle: bytes) -> bytes:
         return handle[3::-1] + UUID(bytes_le=handle[4:]).bytes
 
-    def to_wire(self, encoder: Encoder, value: bytes) -> bytes:
-        if len(value) != len(NULL_HANDLE):
-            raise ValueError(f"{len(value)} octets where a context handle has {len(NULL_HANDLE)}")
-        return value if encoder.representation.byte_order == "little" else self._turned(value)
-
-    def from_wire(self, decoder: Decoder, raw: bytes) -> bytes:
+    def emit_from_wire(self, reader: Reader, name: str, path: str) -> None:
         # Turning is its own inverse.
-        return raw if decoder.representation.byte_order == "little" else self._turned(raw)
+        if reader.rep.byte_order == "big":
+            reader.raw(f"{name} = {reader.constant(self._turned)}({name})")
+
+    def emit_to_wire(self, writer: Writer, value: str, path: str) -> str:
+        size = len(NULL_HANDLE)
+        refusal = writer.refuse(path, f"{{len({value})}} octets where a context handle has {size}")
+        writer.raw(f"if len({value}) != {size}: {refusal}")
+        return value if writer.rep.byte_order == "little" else f"{writer.constant(self._turned)}({value})"
 
     def default(self, related: Correlation = UNRELATED) -> bytes:
         return NULL_HANDLE
@@ -264,11 +330,11 @@ class Boolean(FixedType):
     def slot(self, rep: Representation) -> Slot:
         return self._slot
 
-    def to_wire(self, encoder: Encoder, value: Value) -> int:
-        return 1 if value else 0
+    def emit_from_wire(self, reader: Reader, name: str, path: str) -> None:
+        reader.raw(f"{name} = {name} != 0")
 
-    def from_wire(self, decoder: Decoder, raw: int) -> bool:
-        return raw != 0
+    def emit_to_wire(self, writer: Writer, value: str, path: str) -> str:
+        return f"(1 if {value} else 0)"
 
     def default(self, related: Correlation = UNRELATED) -> bool:
         return False
@@ -277,10 +343,11 @@ class Boolean(FixedType):
 boolean: Final = Boolean()
 
 
-class Adapted(Type):
+class Adapted(GeneratedType):
     """Another type under a Python value that is handier than its own."""
 
     def __init__(self, inner: Type, to_inner: Callable[[Value], Value], from_inner: Callable[[Value], Value]) -> None:
+        super().__init__()
         if inner.is_conformant:
             raise TypeError(f"{inner!r} is conformant")
         self._inner = inner
@@ -294,15 +361,25 @@ class Adapted(Type):
     def alignment(self, rep: Representation) -> int:
         return self._inner.alignment(rep)
 
-    def encode(self, encoder: Encoder, value: Value, related: Correlation = UNRELATED) -> None:
-        self._inner.encode(encoder, self._to_inner(value), related)
+    def emit_read(self, reader: Reader, related: Expressions, path: str) -> Partial:
+        partial = self._inner.emit_read(reader, related, path)
+        return partial if self.has_referents else self._emit_conversion(reader, partial, path)
 
-    def encode_referents(self, encoder: Encoder, value: Value, related: Correlation = UNRELATED) -> None:
-        self._inner.encode_referents(encoder, self._to_inner(value), related)
+    def emit_read_referents(self, reader: Reader, partial: Partial, related: Expressions, path: str) -> str:
+        return self._emit_conversion(reader, self._inner.emit_read_referents(reader, partial, related, path), path)
 
-    def decode(self, decoder: Decoder, related: Correlation = UNRELATED) -> Value:
-        value = self._inner.decode(decoder, related)
-        return value if self.has_referents else self._from_inner(value)
+    def _emit_conversion(self, reader: Reader, value: str, path: str) -> str:
+        converted = reader.name()
+        reader.line(f"try: {converted} = {reader.constant(self._from_inner)}({value})")
+        reader.line(f'except RemoteProtocolError as problem: raise BadStub(f"{path}{{problem}}") from None')
+        return converted
 
-    def decode_referents(self, decoder: Decoder, partial: Value, related: Correlation = UNRELATED) -> Value:
-        return self._from_inner(self._inner.decode_referents(decoder, partial, related))
+    def emit_open(self, writer: Writer, value: str, related: Expressions, path: str) -> Partial:
+        inner = writer.load(f"{writer.constant(self._to_inner)}({value})")
+        return self._inner.emit_open(writer, inner, related, path)
+
+    def emit_write(self, writer: Writer, partial: Partial, related: Expressions, path: str) -> None:
+        self._inner.emit_write(writer, partial, related, path)
+
+    def emit_write_referents(self, writer: Writer, partial: Partial, related: Expressions, path: str) -> None:
+        self._inner.emit_write_referents(writer, partial, related, path)
