@@ -34,16 +34,18 @@ from lanner.model.live import (
 from lanner.wire.envelope import RECOVERABLE, Envelope, is_express, may_expire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from lanner.engine.core import Core
     from lanner.engine.expiry import Expiry
     from lanner.engine.waiting import WaitingReads
     from lanner.model.directory_objects import Queue
+    from lanner.model.live import Record
 
     # MS-MQDMPR 3.1.7.2: events that co-located protocols consume.
     PositionDeleted = Callable[[Queue, MessagePosition, MessageClass], None]
-    PositionAvailable = Callable[[Queue, MessagePosition], None]
+    # Messages under lookup ids in a row: the first of these, and their records.
+    PositionsAvailable = Callable[[Queue, int, Sequence[Record]], None]
 
 # MS-MQQP passes these with SeekNext and SeekPrevious for "from the end of the list"
 # (DMPR-3.1.7.3.3-6).
@@ -70,7 +72,7 @@ class Positions:
         # Messages that have expired since the start.
         self.expiries = 0
         self.deleted_subscribers: list[PositionDeleted] = []
-        self.available_subscribers: list[PositionAvailable] = []
+        self.available_subscribers: list[PositionsAvailable] = []
 
     # Seeks ----------------------------------------------------------------------------------------
 
@@ -303,11 +305,19 @@ class Positions:
         The bytes were counted when the message came (DECISIONS).
         """
         position.state = _AVAILABLE
-        if self.available_subscribers:
-            for subscriber in self.available_subscribers:
-                subscriber(queue, position)
+        for subscriber in self.available_subscribers:
+            subscriber(queue, position.lookup_id, (position.record,))
         if queue.waiting_reads:
             self.waiting.serve(queue, position)
+
+    def message_positions_available(self, queue: Queue, first: int, records: Sequence[Record]) -> None:
+        """3.1.7.2.2 Message Position Available for new messages under lookup ids in a row."""
+        for subscriber in self.available_subscribers:
+            subscriber(queue, first, records)
+        for lookup_id, record in enumerate(records, first):
+            if not queue.waiting_reads:
+                break
+            self.waiting.serve(queue, MessagePosition(queue, lookup_id, record))
 
     def give_back(self, position: MessagePosition, *, is_abort: bool) -> None:
         """End a lock without a receive.
@@ -360,6 +370,13 @@ class Positions:
         )
         if envelope.time_to_be_received != INFINITE or isinstance(queue, OutgoingQueue):
             self.expiry.arm(position, envelope)
+
+    def write_run(self, queue: Queue, first: int, records: Sequence[Record], envelope: Envelope) -> None:
+        """Write new messages of equal envelopes under lookup ids in a row, whose bytes are counted already."""
+        queue.message_count += len(records)
+        if first <= queue.head_hint:
+            queue.head_hint = first - 1
+        self._store.put_run(queue.number, first, records, express=not envelope.user_flags & RECOVERABLE)
 
     def time_to_be_received_timer_expired(self, position: MessagePosition) -> bool:
         """3.1.7.2.7 Time To Be Received Timer Expired.

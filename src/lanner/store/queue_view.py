@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from typing import NamedTuple
 
 from lanner.model.lookup_ids import LANE_SHIFT, lane_of
@@ -313,6 +313,30 @@ class QueueView(Overlay[int, Record, int]):
         layer.rows[lookup_id] = record
         if number:
             layer.visible[lookup_id] = number
+
+    def put_run(self, first: int, records: Sequence[Record], number: int, *, express: bool) -> None:
+        """Put records under lookup ids and visibility numbers in a row, which begin with these."""
+        lane, count = first >> LANE_SHIFT, len(records)
+        high = self._high.get(lane)
+        if high is None:
+            high = self._load_high(lane)
+        if express or first <= high:
+            for offset, record in enumerate(records):
+                self.put(first + offset, record, number + offset, express=express)
+            return
+        self._environment.last_read = None
+        lookup_ids = range(first, first + count)
+        self._high[lane] = lookup_ids[-1]
+        layer = self.current or self._begin(self)
+        size = 0
+        for visibility, record in enumerate(records, number):
+            record.visibility = visibility
+            size += len(record.packet)
+        self.messages += count
+        self.size += size
+        layer.keys.extend(lookup_ids)
+        layer.rows.update(zip(lookup_ids, records, strict=True))
+        layer.visible.update(zip(lookup_ids, range(number, number + count), strict=True))
 
     def delete(self, lookup_id: int, record: Record) -> bool:
         """Delete a message, of which `record` was once read or put; False if there is none.

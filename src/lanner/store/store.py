@@ -152,6 +152,11 @@ class Store:
         view = self._queues.get(queue) or self._commits.queue(queue)
         view.put(lookup_id, record, number, express=express)
 
+    def put_run(self, queue: int, first: int, records: Sequence[Record], *, express: bool) -> None:
+        """Put Available messages of one priority under lookup ids in a row. They get the next visibility numbers in a row."""
+        view = self._queues.get(queue) or self._commits.queue(queue)
+        view.put_run(first, records, self._number(len(records)), express=express)
+
     def delete(self, queue: int, lookup_id: int, record: Record) -> bool:
         """Delete a message, of which `record` was once read or put; False if there is none."""
         view = self._queues.get(queue) or self._commits.queue(queue)

@@ -89,7 +89,7 @@ class Deliveries:
 
     def order_ack(self, link: Link, event: OrderAckReceived) -> None:
         """3.1.5.6 Receiving an OrderAck Packet: the sequence is known by its identifier."""
-        body = OrderAckBody.from_packet(event.packet)
+        body = OrderAckBody.from_packet(event.packets[0])
         queue = self._engine.outgoing_queue_of(body.tx_sequence_id)
         if queue is None:
             self._incidents.add(Incident.UNMATCHED_ACKNOWLEDGMENT, link.remote_address, _shown(link, body))
@@ -142,8 +142,8 @@ class Deliveries:
 
     def final_ack(self, link: Link, event: FinalAckReceived) -> None:
         """3.1.5.7 Receiving a FinalAck Packet."""
-        body = FinalAckBody.from_packet(event.packet)
-        message = Message(event.packet)
+        body = FinalAckBody.from_packet(event.packets[0])
+        message = Message(event.packets[0])
         queue = self._engine.outgoing_queue_of(body.tx_sequence_id)
         route = None if queue is None else self._routes.of(queue)
         is_believed = route is not None and self._may_acknowledge(route, link)

@@ -182,13 +182,13 @@ class OutgoingMessageTable:
             entry.is_to_be_sent_again = True
             heapq.heappush(self._lanes[entry.lookup_id >> LANE_SHIFT].again, entry.lookup_id)
 
-    def message_available(self, position: MessagePosition) -> None:
-        """3.1.7.12: a message came to the queue, or came back to its old place."""
-        lane = self._lanes[position.lookup_id >> LANE_SHIFT]
+    def message_available(self, first: int) -> None:
+        """3.1.7.12: messages of one priority came to the queue, or one came back to its old place. `first`: their lowest lookup id."""
+        lane = self._lanes[first >> LANE_SHIFT]
         lane.is_read = False
         self.may_have_unsent = True
-        if position.lookup_id <= lane.cursor:
-            lane.cursor = position.lookup_id - 1
+        if first <= lane.cursor:
+            lane.cursor = first - 1
 
     def message_removed(self, position: MessagePosition) -> None:
         """A message left the queue otherwise than through here: it expired, was purged, or an administrator took it."""
