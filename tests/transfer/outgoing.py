@@ -75,7 +75,7 @@ class Outgoing(Harness):
         """What goes to the peer now."""
         entries = self.table.next_unsent(room)
         for entry in entries:
-            self.table.sent(entry)
+            self.table.sent([entry])
         return entries
 
     def packets(self, room: int = 64) -> list[Message]:

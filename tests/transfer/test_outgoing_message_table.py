@@ -57,7 +57,7 @@ def test_what_was_sent_awaits_its_acknowledgment(h: Outgoing) -> None:
     h.say(b"1", b"2")
     entries = h.table.next_unsent(2)
     assert [entry.awaiting_ack for entry in entries] == [False, False]
-    h.table.sent(entries[0])
+    h.table.sent([entries[0]])
     assert [entry.awaiting_ack for entry in entries] == [True, False]
 
 
@@ -205,7 +205,7 @@ def test_messages_that_reappear_when_the_store_fails_are_sent_again(h: Outgoing)
 def test_an_express_message_that_could_not_be_sent_or_was_not_acknowledged_is_sent_again(h: Outgoing) -> None:
     h.say(b"a", b"b", recoverable=False)
     first = h.table.next_unsent(2)
-    h.table.sent(first[0])  # the connection ended before the second was written
+    h.table.sent([first[0]])  # the connection ended before the second was written
     assert bodies([Message(entry.packet) for entry in h.table.next_unsent(2)]) == [b"b"]
     h.table.session_closed()
     h.table.session_opened()
@@ -256,7 +256,7 @@ def test_a_session_ack_as_it_comes_deletes_what_it_names(h: Outgoing) -> None:
     pair = Pair()
     for entry in h.table.next_unsent(64):
         pair.ours.send(entry.packet, entry)
-        h.table.sent(entry)
+        h.table.sent([entry])
     h.say(b"unsent", priority=1)
 
     def receive(header: SessionHeader) -> None:

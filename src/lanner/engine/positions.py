@@ -274,11 +274,8 @@ class Positions:
         for subscriber in self.deleted_subscribers:
             subscriber(queue, position, reason)
 
-    def remove(self, queue: Queue, position: MessagePosition, *, is_deleted: bool = False) -> None:
-        """Remove a position and its bytes from the totals, without an event.
-
-        `is_deleted`: the caller has deleted the message in the store.
-        """
+    def remove(self, queue: Queue, position: MessagePosition) -> None:
+        """Remove a position and its bytes from the totals, without an event."""
         record, lookup_id = position.record, position.lookup_id
         size = len(record.packet)
         queue.total_bytes -= size
@@ -294,10 +291,24 @@ class Positions:
             position.is_uncommitted_send = False
         else:
             queue.message_count -= 1
-            if not is_deleted:
-                self._store.delete(queue.number, lookup_id, record)
+            self._store.delete(queue.number, lookup_id, record)
             if may_expire(record.packet, in_transit=isinstance(queue, OutgoingQueue)):
-                self.expiry.disarm(position)
+                self.expiry.disarm(queue, ((lookup_id, record),))
+
+    def remove_delivered(self, queue: OutgoingQueue, rows: Sequence[tuple[int, Record]]) -> None:
+        """Remove messages that nobody holds, and that the caller has deleted in the store, from the totals of their queue."""
+        size = 0
+        for lookup_id, record in rows:
+            size += len(record.packet)
+            if queue.head_hint == lookup_id - 1:
+                queue.head_hint = lookup_id
+        queue.message_count -= len(rows)
+        queue.total_bytes -= size
+        self._queue_manager.total_bytes -= size
+        if self._shares.sources:
+            for _, record in rows:
+                self._shares.removed(queue, record.packet)
+        self.expiry.disarm(queue, rows)
 
     def message_position_available(self, queue: Queue, position: MessagePosition) -> None:
         """3.1.7.2.2 Message Position Available.

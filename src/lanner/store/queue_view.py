@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Container, Sequence
 from typing import NamedTuple
 
+from lanner.model.errors import StoreCorrupt
 from lanner.model.lookup_ids import LANE_SHIFT, lane_of
 from lanner.store.environment import Environment
 from lanner.store.overlay import Layer, Overlay
@@ -205,6 +206,42 @@ class QueueView(Overlay[int, Record, int]):
                 if record is not None:
                     return found, record
             after = found
+
+    def read_run(self, after: int, upto: int, count: int, size: int) -> list[tuple[int, Record]]:
+        """Return messages in order, as `Store.read_run`; StoreCorrupt if the first of them fails its checksum."""
+        rows: list[tuple[int, Record]] = []
+        while len(rows) < count and size > 0:
+            # What lies before it is stored: no layer and no express message has to be asked for each of these.
+            added = self._added_ceiling(after + 1)
+            if self.express is not None:
+                other = self.express.keys.ceiling(after + 1)
+                if other is not None and (added is None or other < added):
+                    added = other
+            end = upto if added is None else min(added - 1, upto)
+            while len(rows) < count and size > 0:
+                stored = self._unhidden_ceiling(after + 1)
+                if stored is None or stored > end:
+                    break
+                try:
+                    record = self._read_stored(stored)
+                except StoreCorrupt:
+                    if rows:
+                        return rows
+                    raise
+                after = stored
+                if record is not None:
+                    rows.append((stored, record))
+                    size -= len(record.packet)
+            else:
+                break
+            if added is None or added > upto:
+                break
+            after = added
+            record = self.get(added)
+            if record is not None:
+                rows.append((added, record))
+                size -= len(record.packet)
+        return rows
 
     def get(self, lookup_id: int) -> Record | None:
         """Return the newest record; StoreCorrupt if the stored one fails its checksum."""

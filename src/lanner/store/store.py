@@ -192,6 +192,23 @@ class Store:
             except StoreCorrupt:
                 self._quarantine_next(queue, after, passed_over)
 
+    def read_run(self, queue: int, after: int, upto: int, count: int, size: int) -> list[tuple[int, Record]]:
+        """Return the messages with a lookup id in (after, upto], in order: so many at most, and none after `size` bytes of packets.
+
+        Fewer may come before what fails its checksum, which is put aside; empty: there are no more.
+        """
+        view = self._queues.get(queue) or self._commits.queue(queue)
+        while True:
+            try:
+                return view.read_run(after, upto, count, size)
+            except StoreCorrupt:
+                self._quarantine_next(queue, after, ())
+
+    def delete_run(self, queue: int, rows: Iterable[tuple[int, Record]]) -> list[tuple[int, Record]]:
+        """Delete messages as `delete` does, and return those that were there."""
+        delete = (self._queues.get(queue) or self._commits.queue(queue)).delete
+        return [row for row in rows if delete(*row)]
+
     def next(self, queue: int, after: int) -> int | None:
         """Return the lowest lookup id above `after` (-1: from the start)."""
         return (self._queues.get(queue) or self._commits.queue(queue)).next(after)

@@ -504,7 +504,7 @@ class Transfer:
 
     def _handle(self, link: Link, events: Iterable[Event]) -> None:
         messages: list[UserMessagesReceived] = []
-        for event in events:
+        for event in _joined(events):
             if isinstance(event, UserMessagesReceived):
                 if isinstance(event, OrderAckReceived):
                     self._deliveries.order_ack(link, event)
@@ -631,3 +631,21 @@ class Transfer:
             # An empty queue misses nothing when its session ends.
             self._connector.detach(route, problem="" if route.table.is_empty and not event.is_error else event.reason)
         self._turns.mark_dirty(link)
+
+
+def _joined(events: Iterable[Event]) -> Iterator[Event]:
+    """Yield events, and one for SessionHeaders in a row: one has room for 32 recoverable messages, and the next one goes on."""
+    acknowledged: SessionAckReceived | None = None
+    for event in events:
+        if not isinstance(event, SessionAckReceived):
+            if acknowledged is not None:
+                yield acknowledged
+                acknowledged = None
+            yield event
+        elif acknowledged is None:
+            acknowledged = event
+        else:
+            acknowledged.acked += event.acked
+            acknowledged.persisted += event.persisted
+    if acknowledged is not None:
+        yield acknowledged
