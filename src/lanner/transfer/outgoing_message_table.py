@@ -43,6 +43,9 @@ _END_SLICE = 128
 _LOOK_AHEAD = 16
 # Not in the specification: so many bytes of packets are read at once.
 _MAX_SIZE = 1 << 20
+# Not in the specification: so many bytes of packets of each queue are kept that the next hop has, until they leave the queue.
+# The removal of others reads them again.
+_MAX_KEPT = 2 << 20
 
 
 @dataclass(slots=True, eq=False)
@@ -136,6 +139,9 @@ class OutgoingMessageTable:
         # with, and those that their destination has, of which a FinalAck may come.
         self._delivered: dict[int, Record | None] = {}
         self._ended: dict[int, Record | None] = {}
+        # Bytes of packets that are kept of messages whose SessionAck is here, by lookup id.
+        self._kept: dict[int, int] = {}
+        self._kept_size = 0
         self._highest_read = 0  # number of the current sequence
         self.tx_outgoing_sequence: OutgoingTransferSequence[OutgoingMessagePosition] = OutgoingTransferSequence(
             settings.resend_timer_table, clock=engine.clock, monotonic=monotonic
@@ -439,10 +445,23 @@ class OutgoingMessageTable:
         # Above it when the session broke between the OrderAck and the SessionAck: then it is sent again.
         return last_ack.seq_no if last_ack.seq_no < entry.tx_sequence_number else 0
 
-    @staticmethod
-    def _release(entry: OutgoingMessagePosition) -> None:
+    def _release(self, entry: OutgoingMessagePosition) -> None:
+        self._unkeep(entry)
         entry.packet = b""
         entry.record = None
+
+    def _keep(self, entry: OutgoingMessagePosition) -> None:
+        """The next hop has the message: keep its record until it leaves the queue, if there is room."""
+        size = 0 if entry.record is None else len(entry.record.packet)
+        if entry.lookup_id not in self._entries or self._kept_size + size > _MAX_KEPT:
+            self._release(entry)
+        else:
+            entry.packet = b""
+            self._kept[entry.lookup_id] = size
+            self._kept_size += size
+
+    def _unkeep(self, entry: OutgoingMessagePosition) -> None:
+        self._kept_size -= self._kept.pop(entry.lookup_id, 0)
 
     # Acknowledgments (3.1.5.5, 3.1.5.6, 3.1.5.7) ----------------------------------------------------------------
 
@@ -467,13 +486,14 @@ class OutgoingMessageTable:
             elif entry.received_order_ack:
                 ended.append(entry)
         for entry in acked:
-            self._release(entry)
+            self._keep(entry)
         if ended:
             self._end(ended)
 
     def _deliver(self, entry: OutgoingMessagePosition) -> None:
         self._delivered[entry.lookup_id] = entry.record
         self._entries.pop(entry.lookup_id, None)
+        self._unkeep(entry)
 
     def order_ack(self, body: OrderAckBody) -> bool:
         """3.1.5.6 Receiving an OrderAck Packet; False if it is not about a sequence of this queue."""
@@ -495,6 +515,7 @@ class OutgoingMessageTable:
             if self._entries.pop(entry.lookup_id, None) is not None:
                 del self._numbered[entry.tx_sequence_number]
             self._ended[entry.lookup_id] = entry.record
+            self._unkeep(entry)
 
     @property
     def is_ending(self) -> bool:
@@ -556,6 +577,7 @@ class OutgoingMessageTable:
             yield entry if entry is not None and entry.tx_sequence_number else None
 
     def _forget(self, entry: OutgoingMessagePosition) -> None:
+        self._unkeep(entry)
         if self._entries.pop(entry.lookup_id, None) is not None and entry.tx_sequence_number:
             del self._numbered[entry.tx_sequence_number]
             self.tx_outgoing_sequence.remove(entry)
