@@ -25,7 +25,7 @@ from lanner.engine.tables import EXPIRY, EXPIRY_BLOCK, EXPIRY_HOLDS, EXPIRY_KEY,
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import MessageClass
 from lanner.model.live import DEAD_LETTER, MessagePosition
-from lanner.wire.envelope import TIMES, Envelope, is_express, read_envelope
+from lanner.wire.envelope import Envelope, expiry_times, is_express, read_envelope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -123,7 +123,7 @@ class Expiry:
             packet = record.packet
             if record.flags & DEAD_LETTER or is_express(packet):
                 continue
-            key = packet[TIMES], lookup_id & _BLOCK_MASK
+            key = expiry_times(packet), lookup_id & _BLOCK_MASK
             leaving[key] = leaving.get(key, 0) + 1
             packets[key] = packet
         for key, count in leaving.items():

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import MessageClass, PositionState
 from lanner.model.live import MessagePosition, OutgoingTransferInfo, Record
 from lanner.model.lookup_ids import LANE_SHIFT, LOWEST_LANE
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from lanner.engine import Engine
     from lanner.engine.outgoing_sequences import OutgoingSequence
-    from lanner.model.directory_objects import OutgoingQueue
     from lanner.transfer.packets import FinalAckBody, OrderAckBody
     from lanner.transfer.settings import TransferSettings
     from lanner.wire.identifiers import SequenceInfo
