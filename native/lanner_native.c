@@ -133,6 +133,13 @@ put_le(unsigned char *p, uint64_t v, int size)
         p[i] = (unsigned char)(v >> 8 * i);
 }
 
+/* The 32-bit number at `p`. */
+static uint64_t
+get_le(const unsigned char *p)
+{
+    return (uint64_t)p[0] | (uint64_t)p[1] << 8 | (uint64_t)p[2] << 16 | (uint64_t)p[3] << 24;
+}
+
 static void
 put_be(unsigned char *p, uint64_t v, int size)
 {
@@ -615,12 +622,88 @@ bad:
     return NULL;
 }
 
+/* Runs of packets of equal shape (wire/packet_runs.py) -------------------------------------------- */
+
+enum { FIXED_AT = 12, FIXED_END = 52, FLAGS_AT = 60, TRANSACTION_SIZE = 20, PROPERTIES_SIZE = 56, MAX_LABEL = 0xFA };
+static const uint64_t max_packet = 0x400000;
+
+/* Whether a label of `size` bytes, which are pairs, has one null character: its last. */
+static int
+is_label_sound(const unsigned char *label, Py_ssize_t size)
+{
+    if (!size)
+        return 1;
+    for (Py_ssize_t i = 0; i < size - 3; i++)
+        if (!label[i] && !label[i + 1])
+            return 0;
+    /* The byte before may be zero, too: the second of the character in front. */
+    return !label[size - 1] && !label[size - 2];
+}
+
+/* Whether the `size` bytes at `p` are a packet of the shape of the template `t`. */
+static int
+has_shape(const unsigned char *p, uint64_t size, const unsigned char *t, Py_ssize_t transaction, Py_ssize_t properties)
+{
+    const Py_ssize_t end = transaction < 0 ? properties : transaction;
+    if (memcmp(p, t, 8) || memcmp(p + FIXED_AT, t + FIXED_AT, FIXED_END - FIXED_AT)
+        || memcmp(p + FLAGS_AT, t + FLAGS_AT, (size_t)(end - FLAGS_AT)))
+        return 0;
+    if (transaction >= 0) {
+        const Py_ssize_t behind = transaction + TRANSACTION_SIZE;
+        if (p[transaction] & 1 || memcmp(p + behind, t + behind, (size_t)(properties - behind)))
+            return 0;
+    }
+    p += properties;
+    t += properties;
+    const uint64_t label_size = 2 * (uint64_t)p[1];
+    const uint64_t sum = (uint64_t)properties + PROPERTIES_SIZE + label_size + get_le(p + 32) + get_le(p + 52);
+    return !memcmp(p + 2, t + 2, 2) && !memcmp(p + 40, t + 40, 4) && p[1] <= MAX_LABEL
+        && ((sum + 3) & ~(uint64_t)3) == size && is_label_sound(p + PROPERTIES_SIZE, (Py_ssize_t)label_size);
+}
+
+/* equal_packets(data, start, template, transaction, properties) -> (list[bytes], int) */
+static PyObject *
+equal_packets(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (!has_count(count, 5, "equal_packets") || !is_kind(PyBytes_Check(args[2]), "template", "bytes"))
+        return NULL;
+    Py_ssize_t start = PyLong_AsSsize_t(args[1]);
+    const Py_ssize_t transaction = PyLong_AsSsize_t(args[3]), properties = PyLong_AsSsize_t(args[4]);
+    if (PyErr_Occurred())
+        return NULL;
+    if (start < 0 || transaction < -1 || (transaction >= 0 && transaction < FLAGS_AT)
+        || properties < (transaction < 0 ? FLAGS_AT : transaction + TRANSACTION_SIZE)
+        || properties > PyBytes_Size(args[2]) - PROPERTIES_SIZE) {
+        PyErr_SetString(PyExc_ValueError, "the template does not have its headers there");
+        return NULL;
+    }
+    const unsigned char *template = (const unsigned char *)PyBytes_AsString(args[2]);
+    Py_buffer data;
+    if (PyObject_GetBuffer(args[0], &data, PyBUF_SIMPLE) < 0)
+        return NULL;
+    PyObject *packets = PyList_New(0), *result = NULL;
+    while (packets && data.len - start >= properties + PROPERTIES_SIZE) {
+        const unsigned char *p = (const unsigned char *)data.buf + start;
+        const uint64_t size = get_le(p + 8);
+        if (size < (uint64_t)(properties + PROPERTIES_SIZE) || size > max_packet || size > (uint64_t)(data.len - start)
+            || !has_shape(p, size, template, transaction, properties))
+            break;
+        if (append_new(packets, PyBytes_FromStringAndSize((const char *)p, (Py_ssize_t)size)) < 0)
+            Py_CLEAR(packets);
+        start += (Py_ssize_t)size;
+    }
+    PyBuffer_Release(&data);
+    if (packets)
+        result = Py_BuildValue("(Nn)", packets, start);
+    return result;
+}
+
 /* The module -------------------------------------------------------------------------------------- */
 
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 static PyMethodDef functions[] = {
     FUNCTION(crc32),        FUNCTION(log_rows),     FUNCTION(log_deletions),
-    FUNCTION(pack_packets), FUNCTION(checkpoint_rows), {NULL, NULL, 0, NULL},
+    FUNCTION(pack_packets), FUNCTION(checkpoint_rows), FUNCTION(equal_packets), {NULL, NULL, 0, NULL},
 };
 
 static int

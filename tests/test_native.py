@@ -26,7 +26,7 @@ from lanner.model.live import Record
 from lanner.store import rows
 from lanner.store.checksum import crc32
 from lanner.store.record import HEADER, INDEX_ENTRY, MESSAGE_KEY, encode
-from lanner.wire import packet_template
+from lanner.wire import packet_runs, packet_template
 from lanner.wire.builder import MessageProperties, build
 from lanner.wire.format_name import FormatName
 from lanner.wire.layout import locate
@@ -39,6 +39,7 @@ REFERENCES = SimpleNamespace(
     log_deletions=rows._log_deletions,
     checkpoint_rows=rows._checkpoint_rows,
     pack_packets=packet_template._pack_packets,
+    equal_packets=packet_runs._equal_packets,
 )
 PUT, DELETE = 1, 2
 # What a wrong argument may raise: the references leave it to struct and to the objects themselves.
@@ -249,6 +250,7 @@ RIGHT: dict[str, list[Any]] = {
     "log_rows": [PUT, 1, 1, {1: Record(b"x")}, {1: 5}, {}, 1000],
     "log_deletions": [DELETE, 1, 1, {1: 5}, {1: b"r"}],
     "checkpoint_rows": [1, 1, [(1, Record(b"x"))], {1: 5}, {}],
+    "equal_packets": [bytes(200), 0, bytes(180), 64, 84],
     "pack_packets": [bytes(120), 60, 64, b"", b"", -1, 1000, [1], [b""], [b"body"], [0]],
 }
 
@@ -282,6 +284,17 @@ def test_records_with_wrong_fields_are_refused(compiled: ModuleType, name: str, 
         compiled.log_rows(PUT, 1, 1, {1: record}, {}, {}, 1000)
     with pytest.raises(REFUSALS):
         compiled.checkpoint_rows(1, 1, [(1, record)], {}, {})
+
+
+@pytest.mark.parametrize(
+    ("start", "transaction", "properties"),
+    [(-1, -1, 64), (0, -2, 64), (0, 59, 80), (0, 64, 83), (0, -1, 59), (0, -1, 125), (0, 64, 2**40)],
+)
+def test_a_shape_with_places_outside_is_refused(
+    compiled: ModuleType, start: int, transaction: int, properties: int
+) -> None:
+    with pytest.raises(ValueError, match="headers"):
+        compiled.equal_packets(bytes(300), start, bytes(180), transaction, properties)
 
 
 @pytest.mark.parametrize(
@@ -341,7 +354,8 @@ def test_references_are_counted_right(compiled: ModuleType) -> None:
     broken = Record(packet)
     broken.arrived = -1
     staged = b"staged row of some message"
-    held = (packet, record, label, body, broken, staged)
+    shaped = bytes(8) + (120).to_bytes(4, "little") + bytes(108)
+    held = (packet, record, label, body, broken, staged, shaped)
     before = [sys.getrefcount(each) for each in held]
     for _ in range(50):
         encoded: dict[int, bytes] = {}
@@ -349,6 +363,7 @@ def test_references_are_counted_right(compiled: ModuleType) -> None:
         compiled.checkpoint_rows(1, 1, [(1, record), (2, record)], {1: 5}, {})
         compiled.log_deletions(DELETE, 1, 1, {1: 2, 3: 4}, {3: staged})
         compiled.pack_packets(bytes(120), 60, 64, b"", b"", -1, 10_000, [1], [label], [body], [0])
+        assert len(compiled.equal_packets(shaped * 2, 0, shaped, -1, 64)[0]) == 2
         with pytest.raises(OverflowError):
             compiled.log_rows(PUT, 1, 1, {1: record, 2: broken}, {}, {}, 10_000)
         with pytest.raises(OverflowError):

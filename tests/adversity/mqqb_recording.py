@@ -61,7 +61,7 @@ class RecordingProxy(CuttingProxy):
             if who == speaker and octets:
                 stream = PacketStream()
                 stream.user_messages_allowed = True
-                found.append(list(stream.packets(bytes(octets))))
+                found.append([packet for packets, _ in stream.runs(bytes(octets)) for packet in packets])
         return found
 
 

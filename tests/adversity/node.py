@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, TextIO
 
 import uvloop
@@ -26,7 +26,7 @@ from lanner.client.runtimes import operations_of, runtime_of
 from lanner.directory.topology import Computer, Link, Topology, provision
 from lanner.model.directory_objects import Queue
 from lanner.model.errors import QueueExists
-from lanner.model.live import MessagePosition
+from lanner.model.live import Record
 from lanner.security.log_lines import LINES
 from lanner.transfer.peers import PeerPolicy
 from lanner.transfer.settings import TransferSettings
@@ -165,9 +165,9 @@ class Node:
         with self.runtime.lock:
             return {"arrivals": dict(self._arrivals)}
 
-    def _arrived(self, queue: Queue, position: MessagePosition) -> None:
-        if position.record.packet[16:32] != self.engine.queue_manager.identifier.bytes_le:
-            self._arrivals[queue.pathname.rpartition("\\")[2]] += 1
+    def _arrived(self, queue: Queue, _first: int, records: Sequence[Record]) -> None:
+        if records[0].packet[16:32] != self.engine.queue_manager.identifier.bytes_le:
+            self._arrivals[queue.pathname.rpartition("\\")[2]] += len(records)
 
     def do_status(self) -> Answer:
         """What waits to leave, and the sessions."""

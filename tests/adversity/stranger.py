@@ -9,7 +9,7 @@ import uuid
 from typing import Any, Self
 
 from lanner.model.enums import DeliveryGuarantee
-from lanner.transfer.events import UserMessageReceived
+from lanner.transfer.events import UserMessagesReceived
 from lanner.transfer.session import Session
 from lanner.transfer.session_states import SessionState
 from lanner.transfer.settings import TransferSettings
@@ -73,10 +73,10 @@ class Stranger:
         data = self.connection.recv(1 << 16)
         assert data, f"the connection has ended, state {self.session.state}"
         events = self.session.receive(data)
-        arrived = [event for event in events if isinstance(event, UserMessageReceived)]
-        self.received += [event.packet for event in arrived]
+        arrived = [event for event in events if isinstance(event, UserMessagesReceived)]
+        self.received += [packet for event in arrived for packet in event.packets]
         if arrived:
-            self.session.allow_acknowledgment(arrived[-1].number)
+            self.session.allow_acknowledgment(arrived[-1].last_number)
         self.flush()
 
     def say(self, data: bytes) -> None:

@@ -21,7 +21,7 @@ import uvloop
 
 import lanner
 from lanner.model.errors import RemoteProtocolError
-from lanner.transfer.events import UserMessageReceived
+from lanner.transfer.events import UserMessagesReceived
 from lanner.transfer.session import Session
 from lanner.transfer.settings import TRANSFER_PORT, TransferSettings
 from lanner.wire import layout as at
@@ -112,8 +112,8 @@ class Enemy:
             except RemoteProtocolError:
                 return
             for event in events:
-                if isinstance(event, UserMessageReceived):
-                    session.allow_acknowledgment(event.number)
+                if isinstance(event, UserMessagesReceived):
+                    session.allow_acknowledgment(event.last_number)
             if session.is_closed:
                 return
 

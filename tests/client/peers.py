@@ -14,7 +14,7 @@ from typing import Self
 from uuid import UUID
 
 from lanner.client import Queue
-from lanner.transfer.events import Event, UserMessageReceived
+from lanner.transfer.events import Event, UserMessagesReceived
 from lanner.transfer.session import Session
 from lanner.transfer.settings import TransferSettings
 
@@ -102,8 +102,8 @@ class Script:
         self.sessions.append(session)
         while data := connection.recv(65536):
             for event in session.receive(data):
-                if isinstance(event, UserMessageReceived):
-                    self.packets.append(event.packet)
+                if isinstance(event, UserMessagesReceived):
+                    self.packets += event.packets
                 if self._on_event(session, event) is False:
                     return
             connection.sendall(b"".join(session.data_to_send()))

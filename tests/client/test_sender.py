@@ -30,7 +30,7 @@ from lanner.model.errors import (
 from lanner.security.certificates import generate_certificate
 from lanner.security.identity import Identity
 from lanner.security.signing import SigningKey
-from lanner.transfer.events import Event, SessionAckReceived, UserMessageReceived
+from lanner.transfer.events import Event, SessionAckReceived, UserMessagesReceived
 from lanner.transfer.session import Session
 from lanner.wire.builder import MessageProperties, build
 from lanner.wire.format_name import FormatName
@@ -517,7 +517,7 @@ def test_what_is_written_arrives_though_the_peer_acknowledges_meanwhile(connect:
     is_ending = threading.Event()
 
     def acknowledge_late(session: Session, event: Event) -> None:
-        if isinstance(event, UserMessageReceived):
+        if isinstance(event, UserMessagesReceived):
             is_ending.wait()
             time.sleep(0.2)  # the sender closes meanwhile; it waits for two seconds
             session.allow_acknowledgment(session.total_received)
@@ -538,7 +538,7 @@ def test_a_caller_that_waits_is_told_of_the_end(connect: Connect, is_connected: 
     arrived = threading.Event()
 
     def take(_session: Session, event: Event) -> bool:
-        if isinstance(event, UserMessageReceived):
+        if isinstance(event, UserMessagesReceived):
             arrived.set()
             return is_connected
         return True
@@ -574,7 +574,7 @@ def test_a_caller_that_waits_asks_for_an_early_acknowledgment(connect: Connect) 
 
 def test_a_peer_that_drops_every_connection_is_not_asked_for_ever(connect: Connect) -> None:
     def drop(_session: Session, event: Event) -> bool:
-        return not isinstance(event, UserMessageReceived)
+        return not isinstance(event, UserMessagesReceived)
 
     script = Script(drop)
     with Server(script) as server:
@@ -591,7 +591,7 @@ def test_what_is_sent_to_a_sender_stays_with_the_peer(connect: Connect) -> None:
     """A peer may take the session for one with a queue manager at this address."""
 
     def send_back(session: Session, event: Event) -> None:
-        if isinstance(event, UserMessageReceived) and event.number == 1:
+        if isinstance(event, UserMessagesReceived) and event.number == 1:
             packet = build(
                 MessageProperties(body=b"for another"),
                 source=PEER_GUID,

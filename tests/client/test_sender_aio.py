@@ -11,7 +11,7 @@ import pytest
 from lanner.aio import Sender
 from lanner.client import Message, Queue, QueueManager
 from lanner.model.errors import InvalidHandle
-from lanner.transfer.events import Event, UserMessageReceived
+from lanner.transfer.events import Event, UserMessagesReceived
 from lanner.transfer.session import Session
 from tests.client.peers import PORT, SETTINGS, Script, Server, Wire, arrived, free_address
 
@@ -80,7 +80,7 @@ def test_messages_are_sent_again_though_no_task_waits() -> None:
     has_come_twice = threading.Event()
 
     def take(_session: Session, event: Event) -> bool:
-        if not isinstance(event, UserMessageReceived):
+        if not isinstance(event, UserMessagesReceived):
             return True
         if len(script.packets) == 1:
             return False  # the first connection ends

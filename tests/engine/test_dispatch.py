@@ -210,7 +210,9 @@ def test_a_sender_that_is_done_at_once_empties_the_collection(h: Harness) -> Non
     """However many entries there are: the next one does not go out from inside the one before."""
     queue = outgoing(h)
     h.engine.position_available_subscribers.append(
-        lambda _, position: h.engine.add_message_to_dispatch_collection(position, QUEUE_DATA)
+        lambda queue, first, records: h.engine.add_message_to_dispatch_collection(
+            MessagePosition(queue, first, records[0]), QUEUE_DATA
+        )
     )
     for _ in range(600):
         h.engine.enqueue_message(queue, h.message(b"x"))

@@ -124,7 +124,9 @@ def test_a_message_that_expires_before_its_send_commits_never_arrives(
     send(h, transaction=transaction, recoverable=recoverable)
     h.send(body=b"stays", transaction=transaction)
     arrived: list[bytes] = []
-    h.engine.position_available_subscribers.append(lambda _queue, position: arrived.append(body_of(position)))
+    h.engine.position_available_subscribers.append(
+        lambda queue, first, records: arrived.append(body_of(MessagePosition(queue, first, records[0])))
+    )
     h.tick(LIFE)
     h.tick(LIFE)
     *_, operation = operations = transaction.transactional_operations

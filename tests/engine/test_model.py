@@ -216,7 +216,9 @@ class Machine:
             self.removals[body_of(position), reason] += 1
 
         engine.position_deleted_subscribers.append(removed)
-        engine.position_available_subscribers.append(lambda _queue, position: self.arrivals.append(position))
+        engine.position_available_subscribers.append(
+            lambda queue, first, records: self.arrivals.append(MessagePosition(queue, first, records[0]))
+        )
 
     def open_handles(self) -> None:
         self.handles = {name: self.h.open(name) for name in NAMES}

@@ -98,7 +98,9 @@ def test_a_move_to_a_system_queue_wakes_nobody(h: Harness) -> None:
     create(h)
     available: list[bytes] = []
     h.send(body=b"a")
-    h.engine.position_available_subscribers.append(lambda _queue, position: available.append(body_of(position)))
+    h.engine.position_available_subscribers.append(
+        lambda queue, first, records: available.append(body_of(MessagePosition(queue, first, records[0])))
+    )
     journal, reader = journal_of(h), Reader()
     h.engine.dequeue_message(h.open(r"DIRECT=OS:.\private$\q;journal"), on_end=reader)
     h.engine.move_message(position_of(h, b"a"), journal)

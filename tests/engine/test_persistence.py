@@ -28,7 +28,7 @@ from lanner.model.enums import (
     QueuePrivacyLevel,
     QueueType,
 )
-from lanner.model.live import Transaction
+from lanner.model.live import MessagePosition, Transaction
 from lanner.wire.builder import MessageProperties
 from lanner.wire.format_name import parse
 from lanner.wire.message import Message
@@ -440,7 +440,11 @@ def test_a_prepared_transaction_is_there_again_before_recovery_decides(h: Harnes
     told: list[tuple[str, bytes]] = []
 
     def listen(engine: Engine) -> None:
-        engine.position_available_subscribers.append(lambda _, position: told.append(("available", body_of(position))))
+        engine.position_available_subscribers.append(
+            lambda queue, first, records: told.extend(
+                ("available", body_of(MessagePosition(queue, first, record))) for record in records
+            )
+        )
         engine.position_deleted_subscribers.append(lambda _, position, __: told.append(("deleted", body_of(position))))
 
     h.before_start = listen

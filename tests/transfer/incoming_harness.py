@@ -11,7 +11,7 @@ from lanner.model.directory_objects import OutgoingQueue, Queue
 from lanner.model.enums import Acknowledgements
 from lanner.model.live import START
 from lanner.security.identity import SYSTEM, Identity
-from lanner.transfer.events import UserMessageReceived
+from lanner.transfer.events import UserMessagesReceived
 from lanner.transfer.identities import Standing
 from lanner.transfer.incoming import Incoming
 from lanner.transfer.settings import TransferSettings
@@ -19,6 +19,7 @@ from lanner.wire.builder import MessageProperties, build
 from lanner.wire.format_name import FormatName, parse
 from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.message import Message
+from lanner.wire.packet_runs import equal_packets, shape_of
 from lanner.wire.sddl import parse_sddl
 from lanner.wire.sid import Sid
 from tests.engine.harness import Harness
@@ -64,11 +65,17 @@ class FakeLink:
         self.close_reasons.append(reason)
         self.is_open = False
 
-    def events(self, packets: Sequence[bytes]) -> list[UserMessageReceived]:
-        events = []
+    def events(self, packets: Sequence[bytes]) -> list[UserMessagesReceived]:
+        """What a session makes of packets: those of equal shape come together."""
+        events: list[UserMessagesReceived] = []
+        shape = None
         for packet in packets:
             self.received += 1
-            events.append(UserMessageReceived(self.received, packet))
+            if shape is not None and equal_packets(packet, 0, *shape)[0] == [packet]:
+                events[-1].packets.append(packet)
+            else:
+                events.append(UserMessagesReceived(self.received, [packet]))
+                shape = shape_of(packet)
         return events
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lanner.model.directory_objects import OutgoingQueue, Queue
 from lanner.model.enums import QueueAccessType
-from lanner.model.live import MessagePosition
+from lanner.model.live import MessagePosition, Record
 from lanner.transfer.awaiting_final_ack import AwaitingFinalAck
 from lanner.transfer.outgoing_message_table import OutgoingMessagePosition, OutgoingMessageTable
 from lanner.transfer.packets import FinalAckBody, OrderAckBody
@@ -48,9 +48,9 @@ class Outgoing(Harness):
         self.table.session_opened()
         self.awaiting = AwaitingFinalAck(self.engine)
 
-    def _available(self, queue: Queue, position: MessagePosition) -> None:
+    def _available(self, queue: Queue, first: int, _records: Sequence[Record]) -> None:
         if queue is self.table.queue:
-            self.table.message_available(position)
+            self.table.message_available(first)
 
     def _deleted(self, queue: Queue, position: MessagePosition, _reason: object) -> None:
         if queue is self.table.queue:
@@ -75,7 +75,7 @@ class Outgoing(Harness):
         """What goes to the peer now."""
         entries = self.table.next_unsent(room)
         for entry in entries:
-            self.table.sent(entry)
+            self.table.sent([entry])
         return entries
 
     def packets(self, room: int = 64) -> list[Message]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from lanner.model.directory_objects import Queue
 from lanner.model.enums import EnqueueStatus
 from lanner.model.errors import InsufficientResources
-from lanner.model.live import MessagePosition
+from lanner.model.live import Record
 from lanner.transfer.route_stages import Stage
 from tests.transfer.world import Node, World
 
@@ -157,7 +157,7 @@ def test_a_disk_that_fills_up_again_holds_the_rest(world: World, alpha: Node, be
     set_disk_full(beta, is_full=False)
     arrived = beta.engine.position_available_subscribers
 
-    def fill_up(queue: Queue, _position: MessagePosition) -> None:
+    def fill_up(queue: Queue, _first: int, _records: Sequence[Record]) -> None:
         if queue.pathname.endswith("q") and beta.queue("q").message_count == 1:
             set_disk_full(beta, is_full=True)
 

@@ -11,7 +11,7 @@ import pytest
 from lanner.model.directory_objects import GUID_NULL
 from lanner.transfer import handshake
 from lanner.transfer.deadlines import NEVER
-from lanner.transfer.events import SessionClosed, SessionOpened, UserMessageReceived
+from lanner.transfer.events import SessionClosed, SessionOpened, UserMessagesReceived
 from lanner.transfer.session import Session
 from lanner.transfer.session_states import ACCEPTOR, INITIATOR, PacketKind, SessionState
 from lanner.transfer.settings import TransferSettings
@@ -130,8 +130,8 @@ def test_four_packets_in_turn_open_a_session() -> None:
     # Then user messages, both ways on the one connection.
     ours.send(message(b"there"), 1)
     theirs.send(message(b"back"), 2)
-    assert theirs.receive(out(ours)) == [UserMessageReceived(1, message(b"there"))]
-    assert ours.receive(out(theirs)) == [UserMessageReceived(1, message(b"back"))]
+    assert theirs.receive(out(ours)) == [UserMessagesReceived(1, [message(b"there")])]
+    assert ours.receive(out(theirs)) == [UserMessagesReceived(1, [message(b"back")])]
 
 
 @pytest.mark.spec("QQB-2.2-1", "QQB-2.2.2-1", "QQB-2.2.3-1", "QQB-2.2.3.1-7", "QQB-2.2.6-1")
@@ -148,7 +148,7 @@ def test_the_documents_example_is_answered_byte_for_byte() -> None:
     assert out(session) == same(FRAMES[4][:20] + FRAMES[3][20:52] + FRAMES[4][52:])
     assert session.receive(FRAMES[5]) == [SessionOpened()]
     assert out(session) == same(FRAMES[6])
-    assert session.receive(FRAMES[7]) == [UserMessageReceived(1, FRAMES[7])]
+    assert session.receive(FRAMES[7]) == [UserMessagesReceived(1, [FRAMES[7]])]
     session.allow_acknowledgment(1)
     clock.now += 60.0
     session.on_timer()
@@ -179,7 +179,7 @@ def test_packets_that_come_together_are_taken_one_by_one() -> None:
     ours.receive(out(theirs))
     theirs.receive(out(ours))
     theirs.send(message(), "entry")
-    assert ours.receive(out(theirs)) == [SessionOpened(), UserMessageReceived(1, message())]
+    assert ours.receive(out(theirs)) == [SessionOpened(), UserMessagesReceived(1, [message()])]
 
 
 # The table

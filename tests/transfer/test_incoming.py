@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,12 @@ from lanner.model.enums import (
     SenderIdentifierType,
 )
 from lanner.model.errors import InsufficientResources
-from lanner.model.live import MessagePosition
+from lanner.model.live import Record
 from lanner.security.examination import Examination, examine
 from lanner.security.identity import Identity
 from lanner.security.profile import Profile
 from lanner.transfer.deadlines import NEVER
-from lanner.transfer.events import FinalAckReceived, OrderAckReceived, UserMessageReceived
+from lanner.transfer.events import FinalAckReceived, OrderAckReceived, UserMessagesReceived
 from lanner.transfer.incoming import Incoming
 from lanner.transfer.refusals import UNVERIFIED_SOURCE
 from lanner.wire.layout import locate
@@ -273,9 +273,9 @@ def test_messages_keep_their_order_while_one_is_examined_in_a_thread(h: Incoming
 
 
 def test_acknowledgments_are_counted_in_their_turn(h: IncomingHarness, slow: SlowExamination) -> None:
-    h.incoming.receive(h.link, [OrderAckReceived(1, b""), FinalAckReceived(2, b"")])
+    h.incoming.receive(h.link, [OrderAckReceived(1, [b""]), FinalAckReceived(2, [b""])])
     assert h.link.processed_numbers == [2]
-    h.incoming.receive(h.link, [UserMessageReceived(3, signed(h, b"")), OrderAckReceived(4, b"")])
+    h.incoming.receive(h.link, [UserMessagesReceived(3, [signed(h, b"")]), OrderAckReceived(4, [b""])])
     assert h.link.processed_numbers == [2]
     slow.finish()
     assert h.link.processed_numbers == [2, 4]
@@ -405,7 +405,7 @@ def test_a_sequence_does_not_move_over_a_message_that_could_not_be_stored(h: Inc
     h.arrive(packets[0])
     ledger = h.queue("ledger")
 
-    def fill(queue: Queue, _position: MessagePosition) -> None:
+    def fill(queue: Queue, _first: int, _records: Sequence[Record]) -> None:
         # The queue manager is full when the third message comes.
         if queue is ledger and ledger.message_count == 2:
             h.engine.queue_manager.queue_manager_quota = 0

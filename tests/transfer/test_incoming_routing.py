@@ -95,7 +95,7 @@ def test_a_sequence_that_passes_through_is_sent_as_it_came(h: IncomingHarness) -
         entries = table.next_unsent(10)
         assert [set_route_count(entry.packet, 0) for entry in entries] == packets
         for entry in entries:
-            table.sent(entry)
+            table.sent([entry])
         table.session_closed()
 
 

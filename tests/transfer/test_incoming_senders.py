@@ -9,7 +9,7 @@ import pytest
 
 from lanner.model.enums import SenderIdentifierType
 from lanner.model.errors import RemoteProtocolError
-from lanner.transfer.events import UserMessageReceived
+from lanner.transfer.events import UserMessagesReceived
 from lanner.transfer.packets import examine
 from lanner.wire.builder import MessageProperties, build
 from lanner.wire.format_name import FormatName
@@ -44,7 +44,7 @@ def test_plain_senders(properties: MessageProperties, sender: bytes | None) -> N
     """MS-MQQB 3.1.5.8.3: ST 1 is the user, ST 2 S-1-1-0; whatever else there is to check is not plain."""
     made = packet(properties)
     assert plain_sender(made, int.from_bytes(made[60:64], "little")) == sender
-    assert examine(made, SOURCE.bytes_le) is UserMessageReceived
+    assert examine(made, SOURCE.bytes_le) is UserMessagesReceived
 
 
 @pytest.mark.parametrize("kind", [3, 4, 15])

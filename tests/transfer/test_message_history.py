@@ -34,7 +34,7 @@ class Bench:
 
     def add(self, *numbers: int, is_lasting: bool = True) -> None:
         for number in numbers:
-            self.history.add(identifier(number), is_lasting=is_lasting)
+            self.history.add([identifier(number)], is_lasting=is_lasting)
         self.history.write()
 
     def known(self, upto: int) -> list[int]:
@@ -165,7 +165,7 @@ def test_cleanup_drops_what_is_older_than_the_timer_and_goes_on_while_something_
 def test_what_the_store_could_not_write_has_not_come(bench: Bench) -> None:
     """Its message is gone too, and must be taken when it comes again."""
     bench.add(1)
-    bench.history.add(identifier(2), is_lasting=True)
+    bench.history.add([identifier(2)], is_lasting=True)
     bench.history.reload()
     assert bench.known(10) == [1]
     bench.history.write()
@@ -183,7 +183,7 @@ def test_an_address_has_only_its_own_forgotten(bench: Bench) -> None:
     bench.add(1, 2)
     bench.history.begin("192.0.2.66")
     for number in range(100):
-        bench.history.add(of(number), is_lasting=True)
+        bench.history.add([of(number)], is_lasting=True)
         bench.history.write()
     assert bench.known(10) == [1, 2]
     assert len(bench.history) == 12
@@ -210,7 +210,7 @@ def test_of_too_many_addresses_those_of_the_largest_network_are_forgotten(bench:
     for host in range(10, 40):
         bench.history.begin(flood.format(host))
         for _ in range(10):
-            bench.history.add(of(next(numbers)), is_lasting=True)
+            bench.history.add([of(next(numbers))], is_lasting=True)
         bench.history.write()
     assert bench.known(10) == [1]
     assert len(bench.history) <= 120

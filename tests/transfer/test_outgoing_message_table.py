@@ -11,6 +11,7 @@ import pytest
 
 from lanner.engine.tables import PURGE_PENDING
 from lanner.model.enums import Acknowledgements, EnqueueStatus, MessageClass, QueueAccessType
+from lanner.transfer import outgoing_message_table
 from lanner.transfer.events import SessionAckReceived
 from lanner.transfer.outgoing_message_table import OutgoingMessagePosition
 from lanner.transfer.packets import OrderAckBody
@@ -57,7 +58,7 @@ def test_what_was_sent_awaits_its_acknowledgment(h: Outgoing) -> None:
     h.say(b"1", b"2")
     entries = h.table.next_unsent(2)
     assert [entry.awaiting_ack for entry in entries] == [False, False]
-    h.table.sent(entries[0])
+    h.table.sent([entries[0]])
     assert [entry.awaiting_ack for entry in entries] == [True, False]
 
 
@@ -124,6 +125,23 @@ def test_a_transaction_that_is_committed_and_not_on_disk_does_not_leave(h: Outgo
     assert h.packets() == []
     h.sync()
     assert bodies(h.packets()) == [b"a"]
+
+
+def test_records_of_what_the_next_hop_has_are_kept_up_to_a_limit(h: Outgoing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the removal of most messages need not read them again."""
+    monkeypatch.setattr(outgoing_message_table, "_MAX_KEPT", 1000)
+    h.say(*[b"x" * 200] * 6)
+    entries = h.transmit(6)
+    size = len(entries[0].packet)
+    h.session_acked(entries, [])
+    kept = [entry for entry in entries if entry.record is not None]
+    assert len(kept) == 1000 // size < 6
+    assert h.table._kept_size == len(kept) * size
+    assert not any(entry.packet for entry in entries)
+    h.session_acked([], entries)
+    assert not h.table._kept
+    assert h.table._kept_size == 0
+    assert h.far.message_count == 0
 
 
 def test_memory_holds_what_is_on_its_way_and_not_what_waits(h: Outgoing) -> None:
@@ -205,7 +223,7 @@ def test_messages_that_reappear_when_the_store_fails_are_sent_again(h: Outgoing)
 def test_an_express_message_that_could_not_be_sent_or_was_not_acknowledged_is_sent_again(h: Outgoing) -> None:
     h.say(b"a", b"b", recoverable=False)
     first = h.table.next_unsent(2)
-    h.table.sent(first[0])  # the connection ended before the second was written
+    h.table.sent([first[0]])  # the connection ended before the second was written
     assert bodies([Message(entry.packet) for entry in h.table.next_unsent(2)]) == [b"b"]
     h.table.session_closed()
     h.table.session_opened()
@@ -256,7 +274,7 @@ def test_a_session_ack_as_it_comes_deletes_what_it_names(h: Outgoing) -> None:
     pair = Pair()
     for entry in h.table.next_unsent(64):
         pair.ours.send(entry.packet, entry)
-        h.table.sent(entry)
+        h.table.sent([entry])
     h.say(b"unsent", priority=1)
 
     def receive(header: SessionHeader) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lanner.model.enums import INFINITE, MessageClass
 from lanner.model.errors import RemoteProtocolError
-from lanner.transfer.events import FinalAckReceived, OrderAckReceived, UserMessageReceived
+from lanner.transfer.events import FinalAckReceived, OrderAckReceived, UserMessagesReceived
 from lanner.transfer.packets import (
     FinalAckBody,
     OrderAckBody,
@@ -76,7 +76,7 @@ def examined(packet: bytes) -> str:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_shape_of_message_is_accepted(shape: str) -> None:
-    assert examine(SHAPES[shape], OWN) is UserMessageReceived
+    assert examine(SHAPES[shape], OWN) is UserMessagesReceived
 
 
 @pytest.mark.spec("QQB-3.1.5.1.3-1")
@@ -249,12 +249,12 @@ def altered(packet: bytes, **changes: object) -> bytes:
 )
 def test_what_differs_from_an_order_ack_in_anything_is_a_user_message(changes: dict[str, object]) -> None:
     """3.1.5.1.1, each condition by itself; one for another queue manager is passed on (3.1.1.5)."""
-    assert examine(altered(order_ack(), **changes), OWN) is UserMessageReceived
+    assert examine(altered(order_ack(), **changes), OWN) is UserMessagesReceived
 
 
 def test_order_queue_names_of_other_kinds_are_user_messages() -> None:
     for name in (r"TCP:10.0.0.9\order_queue$", r"TCP:10.0.0.9\private$\order_queue$;sub", r"TCP:10.0.0.9\private$\q"):
-        assert examine(order_ack(DirectFormatName(name)), OWN) is UserMessageReceived
+        assert examine(order_ack(DirectFormatName(name)), OWN) is UserMessagesReceived
 
 
 # FinalAck
@@ -327,7 +327,7 @@ def test_a_final_ack_has_no_class_below_0x4000() -> None:
     ids=str,
 )
 def test_what_differs_from_a_final_ack_is_a_user_message(changes: dict[str, object]) -> None:
-    assert examine(altered(final_ack(), **changes), OWN) is UserMessageReceived
+    assert examine(altered(final_ack(), **changes), OWN) is UserMessagesReceived
 
 
 def test_a_final_ack_with_another_body_is_malformed() -> None:
@@ -341,7 +341,7 @@ def test_a_final_ack_with_another_body_is_malformed() -> None:
 def test_administration_acks_and_reports_are_user_messages(message_class: int) -> None:
     """Whatever their class, which 3.1.5.1.1 says must be normal: they are processed as 3.1.5.8 has it (3.1.5.11)."""
     packet = set_message_class(message(priority=0, label="QM Ordering Ack"), message_class)
-    assert examine(packet, OWN) is UserMessageReceived
+    assert examine(packet, OWN) is UserMessagesReceived
     assert not is_acknowledgment(packet)
 
 
@@ -367,4 +367,4 @@ def test_bytes_after_the_last_header_are_refused(shape: str, tail: bytes) -> Non
 def test_the_extension_that_we_send_is_accepted() -> None:
     packet = message(application_deadletter_queue=r".\private$\dead", negative_journaling_requested=True)
     assert locate(packet).end < len(packet)
-    assert examine(packet, OWN) is UserMessageReceived
+    assert examine(packet, OWN) is UserMessagesReceived

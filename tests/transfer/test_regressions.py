@@ -539,13 +539,14 @@ def test_a_message_that_is_not_on_disk_yet_lends_its_priority_to_no_other(world:
     sent: list[tuple[str, bytes]] = []
     link = alpha.route(beta.direct("a")).link
     assert link is not None
-    send = link.session.send
+    send_all = link.session.send_all
 
-    def watch(packet: bytes, entry: OutgoingMessagePosition) -> None:
-        sent.append((entry.message_position.queue.pathname[-1], Message(packet).body))
-        send(packet, entry)
+    def watch(packets: list[bytes], entries: list[OutgoingMessagePosition]) -> None:
+        for packet, entry in zip(packets, entries, strict=True):
+            sent.append((entry.queue.pathname[-1], Message(packet).body))
+        send_all(packets, entries)
 
-    link.session = overlay(link.session, send=watch)
+    link.session = overlay(link.session, send_all=watch)
     alpha.transfer.pump()
     assert sent == [("b", b"1"), ("b", b"2"), ("a", b"1"), ("a", b"2")]
     alpha.sync()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lanner.transfer.events import SessionAckReceived, UserMessageReceived
+from lanner.transfer.events import SessionAckReceived, UserMessagesReceived
 from tests.transfer.pairs import Pair, headers, message, out
 
 
@@ -12,8 +12,8 @@ def test_messages_go_over_and_are_acknowledged_once_that_is_allowed() -> None:
     pair.ours.send(express, "express")
     pair.ours.send(recoverable, "recoverable")
     assert pair.theirs.receive(out(pair.ours)) == [
-        UserMessageReceived(1, express),
-        UserMessageReceived(2, recoverable),
+        UserMessagesReceived(1, [express]),
+        UserMessagesReceived(2, [recoverable]),
     ]
     pair.theirs.allow_acknowledgment(2)
     pair.advance(pair.theirs.recoverable_ack_send_timeout / 1000)

@@ -13,7 +13,7 @@ from lanner.transfer.events import (
     OrderAckReceived,
     SessionAckReceived,
     SessionClosed,
-    UserMessageReceived,
+    UserMessagesReceived,
 )
 from lanner.transfer.packets import FinalAckBody, OrderAckBody, build_order_ack
 from lanner.transfer.session_states import SessionState
@@ -39,7 +39,8 @@ def send(pair: Pair, *packets: bytes) -> None:
     """From the initiator to the acceptor, with no acknowledgment allowed there."""
     for packet in packets:
         pair.ours.send(packet, packet)
-    assert len(pair.theirs.receive(out(pair.ours))) == len(packets)
+    came = [event.packets for event in pair.theirs.receive(out(pair.ours)) if isinstance(event, UserMessagesReceived)]
+    assert [packet for run in came for packet in run] == list(packets)
 
 
 # Receiving
@@ -67,7 +68,10 @@ def test_messages_are_numbered_in_the_order_they_are_sent() -> None:
     for packet in packets:
         pair.ours.send(packet, packet)
     events = pair.theirs.receive(out(pair.ours))
-    assert events == [UserMessageReceived(number, packet) for number, packet in enumerate(packets, 1)]
+    *ahead, last = events
+    assert ahead == [UserMessagesReceived(number, [packet]) for number, packet in enumerate(packets[:6], 1)]
+    # Those of equal shape come together.
+    assert last == UserMessagesReceived(7, packets[6:])
     assert (pair.ours.message_sent_count, pair.ours.recoverable_message_sent_count) == (8, 5)
     assert (pair.theirs.message_received_count, pair.theirs.recoverable_message_received_count) == (8, 5)
     assert pair.ours.unacked_message_count == pair.theirs.unacked_received_msg_count == 8
@@ -75,10 +79,10 @@ def test_messages_are_numbered_in_the_order_they_are_sent() -> None:
     assert pair.theirs.session_active
     # The other direction has numbers of its own, and so has a new session.
     pair.theirs.send(EXPRESS, 1)
-    assert pair.ours.receive(out(pair.theirs)) == [UserMessageReceived(1, EXPRESS)]
+    assert pair.ours.receive(out(pair.theirs)) == [UserMessagesReceived(1, [EXPRESS])]
     again = Pair()
     again.ours.send(EXPRESS, 1)
-    assert again.theirs.receive(out(again.ours)) == [UserMessageReceived(1, EXPRESS)]
+    assert again.theirs.receive(out(again.ours)) == [UserMessagesReceived(1, [EXPRESS])]
 
 
 @pytest.mark.spec("QQB-3.1.5.8.2-3")
@@ -174,7 +178,7 @@ def test_what_is_rejected_is_counted_and_acknowledged_like_the_rest() -> None:
 
 def test_allowing_is_in_order_and_only_of_what_came() -> None:
     received = ReceivedMessages()
-    received.received(1)
+    received.received(1, is_recoverable=True)
     with pytest.raises(ValueError, match="only 1"):
         received.allow(2)
     received.allow(1)
@@ -327,7 +331,7 @@ def test_a_peer_that_never_saves_anything_is_stopped() -> None:
     messages = SentMessages()
     for number in range(1, MAX_UNPERSISTED + 1):
         assert messages.room(64)
-        messages.sent(number, is_recoverable=1)
+        messages.sent([number], [number])
         messages.acked(number & 0xFFFF)
     assert messages.unacked_count == 0
     assert messages.room(64) == 0
@@ -339,7 +343,7 @@ def test_a_peer_that_never_saves_anything_is_stopped() -> None:
 def test_whatever_is_said_to_be_saved_is_handed_out_at_most_once(said: list[tuple[int, int]], count: int) -> None:
     messages = SentMessages()
     for number in range(1, count + 1):
-        messages.sent(number, is_recoverable=1)
+        messages.sent([number], [number])
     handed: list[object] = []
     for number, flags in said:
         entries = messages.persisted(number, flags)
@@ -386,7 +390,7 @@ def test_counts_that_differ_close_the_session(header: SessionHeader, field: str)
 def test_a_session_header_behind_a_message_counts_that_message_and_acknowledges_others() -> None:
     pair = sent(EXPRESS, RECOVERABLE)
     data = with_session_header(RECOVERABLE, SessionHeader(2, 1, 1, 1, 1, 7))
-    assert pair.ours.receive(data) == [UserMessageReceived(1, RECOVERABLE), SessionAckReceived([1, 2], [2])]
+    assert pair.ours.receive(data) == [UserMessagesReceived(1, [RECOVERABLE]), SessionAckReceived([1, 2], [2])]
     assert pair.ours.received_window_size == 7
     assert pair.ours.unacked_received_msg_count == 1
 
@@ -396,7 +400,7 @@ def test_a_session_header_that_does_not_count_its_message_closes_the_session() -
     """MS-MQMQ 2.2.20.4: the message is delivered nevertheless; it is not acknowledged, so it comes again."""
     for header in (SessionHeader(0, 0, 0, 0, 0), SessionHeader(0, 0, 0, 1, 0)):
         first, *_, last = Pair().theirs.receive(with_session_header(RECOVERABLE, header))
-        assert first == UserMessageReceived(1, RECOVERABLE)
+        assert first == UserMessagesReceived(1, [RECOVERABLE])
         assert isinstance(last, SessionClosed)
 
 
@@ -495,7 +499,10 @@ def test_sequence_acknowledgments_are_user_messages_of_the_other_direction() -> 
     send(pair, TRANSACTIONAL)
     pair.theirs.send(order_ack(), "order")
     pair.theirs.send(final_ack(), "final")
-    assert pair.ours.receive(out(pair.theirs)) == [OrderAckReceived(1, order_ack()), FinalAckReceived(2, final_ack())]
+    assert pair.ours.receive(out(pair.theirs)) == [
+        OrderAckReceived(1, [order_ack()]),
+        FinalAckReceived(2, [final_ack()]),
+    ]
     assert (pair.ours.message_received_count, pair.ours.recoverable_message_received_count) == (2, 1)
     pair.ours.allow_acknowledgment(2)
     pair.advance(10.0)
@@ -522,7 +529,7 @@ def test_a_sequence_acknowledgment_takes_no_session_header_along(packet: bytes) 
 def test_a_sequence_acknowledgment_with_a_session_header_is_one_still() -> None:
     """SH is of the session: without it the flags are 0."""
     data = with_session_header(order_ack(), SessionHeader(0, 0, 0, 1, 0))
-    assert Pair().ours.receive(data) == [OrderAckReceived(1, order_ack()), SessionAckReceived([], [])]
+    assert Pair().ours.receive(data) == [OrderAckReceived(1, [order_ack()]), SessionAckReceived([], [])]
 
 
 # Retransmission, pause, and 65,536
@@ -589,9 +596,9 @@ def test_counts_go_past_65535_both_ways_without_closing() -> None:
                         assert entries == list(range(first, first + len(entries)))
                         counts[id(other)] += len(entries)
                 else:
-                    assert isinstance(event, UserMessageReceived), event
-                    seen[id(other)] += 1
-                    assert event.number == seen[id(other)]
+                    assert isinstance(event, UserMessagesReceived), event
+                    assert event.number == seen[id(other)] + 1
+                    seen[id(other)] = event.last_number
             other.allow_acknowledgment(seen[id(other)])
         if min(seen.values()) == total:
             # The last ones are less than half a window.
@@ -608,7 +615,7 @@ def test_counts_go_past_65535_both_ways_without_closing() -> None:
 def test_numbers_around_65536_are_told_apart() -> None:
     messages = SentMessages()
     for number in range(1, 0x1_0000 + 51):
-        messages.sent(number, is_recoverable=1)
+        messages.sent([number], [number])
         if number <= 0xFFF0:
             messages.acked(number)
             messages.persisted(number, 1)

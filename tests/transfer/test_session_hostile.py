@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanner.transfer.deadlines import NEVER
-from lanner.transfer.events import Event, SessionClosed, UserMessageReceived
+from lanner.transfer.events import Event, SessionClosed, UserMessagesReceived
 from lanner.transfer.session import Session
 from lanner.transfer.session_states import SessionState
 from lanner.wire.reader import guid_from_bytes
@@ -124,7 +124,7 @@ def test_a_malformed_packet_is_not_delivered_and_those_before_it_are() -> None:
     bad = EXPRESS[:63] + b"\xff" + EXPRESS[64:]
     bad = bad[:60] + b"\xff" + bad[61:]
     *good, last = session.receive(EXPRESS + RECOVERABLE + bad + EXPRESS)
-    assert good == [UserMessageReceived(1, EXPRESS), UserMessageReceived(2, RECOVERABLE)]
+    assert good == [UserMessagesReceived(1, [EXPRESS]), UserMessagesReceived(2, [RECOVERABLE])]
     assert isinstance(last, SessionClosed)
     assert last.is_error
     assert "UserHeader.Flags.DM: 3 is neither 0 nor 1" in last.reason

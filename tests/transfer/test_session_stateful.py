@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from lanner.transfer.events import NothingAcknowledged, SessionAckReceived, SessionClosed, UserMessageReceived
+from lanner.transfer.events import NothingAcknowledged, SessionAckReceived, SessionClosed, UserMessagesReceived
 from lanner.transfer.session import Session
 from lanner.transfer.session_states import SessionState
 from lanner.transfer.settings import TransferSettings
@@ -50,9 +50,9 @@ class TwoSessions(RuleBasedStateMachine):
         del side.wire[:size]
         for event in other.session.receive(data):
             assert not isinstance(event, SessionClosed), event
-            if isinstance(event, UserMessageReceived):
-                other.received += 1
-                assert event.number == other.received
+            if isinstance(event, UserMessagesReceived):
+                assert event.number == other.received + 1
+                other.received = event.last_number
             elif isinstance(event, SessionAckReceived):
                 other.acked.update(entry for entry in event.acked if isinstance(entry, int))
                 other.persisted.update(entry for entry in event.persisted if isinstance(entry, int))

@@ -6,7 +6,7 @@ import pytest
 
 from lanner.model.directory_objects import GUID_NULL
 from lanner.transfer.deadlines import NEVER, Deadline
-from lanner.transfer.events import NothingAcknowledged, SessionClosed, UserMessageReceived
+from lanner.transfer.events import NothingAcknowledged, SessionClosed, UserMessagesReceived
 from lanner.transfer.session import Session
 from lanner.transfer.session_states import SessionState
 from lanner.transfer.settings import TransferSettings
@@ -227,7 +227,7 @@ def test_the_first_recoverable_message_since_an_ack_shortens_the_ack_send_timer(
         nonlocal sent
         pair.ours.send(packet, 1)
         (event,) = pair.theirs.receive(out(pair.ours))
-        assert isinstance(event, UserMessageReceived)
+        assert isinstance(event, UserMessagesReceived)
         sent += 1
         pair.theirs.allow_acknowledgment(sent)
 

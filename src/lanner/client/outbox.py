@@ -32,7 +32,7 @@ from lanner.model.errors import (
     TransactionUsage,
 )
 from lanner.transfer.addresses import parse_literal
-from lanner.transfer.events import SessionAckReceived, SessionClosed, UserMessageReceived
+from lanner.transfer.events import SessionAckReceived, SessionClosed, UserMessagesReceived
 from lanner.transfer.packet_log import PacketLog
 from lanner.transfer.session import Session
 from lanner.transfer.session_states import SessionState
@@ -412,7 +412,7 @@ class Outbox:
             elif isinstance(event, SessionClosed):
                 self.problem = event.reason
                 self._session = None
-            elif isinstance(event, UserMessageReceived):
+            elif isinstance(event, UserMessagesReceived):
                 self._refuse()
             elif self._session is not None:
                 self.problem = ""

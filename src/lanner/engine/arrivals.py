@@ -10,11 +10,15 @@ from lanner.model.enums import INFINITE, EnqueueStatus, OperationType
 from lanner.model.errors import InsufficientResources, InvalidParameter
 from lanner.model.live import DEAD_LETTER, MessagePosition, Record, TransactionalOperation
 from lanner.model.lookup_ids import LANE_SHIFT, LOWEST_LANE, SEQUENTIAL_ID_MASK
+from lanner.store.queue_view import EXPRESS_OVERHEAD
 from lanner.wire.envelope import RECOVERABLE, WANTS_ATTENTION, Envelope, read_envelope
+from lanner.wire.fields import sent_time
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from lanner.engine.core import Core
-    from lanner.engine.positions import PositionAvailable, Positions
+    from lanner.engine.positions import Positions
     from lanner.model.directory_objects import Queue
     from lanner.model.live import Transaction
     from lanner.wire.message import Message
@@ -40,7 +44,7 @@ class Arrivals:
         self._express_memory = core.express_memory
         # Called for a message that was sent, committed or delivered to a queue; not for one that
         # was moved or given back.
-        self.arrived_subscribers: list[PositionAvailable] = []
+        self.arrived_subscribers: list[Callable[[Queue, MessagePosition], None]] = []
 
     def enqueue_message(self, queue: Queue, message: Message, transaction: Transaction | None = None) -> EnqueueStatus:
         """3.1.7.1.9 Enqueue Message."""
@@ -73,11 +77,11 @@ class Arrivals:
             self._express_memory.check(len(packet), is_leaving=isinstance(queue, OutgoingQueue))
         shares = self.shares
         if shares.is_taking:
-            status = shares.take(queue, packet, express=not envelope.user_flags & RECOVERABLE)
+            status = shares.take(queue, packet, len(packet), express=not envelope.user_flags & RECOVERABLE)
             if status is not _OK:
                 return status
         elif shares.sources:
-            shares.placed(queue, packet)
+            shares.placed(queue, packet, len(packet))
         position = self._counted_position(queue, packet, envelope, now)
         if transaction is None:
             self.arrive(position, envelope)
@@ -89,6 +93,57 @@ class Arrivals:
             self._expiry.arm(position, envelope)
         transaction.transactional_operations.append(TransactionalOperation(_ENQUEUE, position))
         return _OK
+
+    def enqueue_run(self, queue: Queue, packets: Sequence[bytes]) -> int:
+        """Do Enqueue Message for messages to a local queue that have the same shape; return how many are stored.
+
+        All are, or none: then something speaks against one of them, and `enqueue` says what. Each test
+        below holds for every message if it holds for all together. The packets are equal in what
+        `Envelope` has but SentTime (`wire.packet_runs`).
+        """
+        if self._queue_manager.queue_manager_state is not READY:
+            raise not_ready(self._queue_manager)
+        now = int(self._clocks.wall())
+        packet, count = packets[0], len(packets)
+        envelope = read_envelope(packet)
+        size = sum(map(len, packets))
+        is_express = not envelope.user_flags & RECOVERABLE
+        if (
+            self.check_quota(queue, size) is not _OK
+            or envelope.time_to_be_received != INFINITE
+            or isinstance(queue, OutgoingQueue)
+            or (envelope.time_to_reach_queue != INFINITE and self._is_late(packets, envelope, now))
+        ):
+            return 0
+        shares = self.shares
+        if is_express:
+            if not self._express_memory.has_room(size + count * EXPRESS_OVERHEAD, is_leaving=False):
+                return 0
+        elif self._store.refuses_sends:
+            return 0
+        if shares.is_taking:
+            if shares.take(queue, packet, size, express=is_express) is not _OK:
+                return 0
+        elif shares.sources:
+            shares.placed(queue, packet, size)
+        sequential_id = self._numbers.sequential_id.next(count) & SEQUENTIAL_ID_MASK
+        first = (LOWEST_LANE - envelope.priority) << LANE_SHIFT | sequential_id
+        queue.total_bytes += size
+        self._queue_manager.total_bytes += size
+        records = [Record(packet, now) for packet in packets]
+        self._positions.write_run(queue, first, records, envelope)
+        if self._recorder is not None or envelope.user_flags & WANTS_ATTENTION:
+            for lookup_id, record in enumerate(records, first):
+                self._tell(MessagePosition(queue, lookup_id, record), envelope)
+        self._positions.message_positions_available(queue, first, records)
+        return count
+
+    @staticmethod
+    def _is_late(packets: Sequence[bytes], envelope: Envelope, now: int) -> bool:
+        """Whether TimeToReachQueue of one of the messages is over."""
+        longest = envelope.time_to_reach_queue
+        sent_times = {sent_time(packet) for packet in packets}
+        return any(now - int.from_bytes(each, "little") > longest for each in sent_times)
 
     def check_quota(self, queue: Queue, size: int) -> EnqueueStatus:
         """Compare the quotas with a message of this size.
@@ -110,7 +165,7 @@ class Arrivals:
         The bytes count from here on (DECISIONS, TotalBytes).
         """
         if self.shares.sources:
-            self.shares.placed(queue, packet)
+            self.shares.placed(queue, packet, len(packet))
         return self._counted_position(queue, packet, envelope, now)
 
     def _counted_position(self, queue: Queue, packet: bytes, envelope: Envelope, now: int) -> MessagePosition:
@@ -125,11 +180,15 @@ class Arrivals:
     def arrive(self, position: MessagePosition, envelope: Envelope) -> None:
         """Store a message from outside the queue, inform subscribers, and serve a waiting read."""
         self._positions.write(position, envelope)
+        self._tell(position, envelope)
+        self._positions.message_position_available(position.queue, position)
+
+    def _tell(self, position: MessagePosition, envelope: Envelope) -> None:
+        """Record an arrival; inform subscribers if it asks for that."""
         if self._recorder is not None:
             self._recorder.arrived(position)
         if envelope.user_flags & WANTS_ATTENTION:
             self.tell_arrived(position)
-        self._positions.message_position_available(position.queue, position)
 
     def tell_arrived(self, position: MessagePosition) -> None:
         """Inform subscribers of an arrival that asks for a journal copy or an acknowledgment."""

@@ -45,10 +45,7 @@ class Delivery:
 
         Each comes with the record that was read when it was sent, if it is still known.
         """
-        for lookup_id, record in delivered:
-            packet = self._take_delivered(queue, lookup_id, record)
-            if packet is None or not wants_attention(packet):
-                continue
+        for packet in self._take_delivered(queue, delivered):
             message = Message(packet)
             is_journaled = message.positive_journaling_requested and not message.is_transactional
             if is_journaled and self._copies.is_from_here(message):
@@ -60,10 +57,7 @@ class Delivery:
         Those with source journaling wait for their FinalAck.
         """
         waiting = 0
-        for lookup_id, record in delivered:
-            packet = self._take_delivered(queue, lookup_id, record)
-            if packet is None or not wants_attention(packet):
-                continue
+        for packet in self._take_delivered(queue, delivered):
             message = Message(packet)
             if message.positive_journaling_requested or message.negative_journaling_requested:
                 self.await_final_ack(packet)
@@ -71,20 +65,32 @@ class Delivery:
         if waiting:
             self._count_unread(queue, waiting)
 
-    def _take_delivered(self, queue: OutgoingQueue, lookup_id: int, sent: Record | None) -> bytes | None:
+    def _take_delivered(self, queue: OutgoingQueue, delivered: Iterable[tuple[int, Record | None]]) -> list[bytes]:
+        """Remove messages, and return the packets of those that ask for journaling, dead-lettering or acknowledgments.
+
+        Messages that have expired or were purged are not among them.
+        """
+        sent: list[tuple[int, Record]] = []
+        packets: dict[int, bytes] = {}
+        for lookup_id, record in delivered:
+            if record is not None and self._recorder is None and lookup_id not in queue.held_positions:
+                # Reading it again would cost more than all that follows.
+                sent.append((lookup_id, record))
+            elif (packet := self._take(queue, lookup_id)) is not None:
+                packets[lookup_id] = packet
+        gone = self._store.delete_run(queue.number, sent)
+        if gone:
+            self._positions.remove_delivered(queue, gone)
+            packets |= {lookup_id: record.packet for lookup_id, record in gone if wants_attention(record.packet)}
+        return [packet for _, packet in sorted(packets.items()) if wants_attention(packet)]
+
+    def _take(self, queue: OutgoingQueue, lookup_id: int) -> bytes | None:
         """Remove a message and return its packet; None if it has expired or was purged."""
-        # A lock of an administrator does not keep it: a delivered message cannot be received here.
-        held = queue.held_positions.get(lookup_id)
-        if held is None and sent is not None and self._recorder is None:
-            # Reading it again would cost more than all that follows.
-            if not self._store.delete(queue.number, lookup_id, sent):
-                return None
-            self._positions.remove(queue, MessagePosition(queue, lookup_id, sent), is_deleted=True)
-            return sent.packet
         record = self._store.get(queue.number, lookup_id)
         if record is None:
             return None
-        position = held or MessagePosition(queue, lookup_id, record)
+        # A lock of an administrator does not keep it: a delivered message cannot be received here.
+        position = queue.held_positions.get(lookup_id) or MessagePosition(queue, lookup_id, record)
         self._positions.forget_purge(position)
         if self._recorder is not None:
             self._recorder.add(EventKind.TRANSFERRED_OUT, position)
@@ -126,7 +132,7 @@ class Delivery:
 
         Remove it, so that it is not sent again.
         """
-        packet = self._take_delivered(queue, lookup_id, None)
+        packet = self._take(queue, lookup_id)
         if packet is None:
             return False
         self._conclude(packet, message_class, lookup_id)

@@ -219,6 +219,7 @@ class Engine:
         self.position_available_subscribers = positions.available_subscribers
 
         # What MS-MQQB needs: arrivals, sequences, acknowledgments, identifiers, keys.
+        self.enqueue_run = arrivals.enqueue_run
         self.insert_message = admission.insert_message
         self.forward_message = admission.forward_message
         self.refuse_message = admission.refuse_message

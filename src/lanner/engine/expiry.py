@@ -25,13 +25,14 @@ from lanner.engine.tables import EXPIRY, EXPIRY_BLOCK, EXPIRY_HOLDS, EXPIRY_KEY,
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import MessageClass
 from lanner.model.live import DEAD_LETTER, MessagePosition
-from lanner.wire.envelope import Envelope, read_envelope
+from lanner.wire.envelope import Envelope, expiry_times, is_express, read_envelope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from lanner.engine.core import Core
     from lanner.model.directory_objects import Queue
+    from lanner.model.live import Record
 
 _MAX_DEADLINE: Final = 0xFFFF_FFFF
 _BLOCK_MASK: Final = -EXPIRY_BLOCK
@@ -113,12 +114,22 @@ class Expiry:
         held = None if queue is None else queue.held_positions.get(lookup_id)
         return (held is not None and held.is_uncommitted_send) or self._store.is_express(number, lookup_id)
 
-    def disarm(self, position: MessagePosition) -> None:
-        """Drop the deadline of a message that leaves its queue."""
-        envelope = read_envelope(position.record.packet)
-        deadline = _deadline(position.queue, envelope)
-        if deadline is not None and not envelope.is_express and not position.record.flags & DEAD_LETTER:
-            self._count_out(min(deadline, _MAX_DEADLINE), position)
+    def disarm(self, queue: Queue, rows: Iterable[tuple[int, Record]]) -> None:
+        """Drop the deadlines of messages, by lookup id, that leave their queue."""
+        # Those that came one after the other mostly have equal times: their deadline is computed once.
+        leaving: dict[tuple[bytes, int], int] = {}
+        packets: dict[tuple[bytes, int], bytes] = {}
+        for lookup_id, record in rows:
+            packet = record.packet
+            if record.flags & DEAD_LETTER or is_express(packet):
+                continue
+            key = expiry_times(packet), lookup_id & _BLOCK_MASK
+            leaving[key] = leaving.get(key, 0) + 1
+            packets[key] = packet
+        for key, count in leaving.items():
+            deadline = _deadline(queue, read_envelope(packets[key]))
+            if deadline is not None:
+                self._count_out((min(deadline, _MAX_DEADLINE), queue.number, key[1]), count)
 
     def _count_in(self, deadline: int, position: MessagePosition) -> None:
         block = (deadline, position.queue.number, position.lookup_id & _BLOCK_MASK)
@@ -132,12 +143,11 @@ class Expiry:
                 count = _UNCOUNTED
         self.blocks[block] = count + 1
 
-    def _count_out(self, deadline: int, position: MessagePosition) -> None:
-        block = (deadline, position.queue.number, position.lookup_id & _BLOCK_MASK)
+    def _count_out(self, block: tuple[int, int, int], leaving: int) -> None:
         count = self.blocks.get(block, _UNCOUNTED)
-        if count > 1:
+        if count > leaving:
             if count < _UNCOUNTED:
-                self.blocks[block] = count - 1
+                self.blocks[block] = count - leaving
         else:
             self._end_block(block)
 

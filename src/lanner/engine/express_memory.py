@@ -67,11 +67,15 @@ class ExpressMemory:
         """Whether a message of a peer waits."""
         return self._staying.is_short or self._leaving.is_short
 
+    def has_room(self, size: int, *, is_leaving: bool) -> bool:
+        """Whether there is room for messages of so many bytes."""
+        level = self._leaving if is_leaving else self._staying
+        return not level.is_short and self._store.express_bytes + size <= level.limit
+
     def check(self, size: int, *, is_leaving: bool) -> None:
         """Raise InsufficientResources if there is no room for a message. `is_leaving`: it goes to an outgoing queue."""
-        level = self._leaving if is_leaving else self._staying
-        if level.is_short or self._store.express_bytes + size > level.limit:
-            raise self._refusal(level, size)
+        if not self.has_room(size, is_leaving=is_leaving):
+            raise self._refusal(self._leaving if is_leaving else self._staying, size)
 
     def _refusal(self, level: _Level, size: int) -> InsufficientResources:
         self.refused += 1

@@ -87,7 +87,7 @@ class Moving:
         queue.total_bytes += size
         self._queue_manager.total_bytes += size
         if self._shares.sources:
-            self._shares.placed(queue, record.packet)
+            self._shares.placed(queue, record.packet, len(record.packet))
         position = MessagePosition(queue, lookup_id, record)
         self.positions.write(position, read_envelope(record.packet))
         return position

@@ -145,9 +145,11 @@ class PeerShares:
         if peer is not None and not peer.sources and not peer.size and not self._changed:
             self._peers.pop(peer.name, None)
 
-    def take(self, queue: Queue, packet: bytes, *, express: bool) -> EnqueueStatus:
-        """Judge a message that is stored next, while `is_taking`. If it is fine, it counts as placed."""
-        size = len(packet)
+    def take(self, queue: Queue, packet: bytes, size: int, *, express: bool) -> EnqueueStatus:
+        """Judge a message that is stored next, while `is_taking`. If it is fine, it counts as placed.
+
+        The same for several of one source: the first, and the size of all. If there is no room for all, none is placed.
+        """
         source = fields.source_queue_manager(packet)
         if source == self._own:
             source = _cause(packet)
@@ -170,7 +172,7 @@ class PeerShares:
             return _OK
         if self._peer is not None and source not in self.sources:
             self._add_source(source, self._peer)
-        self.placed(queue, packet)
+        self.placed(queue, packet, size)
         return _OK
 
     def is_of_stranger(self, source: bytes) -> bool:
@@ -214,8 +216,8 @@ class PeerShares:
 
     # Sums -----------------------------------------------------------------------------------------
 
-    def placed(self, queue: Queue, packet: bytes) -> None:
-        """A message lies in a queue now: it has come, was moved there, or is a copy."""
+    def placed(self, queue: Queue, packet: bytes, size: int) -> None:
+        """A message lies in a queue now: it has come, was moved there, or is a copy. As in `take`, several may."""
         source = fields.source_queue_manager(packet)
         if source == self._own:
             source = _cause(packet)
@@ -232,9 +234,9 @@ class PeerShares:
                 sums[source] = _Sum(_KEY.pack(queue.number, source), peer)
             found = self._last = sums[source]
             self._last_queue, self._last_source = queue, source
-        found.size += len(packet)
+        found.size += size
         if is_express(packet):
-            found.express += len(packet)
+            found.express += size
         if not found.is_changed:
             self._note(found)
 

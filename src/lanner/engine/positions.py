@@ -34,16 +34,18 @@ from lanner.model.live import (
 from lanner.wire.envelope import RECOVERABLE, Envelope, is_express, may_expire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from lanner.engine.core import Core
     from lanner.engine.expiry import Expiry
     from lanner.engine.waiting import WaitingReads
     from lanner.model.directory_objects import Queue
+    from lanner.model.live import Record
 
     # MS-MQDMPR 3.1.7.2: events that co-located protocols consume.
     PositionDeleted = Callable[[Queue, MessagePosition, MessageClass], None]
-    PositionAvailable = Callable[[Queue, MessagePosition], None]
+    # Messages under lookup ids in a row: the first of these, and their records.
+    PositionsAvailable = Callable[[Queue, int, Sequence[Record]], None]
 
 # MS-MQQP passes these with SeekNext and SeekPrevious for "from the end of the list"
 # (DMPR-3.1.7.3.3-6).
@@ -70,7 +72,7 @@ class Positions:
         # Messages that have expired since the start.
         self.expiries = 0
         self.deleted_subscribers: list[PositionDeleted] = []
-        self.available_subscribers: list[PositionAvailable] = []
+        self.available_subscribers: list[PositionsAvailable] = []
 
     # Seeks ----------------------------------------------------------------------------------------
 
@@ -272,11 +274,8 @@ class Positions:
         for subscriber in self.deleted_subscribers:
             subscriber(queue, position, reason)
 
-    def remove(self, queue: Queue, position: MessagePosition, *, is_deleted: bool = False) -> None:
-        """Remove a position and its bytes from the totals, without an event.
-
-        `is_deleted`: the caller has deleted the message in the store.
-        """
+    def remove(self, queue: Queue, position: MessagePosition) -> None:
+        """Remove a position and its bytes from the totals, without an event."""
         record, lookup_id = position.record, position.lookup_id
         size = len(record.packet)
         queue.total_bytes -= size
@@ -292,10 +291,24 @@ class Positions:
             position.is_uncommitted_send = False
         else:
             queue.message_count -= 1
-            if not is_deleted:
-                self._store.delete(queue.number, lookup_id, record)
+            self._store.delete(queue.number, lookup_id, record)
             if may_expire(record.packet, in_transit=isinstance(queue, OutgoingQueue)):
-                self.expiry.disarm(position)
+                self.expiry.disarm(queue, ((lookup_id, record),))
+
+    def remove_delivered(self, queue: OutgoingQueue, rows: Sequence[tuple[int, Record]]) -> None:
+        """Remove messages that nobody holds, and that the caller has deleted in the store, from the totals of their queue."""
+        size = 0
+        for lookup_id, record in rows:
+            size += len(record.packet)
+            if queue.head_hint == lookup_id - 1:
+                queue.head_hint = lookup_id
+        queue.message_count -= len(rows)
+        queue.total_bytes -= size
+        self._queue_manager.total_bytes -= size
+        if self._shares.sources:
+            for _, record in rows:
+                self._shares.removed(queue, record.packet)
+        self.expiry.disarm(queue, rows)
 
     def message_position_available(self, queue: Queue, position: MessagePosition) -> None:
         """3.1.7.2.2 Message Position Available.
@@ -303,11 +316,19 @@ class Positions:
         The bytes were counted when the message came (DECISIONS).
         """
         position.state = _AVAILABLE
-        if self.available_subscribers:
-            for subscriber in self.available_subscribers:
-                subscriber(queue, position)
+        for subscriber in self.available_subscribers:
+            subscriber(queue, position.lookup_id, (position.record,))
         if queue.waiting_reads:
             self.waiting.serve(queue, position)
+
+    def message_positions_available(self, queue: Queue, first: int, records: Sequence[Record]) -> None:
+        """3.1.7.2.2 Message Position Available for new messages under lookup ids in a row."""
+        for subscriber in self.available_subscribers:
+            subscriber(queue, first, records)
+        for lookup_id, record in enumerate(records, first):
+            if not queue.waiting_reads:
+                break
+            self.waiting.serve(queue, MessagePosition(queue, lookup_id, record))
 
     def give_back(self, position: MessagePosition, *, is_abort: bool) -> None:
         """End a lock without a receive.
@@ -360,6 +381,13 @@ class Positions:
         )
         if envelope.time_to_be_received != INFINITE or isinstance(queue, OutgoingQueue):
             self.expiry.arm(position, envelope)
+
+    def write_run(self, queue: Queue, first: int, records: Sequence[Record], envelope: Envelope) -> None:
+        """Write new messages of equal envelopes under lookup ids in a row, whose bytes are counted already."""
+        queue.message_count += len(records)
+        if first <= queue.head_hint:
+            queue.head_hint = first - 1
+        self._store.put_run(queue.number, first, records, express=not envelope.user_flags & RECOVERABLE)
 
     def time_to_be_received_timer_expired(self, position: MessagePosition) -> bool:
         """3.1.7.2.7 Time To Be Received Timer Expired.

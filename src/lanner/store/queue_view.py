@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from typing import NamedTuple
 
+from lanner.model.errors import StoreCorrupt
 from lanner.model.lookup_ids import LANE_SHIFT, lane_of
 from lanner.store.environment import Environment
 from lanner.store.overlay import Layer, Overlay
@@ -206,6 +207,42 @@ class QueueView(Overlay[int, Record, int]):
                     return found, record
             after = found
 
+    def read_run(self, after: int, upto: int, count: int, size: int) -> list[tuple[int, Record]]:
+        """Return messages in order, as `Store.read_run`; StoreCorrupt if the first of them fails its checksum."""
+        rows: list[tuple[int, Record]] = []
+        while len(rows) < count and size > 0:
+            # What lies before it is stored: no layer and no express message has to be asked for each of these.
+            added = self._added_ceiling(after + 1)
+            if self.express is not None:
+                other = self.express.keys.ceiling(after + 1)
+                if other is not None and (added is None or other < added):
+                    added = other
+            end = upto if added is None else min(added - 1, upto)
+            while len(rows) < count and size > 0:
+                stored = self._unhidden_ceiling(after + 1)
+                if stored is None or stored > end:
+                    break
+                try:
+                    record = self._read_stored(stored)
+                except StoreCorrupt:
+                    if rows:
+                        return rows
+                    raise
+                after = stored
+                if record is not None:
+                    rows.append((stored, record))
+                    size -= len(record.packet)
+            else:
+                break
+            if added is None or added > upto:
+                break
+            after = added
+            record = self.get(added)
+            if record is not None:
+                rows.append((added, record))
+                size -= len(record.packet)
+        return rows
+
     def get(self, lookup_id: int) -> Record | None:
         """Return the newest record; StoreCorrupt if the stored one fails its checksum."""
         if self.express is not None:
@@ -313,6 +350,30 @@ class QueueView(Overlay[int, Record, int]):
         layer.rows[lookup_id] = record
         if number:
             layer.visible[lookup_id] = number
+
+    def put_run(self, first: int, records: Sequence[Record], number: int, *, express: bool) -> None:
+        """Put records under lookup ids and visibility numbers in a row, which begin with these."""
+        lane, count = first >> LANE_SHIFT, len(records)
+        high = self._high.get(lane)
+        if high is None:
+            high = self._load_high(lane)
+        if express or first <= high:
+            for offset, record in enumerate(records):
+                self.put(first + offset, record, number + offset, express=express)
+            return
+        self._environment.last_read = None
+        lookup_ids = range(first, first + count)
+        self._high[lane] = lookup_ids[-1]
+        layer = self.current or self._begin(self)
+        size = 0
+        for visibility, record in enumerate(records, number):
+            record.visibility = visibility
+            size += len(record.packet)
+        self.messages += count
+        self.size += size
+        layer.keys.extend(lookup_ids)
+        layer.rows.update(zip(lookup_ids, records, strict=True))
+        layer.visible.update(zip(lookup_ids, range(number, number + count), strict=True))
 
     def delete(self, lookup_id: int, record: Record) -> bool:
         """Delete a message, of which `record` was once read or put; False if there is none.

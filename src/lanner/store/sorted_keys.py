@@ -7,7 +7,7 @@ falls (one plain list would move eight megabytes for each high-priority message 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
 __all__ = ["K", "SortedKeys"]
@@ -53,6 +53,16 @@ class SortedKeys(Generic[K]):
             del chunk[_CHUNK:]
             self._chunks.insert(at + 1, upper)
             lasts.insert(at, chunk[-1])
+
+    def extend(self, keys: Sequence[K]) -> None:
+        """Add keys in ascending order, none of which is in the set."""
+        lasts = self._lasts
+        if lasts and keys[0] > lasts[-1] and len(self._chunks[-1]) + len(keys) <= _CHUNK:
+            self._chunks[-1].extend(keys)
+            lasts[-1] = keys[-1]
+            return
+        for key in keys:
+            self.add(key)
 
     def merge(self, other: SortedKeys[K]) -> None:
         """Add the keys of another set, none of which is in this one."""

@@ -152,6 +152,11 @@ class Store:
         view = self._queues.get(queue) or self._commits.queue(queue)
         view.put(lookup_id, record, number, express=express)
 
+    def put_run(self, queue: int, first: int, records: Sequence[Record], *, express: bool) -> None:
+        """Put Available messages of one priority under lookup ids in a row. They get the next visibility numbers in a row."""
+        view = self._queues.get(queue) or self._commits.queue(queue)
+        view.put_run(first, records, self._number(len(records)), express=express)
+
     def delete(self, queue: int, lookup_id: int, record: Record) -> bool:
         """Delete a message, of which `record` was once read or put; False if there is none."""
         view = self._queues.get(queue) or self._commits.queue(queue)
@@ -186,6 +191,23 @@ class Store:
                 return view.read_next(after, passed_over)
             except StoreCorrupt:
                 self._quarantine_next(queue, after, passed_over)
+
+    def read_run(self, queue: int, after: int, upto: int, count: int, size: int) -> list[tuple[int, Record]]:
+        """Return the messages with a lookup id in (after, upto], in order: so many at most, and none after `size` bytes of packets.
+
+        Fewer may come before what fails its checksum, which is put aside; empty: there are no more.
+        """
+        view = self._queues.get(queue) or self._commits.queue(queue)
+        while True:
+            try:
+                return view.read_run(after, upto, count, size)
+            except StoreCorrupt:
+                self._quarantine_next(queue, after, ())
+
+    def delete_run(self, queue: int, rows: Iterable[tuple[int, Record]]) -> list[tuple[int, Record]]:
+        """Delete messages as `delete` does, and return those that were there."""
+        delete = (self._queues.get(queue) or self._commits.queue(queue)).delete
+        return [row for row in rows if delete(*row)]
 
     def next(self, queue: int, after: int) -> int | None:
         """Return the lowest lookup id above `after` (-1: from the start)."""

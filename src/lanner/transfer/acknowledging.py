@@ -7,6 +7,7 @@ Counts begin at 0 with the session and are kept unwrapped; packets have their lo
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from lanner.model.errors import RemoteProtocolError
 from lanner.wire.session_header import MAX_RECOVERABLE_ACKS, SMALLEST_WINDOW_SIZE, SessionHeader
@@ -49,13 +50,13 @@ class SentMessages:
         """How many more may be sent within a window."""
         return max(0, min(window - len(self._unacked), MAX_UNPERSISTED - len(self._unpersisted)))
 
-    def sent(self, entry: object, is_recoverable: int) -> None:
-        """3.1.7.1.3: the entry takes the next number, and the next recoverable one if it is recoverable."""
-        self.count += 1
-        self._unacked.append(entry)
-        if is_recoverable:
-            self.recoverable_count += 1
-            self._unpersisted[self.recoverable_count] = entry
+    def sent(self, entries: Sequence[object], recoverable: Sequence[object]) -> None:
+        """3.1.7.1.3: each entry takes the next number, and each of those that are recoverable the next recoverable one."""
+        self.count += len(entries)
+        self._unacked.extend(entries)
+        first = self.recoverable_count + 1
+        self.recoverable_count += len(recoverable)
+        self._unpersisted.update(enumerate(recoverable, first))
 
     def acked(self, ack_sequence_number: int) -> list[object]:
         """3.1.5.5.1: the entries newly covered by AckSequenceNumber.
@@ -88,11 +89,9 @@ class SentMessages:
         # How many ones the flags begin with: the receiver saves in order, so that is usually all of them.
         run = (~flags & flags + 1).bit_length() - 1
         covered = min(lowest + max(run, 1), self.recoverable_count + 1)
-        entries = [
-            unpersisted.pop(covered_number)
-            for covered_number in range(self._lowest_unpersisted, covered)
-            if covered_number in unpersisted
-        ]
+        numbers = range(self._lowest_unpersisted, covered)
+        # All that are left, as a rule; those that an earlier bit covered are not there.
+        entries = [unpersisted.pop(each) for each in numbers if each in unpersisted]
         self._lowest_unpersisted = max(self._lowest_unpersisted, covered)
         flags >>= run
         while flags:
@@ -127,7 +126,8 @@ class ReceivedMessages:
         self.recoverable_allowed = 0
         self.acked = 0
         self.recoverable_acked = 0  # LastAckedRecoverableMsgSeqNumber
-        self._disallowed_recoverable: deque[int] = deque()  # their numbers among all messages
+        # Their numbers among all messages: the first and the last of each run.
+        self._disallowed_recoverable: deque[tuple[int, int]] = deque()
 
     @property
     def unacked_count(self) -> int:
@@ -139,13 +139,14 @@ class ReceivedMessages:
         """RecoverableMsgAckFlags of the next SessionHeader: a bit for each message on disk and not acknowledged."""
         return (1 << min(self.recoverable_allowed - self.recoverable_acked, MAX_RECOVERABLE_ACKS)) - 1
 
-    def received(self, is_recoverable: int) -> int:
-        """Count one message (3.1.5.8.2, 3.1.5.8.7), whatever becomes of it later (QQB-3.1.5.8-1)."""
-        self.count += 1
+    def received(self, messages: int, *, is_recoverable: bool) -> int:
+        """Count messages (3.1.5.8.2, 3.1.5.8.7), whatever becomes of them later (QQB-3.1.5.8-1); the number of the first."""
+        first = self.count + 1
+        self.count += messages
         if is_recoverable:
-            self.recoverable_count += 1
-            self._disallowed_recoverable.append(self.count)
-        return self.count
+            self.recoverable_count += messages
+            self._disallowed_recoverable.append((first, self.count))
+        return first
 
     def allow(self, upto: int) -> None:
         """Allow the acknowledgment of every message up to this number."""
@@ -155,9 +156,11 @@ class ReceivedMessages:
             return
         self.allowed = upto
         disallowed = self._disallowed_recoverable
-        while disallowed and disallowed[0] <= upto:
-            disallowed.popleft()
-            self.recoverable_allowed += 1
+        while disallowed and disallowed[0][0] <= upto:
+            first, last = disallowed.popleft()
+            self.recoverable_allowed += min(last, upto) - first + 1
+            if last > upto:
+                disallowed.appendleft((upto + 1, last))
 
     def session_header(self, sent: SentMessages, window_size: int) -> SessionHeader:
         """The next SessionHeader (3.1.6.4); what it carries counts as acknowledged, its bits are not sent again.

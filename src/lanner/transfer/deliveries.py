@@ -57,16 +57,11 @@ class Deliveries:
         """3.1.5.5 Receiving a SessionAck Packet: to each outgoing queue its own."""
         if link.problem and (event.acked or event.persisted):
             self._something_acknowledged(link)
-        by_queue: dict[int, tuple[list[OutgoingMessagePosition], list[OutgoingMessagePosition]]] = {}
-        for place, entries in enumerate((event.acked, event.persisted)):
-            for entry in cast("list[OutgoingMessagePosition | None]", entries):
-                if entry is not None:
-                    number = entry.message_position.queue.number
-                    by_queue.setdefault(number, ([], []))[place].append(entry)
-        for number, (acked, persisted) in by_queue.items():
+        acked, persisted = _by_queue(event.acked), _by_queue(event.persisted)
+        for number in acked | persisted:
             route = self._routes.by_number.get(number)
             if route is not None:
-                route.table.session_acked(acked, persisted)
+                route.table.session_acked(acked.get(number, []), persisted.get(number, []))
                 self.removed(route)
 
     def nothing_acknowledged(self, link: Link, event: NothingAcknowledged) -> None:
@@ -89,7 +84,7 @@ class Deliveries:
 
     def order_ack(self, link: Link, event: OrderAckReceived) -> None:
         """3.1.5.6 Receiving an OrderAck Packet: the sequence is known by its identifier."""
-        body = OrderAckBody.from_packet(event.packet)
+        body = OrderAckBody.from_packet(event.packets[0])
         queue = self._engine.outgoing_queue_of(body.tx_sequence_id)
         if queue is None:
             self._incidents.add(Incident.UNMATCHED_ACKNOWLEDGMENT, link.remote_address, _shown(link, body))
@@ -142,8 +137,8 @@ class Deliveries:
 
     def final_ack(self, link: Link, event: FinalAckReceived) -> None:
         """3.1.5.7 Receiving a FinalAck Packet."""
-        body = FinalAckBody.from_packet(event.packet)
-        message = Message(event.packet)
+        body = FinalAckBody.from_packet(event.packets[0])
+        message = Message(event.packets[0])
         queue = self._engine.outgoing_queue_of(body.tx_sequence_id)
         route = None if queue is None else self._routes.of(queue)
         is_believed = route is not None and self._may_acknowledge(route, link)
@@ -193,6 +188,19 @@ class Deliveries:
         if self.lazy_sync.due != NEVER and not self._engine.store.pending_batch():
             # Otherwise removals may be in a later batch than the one that was written.
             self.lazy_sync.clear()
+
+
+def _by_queue(entries: list[object]) -> dict[int, list[OutgoingMessagePosition]]:
+    """The entries of each outgoing queue; an OrderAck has none."""
+    found: dict[int, list[OutgoingMessagePosition]] = {}
+    for entry in cast("list[OutgoingMessagePosition | None]", entries):
+        if entry is not None:
+            of_queue = found.get(entry.queue.number)
+            if of_queue is None:
+                found[entry.queue.number] = [entry]
+            else:
+                of_queue.append(entry)
+    return found
 
 
 def _shown(link: Link, body: FinalAckBody | OrderAckBody) -> str:

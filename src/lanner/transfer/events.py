@@ -1,4 +1,4 @@
-"""What a session tells its owner. One object per message received: they are made to be cheap."""
+"""What a session tells its owner. One object for each run of messages of equal shape."""
 
 from __future__ import annotations
 
@@ -11,24 +11,31 @@ class SessionOpened:
 
 
 @dataclass(slots=True)
-class UserMessageReceived:
-    """A UserMessage, checked; `number` counts 1, 2, 3 ... for the life of the session."""
+class UserMessagesReceived:
+    """UserMessages of equal shape (`wire.packet_runs`), checked; most often one.
+
+    Messages count 1, 2, 3 ... for the life of the session; `number` is that of the first.
+    """
 
     number: int
-    packet: bytes  # without SessionHeader and SH, which belong to the session
+    packets: list[bytes]  # without SessionHeader and SH, which belong to the session
+
+    @property
+    def last_number(self) -> int:
+        return self.number + len(self.packets) - 1
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.number}, {len(self.packet)} bytes)"
+        return f"{type(self).__name__}({self.number}, {[len(packet) for packet in self.packets]} bytes)"
 
 
 @dataclass(slots=True, repr=False)
-class OrderAckReceived(UserMessageReceived):
-    """A UserMessage that is an OrderAck for this queue manager (MS-MQQB 3.1.5.6)."""
+class OrderAckReceived(UserMessagesReceived):
+    """One UserMessage that is an OrderAck for this queue manager (MS-MQQB 3.1.5.6)."""
 
 
 @dataclass(slots=True, repr=False)
-class FinalAckReceived(UserMessageReceived):
-    """A UserMessage that is a FinalAck for this queue manager (MS-MQQB 3.1.5.7)."""
+class FinalAckReceived(UserMessagesReceived):
+    """One UserMessage that is a FinalAck for this queue manager (MS-MQQB 3.1.5.7)."""
 
 
 @dataclass(slots=True)
@@ -58,7 +65,7 @@ class SessionClosed:
 
 Event = (
     SessionOpened
-    | UserMessageReceived
+    | UserMessagesReceived
     | OrderAckReceived
     | FinalAckReceived
     | SessionAckReceived

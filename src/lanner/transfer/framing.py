@@ -7,12 +7,13 @@ packet.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 
 from lanner.model.errors import RemoteProtocolError
 from lanner.wire import fields
 from lanner.wire import layout as at
 from lanner.wire.base_header import BaseHeader
+from lanner.wire.packet_runs import Shape, equal_packets
 from lanner.wire.reader import Reader
 
 # MS-MQQB 2.2.2, 2.2.3, 2.2.6: the only sizes that packets with IN have.
@@ -23,13 +24,17 @@ _INTERNAL_SIZES = frozenset((CONNECTION_PARAMETERS_SIZE, SESSION_ACK_SIZE, ESTAB
 
 
 class PacketStream:
-    """The bytes of one connection. `user_messages_allowed` is the session's to set: False refuses them by their first bytes."""
+    """The bytes of one connection. `user_messages_allowed` is the session's to set: False refuses them by their first bytes.
 
-    __slots__ = ("_cut", "user_messages_allowed")
+    So is `shape`: that of a UserMessage which was judged, and which others may be equal to.
+    """
+
+    __slots__ = ("_cut", "shape", "user_messages_allowed")
 
     def __init__(self) -> None:
         self._cut = bytearray()  # the beginning of a packet whose end has not come
         self.user_messages_allowed = False
+        self.shape: Shape | None = None
 
     @property
     def is_cut(self) -> bool:
@@ -45,17 +50,23 @@ class PacketStream:
         """Let go of them."""
         self._cut.clear()
 
-    def packets(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
-        """The packets that `data` completes, each with the SessionHeader that follows it.
+    def runs(self, data: bytes | bytearray | memoryview) -> Iterator[tuple[list[bytes], bool]]:
+        """The packets that `data` completes, and whether they have the shape; if not, one at a time, with the SessionHeader that follows it.
 
-        The flag above is looked at for each packet anew. A bad header is a RemoteProtocolError; the stream is of no use after it.
+        The attributes above are looked at for each run anew. A bad header is a RemoteProtocolError; the stream is of no use after it.
         """
         view = memoryview(data)
         end = len(view)
         position = 0
         if self._cut:
-            position = yield from self._complete(view)
+            packet, position = self._complete(view)
+            if packet:
+                yield [packet], bool(self._equal(packet, 0)[0])
         while end - position >= at.BASE_HEADER_SIZE:
+            packets, position = self._equal(view, position)
+            if packets:
+                yield packets, True
+                continue
             version, flags, signature, size = fields.base_header(view, position)
             # The common packets are judged here: a UserMessage without SessionHeader, and an internal packet.
             is_common = (
@@ -73,28 +84,34 @@ class PacketStream:
                 size = self._stream_size(view[position : position + at.BASE_HEADER_SIZE].tobytes())
             if size > end - position:
                 break
-            yield view[position : position + size].tobytes()
+            yield [view[position : position + size].tobytes()], False
             position += size
         if position < end:
             self._cut += view[position:]
 
-    def _complete(self, view: memoryview) -> Generator[bytes, None, int]:
-        """Give the packet that was cut, if its end is there; returns how much of the view that took."""
+    def _equal(self, data: bytes | memoryview, position: int) -> tuple[list[bytes], int]:
+        """The packets at a position that have the shape, and where they end."""
+        if self.shape is None or not self.user_messages_allowed:
+            return [], position
+        return equal_packets(data, position, *self.shape)
+
+    def _complete(self, view: memoryview) -> tuple[bytes, int]:
+        """Return the packet that was cut, empty if its end is not there; and how much of the view that took."""
         cut = self._cut
         position = 0
         if len(cut) < at.BASE_HEADER_SIZE:
             position = min(at.BASE_HEADER_SIZE - len(cut), len(view))
             cut += view[:position]
             if len(cut) < at.BASE_HEADER_SIZE:
-                return position
+                return b"", position
         missing = self._stream_size(bytes(cut[: at.BASE_HEADER_SIZE])) - len(cut)
         taken = min(missing, len(view) - position)
         cut += view[position : position + taken]
+        packet = b""
         if taken == missing:
             packet = bytes(cut)
             cut.clear()
-            yield packet
-        return position + taken
+        return packet, position + taken
 
     def _stream_size(self, header: bytes) -> int:
         """How many bytes of the stream the packet of this BaseHeader takes."""

@@ -24,13 +24,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from lanner.model.directory_objects import GUID_NULL
-from lanner.model.enums import AuthenticationLevel, EnqueueStatus, MessageClass
+from lanner.model.enums import AuthenticationLevel, MessageClass
 from lanner.model.errors import InsufficientResources, RemoteProtocolError, StatusError
 from lanner.security.examination import Examination, is_examined_at_once
 from lanner.security.peer_address import peer_of
 from lanner.security.profile import Profile
 from lanner.transfer import message_history
-from lanner.transfer.events import FinalAckReceived, OrderAckReceived, UserMessageReceived
+from lanner.transfer.events import FinalAckReceived, OrderAckReceived, UserMessagesReceived
 from lanner.transfer.flow_control import FlowControl
 from lanner.transfer.forwarding import Forwarding
 from lanner.transfer.incidents import Incident, Incidents
@@ -90,14 +90,24 @@ class IncomingLink(AcknowledgingLink, Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting:
-    """A message whose turn has not come: it is examined in a thread, or one before it is."""
+class _Run:
+    """Messages of equal shape, in the order of their session. Those that are processed leave it.
 
-    number: int
-    packet: bytes | None = field(repr=False)  # None: only to be counted
-    sender: bytes | None  # of `plain_sender`
+    One waits for its turn while a message before it, or its own, is examined in a thread.
+    """
+
+    last: int  # number of the last message
+    packets: list[bytes] = field(repr=False)  # empty: only to be counted
+    sender: bytes | None  # of `plain_sender`; None: there is one message
     examination: Examination | None = None
     is_ready: bool = True
+    # Something speaks against one of the messages: they are judged one by one.
+    is_apart: bool = False
+
+    @property
+    def done(self) -> int:
+        """The number of the last message that is processed."""
+        return self.last - len(self.packets)
 
 
 class Incoming:
@@ -136,9 +146,9 @@ class Incoming:
         )
         self.acknowledgments = TransactionalAcknowledgments(engine, self.sequences, is_known)
         self._own_guid = engine.queue_manager.identifier.bytes_le
-        self._waiting: dict[IncomingLink, deque[_Waiting]] = {}
+        self._waiting: dict[IncomingLink, deque[_Run]] = {}
         # The first message of each session that waits for the end of flow control.
-        self._held: dict[IncomingLink, _Waiting] = {}
+        self._held: dict[IncomingLink, _Run] = {}
         # Found before, by DQ and the bytes of the name; with the bytes of the source in front for sequences.
         self._queues: dict[tuple[int, bytes], Queue] = {}
         self._sequences: dict[tuple[bytes, int, bytes], IncomingSequence] = {}
@@ -218,34 +228,22 @@ class Incoming:
 
     # Order of arrival -----------------------------------------------------------------------------------------
 
-    def receive(self, link: IncomingLink, events: Sequence[UserMessageReceived]) -> None:
+    def receive(self, link: IncomingLink, events: Sequence[UserMessagesReceived]) -> None:
         """3.1.5.8 for what came on a session, in its order.
 
         OrderAcks and FinalAcks are only counted here: what they say is for the outgoing queues.
         """
         self._is_busy = True
         done = 0
-        peer = link.remote_qm_guid.bytes_le
         self._begin(link)
         try:
             for event in events:
-                packet = sender = None
-                if not isinstance(event, _ACKNOWLEDGMENTS):
-                    packet = event.packet
-                    user_flags = fields.user_flags(packet)[0]
-                    sender = plain_sender(packet, user_flags)
-                    if sender is None and user_flags & at.SH:
-                        # AS is what this queue manager has verified; a peer may have set it too.
-                        packet = set_authentication(packet, AuthenticationLevel.NONE)
-                if link in self._waiting or (packet is not None and sender is None and self._is_slow(packet)):
-                    self._wait(link, event.number, packet, sender)
+                run = self._run(event)
+                if link in self._waiting or (run.packets and run.sender is None and self._is_slow(run.packets[0])):
+                    self._wait(link, run)
                     continue
-                if packet is not None and (
-                    self.flow_control.is_on or not self._is_processed(link, peer, packet, sender, None)
-                ):
-                    self._hold(link, _Waiting(event.number, packet, sender))
-                    continue
-                done = event.number
+                self._take(link, run)
+                done = run.done
         except (StatusError, RemoteProtocolError) as error:
             self._give_up(link, error)
             done = 0
@@ -253,6 +251,18 @@ class Incoming:
             self._is_busy = False
             self._go_on(link, done)
             self._engine.outgoing.cause = ""
+
+    @staticmethod
+    def _run(event: UserMessagesReceived) -> _Run:
+        if isinstance(event, _ACKNOWLEDGMENTS):
+            return _Run(event.last_number, [], None)
+        packets = event.packets
+        user_flags = fields.user_flags(packets[0])[0]
+        sender = plain_sender(packets[0], user_flags)
+        if sender is None and user_flags & at.SH:
+            # AS is what this queue manager has verified; a peer may have set it too.
+            packets = [set_authentication(packet, AuthenticationLevel.NONE) for packet in packets]
+        return _Run(event.last_number, packets, sender)
 
     def _is_slow(self, packet: bytes) -> bool:
         """Whether a message that is not plain has a body to decrypt or a signature to verify here."""
@@ -263,22 +273,21 @@ class Incoming:
             and not is_examined_at_once(Message(packet))
         )
 
-    def _wait(self, link: IncomingLink, number: int, packet: bytes | None, sender: bytes | None) -> None:
-        entry = _Waiting(number, packet, sender)
-        self._waiting.setdefault(link, deque()).append(entry)
-        if packet is None or sender is not None or self._examine is None or not self._is_slow(packet):
+    def _wait(self, link: IncomingLink, run: _Run) -> None:
+        self._waiting.setdefault(link, deque()).append(run)
+        if not run.packets or run.sender is not None or self._examine is None or not self._is_slow(run.packets[0]):
             return
-        entry.is_ready = False
+        run.is_ready = False
 
         def done(examination: Examination) -> None:
-            entry.examination = examination
-            entry.is_ready = True
+            run.examination = examination
+            run.is_ready = True
             self._ready[link] = None
             if not self._is_busy:
                 with self._engine.store.lock:
                     self._go_on()
 
-        self._examine(Message(packet), done)
+        self._examine(Message(run.packets[0]), done)
 
     def _go_on(self, link: IncomingLink | None = None, done: int = 0) -> None:
         """Process what has been examined, write what is remembered, and say how far each session is."""
@@ -299,19 +308,12 @@ class Incoming:
         """Process what waits on a session up to the first message that is still being examined; the last number."""
         waiting = self._waiting.get(link)
         done = 0
-        peer = link.remote_qm_guid.bytes_le
         self._begin(link)
         try:
             while waiting and waiting[0].is_ready:
-                entry = waiting.popleft()
-                if entry.packet is not None:
-                    is_processed = not self.flow_control.is_on and self._is_processed(
-                        link, peer, entry.packet, entry.sender, entry.examination
-                    )
-                    if not is_processed:
-                        self._hold(link, entry)
-                        break
-                done = entry.number
+                run = waiting.popleft()
+                self._take(link, run)
+                done = run.done
         except (StatusError, RemoteProtocolError) as error:
             self._give_up(link, error)
             return 0
@@ -319,23 +321,22 @@ class Incoming:
             self._waiting.pop(link, None)
         return done
 
-    def _is_processed(
-        self, link: IncomingLink, peer: bytes, packet: bytes, sender: bytes | None, examination: Examination | None
-    ) -> bool:
-        """Process a message; False if there is no room for it, and flow control has begun."""
+    def _take(self, link: IncomingLink, run: _Run) -> None:
+        """Process the messages of a run. Those for which there is no room stay in it, and wait for the end of flow control."""
         try:
-            self._process(link, peer, packet, sender, examination)
+            while run.packets and not self.flow_control.is_on:
+                self._process(link, run)
         except InsufficientResources as error:
             if not self.flow_control.begin(error):
                 raise
-            return False
-        return True
+        if run.packets:
+            self._hold(link, run)
 
-    def _hold(self, link: IncomingLink, entry: _Waiting) -> None:
-        """Have a message wait for the end of flow control, before all others of its session."""
-        entry.is_ready = False
-        self._waiting.setdefault(link, deque()).appendleft(entry)
-        self._held[link] = entry
+    def _hold(self, link: IncomingLink, run: _Run) -> None:
+        """Have messages wait for the end of flow control, before all others of their session."""
+        run.is_ready = False
+        self._waiting.setdefault(link, deque()).appendleft(run)
+        self._held[link] = run
 
     def _flow_control_ended(self) -> None:
         held, self._held = self._held, {}
@@ -365,26 +366,29 @@ class Incoming:
         self._senders.forget()
         self._admitted.clear()
 
-    # One message ----------------------------------------------------------------------------------------------
+    # Messages -------------------------------------------------------------------------------------------------
 
-    def _process(
-        self, link: IncomingLink, peer: bytes, packet: bytes, sender: bytes | None, examination: Examination | None
-    ) -> None:
+    def _process(self, link: IncomingLink, run: _Run) -> None:
+        """Process the first messages of a run, one at least, and take them out of it.
+
+        The first message of a plain sender to a queue is judged in full. The next ones in the same call get the same verdict: they are
+        stored together, as long as nothing speaks against one of them.
+        """
+        packet = run.packets[0]
         flags, source, address, ordinal, user_flags = fields.arrival(packet)
         is_for_here = address in (fields.NO_QUEUE_MANAGER, self._own_guid)
-        if source == self._own_guid:
-            # The sender of a message decides over its acknowledgments and dead letters, and this was not sent here.
-            self._drop_impostor(packet, source, "which is this queue manager")
+        problem = self._impostor(link, source, user_flags, is_for_here=is_for_here)
+        if problem:
+            self._drop_impostor(packet, source, problem)
+            del run.packets[0]
             return
-        if (
-            source != peer
-            and not link.standing.is_router
-            and (self._is_safe or (is_for_here and user_flags & fields.DQ == fields.DIRECT_DQ))
-        ):
-            # Only a routing server passes on what others have sent. A peer that used the identifiers which another queue
-            # manager will use next would have the messages of that one dropped as duplicates, or as out of order.
-            self._drop_impostor(packet, source, "which is not at the other end of the session")
-            return
+        key = fields.destination(packet)
+        if is_for_here and not flags & at.TR and self._is_admitted(run, key):
+            stored = self._store_run(link, run.packets, source, key, user_flags)
+            run.is_apart = not stored
+            if stored:
+                del run.packets[:stored]
+                return
         identifier = source + ordinal
         is_transactional = user_flags & at.TH
         if not is_transactional and identifier in self.history:
@@ -394,21 +398,100 @@ class Incoming:
         elif is_for_here:
             message = Message(packet)
             if is_transactional:
-                is_stored = self._deliver_in_order(link, message, user_flags, sender, examination)
+                is_stored = self._deliver_in_order(link, message, user_flags, run.sender, run.examination)
             else:
-                queue = self._queue_of(message, fields.destination(packet))
-                is_stored = self._deliver(message, user_flags, queue, sender, examination) is _DELIVERED
+                queue = self._queue_of(message, key)
+                is_stored = self._deliver(message, queue, run.sender, run.examination) is _DELIVERED
                 if is_stored and user_flags & fields.RQ:
                     self._read_acknowledgment(link, message)
             if is_stored and flags & at.TR:
                 send_report(self._engine, message, next_hop=None)
         else:
             is_stored = self._forward(link, packet, flags)
-        if is_stored and not link.has_exchanged and self._first_stored is not None:
-            self._first_stored(link)
         if is_stored or not self._is_safe:
             # Last: had there been no room for the message, it would come again and be no duplicate.
-            self.history.add(identifier, is_lasting=bool(user_flags & fields.DM) and not is_transactional)
+            self.history.add([identifier], is_lasting=bool(user_flags & fields.DM) and not is_transactional)
+        del run.packets[0]
+        if is_stored:
+            self._exchanged(link)
+
+    def _exchanged(self, link: IncomingLink) -> None:
+        if not link.has_exchanged and self._first_stored is not None:
+            self._first_stored(link)
+
+    def _impostor(self, link: IncomingLink, source: bytes, user_flags: int, *, is_for_here: bool) -> str:
+        """Say why messages of a source do not come from it; empty if they do."""
+        if source == self._own_guid:
+            # The sender of a message decides over its acknowledgments and dead letters, and this was not sent here.
+            return "which is this queue manager"
+        if (
+            source != link.remote_qm_guid.bytes_le
+            and not link.standing.is_router
+            and (self._is_safe or (is_for_here and user_flags & fields.DQ == fields.DIRECT_DQ))
+        ):
+            # Only a routing server passes on what others have sent. A peer that used the identifiers which another queue
+            # manager will use next would have the messages of that one dropped as duplicates, or as out of order.
+            return "which is not at the other end of the session"
+        return ""
+
+    def _is_admitted(self, run: _Run, key: tuple[int, bytes]) -> bool:
+        """Whether a message like those of a run has been judged in this call, and is in its queue."""
+        if run.sender is None or run.is_apart:
+            return False
+        queue = self._queues.get(key)
+        return queue is not None and (queue, run.sender) in self._admitted
+
+    def _store_run(
+        self, link: IncomingLink, packets: list[bytes], source: bytes, key: tuple[int, bytes], user_flags: int
+    ) -> int:
+        """Store messages of equal shape whose sender is admitted to their queue, and return how many.
+
+        0: the first of them has to be judged by itself.
+        """
+        queue = self._queues[key]
+        if user_flags & at.TH:
+            return self._store_in_order(link, queue, (source, *key), packets, user_flags)
+        identifiers = [source + ordinal for ordinal in map(fields.message_id, packets)]
+        count = self.history.unknown(identifiers)
+        if queue.transactional or not count or not self._engine.enqueue_run(queue, packets[:count]):
+            return 0
+        self.history.add(identifiers[:count], is_lasting=bool(user_flags & fields.DM))
+        self._exchanged(link)
+        return count
+
+    def _store_in_order(
+        self, link: IncomingLink, queue: Queue, key: tuple[bytes, int, bytes], packets: list[bytes], user_flags: int
+    ) -> int:
+        """The same with transactional messages that follow the last one of their sequence without a gap."""
+        sequence = self._sequences.get(key)
+        if (
+            not queue.transactional
+            or sequence is None
+            or sequence.is_forgotten
+            or sequence.link is not link
+            or sequence.info is None
+            or sequence.info.queue is not queue
+            or not sequence.has_delivered
+        ):
+            return 0
+        count, expected = 0, (sequence.tx_sequence_id, sequence.tx_sequence_number + 1, sequence.tx_sequence_number)
+        for found in fields.transactions(packets, user_flags):
+            if found != expected:
+                break
+            count += 1
+            expected = expected[0], expected[1] + 1, expected[1]
+        if not count or not self._engine.enqueue_run(queue, packets[:count]):
+            return 0
+        sequence.accept(sequence.tx_sequence_id, expected[2], int(self._clock()), count)
+        self._note(sequence)
+        self.history.add([key[0] + ordinal for ordinal in map(fields.message_id, packets[:count])], is_lasting=False)
+        self._exchanged(link)
+        return count
+
+    def _note(self, sequence: IncomingSequence) -> None:
+        """Messages of a sequence have come: have it written, and acknowledged some time."""
+        self.sequences.changed(sequence)
+        self.sequences.schedule_order_ack(sequence, self._monotonic())
 
     def _drop_impostor(self, packet: bytes, source: bytes, problem: str) -> None:
         detail = f"SourceQueueManager is {uuid.UUID(bytes_le=source)}, {problem}"
@@ -426,27 +509,14 @@ class Incoming:
             self._refused_as = ""
 
     def _deliver(
-        self,
-        message: Message,
-        user_flags: int,
-        queue: Queue | None,
-        sender: bytes | None,
-        examination: Examination | None,
+        self, message: Message, queue: Queue | None, sender: bytes | None, examination: Examination | None
     ) -> MessageClass:
         """Security, expiry and the queue itself (3.1.5.8.2, 3.1.5.8.3, 3.1.5.8.8).
 
-        In a plain message there is nothing to decrypt and nothing to verify, so its examination is known. The first
-        message of a plain sender is judged in full; the next ones in the same call would get the same verdict.
+        In a plain message there is nothing to decrypt and nothing to verify, so its examination is known.
         """
         if sender is None:
             return self._engine.insert_message(queue, message, self._senders.sender_of(message), examination)
-        if (
-            queue is not None
-            and (queue, sender) in self._admitted
-            and queue.transactional == bool(user_flags & at.TH)
-            and self._engine.enqueue_message(queue, message) is EnqueueStatus.OK
-        ):
-            return _DELIVERED
         identity = self._senders.plain_sender_of(sender)
         verdict = self._engine.insert_message(queue, message, identity, Examination(message))
         if verdict is _DELIVERED and queue is not None:
@@ -543,7 +613,7 @@ class Incoming:
         examination: Examination | None,
     ) -> bool:
         """3.1.5.8.6 Transactional Message Processing, and what follows of it; whether the message is in its queue."""
-        tx_sequence_id, number, previous = fields.transaction(message.packet, user_flags)
+        [(tx_sequence_id, number, previous)] = fields.transactions([message.packet], user_flags)
         if not number:
             raise RemoteProtocolError("TransactionHeader.TxSequenceNumber: 0, they begin at 1")
         now = int(self._clock())
@@ -562,7 +632,7 @@ class Incoming:
         verdict = None
         # Of a queue that is not there we do not know how much has come before; its messages are refused from where they begin.
         if sequence.accepts(tx_sequence_id, number, previous) or (queue is None and not sequence.tx_sequence_id):
-            verdict = self._deliver(message, user_flags, queue, sender, examination)
+            verdict = self._deliver(message, queue, sender, examination)
             if verdict is not _DELIVERED and not self._refuse(sequence, message.packet, verdict):
                 raise InsufficientResources("there is no room for the negative acknowledgment of a refused message")
             sequence.accept(tx_sequence_id, number, now)
@@ -571,8 +641,7 @@ class Incoming:
         else:
             self.out_of_order += 1
             sequence.reject(now)
-        self.sequences.changed(sequence)
-        self.sequences.schedule_order_ack(sequence, self._monotonic())
+        self._note(sequence)
         return verdict is _DELIVERED
 
     def _sequence(self, link: IncomingLink, message: Message, kind: int, name: bytes) -> IncomingSequence:

@@ -96,13 +96,13 @@ class IncomingSequence:
             return previous <= self.tx_sequence_number < number
         return tx_sequence_id > self.tx_sequence_id and not previous
 
-    def accept(self, tx_sequence_id: int, number: int, now: int) -> None:
-        """The message is in its queue, or refused for a cause: the next one may come."""
+    def accept(self, tx_sequence_id: int, number: int, now: int, messages: int = 1) -> None:
+        """Messages up to this number are in their queue, or refused for a cause: the next one may come."""
         self.tx_sequence_id = tx_sequence_id
         self.tx_sequence_number = number
         self.reject_count = 0
         self.last_access_time = now
-        self.unacknowledged += 1
+        self.unacknowledged += messages
         self._show()
 
     def reject(self, now: int) -> None:

@@ -19,7 +19,7 @@ from lanner.security.peer_address import peer_of
 from lanner.transfer.deadlines import NEVER, Deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lanner.store.table import Table
     from lanner.transfer.settings import TransferSettings
@@ -109,23 +109,33 @@ class MessageIDHistory:
         if share is self._current:
             self._current = self._share(share.address)
 
-    def add(self, identifier: bytes, *, is_lasting: bool) -> None:
-        """A message has come, or come again. `write` follows before the lock is released."""
-        share = self._current
+    def unknown(self, identifiers: Sequence[bytes]) -> int:
+        """Return how many identifiers, from the first on, are of messages that have not come and are not twice among them."""
+        share_of = self._share_of
+        seen: set[bytes] = set()
+        for count, identifier in enumerate(identifiers):
+            if identifier in share_of or identifier in seen:
+                return count
+            seen.add(identifier)
+        return len(identifiers)
+
+    def add(self, identifiers: Sequence[bytes], *, is_lasting: bool) -> None:
+        """Messages have come, or one has come again. `write` follows before the lock is released."""
+        share, size = self._current, self._size
         entries = share.entries
+        if not size:
+            return
         now = int(self._clock())
-        before = self._share_of.get(identifier)
-        if before is not None:
-            del before.entries[identifier]
-        elif len(entries) >= self._size:
-            if not self._size:
-                return
-            oldest, _ = entries.popitem(last=False)
-            del self._share_of[oldest]
-        entries[identifier] = now
-        self._share_of[identifier] = share
+        for identifier in identifiers:
+            before = self._share_of.get(identifier)
+            if before is not None:
+                del before.entries[identifier]
+            elif len(entries) >= size:
+                del self._share_of[entries.popitem(last=False)[0]]
+            entries[identifier] = now
+            self._share_of[identifier] = share
         if is_lasting:
-            share.unwritten.append(_ENTRY.pack(identifier, now))
+            share.unwritten += [_ENTRY.pack(identifier, now) for identifier in identifiers]
             self._changed[share] = None
         if self.deadline.due == NEVER:
             self.deadline.set(self._monotonic() + self._duration)

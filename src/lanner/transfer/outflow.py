@@ -144,21 +144,26 @@ class Outflow:
 
     def _send_all(self, route: Route, link: Link, entries: list[OutgoingMessagePosition]) -> bool:
         """Send messages of one queue; False if one of them could not be sent on this link now."""
-        dispatch_collection = self._engine.queue_manager.dispatch_collection
+        ready: list[OutgoingMessagePosition] = []
+        is_foreign = False
         for entry in entries:
             packet = entry.packet
-            if not link.is_initiator and not self._is_for(route, link, packet):
-                self._connector.leave(route, link)
-                return False
-            if plain_sender(packet, *fields.user_flags(packet)) is None and not self._protect(route, link, entry):
+            is_foreign = not link.is_initiator and not self._is_for(route, link, packet)
+            if is_foreign or (
+                plain_sender(packet, *fields.user_flags(packet)) is None and not self._protect(route, link, entry)
+            ):
                 # The messages behind it wait, too: the order of a queue is kept.
-                return False
-            if dispatch_collection:
+                break
+            ready.append(entry)
+        if self._engine.queue_manager.dispatch_collection:
+            for entry in ready:
                 self._engine.add_message_to_dispatch_collection(entry.message_position, entry)
-            else:
-                # MS-MQDMPR 3.1.7.3.9 would choose this message: it would be the only one in the collection.
-                self._send(route, link, entry)
-        return True
+        elif ready:
+            # MS-MQDMPR 3.1.7.3.9 would choose these messages in this order: they would be the only ones in the collection.
+            self._send(route, link, ready)
+        if is_foreign:
+            self._connector.leave(route, link)
+        return len(ready) == len(entries)
 
     def _is_for(self, route: Route, link: Link, packet: bytes) -> bool:
         """Whether a message may go to the queue manager at the end of a link that was opened from there."""
@@ -196,21 +201,22 @@ class Outflow:
         position = dispatched.message_position
         route = self._routes.by_number[position.queue.number]
         if route.link is not None and route.is_sending:
-            self._send(route, route.link, cast("OutgoingMessagePosition", dispatched.protocol_data))
+            self._send(route, route.link, [cast("OutgoingMessagePosition", dispatched.protocol_data)])
         self._engine.remove_message_from_dispatch_collection(position)
 
-    def _send(self, route: Route, link: Link, entry: OutgoingMessagePosition) -> None:
-        """3.1.7.1 Send User Message Event."""
-        packet = entry.packet
-        link.session.send(packet, entry)
-        route.table.sent(entry)
-        if entry.tx_sequence_number:
+    def _send(self, route: Route, link: Link, entries: list[OutgoingMessagePosition]) -> None:
+        """3.1.7.1 Send User Message Event, for messages of one queue."""
+        packets = [entry.packet for entry in entries]
+        link.session.send_all(packets, entries)
+        route.table.sent(entries)
+        if any(entry.tx_sequence_number for entry in entries):
             self._routes.watch(route)
             if route.noted_link is not link:
                 route.noted_link = link
                 self._routes.sent_to.add(route.queue, link.remote_qm_guid)
-        if fields.base_flags_high(packet) & fields.TR_IN_BASE_FLAGS_HIGH:
-            send_report(self._engine, Message(packet), next_hop=link.remote_address)
+        for packet in packets:
+            if fields.base_flags_high(packet) & fields.TR_IN_BASE_FLAGS_HIGH:
+                send_report(self._engine, Message(packet), next_hop=link.remote_address)
 
     # Writing to connections: without the lock ------------------------------------------------------------------
 

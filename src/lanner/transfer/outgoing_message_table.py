@@ -14,12 +14,13 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import MessageClass, PositionState
 from lanner.model.live import MessagePosition, OutgoingTransferInfo, Record
 from lanner.model.lookup_ids import LANE_SHIFT, LOWEST_LANE
 from lanner.transfer.outgoing_sequence import NO_SEQUENCE_INFO, OutgoingTransferSequence, sequence_info
 from lanner.wire import fields
-from lanner.wire.builder import read_sequence, set_sequence
+from lanner.wire.builder import set_sequence
 from lanner.wire.identifiers import NO_SEQUENCE, TxSequenceID
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from lanner.engine import Engine
     from lanner.engine.outgoing_sequences import OutgoingSequence
-    from lanner.model.directory_objects import OutgoingQueue
     from lanner.transfer.packets import FinalAckBody, OrderAckBody
     from lanner.transfer.settings import TransferSettings
     from lanner.wire.identifiers import SequenceInfo
@@ -43,16 +43,21 @@ _END_SLICE = 128
 _LOOK_AHEAD = 16
 # Not in the specification: so many bytes of packets are read at once.
 _MAX_SIZE = 1 << 20
+# Not in the specification: so many bytes of packets of each queue are kept that the next hop has, until they leave the queue.
+# The removal of others reads them again.
+_MAX_KEPT = 2 << 20
 
 
 @dataclass(slots=True, eq=False)
 class OutgoingMessagePosition:
     """MS-MQQB 3.1.1.3.1.2; SequenceNumber and RecoverableSequenceNumber are the session's."""
 
-    message_position: MessagePosition
-    # UserMessage as it is sent; empty while it is not on its way.
+    queue: OutgoingQueue = field(repr=False)
+    lookup_id: int
+    is_recoverable: bool
+    # What was read of it, and the UserMessage as it is sent; None and empty while it is not on its way.
+    record: Record | None = None
     packet: bytes = field(default=b"", repr=False)
-    is_recoverable: bool = False
     tx_sequence_id: TxSequenceID = NO_SEQUENCE
     # 0: not transactional, or the sequence of another queue manager.
     tx_sequence_number: int = 0
@@ -66,14 +71,8 @@ class OutgoingMessagePosition:
     is_to_be_sent_again: bool = False
 
     @property
-    def lookup_id(self) -> int:
-        return self.message_position.lookup_id
-
-    @property
-    def record(self) -> Record | None:
-        """What was read of it, while it is on its way."""
-        record = self.message_position.record
-        return None if record is _NOT_LOADED else record
+    def message_position(self) -> MessagePosition:
+        return MessagePosition(self.queue, self.lookup_id, self.record or _NOT_LOADED)
 
 
 class _Lane:
@@ -94,19 +93,20 @@ class _Lane:
 class _Collection:
     """Messages that are collected for sending, up to so many and so many bytes."""
 
-    __slots__ = ("_entries", "_room", "_size", "horizon", "is_full")
+    __slots__ = ("_entries", "horizon", "is_full", "room", "size")
 
     def __init__(self, entries: list[OutgoingMessagePosition], room: int, size: int, horizon: int) -> None:
         self.horizon = horizon  # up to this visibility number messages are durable
         self.is_full = False
         self._entries = entries
-        self._room = room
-        self._size = size
+        self.room = room  # of messages
+        self.size = size  # of bytes
 
     def add(self, entry: OutgoingMessagePosition) -> None:
         self._entries.append(entry)
-        self._size -= len(entry.packet)
-        self.is_full = self._size <= 0 or len(self._entries) == self._room
+        self.size -= len(entry.packet)
+        self.room -= 1
+        self.is_full = self.size <= 0 or not self.room
 
 
 class OutgoingMessageTable:
@@ -139,6 +139,9 @@ class OutgoingMessageTable:
         # with, and those that their destination has, of which a FinalAck may come.
         self._delivered: dict[int, Record | None] = {}
         self._ended: dict[int, Record | None] = {}
+        # Bytes of packets that are kept of messages whose SessionAck is here, by lookup id.
+        self._kept: dict[int, int] = {}
+        self._kept_size = 0
         self._highest_read = 0  # number of the current sequence
         self.tx_outgoing_sequence: OutgoingTransferSequence[OutgoingMessagePosition] = OutgoingTransferSequence(
             settings.resend_timer_table, clock=engine.clock, monotonic=monotonic
@@ -182,13 +185,13 @@ class OutgoingMessageTable:
             entry.is_to_be_sent_again = True
             heapq.heappush(self._lanes[entry.lookup_id >> LANE_SHIFT].again, entry.lookup_id)
 
-    def message_available(self, position: MessagePosition) -> None:
-        """3.1.7.12: a message came to the queue, or came back to its old place."""
-        lane = self._lanes[position.lookup_id >> LANE_SHIFT]
+    def message_available(self, first: int) -> None:
+        """3.1.7.12: messages of one priority came to the queue, or one came back to its old place. `first`: their lowest lookup id."""
+        lane = self._lanes[first >> LANE_SHIFT]
         lane.is_read = False
         self.may_have_unsent = True
-        if position.lookup_id <= lane.cursor:
-            lane.cursor = position.lookup_id - 1
+        if first <= lane.cursor:
+            lane.cursor = first - 1
 
     def message_removed(self, position: MessagePosition) -> None:
         """A message left the queue otherwise than through here: it expired, was purged, or an administrator took it."""
@@ -275,13 +278,14 @@ class OutgoingMessageTable:
         self.take_back()
         return packet
 
-    def sent(self, entry: OutgoingMessagePosition) -> None:
-        """The packet was handed to the session."""
-        entry.awaiting_ack = entry.transmitted = entry.was_sent = True
-        if entry.tx_sequence_number:
-            is_started = self.tx_outgoing_sequence.sent(entry)
-            if is_started:
-                self.refresh_transfer_info()
+    def sent(self, entries: Sequence[OutgoingMessagePosition]) -> None:
+        """The packets were handed to the session."""
+        highest = 0
+        for entry in entries:
+            entry.awaiting_ack = entry.transmitted = entry.was_sent = True
+            highest = max(highest, entry.tx_sequence_number)
+        if highest and self.tx_outgoing_sequence.sent(highest):
+            self.refresh_transfer_info()
 
     def refused(self, entry: OutgoingMessagePosition, reason: MessageClass) -> None:
         """The message cannot be sent: it leaves, with the acknowledgment and the dead letter it asked for."""
@@ -327,16 +331,20 @@ class OutgoingMessageTable:
             heapq.heappop(lane.again)
 
     def _collect_unread(self, lane: _Lane, collection: _Collection) -> None:
-        store, entries, number, now = self._store, self._entries, self.queue.number, self._engine.clock()
-        held_positions, horizon = self.queue.held_positions, collection.horizon
+        last = (lane.index + 1 << LANE_SHIFT) - 1
         while not collection.is_full:
-            lookup_id = store.next(number, lane.cursor)
-            if lookup_id is None or lookup_id >> LANE_SHIFT != lane.index:
+            rows = self._store.read_run(self.queue.number, lane.cursor, last, collection.room, collection.size)
+            if not rows:
                 lane.is_read = True
+            if not rows or not self._collect_rows(lane, rows, collection):
                 return
-            is_done = lookup_id in entries or lookup_id in self._delivered or lookup_id in self._ended
-            record = None if is_done else store.get(number, lookup_id)
-            if record is None:
+
+    def _collect_rows(self, lane: _Lane, rows: list[tuple[int, Record]], collection: _Collection) -> bool:
+        """Collect what was read of a lane; False: one of the messages cannot be sent yet, and so none behind it."""
+        entries, now, tx_sequence_id = self._entries, self._engine.clock(), self._tx_sequence_id
+        held_positions, horizon = self.queue.held_positions, collection.horizon
+        for lookup_id, record in rows:
+            if lookup_id in entries or lookup_id in self._delivered or lookup_id in self._ended:
                 lane.cursor = lookup_id
                 continue
             # Not `_has_expired` and `_is_held`: each message comes here, and each call would cost as much as this.
@@ -346,20 +354,20 @@ class OutgoingMessageTable:
                 self._expire(lookup_id, record)
                 lane.cursor = lookup_id
                 continue
-            entry = self._new_entry(lookup_id, record)
+            entry = self._new_entry(lookup_id, record, tx_sequence_id)
             if is_held:
                 if entry.tx_sequence_number:
                     # No message may overtake a numbered one: the receiver would refuse the numbered one afterwards.
-                    return
+                    return False
                 lane.cursor = lookup_id  # if it comes back, the engine calls `message_available`
                 continue
             if entry.is_recoverable and record.visibility > horizon:
                 # A message that was sent before its commit is durable would share its number with another after a crash.
                 self.is_waiting_for_sync = True
-                return
+                return False
             if entry.tx_sequence_number:
                 if len(self._numbered) >= self._settings.max_unacked_sequence:
-                    return
+                    return False
                 self._numbered[entry.tx_sequence_number] = entry
                 self._highest_read = max(self._highest_read, entry.tx_sequence_number)
                 self.tx_outgoing_sequence.add(entry)
@@ -367,6 +375,7 @@ class OutgoingMessageTable:
             entries[lookup_id] = entry
             self._load(entry, record)
             collection.add(entry)
+        return True
 
     def _is_acknowledged(self, lookup_id: int) -> bool:
         return lookup_id in self._delivered or lookup_id in self._ended
@@ -393,26 +402,26 @@ class OutgoingMessageTable:
         current = self._engine.outgoing_sequence(self.queue)
         return NO_SEQUENCE if current is None else current.tx_sequence_id
 
-    def _new_entry(self, lookup_id: int, record: Record) -> OutgoingMessagePosition:
+    def _new_entry(self, lookup_id: int, record: Record, current: TxSequenceID) -> OutgoingMessagePosition:
+        """`current` is the `_tx_sequence_id`."""
         packet = record.packet
-        position = MessagePosition(self.queue, lookup_id, _NOT_LOADED)
         is_recoverable = bool(fields.user_flags_0(packet) & fields.DM_IN_USER_FLAGS_0)
-        entry = OutgoingMessagePosition(position, is_recoverable=is_recoverable)
+        entry = OutgoingMessagePosition(self.queue, lookup_id, is_recoverable)
         if (
             fields.user_flags_2(packet) & fields.TH_IN_USER_FLAGS_2
             and fields.source_queue_manager(packet) == self._own_guid
         ):
-            tx_sequence_id, number = read_sequence(packet)
+            [(tx_sequence_id, number, _)] = fields.transactions((packet,), fields.user_flags(packet)[0])
             # A message that claims to come from here and was not numbered here is passed on like one of another's.
-            if tx_sequence_id == self._tx_sequence_id:
-                entry.tx_sequence_id = tx_sequence_id
+            if tx_sequence_id == current.value:
+                entry.tx_sequence_id = current
                 entry.tx_sequence_number = number
                 entry.ordinal = int.from_bytes(fields.message_id(packet), "little")
         return entry
 
     def _load(self, entry: OutgoingMessagePosition, record: Record) -> None:
         """3.1.7.1.3 Updating the UserMessage Packet: what comes before it in the sequence, as it is now."""
-        entry.message_position.record = record
+        entry.record = record
         entry.packet = record.packet
         number = entry.tx_sequence_number
         if number:
@@ -436,10 +445,23 @@ class OutgoingMessageTable:
         # Above it when the session broke between the OrderAck and the SessionAck: then it is sent again.
         return last_ack.seq_no if last_ack.seq_no < entry.tx_sequence_number else 0
 
-    @staticmethod
-    def _release(entry: OutgoingMessagePosition) -> None:
+    def _release(self, entry: OutgoingMessagePosition) -> None:
+        self._unkeep(entry)
         entry.packet = b""
-        entry.message_position.record = _NOT_LOADED
+        entry.record = None
+
+    def _keep(self, entry: OutgoingMessagePosition) -> None:
+        """The next hop has the message: keep its record until it leaves the queue, if there is room."""
+        size = 0 if entry.record is None else len(entry.record.packet)
+        if entry.lookup_id not in self._entries or self._kept_size + size > _MAX_KEPT:
+            self._release(entry)
+        else:
+            entry.packet = b""
+            self._kept[entry.lookup_id] = size
+            self._kept_size += size
+
+    def _unkeep(self, entry: OutgoingMessagePosition) -> None:
+        self._kept_size -= self._kept.pop(entry.lookup_id, 0)
 
     # Acknowledgments (3.1.5.5, 3.1.5.6, 3.1.5.7) ----------------------------------------------------------------
 
@@ -464,13 +486,14 @@ class OutgoingMessageTable:
             elif entry.received_order_ack:
                 ended.append(entry)
         for entry in acked:
-            self._release(entry)
+            self._keep(entry)
         if ended:
             self._end(ended)
 
     def _deliver(self, entry: OutgoingMessagePosition) -> None:
         self._delivered[entry.lookup_id] = entry.record
         self._entries.pop(entry.lookup_id, None)
+        self._unkeep(entry)
 
     def order_ack(self, body: OrderAckBody) -> bool:
         """3.1.5.6 Receiving an OrderAck Packet; False if it is not about a sequence of this queue."""
@@ -487,10 +510,12 @@ class OutgoingMessageTable:
         return True
 
     def _end(self, entries: list[OutgoingMessagePosition]) -> None:
-        """Both acknowledgments are here: the messages are delivered, or wait for their FinalAck."""
+        """Both acknowledgments are here: the messages are delivered, or wait for their FinalAck. None is in UnackedSequence."""
         for entry in entries:
-            self._forget(entry)
+            if self._entries.pop(entry.lookup_id, None) is not None:
+                del self._numbered[entry.tx_sequence_number]
             self._ended[entry.lookup_id] = entry.record
+            self._unkeep(entry)
 
     @property
     def is_ending(self) -> bool:
@@ -541,17 +566,18 @@ class OutgoingMessageTable:
         self, limit: int, after: int = (_TRANSACTIONAL_LANE << LANE_SHIFT) - 1
     ) -> Iterator[OutgoingMessagePosition | None]:
         """Our transactional messages in the store, without taking them; None for another message."""
-        number = self.queue.number
+        number, tx_sequence_id = self.queue.number, self._tx_sequence_id
         for _ in range(limit):
             lookup_id = self._store.next(number, after)
             if lookup_id is None:
                 return
             after = lookup_id
             record = self._store.get(number, lookup_id)
-            entry = None if record is None else self._new_entry(lookup_id, record)
+            entry = None if record is None else self._new_entry(lookup_id, record, tx_sequence_id)
             yield entry if entry is not None and entry.tx_sequence_number else None
 
     def _forget(self, entry: OutgoingMessagePosition) -> None:
+        self._unkeep(entry)
         if self._entries.pop(entry.lookup_id, None) is not None and entry.tx_sequence_number:
             del self._numbered[entry.tx_sequence_number]
             self.tx_outgoing_sequence.remove(entry)

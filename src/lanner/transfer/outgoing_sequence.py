@@ -91,9 +91,9 @@ class OutgoingTransferSequence(Generic[Entry]):
         if unacked[place].tx_sequence_number != number:
             unacked.insert(place, entry)
 
-    def sent(self, entry: Entry) -> bool:
-        """3.1.2.6: the timer runs from the first message that waits; whether it was started by this."""
-        self.highest_sent = max(self.highest_sent, entry.tx_sequence_number)
+    def sent(self, number: int) -> bool:
+        """3.1.2.6: messages up to this number were sent. The timer runs from the first that waits; whether it was started by this."""
+        self.highest_sent = max(self.highest_sent, number)
         if self.deadline is not None:
             return False
         self._start()

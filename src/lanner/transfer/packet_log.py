@@ -31,11 +31,12 @@ class PacketLog:
         self._peer = peer  # address
         self._session = session
 
-    def received(self, packet: bytes) -> None:
-        """A packet came from the peer; it may be malformed."""
-        _LOG.debug(
-            "received %s, %d bytes, from %s, session %s", type_name(packet), len(packet), self._peer, self._session
-        )
+    def received(self, packets: Iterable[bytes]) -> None:
+        """Packets came from the peer; they may be malformed."""
+        for packet in packets:
+            _LOG.debug(
+                "received %s, %d bytes, from %s, session %s", type_name(packet), len(packet), self._peer, self._session
+            )
 
     def sent(self, packets: Iterable[bytes]) -> None:
         """Packets go to the peer."""

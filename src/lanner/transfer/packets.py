@@ -9,7 +9,7 @@ from uuid import UUID
 
 from lanner.model.enums import INFINITE, DeliveryGuarantee, MessageClass, QueueType
 from lanner.model.errors import RemoteProtocolError
-from lanner.transfer.events import FinalAckReceived, OrderAckReceived, UserMessageReceived
+from lanner.transfer.events import FinalAckReceived, OrderAckReceived, UserMessagesReceived
 from lanner.wire import fields
 from lanner.wire.builder import MessageProperties, build
 from lanner.wire.format_name import DirectFormatName, FormatName, PrivateFormatName
@@ -34,16 +34,16 @@ _FINAL_ACK_BODY = struct.Struct("<8sII16sI")
 _ORDER_ACK = int(MessageClass.ORDER_ACK)
 
 
-def examine(packet: bytes, own_guid: bytes) -> type[UserMessageReceived]:
+def examine(packet: bytes, own_guid: bytes) -> type[UserMessagesReceived]:
     """Refuse a UserMessage that is malformed (3.1.5.1.3), and return which event it is (3.1.5.1.1).
 
     `packet` is what PacketSize counts, with a BaseHeader that framing has judged and SH cleared; `own_guid` in packet
     order.
     """
-    return UserMessageReceived if check(packet) < _ORDER_ACK else _identify(packet, own_guid)
+    return UserMessagesReceived if check(packet) < _ORDER_ACK else _identify(packet, own_guid)
 
 
-def _identify(packet: bytes, own_guid: bytes) -> type[UserMessageReceived]:
+def _identify(packet: bytes, own_guid: bytes) -> type[UserMessagesReceived]:
     """Return whether a well-formed packet is an OrderAck, a FinalAck or neither (3.1.5.1.1).
 
     Acknowledgments are end-to-end: one for another queue manager is passed on like any message.
@@ -58,10 +58,10 @@ def _identify(packet: bytes, own_guid: bytes) -> type[UserMessageReceived]:
         or not _is_for_order_queue(message)
         or message.label_bytes != _LABEL
     ):
-        return UserMessageReceived
+        return UserMessagesReceived
     size = message.body_size
     if is_order_ack:
-        return OrderAckReceived if size == ACKNOWLEDGMENT_BODY_SIZE else UserMessageReceived
+        return OrderAckReceived if size == ACKNOWLEDGMENT_BODY_SIZE else UserMessagesReceived
     if size != ACKNOWLEDGMENT_BODY_SIZE:
         # MessageSize is not among the fields by which 3.1.5.1.1 recognizes a FinalAck, but 2.2.5 allows one value.
         raise RemoteProtocolError(
@@ -84,7 +84,7 @@ def is_acknowledgment(packet: bytes) -> bool:
     """An OrderAck or a FinalAck, to whomever: BaseHeader.Flags of these are 0, so no SessionHeader goes with them (2.2.4, 2.2.5)."""
     return (
         fields.base_flags(packet) == fields.NO_BASE_FLAGS
-        and _identify(packet, fields.queue_manager_address(packet)) is not UserMessageReceived
+        and _identify(packet, fields.queue_manager_address(packet)) is not UserMessagesReceived
     )
 
 

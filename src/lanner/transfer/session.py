@@ -10,7 +10,8 @@ Counts and acknowledgments are in `acknowledging`, the stream in `framing`, what
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import compress
 from uuid import UUID
 
 from lanner.model.directory_objects import GUID_NULL
@@ -18,7 +19,14 @@ from lanner.model.errors import RemoteProtocolError
 from lanner.transfer import handshake
 from lanner.transfer.acknowledging import NUMBER_MASK, ReceivedMessages, SentMessages, usable_window
 from lanner.transfer.deadlines import NEVER, Deadline
-from lanner.transfer.events import Event, NothingAcknowledged, SessionAckReceived, SessionClosed, SessionOpened
+from lanner.transfer.events import (
+    Event,
+    NothingAcknowledged,
+    SessionAckReceived,
+    SessionClosed,
+    SessionOpened,
+    UserMessagesReceived,
+)
 from lanner.transfer.framing import PacketStream
 from lanner.transfer.packet_log import PacketLog, is_enabled
 from lanner.transfer.packets import examine, is_acknowledgment
@@ -34,6 +42,7 @@ from lanner.wire.internal_header import (
     pack_session_ack,
     read_session_ack,
 )
+from lanner.wire.packet_runs import shape_of
 from lanner.wire.session_header import (
     MAX_RECOVERABLE_ACKS,
     SMALLEST_WINDOW_SIZE,
@@ -231,11 +240,15 @@ class Session:
             return events
         log = self.packet_log if self.packet_log is not None and is_enabled() else None
         try:
-            for packet in self._stream.packets(data):
+            for packets, is_equal in self._stream.runs(data):
                 if log is not None:
-                    log.received(packet)
+                    log.received(packets)
                 # 3.1.5.1: of whatever type.
                 self.received_ack = True
+                if is_equal:
+                    self._take_user_messages(UserMessagesReceived, packets, events, is_equal=True)
+                    continue
+                packet = packets[0]
                 kind = fields.base_flags_low(packet) & (at.IN | at.BASE_SH)
                 if not kind:
                     self._take_user_message(packet, events)
@@ -253,10 +266,24 @@ class Session:
         return events
 
     def _take_user_message(self, packet: bytes, events: list[Event]) -> None:
-        """Judge and count (3.1.5.8.2); all else that 3.1.5.8 has to be done is the owner's."""
+        """Judge a message; those behind it that have its shape are not judged again."""
         event = examine(packet, self._own_guid_bytes)
-        is_recoverable = fields.user_flags_0(packet) & fields.DM_IN_USER_FLAGS_0
-        events.append(event(self._received.received(is_recoverable), packet))
+        self._stream.shape = shape_of(packet)
+        self._take_user_messages(event, [packet], events, is_equal=False)
+
+    def _take_user_messages(
+        self, event: type[UserMessagesReceived], packets: list[bytes], events: list[Event], *, is_equal: bool
+    ) -> None:
+        """Count messages of equal shape (3.1.5.8.2), that of the last UserMessage if `is_equal`; all else that 3.1.5.8 has to be done is the owner's."""
+        packet = packets[0]
+        is_recoverable = bool(fields.user_flags_0(packet) & fields.DM_IN_USER_FLAGS_0)
+        number = self._received.received(len(packets), is_recoverable=is_recoverable)
+        last = events[-1] if events else None
+        if is_equal and type(last) is UserMessagesReceived:
+            # Their template, or others like it.
+            last.packets += packets
+        else:
+            events.append(event(number, packets))
         if fields.user_flags_1(packet) & _DIRECT == _DIRECT:
             self.direct_format_session = True
         self.session_active = True
@@ -402,29 +429,39 @@ class Session:
 
     def send(self, packet: bytes, entry: object) -> None:
         """Send a UserMessage, for which there must be room; `entry` comes back in SessionAckReceived (3.1.7.1.3)."""
-        if self.room < 1:
-            raise RuntimeError(f"no room for a message: {self.state.value}, {self._sent.unacked_count} unacknowledged")
+        self.send_all([packet], [entry])
+
+    def send_all(self, packets: list[bytes], entries: Sequence[object]) -> None:
+        """Send UserMessages, for all of which there must be room."""
+        if self.room < len(packets):
+            raise RuntimeError(
+                f"no room for {len(packets)} messages: {self.state.value}, {self._sent.unacked_count} unacknowledged"
+            )
         received = self._received
         if received.allowed > received.acked and self._ack_send.has_elapsed(self._monotonic(), _PIGGYBACK_PART):
-            packet = self._attach(packet, entry)
-        else:
-            self._sent.sent(entry, fields.user_flags_0(packet) & fields.DM_IN_USER_FLAGS_0)
-        self.out.append(packet)
+            self.out.append(self._attach(packets[0], entries[0]))
+            packets, entries = packets[1:], entries[1:]
+        self._count_sent(packets, entries)
+        self.out += packets
         self.session_active = True
         if self._ack_wait.deadline == NEVER:
             self._start_ack_wait()
         if self._progress.deadline == NEVER:
             self._progressed()
 
+    def _count_sent(self, packets: Sequence[bytes], entries: Sequence[object]) -> None:
+        is_recoverable = [fields.user_flags_0(packet) & fields.DM_IN_USER_FLAGS_0 for packet in packets]
+        self._sent.sent(entries, entries if all(is_recoverable) else list(compress(entries, is_recoverable)))
+
     def _attach(self, packet: bytes, entry: object) -> bytes:
         """3.1.7.11: the packet with a SessionHeader behind it, which counts it already."""
         if is_acknowledgment(packet):
             self._acknowledge()
-            self._sent.sent(entry, fields.user_flags_0(packet) & fields.DM_IN_USER_FLAGS_0)
+            self._count_sent([packet], [entry])
             return packet
         while self._received.recoverable_allowed - self._received.recoverable_acked > MAX_RECOVERABLE_ACKS:
             self._append_session_ack()
-        self._sent.sent(entry, fields.user_flags_0(packet) & fields.DM_IN_USER_FLAGS_0)
+        self._count_sent([packet], [entry])
         header = self._received.session_header(self._sent, self.window_size)
         self._acknowledged(self.window_size)
         return attach_session_header(packet, header)

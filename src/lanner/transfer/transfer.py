@@ -34,7 +34,7 @@ from lanner.transfer.events import (
     SessionAckReceived,
     SessionClosed,
     SessionOpened,
-    UserMessageReceived,
+    UserMessagesReceived,
 )
 from lanner.transfer.identities import Identities
 from lanner.transfer.incidents import Incident, Incidents
@@ -55,13 +55,13 @@ from lanner.transfer.turns import Turns
 from lanner.wire import fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from uuid import UUID
 
     from lanner.engine import Engine
     from lanner.host.budget import Budget
     from lanner.model.directory_objects import Queue
-    from lanner.model.live import MessagePosition
+    from lanner.model.live import MessagePosition, Record
     from lanner.transfer.events import Event
     from lanner.transfer.identities import Standing
     from lanner.transfer.incoming import IncomingLink
@@ -199,17 +199,17 @@ class Transfer:
 
     # What other threads call, under the lock ------------------------------------------------------------------
 
-    def _position_available(self, queue: Queue, position: MessagePosition) -> None:
-        """3.1.7.12 Message Position Available Event."""
+    def _position_available(self, queue: Queue, first: int, records: Sequence[Record]) -> None:
+        """3.1.7.12 Message Position Available Event, of messages under lookup ids in a row."""
         if not isinstance(queue, OutgoingQueue):
             return
         route = self.routes.get(queue.number)
         if route is not None:
-            route.table.message_available(position)
+            route.table.message_available(first)
         self._turns.awake.setdefault(queue.number, False)
         if self._is_pump_wanted:
             return
-        is_recoverable = fields.user_flags_0(position.record.packet) & fields.DM_IN_USER_FLAGS_0
+        is_recoverable = fields.user_flags_0(records[0].packet) & fields.DM_IN_USER_FLAGS_0
         if not is_recoverable or route is None or route.link is None:
             self._is_pump_wanted = True
             self.network.wake()
@@ -503,9 +503,9 @@ class Transfer:
     # Events of sessions ---------------------------------------------------------------------------------------
 
     def _handle(self, link: Link, events: Iterable[Event]) -> None:
-        messages: list[UserMessageReceived | OrderAckReceived | FinalAckReceived] = []
-        for event in events:
-            if isinstance(event, UserMessageReceived):
+        messages: list[UserMessagesReceived] = []
+        for event in _joined(events):
+            if isinstance(event, UserMessagesReceived):
                 if isinstance(event, OrderAckReceived):
                     self._deliveries.order_ack(link, event)
                 elif isinstance(event, FinalAckReceived):
@@ -631,3 +631,21 @@ class Transfer:
             # An empty queue misses nothing when its session ends.
             self._connector.detach(route, problem="" if route.table.is_empty and not event.is_error else event.reason)
         self._turns.mark_dirty(link)
+
+
+def _joined(events: Iterable[Event]) -> Iterator[Event]:
+    """Yield events, and one for SessionHeaders in a row: one has room for 32 recoverable messages, and the next one goes on."""
+    acknowledged: SessionAckReceived | None = None
+    for event in events:
+        if not isinstance(event, SessionAckReceived):
+            if acknowledged is not None:
+                yield acknowledged
+                acknowledged = None
+            yield event
+        elif acknowledged is None:
+            acknowledged = event
+        else:
+            acknowledged.acked += event.acked
+            acknowledged.persisted += event.persisted
+    if acknowledged is not None:
+        yield acknowledged

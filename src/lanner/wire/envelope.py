@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from lanner.model.enums import INFINITE
@@ -21,6 +22,8 @@ from lanner.wire.queue_names import NAME_SIZES
 _ENVELOPE = struct.Struct("<2xH8xI32xII4xI")
 _TIME_TO_REACH_QUEUE = slice(12, 16)
 _TIME_TO_BE_RECEIVED = slice(48, 52)
+# From TimeToReachQueue to SentTime: if it is equal in two packets of one source and destination, they expire together.
+expiry_times: Final[Callable[[bytes], bytes]] = itemgetter(slice(12, 56))
 _NEVER = INFINITE.to_bytes(4, "little")
 _FLAGS_0_TO_7, _FLAGS_8_TO_15 = 60, 61  # of UserHeader.Flags
 # What Envelope._make does, without its check of the length.

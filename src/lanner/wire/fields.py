@@ -8,7 +8,7 @@ costs no Python call. A flag is tested by its mask in the byte or bytes that the
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Final
 
@@ -29,6 +29,7 @@ TR_IN_BASE_FLAGS_HIGH: Final = at.TR >> 8
 
 source_queue_manager: Final[Callable[[bytes], bytes]] = itemgetter(slice(16, 32))
 queue_manager_address: Final[Callable[[bytes], bytes]] = itemgetter(slice(32, 48))
+sent_time: Final[Callable[[bytes], bytes]] = itemgetter(slice(52, 56))
 message_id: Final[Callable[[bytes], bytes]] = itemgetter(slice(56, 60))
 # QueueManagerAddress of a message for the queue manager that receives it.
 NO_QUEUE_MANAGER: Final = bytes(16)
@@ -67,14 +68,13 @@ def destination(packet: bytes) -> tuple[int, bytes]:
     return kind, packet[64 : 64 + names.NAME_SIZES[kind]]
 
 
-def transaction(packet: bytes, flags: int) -> tuple[int, int, int]:
-    """Return TxSequenceID as one number, TxSequenceNumber and PreviousTxSequenceNumber.
+def transactions(packets: Sequence[bytes], flags: int) -> list[tuple[int, int, int]]:
+    """Return TxSequenceID as one number, TxSequenceNumber and PreviousTxSequenceNumber of packets of equal shape.
 
-    The packet has a TransactionHeader; `flags` are its UserHeader.Flags.
+    The packets have a TransactionHeader; `flags` are their UserHeader.Flags.
     """
     if flags & _NAMES == DIRECT_DQ:
-        offset = at.DESTINATION_OFFSET + (int(_count(packet)[0]) + 5 & ~3)
+        offset = at.DESTINATION_OFFSET + (int(_count(packets[0])[0]) + 5 & ~3)
     else:
-        offset = at.locate(packet).transaction
-    sequence_id, number, previous = _transaction(packet, offset)
-    return sequence_id, number, previous
+        offset = at.locate(packets[0]).transaction
+    return [_transaction(packet, offset) for packet in packets]

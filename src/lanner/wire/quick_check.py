@@ -15,6 +15,7 @@ import struct
 from typing import Final
 
 from lanner.model.errors import RemoteProtocolError
+from lanner.wire import fields
 from lanner.wire import layout as at
 from lanner.wire import queue_names as names
 from lanner.wire.extension_headers import Extensions
@@ -42,30 +43,10 @@ def check(packet: bytes) -> int:
 
     `packet` is what PacketSize counts, with a BaseHeader that framing has judged and SH cleared.
     """
-    base_flags, flags, count = _front(packet)
-    if flags & ~_COMMON != _DIRECT or base_flags & (at.IN | at.DH | at.TR):
+    offsets = common_offsets(packet)
+    if offsets is None:
         return _check_thoroughly(packet)
-    size = len(packet)
-    properties = at.DESTINATION_OFFSET + (count + 5 & ~3)
-    if flags & (at.TH | at.SH):
-        if flags & at.TH:
-            if properties >= size or packet[properties] & at.CG or not flags & 1 << at.DM_SHIFT:
-                return _check_thoroughly(packet)
-            properties += at.TRANSACTION_HEADER_SIZE
-        if flags & at.SH:
-            if properties + at.SECURITY_HEADER_SIZE > size:
-                return _check_thoroughly(packet)
-            security_flags, sender, key_and_signature, certificate, provider = _security_sizes(packet, properties)
-            kind = security_flags & at.ST_MASK
-            if (
-                not sender
-                or key_and_signature
-                or certificate
-                or provider
-                or not (kind == 1 or (kind == 2 and sender == 16))
-            ):
-                return _check_thoroughly(packet)
-            properties += at.SECURITY_HEADER_SIZE + (sender + 3 & ~3)
+    size, properties = len(packet), offsets[1]
     label = properties + at.PROPERTIES_HEADER_SIZE
     if label > size:
         return _check_thoroughly(packet)
@@ -73,7 +54,7 @@ def check(packet: bytes) -> int:
     end = label + 2 * label_length
     if label_length > at.MAX_LABEL_LENGTH or end + extension_size + message_size + 3 & ~3 != size:
         return _check_thoroughly(packet)
-    decode_direct(packet[66 : 66 + count])
+    decode_direct(fields.destination(packet)[1])
     if label_length:
         # One null character, the last: no two zero bytes come before its own, or before the one that ends the
         # character in front of it.
@@ -81,6 +62,38 @@ def check(packet: bytes) -> int:
         if null < end - 3 or packet[end - 1]:
             return _check_thoroughly(packet)
     return int(message_class)
+
+
+def common_offsets(packet: bytes) -> tuple[int, int] | None:
+    """Return where TransactionHeader (-1: there is none) and MessagePropertiesHeader of the common shape begin.
+
+    None: the packet has another shape, or none. Nothing from MessagePropertiesHeader on is looked at.
+    """
+    base_flags, flags, count = _front(packet)
+    if flags & ~_COMMON != _DIRECT or base_flags & (at.IN | at.DH | at.TR):
+        return None
+    size = len(packet)
+    transaction, properties = -1, at.DESTINATION_OFFSET + (count + 5 & ~3)
+    if flags & at.TH:
+        if properties >= size or packet[properties] & at.CG or not flags & 1 << at.DM_SHIFT:
+            return None
+        transaction = properties
+        properties += at.TRANSACTION_HEADER_SIZE
+    if flags & at.SH:
+        if properties + at.SECURITY_HEADER_SIZE > size:
+            return None
+        security_flags, sender, key_and_signature, certificate, provider = _security_sizes(packet, properties)
+        kind = security_flags & at.ST_MASK
+        if (
+            not sender
+            or key_and_signature
+            or certificate
+            or provider
+            or not (kind == 1 or (kind == 2 and sender == 16))
+        ):
+            return None
+        properties += at.SECURITY_HEADER_SIZE + (sender + 3 & ~3)
+    return transaction, properties
 
 
 def _check_thoroughly(packet: bytes) -> int:

@@ -7,7 +7,7 @@ import pytest
 from lanner.engine.tables import PURGE_PENDING
 from lanner.model.enums import MessageClass, MessageSeekAction, PositionState
 from lanner.model.errors import MessageNotFound, TransactionUsage
-from lanner.model.live import ALLOW_PEEK_WHEN_LOCKED, END, START, MessagePosition
+from lanner.model.live import ALLOW_PEEK_WHEN_LOCKED, END, START, MessagePosition, Record
 from tests.engine.parts.fakes import World
 
 
@@ -88,10 +88,10 @@ def test_a_message_that_is_given_back_is_available_in_its_old_place(world: World
     first = world.put(queue)
     world.put(queue)
     world.positions.lock(first)
-    available: list[MessagePosition] = []
-    world.positions.available_subscribers.append(lambda _, position: available.append(position))
+    available: list[tuple[int, Record]] = []
+    world.positions.available_subscribers.append(lambda _, first, records: available.append((first, records[0])))
     world.positions.give_back(first, is_abort=True)
-    assert available == [first]
+    assert available == [(first.lookup_id, first.record)]
     assert first.record.abort_count == 1
     assert place(world.positions.seek_forward(queue, START)) == first.lookup_id
 

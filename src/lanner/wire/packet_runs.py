@@ -1,0 +1,96 @@
+"""Runs of UserMessages of equal shape in the bytes of a session (MS-MQMQ 2.2.20; MS-MQQB 3.1.5.1.3).
+
+A program that sends many messages sends packets that differ in few places: PacketSize, SentTime, MessageID, the
+TransactionHeader, the sizes, the label and the body. One of them is judged in full (`quick_check`, `plain_sender`) and is
+the template; what follows and has its shape is accepted by comparing it with the template, and gets the same verdict.
+
+Only plain messages (`plain_sender`) that are no acknowledgments have a shape. Every other packet is a run of one and is judged
+by itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from lanner.model.enums import MessageClass
+from lanner.native import chosen
+from lanner.wire import fields
+from lanner.wire import layout as at
+from lanner.wire.plain_sender import plain_sender
+from lanner.wire.quick_check import common_offsets
+
+__all__ = ["Shape", "equal_packets", "shape_of"]
+
+_sizes = struct.Struct("<xB30xI16xI").unpack_from  # LabelLength, MessageSize, ExtensionSize
+_size = struct.Struct("<I").unpack_from
+# Of the BaseHeader: all but PacketSize. Of the fixed part of the UserHeader: all but SentTime, MessageID and Flags.
+_BASE: Final = slice(0, 8)
+_FIXED: Final = slice(12, 52)
+_FLAGS_OFFSET: Final = 60
+_SIZE_OFFSET: Final = 8
+# Of the MessagePropertiesHeader: MessageClass, PrivacyLevel.
+_CLASS: Final = slice(2, 4)
+_PRIVACY_LEVEL: Final = slice(40, 44)
+_NORMAL: Final = MessageClass.NORMAL.to_bytes(2, "little")
+
+
+class Shape(NamedTuple):
+    """A packet that was judged, and where two of its headers begin."""
+
+    packet: bytes
+    transaction: int  # -1: there is no TransactionHeader
+    properties: int
+
+
+def shape_of(packet: bytes) -> Shape | None:
+    """Return the shape of a packet that `quick_check.check` has accepted; None if it has none."""
+    offsets = common_offsets(packet)
+    if offsets is None or plain_sender(packet, fields.user_flags(packet)[0]) is None:
+        return None
+    shape = Shape(packet, *offsets)
+    return shape if packet[shape.properties + 2 : shape.properties + 4] == _NORMAL else None
+
+
+def _equal_packets(
+    data: bytes | bytearray | memoryview, start: int, template: bytes, transaction: int, properties: int
+) -> tuple[list[bytes], int]:
+    """Return the packets from `start` on that have the shape of a template, and where the first other one begins.
+
+    A packet whose end is not in `data` is another one.
+    """
+    view = memoryview(data)
+    end = len(view)
+    label = properties + at.PROPERTIES_HEADER_SIZE
+    if transaction < 0:
+        equal = [_BASE, _FIXED, slice(_FLAGS_OFFSET, properties)]
+    else:
+        behind = transaction + at.TRANSACTION_HEADER_SIZE
+        equal = [_BASE, _FIXED, slice(_FLAGS_OFFSET, transaction), slice(behind, properties)]
+    equal += [slice(properties + each.start, properties + each.stop) for each in (_CLASS, _PRIVACY_LEVEL)]
+    wanted = [template[each] for each in equal]
+    packets: list[bytes] = []
+    while end - start >= label:
+        size: int = _size(view, start + _SIZE_OFFSET)[0]
+        if not label <= size <= min(at.MAX_PACKET_SIZE, end - start):
+            break
+        packet = view[start : start + size].tobytes()
+        if [packet[each] for each in equal] != wanted or not _is_sound(packet, transaction, properties, label):
+            break
+        packets.append(packet)
+        start += size
+    return packets, start
+
+
+def _is_sound(packet: bytes, transaction: int, properties: int, label: int) -> bool:
+    """Whether what differs between packets of one shape is as `quick_check` wants it."""
+    if transaction >= 0 and packet[transaction] & at.CG:
+        return False
+    label_length, message_size, extension_size = _sizes(packet, properties)
+    end = label + 2 * label_length
+    if label_length > at.MAX_LABEL_LENGTH or end + extension_size + message_size + 3 & ~3 != len(packet):
+        return False
+    return not label_length or (packet.find(b"\0\0", label, end) >= end - 3 and not packet[end - 1])
+
+
+equal_packets = chosen(_equal_packets)
