@@ -10,11 +10,12 @@ import uuid
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from lanner.client._async.io import Lock, Uninterrupted, spawn
+from lanner.client._async.io import Lock, Together, Uninterrupted, spawn
 from lanner.client._async.lanner_batches import LannerBatch, ask_for_batch
 from lanner.client._async.lanner_connection import LannerConnection, SendError
 from lanner.client._async.lanner_sending import Sending, is_plain
@@ -30,6 +31,7 @@ from lanner.model.errors import (
     QueueNotAvailable,
     ReceiveInDoubt,
     RemoteMachineNotAvailable,
+    StatusError,
     status_error,
 )
 from lanner.services import stream_entries as entries
@@ -70,6 +72,9 @@ class LannerQueue:
         self._packet_name = name
         # Who packets to this queue are from; None: they are built there.
         self._sender: bytes | None = None
+        # Receives of one message each outside transactions: those that are under way, and how several become one.
+        self._receiving: dict[object, None] = {}
+        self._together: Together[int, Held] = Together(self._receive_together, Held.give_back)
         # A queue object that is dropped without being closed must not keep its queue open.
         weakref.finalize(self, _abandon, self._open).atexit = False
 
@@ -198,9 +203,59 @@ class LannerQueue:
     # Receiving ----------------------------------------------------------------------------------------------------
 
     async def receive(self, timeout: float | None, unit: BackendTransaction | None) -> ReceivedMessage:
-        own = None if unit is None else _own(unit)
-        held = await self._receive(1, milliseconds(timeout), own)
-        return held.confirmed()[0] if own is not None else (await self._remove([held]))[0]
+        limit = milliseconds(timeout)
+        if unit is not None:
+            return (await self._receive(1, limit, _own(unit))).confirmed()[0]
+        call = object()
+        try:
+            self._receiving[call] = None
+            if len(self._receiving) > 1:
+                with contextlib.suppress(IOTimeout):
+                    return (await self._together.call(limit)).confirmed()[0]
+            # Alone, or there are more callers than messages, and each waits for itself.
+            return (await self._remove([await self._receive(1, limit, None)]))[0]
+        finally:
+            self._receiving.pop(call, None)
+
+    async def _receive_together(self, limits: list[int]) -> list[Held | LannerError]:
+        """Receive a message for each of several callers, as far as there are messages: IOTimeout for the others."""
+        found: list[Held | LannerError] = []
+        while len(found) < len(limits):
+            wanted = min(len(limits) - len(found), entries.MAX_MESSAGES)
+            held: list[Held] = []
+            try:
+                held = await self._receive_numbered(wanted)
+                failed = await self._removal(held) if held else {}
+                found += [failed.get(index, one) for index, one in enumerate(held)]
+            except ReceiveInDoubt as error:
+                # To each the message that is in doubt.
+                found += [ReceiveInDoubt(error.args[0], one.messages) for one in held]
+            except LannerError as error:
+                # What was received before it is its callers'.
+                found += [copy(error) for _ in limits[len(found) :]]
+            if len(held) < wanted:
+                found += [IOTimeout(f"{self.text}: no message for each caller") for _ in limits[len(found) :]]
+        return found
+
+    async def _receive_numbered(self, most: int) -> list[Held]:
+        """Hold messages that are there, each under a number of its own."""
+
+        async def begin(connection: LannerConnection) -> list[Held]:
+            queue = await self.handle(connection, "receive")
+            first = connection.new_numbers()
+            request = entries.ReceiveRequest(queue, 0, first, most | entries.NUMBERED, 0)
+            try:
+                body = await connection.exchange(entries.RECEIVE, entries.pack_receive(request))
+            except IOTimeout:
+                return []
+            except LannerError:
+                raise
+            except BaseException:
+                spawn(connection.give_back, list(range(first, first + most)))
+                raise
+            return [Held(connection, number, [one]) for number, one in enumerate(connection.received(body), first)]
+
+        return await self.do(begin)
 
     async def _receive(self, count: int, limit: int, unit: LannerTransaction | None) -> Held:
         """Make the first step of a receive of up to `count` messages, which waits for the first `limit` ms."""
@@ -297,9 +352,17 @@ class LannerQueue:
         """Make the second step: remove the messages, durably, and return those that were still ours."""
         if not held:
             return []
+        failed = await self._removal(held)
+        held[0].connection.done.extend(one.number for one in held)
+        messages = [message for one in held for message in one.messages]
+        if failed and len(failed) == len(messages):
+            raise failed[0]
+        return [message for index, message in enumerate(messages) if index not in failed]
+
+    async def _removal(self, held: list[Held]) -> dict[int, StatusError]:
+        """Remove messages durably; return which of them could not be, by their places."""
         connection, connections = held[0].connection, self.backend.connections
         numbers = [one.number for one in held]
-        messages = [message for one in held for message in one.messages]
         if any(one.connection is not connection for one in held) or not connections.is_current(connection):
             raise InvalidHandle(f"{self.text}: the connection was lost, and the messages are in their queue again")
         with Uninterrupted() as step:
@@ -308,7 +371,7 @@ class LannerQueue:
             except RemoteMachineNotAvailable as error:
                 raise ReceiveInDoubt(
                     f"{error.args[0]}: the messages are here, and whether they are gone from their queue is unknown",
-                    messages,
+                    [message for one in held for message in one.messages],
                 ) from error
             except LannerError:
                 raise
@@ -317,12 +380,8 @@ class LannerQueue:
                 raise
             if step.is_interrupted:
                 await connection.give_back(numbers)
-        connection.done.extend(numbers)
         refused = entries.unpack_refused(body)
-        failed = {index: status_error(status, text) for index, (status, text) in refused.items()}
-        if failed and len(failed) == len(messages):
-            raise failed[0]
-        return [message for index, message in enumerate(messages) if index not in failed]
+        return {index: status_error(status, text) for index, (status, text) in refused.items()}
 
     async def _give_back(self, held: list[Held]) -> None:
         for one in held:
@@ -427,6 +486,10 @@ class Held:
         """Return messages that were received in a transaction: their answer has come."""
         self.connection.done.append(self.number)
         return self.messages
+
+    async def give_back(self) -> None:
+        """Have the messages put back: the caller they are for was cancelled."""
+        await self.connection.give_back([self.number])
 
 
 def _own(unit: BackendTransaction) -> LannerTransaction:
