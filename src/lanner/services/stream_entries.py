@@ -28,6 +28,7 @@ PING: Final = 6
 BEGIN: Final = 7
 COMMIT: Final = 8
 ABORT: Final = 9
+SEND_ONCE: Final = 10
 # Answers.
 DONE: Final = 0x80
 FAILED: Final = 0x81
@@ -44,6 +45,9 @@ MAX_READS: Final = 10_000
 # Queue, transaction (0: none), the entry that a send of several parts began with (0: this one).
 _SEND: Final = struct.Struct("<QQI")
 SEND_SIZE: Final = _SEND.size
+# Queue, number of the send among those of the client, the number below which all are answered, and as in _SEND.
+_SEND_ONCE: Final = struct.Struct("<QQQI")
+SEND_ONCE_SIZE: Final = _SEND_ONCE.size
 # Queue, transaction, read, messages at most, milliseconds.
 _RECEIVE: Final = struct.Struct("<QQQII")
 # Transaction, its identifier as RPC writes one.
@@ -84,6 +88,17 @@ def unpack_send(body: memoryview) -> tuple[int, int, int]:
         raise RemoteProtocolError(f"a send of {len(body)} octets")
     queue, transaction, first = _SEND.unpack_from(body)
     return queue, transaction, first
+
+
+def pack_send_once(queue: int, batch: int, below: int, first: int) -> bytes:
+    return _SEND_ONCE.pack(queue, batch, below, first)
+
+
+def unpack_send_once(body: memoryview) -> tuple[int, int, int, int]:
+    if len(body) < SEND_ONCE_SIZE:
+        raise RemoteProtocolError(f"a send of {len(body)} octets")
+    queue, batch, below, first = _SEND_ONCE.unpack_from(body)
+    return queue, batch, below, first
 
 
 def pack_receive(request: ReceiveRequest) -> bytes:

@@ -56,6 +56,8 @@ class LannerConnection:
         self._bound = bound
         self._session = session
         self._identifier_text = str(identifier)
+        # Which memory of our sends the queue manager has; None: it has not said so yet.
+        self.memory: str | None = None
         self._numbers = itertools.count(1)
         # Far above those that are taken one by one.
         self._blocks = itertools.count(1 << 40, entries.MAX_MESSAGES)

@@ -74,7 +74,7 @@ class LannerQueue:
         self._sender: bytes | None = None
         # Receives of one message each outside transactions: those that are under way, and how several become one.
         self._receiving: dict[object, None] = {}
-        self._together: Together[int, Held] = Together(self._receive_together, Held.give_back)
+        self._together: Together[LannerQueue, Held] = Together(_receive_together, Held.give_back)
         # A queue object that is dropped without being closed must not keep its queue open.
         weakref.finalize(self, _abandon, self._open).atexit = False
 
@@ -123,13 +123,15 @@ class LannerQueue:
 
     async def _open_for(self, connection: LannerConnection, access: str) -> int:
         number = connection.new_number()
-        request = {
+        request: Document = {
             "request": "open",
             "queue": number,
             "name": str(self._name),
             "access": access,
             "exclusive": self._exclusive and access == "receive",
         }
+        if access == "send":
+            request["client"] = self.backend.sends.client
         try:
             document, _ = await connection.call(request)
         except LannerError:
@@ -142,6 +144,7 @@ class LannerQueue:
         if access == "send":
             # Messages to several queues are built there.
             self._sender = None if document.get("sender") is None else bytes.fromhex(document["sender"])
+            connection.memory = document.get("memory", connection.memory)
         return number
 
     # Sending ------------------------------------------------------------------------------------------------------
@@ -172,21 +175,27 @@ class LannerQueue:
     async def send_many(self, messages: Sequence[Sendable], unit: BackendTransaction | None) -> list[str]:
         prepared = [to_message(message) for message in messages]
         properties = [await self._prepare(message, is_transactional=unit is not None) for message in prepared]
-        sending = Sending(properties, None if unit is None else _own(unit))
+        sending = Sending(properties, None if unit is None else _own(unit), self.backend.sends)
         try:
             while len(sending.identifiers) < len(prepared):
-                await self.do(partial(self._send, sending))
+                try:
+                    await self.do(partial(self._send, sending))
+                except RemoteMachineNotAvailable:
+                    if not sending.may_repeat():
+                        raise
         except SendError as error:
             sending.identifiers += error.sent
             raise error.error from None
-        except RemoteMachineNotAvailable as error:
-            if not (sending.is_under_way or sending.identifiers):
+        except StatusError as error:
+            is_lost = isinstance(error, RemoteMachineNotAvailable) and (sending.is_under_way or sending.identifiers)
+            if not (is_lost or sending.is_repeating):
                 raise
             raise RemoteMachineNotAvailable(
                 f"{error.args[0]}; messages that were under way may have been sent: "
                 f"{len(sending.identifiers)} of {len(prepared)} are known to be"
             ) from error
         finally:
+            sending.end()
             for message, identifier in zip(prepared, sending.identifiers, strict=False):
                 message.id = identifier
         return sending.identifiers
@@ -211,17 +220,17 @@ class LannerQueue:
             self._receiving[call] = None
             if len(self._receiving) > 1:
                 with contextlib.suppress(IOTimeout):
-                    return (await self._together.call(limit)).confirmed()[0]
+                    return (await self._together.call(self)).confirmed()[0]
             # Alone, or there are more callers than messages, and each waits for itself.
             return (await self._remove([await self._receive(1, limit, None)]))[0]
         finally:
             self._receiving.pop(call, None)
 
-    async def _receive_together(self, limits: list[int]) -> list[Held | LannerError]:
+    async def receive_for(self, callers: int) -> list[Held | LannerError]:
         """Receive a message for each of several callers, as far as there are messages: IOTimeout for the others."""
         found: list[Held | LannerError] = []
-        while len(found) < len(limits):
-            wanted = min(len(limits) - len(found), entries.MAX_MESSAGES)
+        while len(found) < callers:
+            wanted = min(callers - len(found), entries.MAX_MESSAGES)
             held: list[Held] = []
             try:
                 held = await self._receive_numbered(wanted)
@@ -232,9 +241,9 @@ class LannerQueue:
                 found += [ReceiveInDoubt(error.args[0], one.messages) for one in held]
             except LannerError as error:
                 # What was received before it is its callers'.
-                found += [copy(error) for _ in limits[len(found) :]]
+                found += [copy(error) for _ in range(len(found), callers)]
             if len(held) < wanted:
-                found += [IOTimeout(f"{self.text}: no message for each caller") for _ in limits[len(found) :]]
+                found += [IOTimeout(f"{self.text}: no message for each caller") for _ in range(len(found), callers)]
         return found
 
     async def _receive_numbered(self, most: int) -> list[Held]:
@@ -490,6 +499,11 @@ class Held:
     async def give_back(self) -> None:
         """Have the messages put back: the caller they are for was cancelled."""
         await self.connection.give_back([self.number])
+
+
+async def _receive_together(callers: list[LannerQueue]) -> list[Held | LannerError]:
+    """Receive for all of them, who use the same queue object. It is not held on to when nobody uses it."""
+    return await callers[0].receive_for(len(callers))
 
 
 def _own(unit: BackendTransaction) -> LannerTransaction:
