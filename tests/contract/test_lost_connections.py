@@ -201,6 +201,30 @@ async def test_a_commit_whose_answer_is_lost_is_in_doubt(
 
 
 @WHEN
+async def test_sends_and_their_commit_are_one_round_trip(
+    form: Form, proxy: Proxy, qm: lanner.aio.QueueManager, when: Literal["asked", "done"]
+) -> None:
+    """All of it is in doubt if the connection is lost: it has happened as a whole, or not at all."""
+    async with through(form, proxy) as cut:
+        q, other = await new_queue(qm, transactional=True), await new_queue(qm, transactional=True)
+        one, two = cut.open(q.name), cut.open(other.name)
+        async with cut.transaction() as tx:
+            tx.put(one, "a")
+            tx.put(two, "b")
+        # Frames of a blocking client may be several, with one answer.
+        proxy.lose_call(1, when=when)
+        tx = cut.transaction()
+        tx.put(one, "c")
+        tx.put(two, "d")
+        with pytest.raises(errors.CommitInDoubt):
+            await tx.commit()
+        if when == "done":
+            assert (await bodies(q), await bodies(other)) == (["a", "c"], ["b", "d"])
+        else:
+            assert (await bodies(q), await bodies(other)) == (["a"], ["b"])
+
+
+@WHEN
 async def test_a_send_whose_connection_is_lost_is_sent_again_and_stored_once(
     form: Form, proxy: Proxy, qm: lanner.aio.QueueManager, when: Literal["asked", "done"]
 ) -> None:

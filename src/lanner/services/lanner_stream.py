@@ -332,13 +332,22 @@ class LannerStream:
                 del self._not_begun[next(iter(self._not_begun))]
 
     def _commit(self, entry: Entry) -> None:
-        self._end_transaction(entry, self._session.operations.commit)
+        number = entries.unpack_transaction(entry.body)
+        self._end_transaction(entry, number, self._session.operations.commit)
+
+    def _commit_behind(self, entry: Entry) -> None:
+        """Commit, unless one of the sends before was refused: then the transaction stays open for its client to abort."""
+        number, first = entries.unpack_commit_behind(entry.body)
+        if first in self._broken:
+            self._answer(entry.number, entries.SKIPPED, b"")
+        else:
+            self._end_transaction(entry, number, self._session.operations.commit)
 
     def _abort(self, entry: Entry) -> None:
-        self._end_transaction(entry, self._session.operations.abort)
-
-    def _end_transaction(self, entry: Entry, event: Callable[[Transaction], None]) -> None:
         number = entries.unpack_transaction(entry.body)
+        self._end_transaction(entry, number, self._session.operations.abort)
+
+    def _end_transaction(self, entry: Entry, number: int, event: Callable[[Transaction], None]) -> None:
         self._transaction(number)
         self._session.end_transaction(number, event)
         self._unsynced.append((entry.number, entries.DONE, b""))
@@ -356,6 +365,7 @@ _HANDLERS: Final[dict[int, Callable[[LannerStream, Entry], None]]] = {
     entries.CONFIRM: LannerStream._confirm,  # noqa: SLF001
     entries.BEGIN: LannerStream._begin,  # noqa: SLF001
     entries.COMMIT: LannerStream._commit,  # noqa: SLF001
+    entries.COMMIT_BEHIND: LannerStream._commit_behind,  # noqa: SLF001
     entries.ABORT: LannerStream._abort,  # noqa: SLF001
     entries.PING: LannerStream._ping,  # noqa: SLF001
 }

@@ -29,6 +29,7 @@ BEGIN: Final = 7
 COMMIT: Final = 8
 ABORT: Final = 9
 SEND_ONCE: Final = 10
+COMMIT_BEHIND: Final = 11
 # Answers.
 DONE: Final = 0x80
 FAILED: Final = 0x81
@@ -53,6 +54,8 @@ _RECEIVE: Final = struct.Struct("<QQQII")
 # Transaction, its identifier as RPC writes one.
 _BEGIN: Final = struct.Struct("<Q16s")
 _TRANSACTION: Final = struct.Struct("<Q")
+# Transaction, the entry that its sends began with.
+_COMMIT_BEHIND: Final = struct.Struct("<QI")
 # First and last of reads with numbers in a row.
 _RANGE: Final = struct.Struct("<QQ")
 _COUNT: Final = struct.Struct("<I")
@@ -131,6 +134,17 @@ def unpack_transaction(body: memoryview) -> int:
         raise RemoteProtocolError(f"the end of a transaction of {len(body)} octets")
     transaction: int = _TRANSACTION.unpack(body)[0]
     return transaction
+
+
+def pack_commit_behind(transaction: int, first: int) -> bytes:
+    return _COMMIT_BEHIND.pack(transaction, first)
+
+
+def unpack_commit_behind(body: memoryview) -> tuple[int, int]:
+    if len(body) != _COMMIT_BEHIND.size:
+        raise RemoteProtocolError(f"the commit behind sends of {len(body)} octets")
+    transaction, first = _COMMIT_BEHIND.unpack(body)
+    return transaction, first
 
 
 def pack_reads(numbers: Sequence[int]) -> bytes:

@@ -200,6 +200,23 @@ class LannerQueue:
                 message.id = identifier
         return sending.identifiers
 
+    async def packets(self, connection: LannerConnection, message: Message) -> tuple[int, bytes] | None:
+        """Return the handle and the packet of a message in a transaction; None if it goes in another way."""
+        properties = await self._prepare(message, is_transactional=True)
+        queue = await self.handle(connection, "send")
+        if self._sender is None or not is_plain(properties):
+            return None
+        properties.sender_identifier = self._sender
+        packet = build(
+            properties,
+            source=connection.identifier,
+            ordinal=0,
+            sent_time=0,
+            destination=self._packet_name,
+            transaction=0,
+        )
+        return queue, packet
+
     async def _send(self, sending: Sending, connection: LannerConnection) -> None:
         """Send the messages that go in the same way as the first that is left."""
         queue = await self.handle(connection, "send")

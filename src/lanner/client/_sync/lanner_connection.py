@@ -103,6 +103,10 @@ class LannerConnection:
             self._client.tell(entries.CONFIRM, entries.pack_reads(numbers))
         return self._client.post(kind, *parts)
 
+    def put(self, kind: int, *parts: bytes) -> Posted:
+        """Have a request sent in the frame of the next one."""
+        return self._client.put(kind, *parts)
+
     def tell(self, kind: int, *parts: bytes) -> None:
         """Send a request that is not answered, in the frame of the next one that is."""
         self._client.tell(kind, *parts)

@@ -198,6 +198,23 @@ class LannerQueue:
                 message.id = identifier
         return sending.identifiers
 
+    def packets(self, connection: LannerConnection, message: Message) -> tuple[int, bytes] | None:
+        """Return the handle and the packet of a message in a transaction; None if it goes in another way."""
+        properties = self._prepare(message, is_transactional=True)
+        queue = self.handle(connection, "send")
+        if self._sender is None or not is_plain(properties):
+            return None
+        properties.sender_identifier = self._sender
+        packet = build(
+            properties,
+            source=connection.identifier,
+            ordinal=0,
+            sent_time=0,
+            destination=self._packet_name,
+            transaction=0,
+        )
+        return queue, packet
+
     def _send(self, sending: Sending, connection: LannerConnection) -> None:
         """Send the messages that go in the same way as the first that is left."""
         queue = self.handle(connection, "send")
