@@ -18,6 +18,7 @@ from typing import Self, TypeVar
 
 from bench.depth import deep_lanner, deep_rabbit, deep_redis
 from bench.floor import BareStore, RawLmdb, fdatasync
+from bench.growth import rows as growth_rows
 from bench.ours import Ours
 from bench.peers.process import Missing
 from bench.peers.rabbit import Rabbit
@@ -419,6 +420,13 @@ def service(bench: Bench) -> None:
         bench.report_costs(f"Service: durable receive, {title}", receivers, *goals)
 
 
+def growth(bench: Bench) -> None:
+    """Lanner alone: whether a message costs more where there is more of everything."""
+    for title, measured in growth_rows(bench.service, bench.scale.count, bench.scale.depth).items():
+        contenders = [Contender(f"{LANNER}, {what}", measure) for what, measure in measured.items()]
+        bench.report(f"Growth: {title}: microseconds of processor time each", contenders, is_lower_better=True)
+
+
 def _by_clients(measure: Callable[..., Figures]) -> Figures:
     return by_clients(lambda n: measure(clients=n))
 
@@ -447,5 +455,6 @@ CASES: dict[str, Callable[[Bench], None]] = {
     "transfer": transfer,
     "rpc": rpc,
     "service": service,
+    "growth": growth,
     "spark": spark,
 }

@@ -8,6 +8,7 @@ import itertools
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import pytest
@@ -160,15 +161,16 @@ async def test_many_receives_cancelled_together_lose_nothing(
     q = await new_queue(qm)
     sent = [str(number) for number in range(count)]
     await q.send_many(sent)
-    original, removed, every = AsyncConnection.exchange, [], asyncio.Event()
+    original, every, answered = AsyncConnection.exchange, asyncio.Event(), asyncio.Event()
+    removed: list[int] = []
 
     async def exchange(self: AsyncConnection, kind: int, *parts: bytes) -> memoryview:
         answer = await original(self, kind, *parts)
         if kind == entries.REMOVE:
-            removed.append(parts)
+            removed.extend(entries.unpack_reads(memoryview(parts[0])))
             if len(removed) == count:
                 every.set()
-            await asyncio.Event().wait()
+            await answered.wait()
         return answer
 
     with monkeypatch.context() as patched:
@@ -178,9 +180,57 @@ async def test_many_receives_cancelled_together_lose_nothing(
         for task in tasks:
             task.cancel()
         ends = await asyncio.gather(*tasks, return_exceptions=True)
+        # Nobody waits any more for the answer that they share.
+        answered.set()
     assert all(isinstance(end, asyncio.CancelledError) for end in ends)
     async with another(place) as other:
         assert sorted(map(str, await received_in_the_end(other.open(q.name), count))) == sorted(sent)
+
+
+@ASYNC_REMOTE
+async def test_receives_of_many_tasks_share_requests(
+    qm: lanner.aio.QueueManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has a message of its own, in one request for nearly all of them; those that find none wait, each for itself."""
+    q = await new_queue(qm)
+    await q.send_many([str(number) for number in range(100)])
+    original, kinds = AsyncConnection.exchange, Counter[int]()
+
+    async def exchange(self: AsyncConnection, kind: int, *parts: bytes) -> memoryview:
+        kinds[kind] += 1
+        return await original(self, kind, *parts)
+
+    monkeypatch.setattr(AsyncConnection, "exchange", exchange)
+    tasks = [asyncio.create_task(q.receive(30)) for _ in range(102)]
+    done, waiting = await asyncio.wait(tasks, timeout=1)
+    assert sorted(int(task.result().body) for task in done) == list(range(100))
+    # One alone, the others together, and the two for which there was no message.
+    assert (kinds[entries.RECEIVE], kinds[entries.REMOVE]) == (4, 2)
+    await q.send_many(["x", "y"])
+    assert {(await task).body for task in waiting} == {"x", "y"}
+    with pytest.raises(errors.IOTimeout):
+        await asyncio.gather(*(q.receive(0) for _ in range(3)))
+    assert await q.count() == 0
+
+
+@BLOCKING_REMOTE
+def test_receives_of_many_threads_share_requests(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, kinds = LannerConnection.exchange, Counter[int]()
+
+    def exchange(self: LannerConnection, kind: int, *parts: bytes) -> memoryview:
+        kinds[kind] += 1
+        return original(self, kind, *parts)
+
+    with in_this_thread(place) as qm:
+        q = qm.create_queue(new_name())
+        q.send_many([str(number) for number in range(400)])
+        monkeypatch.setattr(LannerConnection, "exchange", exchange)
+        with ThreadPoolExecutor(16) as pool:
+            found = [int(message.body) for message in pool.map(lambda _: q.receive(30), range(400))]
+            assert sorted(found) == list(range(400))
+            assert kinds[entries.RECEIVE] < 300
+            with pytest.raises(errors.IOTimeout):
+                list(pool.map(lambda _: q.receive(0), range(16)))
 
 
 @BLOCKING_REMOTE

@@ -113,6 +113,27 @@ async def test_a_commit_does_everything_everywhere(
         assert await qm.transactions() == await beta.transactions() == server.prepared() == []
 
 
+@covers("DistributedTransaction.put")
+async def test_what_was_put_into_it_is_sent_everywhere_by_the_commit(
+    place: Place, qm: lanner.aio.QueueManager, tmp_path: Path
+) -> None:
+    here = await new_queue(qm, transactional=True)
+    async with place.form.embedded(tmp_path / "beta", "BETA") as beta:
+        there = await new_queue(beta, transactional=True)
+        async with place.form.distributed(qm, {"beta": beta}) as tx:
+            tx.put(here, "a")
+            tx.put(there, "b")
+            assert (await bodies(here), await bodies(there)) == ([], [])
+        assert (await bodies(here), await bodies(there)) == (["a"], ["b"])
+        async with place.form.distributed(qm, {"beta": beta}) as tx:
+            tx.put(there, "c")
+            tx.put(qm.open("missing"), "d")
+            with pytest.raises(errors.QueueNotFound):
+                await tx.commit()
+        assert tx.is_over
+        assert await bodies(there) == ["b"]
+
+
 @covers("DistributedTransaction.abort")
 @pytest.mark.parametrize("is_error", [True, False])
 async def test_an_abort_undoes_everything_everywhere(

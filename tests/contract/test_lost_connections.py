@@ -79,6 +79,43 @@ async def test_a_receive_whose_removal_was_asked_for_is_in_doubt_and_has_its_mes
                 assert (await mine.peek_by_lookup_id(error.lookup_id)).body == "a"
 
 
+@WHEN
+async def test_receives_that_shared_a_request_are_in_doubt_each_about_its_own_message(
+    form: Form, proxy: Proxy, qm: lanner.aio.QueueManager, when: Literal["asked", "done"]
+) -> None:
+    sent = [str(number) for number in range(8)]
+    doubtful: list[object] = []
+    async with through(form, proxy) as cut:
+        for number in (1, 2, 3):
+            q = await new_queue(qm)
+            await q.send_many([lanner.Message(body=body, recoverable=True) for body in sent])
+            mine = cut.open(q.name)
+            with contextlib.suppress(errors.MessageNotFound):
+                await mine.receive_by_lookup_id(1)
+            proxy.lose_call(number, when=when)
+            ends = await asyncio.gather(*(mine.receive(10) for _ in sent), return_exceptions=True)
+            taken, here = [], []
+            for end in ends:
+                if isinstance(end, errors.ReceiveInDoubt):
+                    assert len(end.messages) == 1
+                    here.append(end.message.body)
+                elif isinstance(end, lanner.ReceivedMessage):
+                    taken.append(end.body)
+                else:
+                    # Its message was not here yet, and is in the queue again.
+                    assert isinstance(end, errors.RemoteMachineNotAvailable | errors.InvalidHandle), end
+            assert len(set(here)) == len(here)
+            doubtful += here
+            # There may have been fewer requests than that.
+            proxy.lose_call(1_000_000, when=when)
+            with contextlib.suppress(errors.IOTimeout):
+                while True:
+                    taken.append((await mine.receive(0.5)).body)
+            assert len(set(taken)) == len(taken)
+            assert set(taken) | set(here) == set(sent)
+    assert doubtful
+
+
 @contextlib.asynccontextmanager
 async def until_it_is_back(q: lanner.aio.Queue) -> AsyncIterator[None]:
     """Wait until the service has noticed that a reader is gone."""
@@ -163,7 +200,70 @@ async def test_a_commit_whose_answer_is_lost_is_in_doubt(
                 pass
 
 
-async def test_a_send_that_is_cut_says_that_it_may_have_been_done(
+@WHEN
+async def test_sends_and_their_commit_are_one_round_trip(
+    form: Form, proxy: Proxy, qm: lanner.aio.QueueManager, when: Literal["asked", "done"]
+) -> None:
+    """All of it is in doubt if the connection is lost: it has happened as a whole, or not at all."""
+    async with through(form, proxy) as cut:
+        q, other = await new_queue(qm, transactional=True), await new_queue(qm, transactional=True)
+        one, two = cut.open(q.name), cut.open(other.name)
+        async with cut.transaction() as tx:
+            tx.put(one, "a")
+            tx.put(two, "b")
+        # Frames of a blocking client may be several, with one answer.
+        proxy.lose_call(1, when=when)
+        tx = cut.transaction()
+        tx.put(one, "c")
+        tx.put(two, "d")
+        with pytest.raises(errors.CommitInDoubt):
+            await tx.commit()
+        if when == "done":
+            assert (await bodies(q), await bodies(other)) == (["a", "c"], ["b", "d"])
+        else:
+            assert (await bodies(q), await bodies(other)) == (["a"], ["b"])
+
+
+@WHEN
+async def test_a_send_whose_connection_is_lost_is_sent_again_and_stored_once(
+    form: Form, proxy: Proxy, qm: lanner.aio.QueueManager, when: Literal["asked", "done"]
+) -> None:
+    async with through(form, proxy) as cut:
+        q = await new_queue(qm)
+        mine = cut.open(q.name)
+        await mine.send("first")
+        expected, identifiers = ["first"], []
+        for turn in range(10):
+            # The reconnection, the open and the retry are lost in some of the turns, too.
+            messages = [f"{turn} {one}" for one in range(3)]
+            proxy.lose_call(1, when=when)
+            identifiers += await mine.send_many(messages)
+            expected += messages
+            messages = [f"{turn} alone"]
+            proxy.lose_call(1, when=when)
+            identifiers.append(await mine.send(messages[0]))
+            expected += messages
+        found = await q.receive_many(100)
+        assert [message.body for message in found] == expected
+        assert [message.id for message in found[1:]] == identifiers
+
+
+@WHEN
+async def test_sends_of_many_tasks_are_stored_once_when_their_connection_is_lost(
+    form: Form, proxy: Proxy, qm: lanner.aio.QueueManager, when: Literal["asked", "done"]
+) -> None:
+    async with through(form, proxy) as cut:
+        q = await new_queue(qm)
+        mine = cut.open(q.name)
+        await mine.send("first")
+        proxy.lose_call(2, when=when)
+        await asyncio.gather(*(mine.send(str(one)) for one in range(40)))
+        await asyncio.gather(*(mine.send(str(one)) for one in range(40, 80)))
+        found = [str(body) for body in await bodies(q)][1:]
+        assert sorted(found, key=int) == [str(one) for one in range(80)]
+
+
+async def test_a_send_that_cannot_be_repeated_says_that_it_may_have_been_done(
     form: Form, proxy: Proxy, qm: lanner.aio.QueueManager
 ) -> None:
     async with through(form, proxy) as cut:
@@ -171,12 +271,13 @@ async def test_a_send_that_is_cut_says_that_it_may_have_been_done(
         mine = cut.open(q.name)
         await mine.send("a")
         proxy.lose_call(1, when="done")
+        proxy.listen_no_more()
         with pytest.raises(errors.RemoteMachineNotAvailable) as raised:
             await mine.send_many(["b", "c"])
         assert raised.value.args[0].endswith(
             "; messages that were under way may have been sent: 0 of 2 are known to be"
         )
-        assert await bodies(mine) == ["a", "b", "c"]
+        assert await bodies(q) == ["a", "b", "c"]
 
 
 @WHEN
@@ -190,16 +291,12 @@ async def test_a_send_of_several_frames_that_is_cut_between_them_loses_and_doubl
         await mine.send("first")
         sent = [lanner.Message(body=bytes([one]) * 60_000) for one in range(15)]
         proxy.lose_call(number, when=when)
-        with contextlib.suppress(errors.RemoteMachineNotAvailable):
-            await mine.send_many(sent)
-        known = sum(message.id is not None for message in sent)
+        identifiers = await mine.send_many(sent)
         # The service may still be busy with what came before the cut.
         await q.send("last")
-        found = await bodies(q)
-        assert found[0] == "first"
-        there = [body for body in found if isinstance(body, bytes)]
-        assert there == [message.body for message in sent[: len(there)]]
-        assert len(there) >= known
+        found = await q.receive_many(100)
+        assert [message.body for message in found] == ["first", *(message.body for message in sent), "last"]
+        assert [message.id for message in found[1:-1]] == identifiers
 
 
 async def test_what_was_open_on_a_lost_connection_says_so(

@@ -49,6 +49,57 @@ async def test_a_commit_does_everything(qm: lanner.aio.QueueManager) -> None:
     assert await q.count() == 0
 
 
+@covers("Transaction.put")
+async def test_a_commit_sends_what_was_put_into_it(qm: lanner.aio.QueueManager) -> None:
+    q, other = await filled(qm, "order"), await new_queue(qm, transactional=True)
+    async with qm.transaction() as tx:
+        order = await q.receive(0, transaction=tx)
+        put = [tx.put(other, f"{order.body!r} {number}") for number in range(3)]
+        put.append(tx.put(q, "again"))
+        put.append(tx.put(other, lanner.Message(body="last", label="l")))
+        assert [message.id for message in put] == [None] * 5
+    found = [message async for message in other]
+    assert [message.body for message in found] == ["'order' 0", "'order' 1", "'order' 2", "last"]
+    (again,) = [message async for message in q]
+    assert [message.id for message in put] == [*(one.id for one in found[:3]), again.id, found[3].id]
+    assert found[0].is_first_in_transaction
+    # More than one request takes, and with an answer in between.
+    tx = qm.transaction()
+    await other.send("early", transaction=tx)
+    for _ in range(25):
+        tx.put(other, lanner.Message(body=bytes(100_000)))
+    await tx.commit()
+    assert await other.count() == 30
+    # Nothing of an aborted one is sent.
+    tx = qm.transaction()
+    tx.put(other, "never")
+    await tx.abort()
+    assert await other.count() == 30
+    assert tx.is_over
+
+
+async def test_a_refused_message_of_a_commit_aborts_it(qm: lanner.aio.QueueManager) -> None:
+    q, full = await filled(qm, "order"), await new_queue(qm, transactional=True, quota=1)
+    plain = await new_queue(qm)
+    for target, body, error in (
+        (full, bytes(4000), errors.InsufficientResources),
+        (plain, b"x", errors.TransactionUsage),
+        (qm.open("missing"), b"x", errors.QueueNotFound),
+        (q, bytes(5_000_000), errors.InsufficientResources),
+    ):
+        tx = qm.transaction()
+        assert (await q.receive(0, transaction=tx)).body == "order"
+        tx.put(q, "before")
+        tx.put(target, lanner.Message(body=body))
+        tx.put(q, "behind")
+        with pytest.raises(error):
+            await tx.commit()
+        assert tx.is_over
+        assert await bodies(q) == ["order"]
+    with pytest.raises(errors.TransactionSequence):
+        tx.put(q, "late")
+
+
 @covers("Transaction.abort")
 async def test_an_abort_undoes_everything(qm: lanner.aio.QueueManager) -> None:
     q = await filled(qm, "a", "b", "c", "d")

@@ -34,6 +34,7 @@ from lanner.services.interfaces.lanner import (
 )
 from lanner.services.lanner_session import LannerSession, Replies, Reply
 from lanner.services.lanner_sessions import MAX_SESSIONS
+from lanner.services.sent_batches import ClientMemory
 from tests.cli.conftest import free_address
 from tests.client.served import ServedManager
 
@@ -84,7 +85,7 @@ def with_session(alpha: ServedManager, scenario: Callable[[LannerSession], Corou
 
     async def run() -> None:
         committer = Committer(alpha.runtime.store, asyncio.get_running_loop())
-        session = LannerSession(alpha.engine, committer, SYSTEM)
+        session = LannerSession(alpha.engine, committer, SYSTEM, ClientMemory())
         try:
             await scenario(session)
         finally:

@@ -111,6 +111,8 @@ def receive(manager: QueueManager, queue: int, read: int, most: int = 1, timeout
         (entries.BEGIN, bytes(23)),
         (entries.COMMIT, bytes(9)),
         (entries.ABORT, b""),
+        (entries.COMMIT_BEHIND, bytes(8)),
+        (entries.SEND_ONCE, bytes(entries.SEND_ONCE_SIZE - 1)),
     ],
 )
 def test_a_malformed_entry_ends_the_connection(qm: QueueManager, kind: int, body: bytes) -> None:

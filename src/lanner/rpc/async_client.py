@@ -134,19 +134,24 @@ class RpcClient(asyncio.Protocol):
         """Exchange frames beside PDUs from now on, as the answer to a call has said."""
         self._core.begin_frames(keys)
 
-    def post(self, kind: int, *parts: bytes) -> Posted:
-        """Send an entry of a frame, together with those that other tasks send now."""
+    def put(self, kind: int, *parts: bytes) -> Posted:
+        """Have an entry sent in the frame of the next one that is posted."""
         client_shared.check_process(self._process)
         self._check()
         number = self._core.post(kind, parts)
         waiting: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
         self._entries[number] = waiting
+        return Posted(number, waiting)
+
+    def post(self, kind: int, *parts: bytes) -> Posted:
+        """Send an entry of a frame, together with those that other tasks send now."""
+        posted = self.put(kind, *parts)
         if self._core.is_frame_large:
             self._flush()
         elif not self._is_flushing:
             self._is_flushing = True
-            waiting.get_loop().call_soon(self._flush)
-        return Posted(number, waiting)
+            posted.waiting.get_loop().call_soon(self._flush)
+        return posted
 
     def tell(self, kind: int, *parts: bytes) -> None:
         """Send an entry that is not answered, in the frame of the next one that is."""

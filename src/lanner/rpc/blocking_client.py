@@ -204,8 +204,15 @@ class RpcClient:
         with self._lock:
             self._core.begin_frames(keys)
 
+    def put(self, kind: int, *parts: bytes) -> Posted:
+        """Have an entry sent in the frame of the next one that is posted."""
+        return self._post(kind, parts)
+
     def post(self, kind: int, *parts: bytes) -> Posted:
         """Send an entry of a frame. Entries that the socket has no room for go into one frame."""
+        return self._post(kind, parts, self._send)
+
+    def _post(self, kind: int, parts: tuple[bytes, ...], *steps: Callable[[], None]) -> Posted:
         client_shared.check_process(self._process)
         caller = threading.get_ident()
         self._check_caller(caller)
@@ -222,7 +229,7 @@ class RpcClient:
             with self._lock:
                 if self._error is not None:
                     raise RpcConnectionError(str(self._error)) from self._error
-                self._exchange(ask, self._send)
+                self._exchange(ask, *steps)
         finally:
             self._callers.discard(caller)
         # An exchange that failed has ended the connection, which `answer` says.

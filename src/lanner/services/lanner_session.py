@@ -35,6 +35,7 @@ from lanner.security.access_lists import AccessChange
 from lanner.services import lanner_transactions
 from lanner.services.message_documents import document_to_properties, position_to_document
 from lanner.services.sending import check_sender, name_here
+from lanner.services.sent_batches import NAME_SIZE
 from lanner.wire.format_name import FormatName, parse
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from lanner.host.reads import Read
     from lanner.model.live import Cursor, OpenQueueDescriptor, Transaction
     from lanner.security.identity import Identity
+    from lanner.services.sent_batches import ClientMemory, SentBatches
 
 T = TypeVar("T")
 Document: TypeAlias = dict[str, Any]
@@ -89,6 +91,7 @@ class LannerSession:
     engine: Engine
     committer: Committer
     identity: Identity
+    memory: ClientMemory
     queues: dict[int, OpenQueueDescriptor] = field(default_factory=dict)
     cursors: dict[int, Cursor] = field(default_factory=dict)
     transactions: dict[int, Transaction] = field(default_factory=dict)
@@ -102,6 +105,8 @@ class LannerSession:
     waiting: dict[int, Read] = field(default_factory=dict)
     # Distributed transactions that the client coordinates through this queue manager.
     coordinated: set[UUID] = field(default_factory=set)
+    # What became of the client's sends, also of those on connections before, once it has said its name.
+    sent: SentBatches | None = None
     # The stream of a closed session may still be there, and begins nothing any more.
     is_closed: bool = False
     _numbers: count[int] = field(default_factory=lambda: count(1))
@@ -258,6 +263,10 @@ class LannerSession:
         if access is QueueAccessType.SEND and not descriptor.multiple:
             # What packets built for this handle name as their sender.
             document["sender"] = self.engine.sender_shown(descriptor).hex()
+            if self.sent is None and request.get("client") is not None:
+                self.sent = self.memory.of(self.identity.sid, _client_name(request["client"]))
+            if self.sent is not None:
+                document["memory"] = self.sent.identifier
         return self._later(change, document) if change.batch else (document, b"")
 
     def close_queue(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
@@ -609,6 +618,16 @@ def _access(value: object) -> Mapping[str, list[str]] | str:
     elif isinstance(value, str):
         return value
     raise InvalidParameter("`access` of a new queue: SDDL, or an object with a list of rights for each account")
+
+
+def _client_name(value: object) -> bytes:
+    try:
+        name = bytes.fromhex(value) if isinstance(value, str) else b""
+    except ValueError:
+        name = b""
+    if len(name) != NAME_SIZE:
+        raise InvalidParameter(f"`client` {value!r}: {NAME_SIZE} octets in hexadecimal expected")
+    return name
 
 
 def _name(request: Mapping[str, Any]) -> FormatName:

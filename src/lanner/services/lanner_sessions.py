@@ -37,6 +37,7 @@ from lanner.services.interfaces.lanner import (
 )
 from lanner.services.lanner_session import LannerSession, Reply, SendRefused
 from lanner.services.lanner_stream import LannerStream
+from lanner.services.sent_batches import ClientMemory
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
@@ -57,6 +58,7 @@ class LannerSessions:
         self._engine = engine
         self._committer = committer
         self._run = uuid.uuid4()
+        self._memory = ClientMemory()
 
     @property
     def handlers(self) -> dict[str, Handler]:
@@ -71,7 +73,7 @@ class LannerSessions:
     def open_session(self, call: ServerCall) -> Results:
         if sum(1 for _ in call.caller.group.handles.values(_KIND)) >= MAX_SESSIONS:
             return InsufficientResources.status
-        session = LannerSession(self._engine, self._committer, call.identity)
+        session = LannerSession(self._engine, self._committer, call.identity, self._memory)
         try:
             return {"session": call.caller.add(session, _KIND, session.close), RETURNS: MQ_OK}
         except RpcFault:

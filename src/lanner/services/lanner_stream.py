@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lanner.model.enums import INFINITE
-from lanner.model.errors import GenericError, RemoteProtocolError, StatusError
+from lanner.model.errors import GenericError, InvalidParameter, RemoteProtocolError, StatusError
 from lanner.rpc.frames import Entry, pack_entry, unpack_entries
 from lanner.security.log_lines import log_of_peer
 from lanner.services import stream_entries as entries
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from lanner.model.live import MessagePosition, OpenQueueDescriptor, Transaction
     from lanner.rpc.connection import ServerConnection
     from lanner.services.lanner_session import LannerSession
+    from lanner.services.sent_batches import Outcome, SentBatch, SentBatches
 
 _LOG: Final = logging.getLogger(__name__)
 # Number of the request, kind, body.
 _Answer: TypeAlias = tuple[int, int, bytes]
+_Remembered: TypeAlias = tuple["SentBatches", int, "SentBatch", "Outcome"]
 # Not in the specification: sends of several parts, and transactions, whose failure is remembered, because more of them
 # may still come.
 _MAX_BROKEN: Final = 1024
@@ -67,6 +69,8 @@ class LannerStream:
         self._not_begun: dict[int, StatusError] = {}
         # Answers of this turn that wait for the disk.
         self._unsynced: list[_Answer] = []
+        # Sends of this turn that are remembered: the memory, the number there, and what they are answered with.
+        self._remembered: list[_Remembered] = []
         # Entries that wait for the next turn, by frame, and what this turn has cost.
         self._waiting: deque[Iterator[Entry]] = deque()
         self._cost = 0
@@ -86,6 +90,7 @@ class LannerStream:
         """Handle what waits and the frames that have come, as much of them as one turn may cost."""
         malformed: RemoteProtocolError | None = None
         self._unsynced = []
+        self._remembered = []
         self._cost = self._octets = 0
         self._waiting.extend(map(unpack_entries, contents))
         with self._committer.change() as change:
@@ -95,11 +100,15 @@ class LannerStream:
                 # What came before it has happened, and must become durable though nobody hears of it.
                 malformed = error
         unsynced, self._unsynced = self._unsynced, []
+        remembered, self._remembered = self._remembered, []
         if malformed is not None:
-            change.soon()
+            if remembered:
+                change.then(partial(self._durable, [], remembered))
+            else:
+                change.soon()
             raise malformed
-        if unsynced:
-            change.then(partial(self._durable, unsynced))
+        if unsynced or remembered:
+            change.then(partial(self._durable, unsynced, remembered))
         else:
             change.soon()
 
@@ -118,12 +127,16 @@ class LannerStream:
         self._cost += len(numbers)
         return numbers
 
-    def _durable(self, answers: list[_Answer], error: BaseException | None) -> None:
+    def _durable(self, answers: list[_Answer], remembered: list[_Remembered], error: BaseException | None) -> None:
         if error is None:
             self._answer_all(answers)
+            for sent, number, batch, outcome in remembered:
+                sent.finish(number, batch, outcome)
         else:
             body = entries.pack_error(_as_status(error))
             self._answer_all([(number, entries.FAILED, body) for number, _, _ in answers])
+            for sent, number, batch, _ in remembered:
+                sent.fail(number, batch, (entries.FAILED, body))
 
     def _answer_all(self, answers: list[_Answer]) -> None:
         for number, kind, body in answers:
@@ -169,24 +182,70 @@ class LannerStream:
         if first in self._broken:
             self._answer(entry.number, entries.SKIPPED, b"")
             return
+        ordinals, is_express_only = self._store(entry, number, transaction_number, first, entries.SEND_SIZE)
+        body = entries.pack_ordinals(ordinals)
+        if transaction_number or is_express_only:
+            self._answer(entry.number, entries.DONE, body)
+        else:
+            self._unsynced.append((entry.number, entries.DONE, body))
+
+    def _store(
+        self, entry: Entry, number: int, transaction_number: int, first: int, start: int
+    ) -> tuple[list[int], bool]:
+        """Send packets; return the number of each message, and whether none of them outlives a restart."""
         session = self._session
         ordinals: list[int] = []
-        packets: list[bytes] = []
         try:
-            packets = client_packet.split(entry.body[entries.SEND_SIZE :], entries.MAX_MESSAGES)
+            packets = client_packet.split(entry.body[start:], entries.MAX_MESSAGES)
             descriptor = find(session.queues, number, "queue")
             transaction = self._transaction(transaction_number)
             ordinals.extend(session.operations.send_packets(descriptor, packets, transaction))
         except StatusError as error:
-            self._broken[first or entry.number] = None
-            if len(self._broken) > _MAX_BROKEN:
-                del self._broken[next(iter(self._broken))]
+            self._break(first or entry.number)
             raise _Refused(error, ordinals) from None
-        body = entries.pack_ordinals(ordinals)
-        if transaction is not None or all(map(is_express, packets)):
-            self._answer(entry.number, entries.DONE, body)
+        return ordinals, all(map(is_express, packets))
+
+    def _send_once(self, entry: Entry) -> None:
+        """Send, unless a send of this number has come before: then answer as that was answered."""
+        number, batch_number, below, first = entries.unpack_send_once(entry.body)
+        sent = self._session.sent
+        if sent is None:
+            raise InvalidParameter("a send with a number: open the queue with the name of the client first")
+        sent.confirm(below)
+        batch = sent.get(batch_number)
+        if batch is not None:
+            if batch.is_refused:
+                self._break(first or entry.number)
+            batch.then(lambda outcome: self._answer(entry.number, *outcome))
+            return
+        if sent.is_forgotten(batch_number):
+            raise InvalidParameter(f"send {batch_number} is forgotten: whether it has come before is not known")
+        if first in self._broken:
+            self._answer(entry.number, entries.SKIPPED, b"")
+            return
+        batch = sent.begin(batch_number)
+        is_express_only = False
+        try:
+            ordinals, is_express_only = self._store(entry, number, 0, first, entries.SEND_ONCE_SIZE)
+            outcome = entries.DONE, entries.pack_ordinals(ordinals)
+        except _Refused as refused:
+            batch.is_refused = True
+            outcome = entries.FAILED, entries.pack_error(refused.error, refused.ordinals)
+        except BaseException as error:
+            sent.fail(batch_number, batch, (entries.FAILED, entries.pack_error(_as_status(error))))
+            raise
+        if is_express_only:
+            self._answer(entry.number, *outcome)
+            sent.finish(batch_number, batch, outcome)
         else:
-            self._unsynced.append((entry.number, entries.DONE, body))
+            self._unsynced.append((entry.number, *outcome))
+            self._remembered.append((sent, batch_number, batch, outcome))
+
+    def _break(self, first: int) -> None:
+        """Have the parts of a send skipped that come behind this."""
+        self._broken[first] = None
+        if len(self._broken) > _MAX_BROKEN:
+            del self._broken[next(iter(self._broken))]
 
     def _receive(self, entry: Entry) -> None:
         request = entries.unpack_receive(entry.body)
@@ -273,13 +332,22 @@ class LannerStream:
                 del self._not_begun[next(iter(self._not_begun))]
 
     def _commit(self, entry: Entry) -> None:
-        self._end_transaction(entry, self._session.operations.commit)
+        number = entries.unpack_transaction(entry.body)
+        self._end_transaction(entry, number, self._session.operations.commit)
+
+    def _commit_behind(self, entry: Entry) -> None:
+        """Commit, unless one of the sends before was refused: then the transaction stays open for its client to abort."""
+        number, first = entries.unpack_commit_behind(entry.body)
+        if first in self._broken:
+            self._answer(entry.number, entries.SKIPPED, b"")
+        else:
+            self._end_transaction(entry, number, self._session.operations.commit)
 
     def _abort(self, entry: Entry) -> None:
-        self._end_transaction(entry, self._session.operations.abort)
-
-    def _end_transaction(self, entry: Entry, event: Callable[[Transaction], None]) -> None:
         number = entries.unpack_transaction(entry.body)
+        self._end_transaction(entry, number, self._session.operations.abort)
+
+    def _end_transaction(self, entry: Entry, number: int, event: Callable[[Transaction], None]) -> None:
         self._transaction(number)
         self._session.end_transaction(number, event)
         self._unsynced.append((entry.number, entries.DONE, b""))
@@ -290,12 +358,14 @@ class LannerStream:
 
 _HANDLERS: Final[dict[int, Callable[[LannerStream, Entry], None]]] = {
     entries.SEND: LannerStream._send,  # noqa: SLF001 (its own table)
+    entries.SEND_ONCE: LannerStream._send_once,  # noqa: SLF001
     entries.RECEIVE: LannerStream._receive,  # noqa: SLF001
     entries.REMOVE: LannerStream._remove,  # noqa: SLF001
     entries.GIVE_BACK: LannerStream._give_back,  # noqa: SLF001
     entries.CONFIRM: LannerStream._confirm,  # noqa: SLF001
     entries.BEGIN: LannerStream._begin,  # noqa: SLF001
     entries.COMMIT: LannerStream._commit,  # noqa: SLF001
+    entries.COMMIT_BEHIND: LannerStream._commit_behind,  # noqa: SLF001
     entries.ABORT: LannerStream._abort,  # noqa: SLF001
     entries.PING: LannerStream._ping,  # noqa: SLF001
 }

@@ -28,6 +28,8 @@ PING: Final = 6
 BEGIN: Final = 7
 COMMIT: Final = 8
 ABORT: Final = 9
+SEND_ONCE: Final = 10
+COMMIT_BEHIND: Final = 11
 # Answers.
 DONE: Final = 0x80
 FAILED: Final = 0x81
@@ -44,11 +46,16 @@ MAX_READS: Final = 10_000
 # Queue, transaction (0: none), the entry that a send of several parts began with (0: this one).
 _SEND: Final = struct.Struct("<QQI")
 SEND_SIZE: Final = _SEND.size
+# Queue, number of the send among those of the client, the number below which all are answered, and as in _SEND.
+_SEND_ONCE: Final = struct.Struct("<QQQI")
+SEND_ONCE_SIZE: Final = _SEND_ONCE.size
 # Queue, transaction, read, messages at most, milliseconds.
 _RECEIVE: Final = struct.Struct("<QQQII")
 # Transaction, its identifier as RPC writes one.
 _BEGIN: Final = struct.Struct("<Q16s")
 _TRANSACTION: Final = struct.Struct("<Q")
+# Transaction, the entry that its sends began with.
+_COMMIT_BEHIND: Final = struct.Struct("<QI")
 # First and last of reads with numbers in a row.
 _RANGE: Final = struct.Struct("<QQ")
 _COUNT: Final = struct.Struct("<I")
@@ -86,6 +93,17 @@ def unpack_send(body: memoryview) -> tuple[int, int, int]:
     return queue, transaction, first
 
 
+def pack_send_once(queue: int, batch: int, below: int, first: int) -> bytes:
+    return _SEND_ONCE.pack(queue, batch, below, first)
+
+
+def unpack_send_once(body: memoryview) -> tuple[int, int, int, int]:
+    if len(body) < SEND_ONCE_SIZE:
+        raise RemoteProtocolError(f"a send of {len(body)} octets")
+    queue, batch, below, first = _SEND_ONCE.unpack_from(body)
+    return queue, batch, below, first
+
+
 def pack_receive(request: ReceiveRequest) -> bytes:
     return _RECEIVE.pack(*request)
 
@@ -116,6 +134,17 @@ def unpack_transaction(body: memoryview) -> int:
         raise RemoteProtocolError(f"the end of a transaction of {len(body)} octets")
     transaction: int = _TRANSACTION.unpack(body)[0]
     return transaction
+
+
+def pack_commit_behind(transaction: int, first: int) -> bytes:
+    return _COMMIT_BEHIND.pack(transaction, first)
+
+
+def unpack_commit_behind(body: memoryview) -> tuple[int, int]:
+    if len(body) != _COMMIT_BEHIND.size:
+        raise RemoteProtocolError(f"the commit behind sends of {len(body)} octets")
+    transaction, first = _COMMIT_BEHIND.unpack(body)
+    return transaction, first
 
 
 def pack_reads(numbers: Sequence[int]) -> bytes:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
-    from lanner.client.message import ReceivedMessage
+    from lanner.client.message import Message, ReceivedMessage
     from lanner.client.preparing import Sendable
     from lanner.host.names import QueueNames
     from lanner.model.directory_objects import Queue as QueueObject
@@ -181,6 +181,14 @@ class ReceivesAhead(Protocol):
     """A queue whose messages can be received ahead."""
 
     async def receive_ahead(self, most: int, unit: BackendTransaction) -> BackendBatch: ...
+
+
+@runtime_checkable
+class CommitsWithSends(Protocol):
+    """A transaction that can be committed in the request that sends its last messages."""
+
+    async def commit_with(self, put: Sequence[tuple[BackendQueue, Message]]) -> bool:
+        """Send messages and commit; False if these messages need requests of their own, and nothing was done."""
 
 
 class BackendCursor(Protocol):

@@ -8,6 +8,7 @@ import inspect
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from lanner.host.committer import Committer
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from lanner.model.live import MessagePosition
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 
 Lock: Final = asyncio.Lock
 # Calls of one operation that are under way at once.
@@ -110,6 +112,59 @@ def spawn(work: Callable[..., Coroutine[Any, Any, Any]], *arguments: object) -> 
     task = asyncio.ensure_future(work(*arguments))
     _background.add(task)
     task.add_done_callback(_background.discard)
+
+
+class Together(Generic[Item, T]):
+    """Calls of many tasks that are made as one."""
+
+    def __init__(
+        self,
+        work: Callable[[list[Item]], Awaitable[Sequence[T | LannerError]]],
+        undo: Callable[[T], Coroutine[Any, Any, Any]],
+    ) -> None:
+        """`work` returns a result or an error for each item; `undo` takes back the result of a task that was cancelled."""
+        self._work = work
+        self._undo = undo
+        self._gathered: list[tuple[Item, asyncio.Future[T]]] = []
+
+    async def call(self, item: Item) -> T:
+        """Return the result for an item, which is asked for together with those that come in this turn of the loop."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        if not self._gathered:
+            loop.call_soon(self._begin)
+        self._gathered.append((item, future))
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                spawn(self._undo, future.result())
+            raise
+
+    def _begin(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        wanted = [(item, future) for item, future in gathered if not future.done()]
+        if wanted:
+            spawn(self._run, wanted)
+
+    async def _run(self, wanted: list[tuple[Item, asyncio.Future[T]]]) -> None:
+        results: Sequence[T | LannerError]
+        try:
+            results = await self._work([item for item, _ in wanted])
+        except Exception as error:  # noqa: BLE001 (that of every task)
+            for _, future in wanted:
+                if not future.done():
+                    # Each its own: tasks that raise one instance add to each other's tracebacks.
+                    future.set_exception(copy(error))
+            return
+        for (_, future), result in zip(wanted, results, strict=True):
+            if isinstance(result, LannerError):
+                if not future.done():
+                    future.set_exception(result)
+            elif future.done():
+                spawn(self._undo, result)
+            else:
+                future.set_result(result)
 
 
 async def salvaged(

@@ -10,11 +10,12 @@ import uuid
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from lanner.client._async.io import Lock, Uninterrupted, spawn
+from lanner.client._async.io import Lock, Together, Uninterrupted, spawn
 from lanner.client._async.lanner_batches import LannerBatch, ask_for_batch
 from lanner.client._async.lanner_connection import LannerConnection, SendError
 from lanner.client._async.lanner_sending import Sending, is_plain
@@ -30,6 +31,7 @@ from lanner.model.errors import (
     QueueNotAvailable,
     ReceiveInDoubt,
     RemoteMachineNotAvailable,
+    StatusError,
     status_error,
 )
 from lanner.services import stream_entries as entries
@@ -70,6 +72,9 @@ class LannerQueue:
         self._packet_name = name
         # Who packets to this queue are from; None: they are built there.
         self._sender: bytes | None = None
+        # Receives of one message each outside transactions: those that are under way, and how several become one.
+        self._receiving: dict[object, None] = {}
+        self._together: Together[LannerQueue, Held] = Together(_receive_together, Held.give_back)
         # A queue object that is dropped without being closed must not keep its queue open.
         weakref.finalize(self, _abandon, self._open).atexit = False
 
@@ -118,13 +123,15 @@ class LannerQueue:
 
     async def _open_for(self, connection: LannerConnection, access: str) -> int:
         number = connection.new_number()
-        request = {
+        request: Document = {
             "request": "open",
             "queue": number,
             "name": str(self._name),
             "access": access,
             "exclusive": self._exclusive and access == "receive",
         }
+        if access == "send":
+            request["client"] = self.backend.sends.client
         try:
             document, _ = await connection.call(request)
         except LannerError:
@@ -137,6 +144,7 @@ class LannerQueue:
         if access == "send":
             # Messages to several queues are built there.
             self._sender = None if document.get("sender") is None else bytes.fromhex(document["sender"])
+            connection.memory = document.get("memory", connection.memory)
         return number
 
     # Sending ------------------------------------------------------------------------------------------------------
@@ -167,24 +175,47 @@ class LannerQueue:
     async def send_many(self, messages: Sequence[Sendable], unit: BackendTransaction | None) -> list[str]:
         prepared = [to_message(message) for message in messages]
         properties = [await self._prepare(message, is_transactional=unit is not None) for message in prepared]
-        sending = Sending(properties, None if unit is None else _own(unit))
+        sending = Sending(properties, None if unit is None else _own(unit), self.backend.sends)
         try:
             while len(sending.identifiers) < len(prepared):
-                await self.do(partial(self._send, sending))
+                try:
+                    await self.do(partial(self._send, sending))
+                except RemoteMachineNotAvailable:
+                    if not sending.may_repeat():
+                        raise
         except SendError as error:
             sending.identifiers += error.sent
             raise error.error from None
-        except RemoteMachineNotAvailable as error:
-            if not (sending.is_under_way or sending.identifiers):
+        except StatusError as error:
+            is_lost = isinstance(error, RemoteMachineNotAvailable) and (sending.is_under_way or sending.identifiers)
+            if not (is_lost or sending.is_repeating):
                 raise
             raise RemoteMachineNotAvailable(
                 f"{error.args[0]}; messages that were under way may have been sent: "
                 f"{len(sending.identifiers)} of {len(prepared)} are known to be"
             ) from error
         finally:
+            sending.end()
             for message, identifier in zip(prepared, sending.identifiers, strict=False):
                 message.id = identifier
         return sending.identifiers
+
+    async def packets(self, connection: LannerConnection, message: Message) -> tuple[int, bytes] | None:
+        """Return the handle and the packet of a message in a transaction; None if it goes in another way."""
+        properties = await self._prepare(message, is_transactional=True)
+        queue = await self.handle(connection, "send")
+        if self._sender is None or not is_plain(properties):
+            return None
+        properties.sender_identifier = self._sender
+        packet = build(
+            properties,
+            source=connection.identifier,
+            ordinal=0,
+            sent_time=0,
+            destination=self._packet_name,
+            transaction=0,
+        )
+        return queue, packet
 
     async def _send(self, sending: Sending, connection: LannerConnection) -> None:
         """Send the messages that go in the same way as the first that is left."""
@@ -198,9 +229,59 @@ class LannerQueue:
     # Receiving ----------------------------------------------------------------------------------------------------
 
     async def receive(self, timeout: float | None, unit: BackendTransaction | None) -> ReceivedMessage:
-        own = None if unit is None else _own(unit)
-        held = await self._receive(1, milliseconds(timeout), own)
-        return held.confirmed()[0] if own is not None else (await self._remove([held]))[0]
+        limit = milliseconds(timeout)
+        if unit is not None:
+            return (await self._receive(1, limit, _own(unit))).confirmed()[0]
+        call = object()
+        try:
+            self._receiving[call] = None
+            if len(self._receiving) > 1:
+                with contextlib.suppress(IOTimeout):
+                    return (await self._together.call(self)).confirmed()[0]
+            # Alone, or there are more callers than messages, and each waits for itself.
+            return (await self._remove([await self._receive(1, limit, None)]))[0]
+        finally:
+            self._receiving.pop(call, None)
+
+    async def receive_for(self, callers: int) -> list[Held | LannerError]:
+        """Receive a message for each of several callers, as far as there are messages: IOTimeout for the others."""
+        found: list[Held | LannerError] = []
+        while len(found) < callers:
+            wanted = min(callers - len(found), entries.MAX_MESSAGES)
+            held: list[Held] = []
+            try:
+                held = await self._receive_numbered(wanted)
+                failed = await self._removal(held) if held else {}
+                found += [failed.get(index, one) for index, one in enumerate(held)]
+            except ReceiveInDoubt as error:
+                # To each the message that is in doubt.
+                found += [ReceiveInDoubt(error.args[0], one.messages) for one in held]
+            except LannerError as error:
+                # What was received before it is its callers'.
+                found += [copy(error) for _ in range(len(found), callers)]
+            if len(held) < wanted:
+                found += [IOTimeout(f"{self.text}: no message for each caller") for _ in range(len(found), callers)]
+        return found
+
+    async def _receive_numbered(self, most: int) -> list[Held]:
+        """Hold messages that are there, each under a number of its own."""
+
+        async def begin(connection: LannerConnection) -> list[Held]:
+            queue = await self.handle(connection, "receive")
+            first = connection.new_numbers()
+            request = entries.ReceiveRequest(queue, 0, first, most | entries.NUMBERED, 0)
+            try:
+                body = await connection.exchange(entries.RECEIVE, entries.pack_receive(request))
+            except IOTimeout:
+                return []
+            except LannerError:
+                raise
+            except BaseException:
+                spawn(connection.give_back, list(range(first, first + most)))
+                raise
+            return [Held(connection, number, [one]) for number, one in enumerate(connection.received(body), first)]
+
+        return await self.do(begin)
 
     async def _receive(self, count: int, limit: int, unit: LannerTransaction | None) -> Held:
         """Make the first step of a receive of up to `count` messages, which waits for the first `limit` ms."""
@@ -297,9 +378,17 @@ class LannerQueue:
         """Make the second step: remove the messages, durably, and return those that were still ours."""
         if not held:
             return []
+        failed = await self._removal(held)
+        held[0].connection.done.extend(one.number for one in held)
+        messages = [message for one in held for message in one.messages]
+        if failed and len(failed) == len(messages):
+            raise failed[0]
+        return [message for index, message in enumerate(messages) if index not in failed]
+
+    async def _removal(self, held: list[Held]) -> dict[int, StatusError]:
+        """Remove messages durably; return which of them could not be, by their places."""
         connection, connections = held[0].connection, self.backend.connections
         numbers = [one.number for one in held]
-        messages = [message for one in held for message in one.messages]
         if any(one.connection is not connection for one in held) or not connections.is_current(connection):
             raise InvalidHandle(f"{self.text}: the connection was lost, and the messages are in their queue again")
         with Uninterrupted() as step:
@@ -308,7 +397,7 @@ class LannerQueue:
             except RemoteMachineNotAvailable as error:
                 raise ReceiveInDoubt(
                     f"{error.args[0]}: the messages are here, and whether they are gone from their queue is unknown",
-                    messages,
+                    [message for one in held for message in one.messages],
                 ) from error
             except LannerError:
                 raise
@@ -317,12 +406,8 @@ class LannerQueue:
                 raise
             if step.is_interrupted:
                 await connection.give_back(numbers)
-        connection.done.extend(numbers)
         refused = entries.unpack_refused(body)
-        failed = {index: status_error(status, text) for index, (status, text) in refused.items()}
-        if failed and len(failed) == len(messages):
-            raise failed[0]
-        return [message for index, message in enumerate(messages) if index not in failed]
+        return {index: status_error(status, text) for index, (status, text) in refused.items()}
 
     async def _give_back(self, held: list[Held]) -> None:
         for one in held:
@@ -427,6 +512,15 @@ class Held:
         """Return messages that were received in a transaction: their answer has come."""
         self.connection.done.append(self.number)
         return self.messages
+
+    async def give_back(self) -> None:
+        """Have the messages put back: the caller they are for was cancelled."""
+        await self.connection.give_back([self.number])
+
+
+async def _receive_together(callers: list[LannerQueue]) -> list[Held | LannerError]:
+    """Receive for all of them, who use the same queue object. It is not held on to when nobody uses it."""
+    return await callers[0].receive_for(len(callers))
 
 
 def _own(unit: BackendTransaction) -> LannerTransaction:

@@ -1,16 +1,25 @@
 """`Transaction`: several operations, done together or not at all."""
 
+# It uses the backend of its queues.
+# ruff: noqa: SLF001
+
 from __future__ import annotations
 
 import contextlib
+from itertools import groupby
 from typing import TYPE_CHECKING, Self
 
+from lanner.client._async.backend import CommitsWithSends
+from lanner.client.preparing import to_message
 from lanner.model.errors import LannerError, TransactionSequence, TransactionUsage
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from lanner.client._async.backend import Backend, BackendTransaction
+    from lanner.client._async.queue import Queue
+    from lanner.client.message import Message
+    from lanner.client.preparing import Sendable
 
 
 class Transaction:
@@ -20,6 +29,8 @@ class Transaction:
         """Made by `QueueManager.transaction`."""
         self._backend = backend
         self._unit = backend.transaction()
+        # Messages that go with the commit, and the queues that they are for.
+        self._put: list[tuple[Queue, Message]] = []
 
     def __repr__(self) -> str:
         return f"<Transaction {self.identifier} of {self._backend.name}>"
@@ -33,9 +44,39 @@ class Transaction:
         """Whether it was committed or aborted."""
         return self._unit.is_over
 
+    def put(self, queue: Queue, message: Sendable) -> Message:
+        """Have a message sent by the commit, in the same request, and return it: the commit sets its `id`.
+
+        A service takes any number of such messages and their commit in one round trip. One that is refused
+        aborts the transaction, and `commit` raises the reason.
+        """
+        # Whether it can be used there is said now, not by the commit.
+        self.unit(queue._backend)
+        prepared = to_message(message)
+        self._put.append((queue, prepared))
+        return prepared
+
     async def commit(self) -> None:
         """Do everything, durably. CommitInDoubt if the connection is lost before the answer has come."""
-        await self._require_open().commit()
+        unit = self._require_open()
+        if self._put and isinstance(unit, CommitsWithSends):
+            put, self._put = self._put, []
+            if await unit.commit_with([(queue._queue, message) for queue, message in put]):
+                return
+            self._put = put
+        await self._send_put()
+        await unit.commit()
+
+    async def _send_put(self) -> None:
+        """Send what goes with the commit; if one is refused, abort."""
+        put, self._put = self._put, []
+        try:
+            for queue, group in groupby(put, lambda one: one[0]):
+                await queue.send_many([message for _, message in group], transaction=self)
+        except BaseException:
+            with contextlib.suppress(LannerError):
+                await self.abort()
+            raise
 
     async def abort(self) -> None:
         """Undo everything: received messages return to their places, sent ones were never sent."""

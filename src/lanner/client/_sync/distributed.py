@@ -70,6 +70,7 @@ class DistributedTransaction(Transaction):
         """Made by `distributed`."""
         self._backend = backend
         self._identifier = uuid.uuid4()
+        self._put = []
         self._is_over = False
         self._is_begun = False
         self._own = QueueManagerParticipant(OWN_RESOURCE, backend)
@@ -140,6 +141,7 @@ class DistributedTransaction(Transaction):
         decision hears of it later, too, and is in `outstanding`.
         """
         self._require_begun()
+        self._send_put()
         self._is_over = True
         names = self._taking_part()
         if not names:

@@ -6,7 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from copy import copy
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, cast
 
 from lanner.host.uninterrupted import Uninterrupted as Uninterrupted  # noqa: PLC0414 (a name of both colours)
 from lanner.model.errors import LannerError
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from lanner.model.live import MessagePosition
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 
 Lock: Final = threading.Lock
 # Calls of one operation that are under way at once: a thread makes one after the other.
@@ -95,6 +97,69 @@ def in_thread(work: Callable[[], T]) -> T:
 def spawn(work: Callable[..., object], *arguments: object) -> None:
     """Run something and drop its result."""
     work(*arguments)
+
+
+class _Gathered(Generic[Item, T]):
+    """One thread's call."""
+
+    __slots__ = ("item", "outcome", "turn")
+
+    def __init__(self, item: Item) -> None:
+        self.item = item
+        self.outcome: T | Exception | None = None
+        # Released when the outcome is there, or when the thread is to make the calls that are gathered.
+        self.turn = threading.Lock()
+        self.turn.acquire()
+
+
+class Together(Generic[Item, T]):
+    """Calls of many threads that are made as one: those that come while others are made are the next."""
+
+    def __init__(self, work: Callable[[list[Item]], Sequence[T | LannerError]], undo: Callable[[T], object]) -> None:
+        """`work` returns a result or an error for each item."""
+        del undo  # only the main thread can be interrupted, and it calls for itself
+        self._work = work
+        self._lock = threading.Lock()
+        self._gathered: list[_Gathered[Item, T]] = []
+        self._is_led = False
+
+    def call(self, item: Item) -> T:
+        """Return the result for an item."""
+        if threading.current_thread() is threading.main_thread():
+            # A signal handler may raise an exception here, which the others must not notice.
+            return _unless_error(self._work([item])[0])
+        own = _Gathered[Item, T](item)
+        with self._lock:
+            self._gathered.append(own)
+            if not self._is_led:
+                self._is_led = True
+                own.turn.release()
+        own.turn.acquire()
+        if own.outcome is None:
+            self._lead()
+        return _unless_error(cast("T | Exception", own.outcome))
+
+    def _lead(self) -> None:
+        with self._lock:
+            gathered, self._gathered = self._gathered, []
+        try:
+            results: Sequence[T | Exception] = self._work([one.item for one in gathered])
+        except Exception as error:  # noqa: BLE001 (that of every thread)
+            # Each its own: threads that raise one instance add to each other's tracebacks.
+            results = [copy(error) for _ in gathered]
+        with self._lock:
+            self._is_led = bool(self._gathered)
+            if self._is_led:
+                self._gathered[0].turn.release()
+        for one, result in zip(gathered, results, strict=True):
+            one.outcome = result
+            one.turn.release()
+
+
+def _unless_error(outcome: T | Exception) -> T:
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
 
 
 def salvaged(work: Callable[[], T], cancel: Callable[[], None], undo: Callable[[T | None], None]) -> T:

@@ -26,6 +26,7 @@ from lanner.client._sync.lanner_connection import LannerConnection
 from lanner.client._sync.lanner_queue import LannerQueue
 from lanner.client._sync.lanner_units import LannerTransaction
 from lanner.client.internal_key import internal_key
+from lanner.client.send_numbers import SendNumbers
 from lanner.host.names import QueueNames
 from lanner.host.queue_documents import from_document, write_attributes
 from lanner.model.errors import (
@@ -58,6 +59,7 @@ class LannerBackend(Asked):
         self.name = name
         self.identifier: uuid.UUID | None = identifier
         self.names = QueueNames(name)
+        self.sends = SendNumbers()
         self.signing_key: SigningKey | None = None
         self._registered_key: SigningKey | None = None
         self._internal_key: SigningKey | None = None

@@ -55,6 +55,8 @@ class LannerConnection:
         self._bound = bound
         self._session = session
         self._identifier_text = str(identifier)
+        # Which memory of our sends the queue manager has; None: it has not said so yet.
+        self.memory: str | None = None
         self._numbers = itertools.count(1)
         # Far above those that are taken one by one.
         self._blocks = itertools.count(1 << 40, entries.MAX_MESSAGES)
@@ -100,6 +102,10 @@ class LannerConnection:
             numbers = sorted(self.done.popleft() for _ in range(len(self.done)))
             self._client.tell(entries.CONFIRM, entries.pack_reads(numbers))
         return self._client.post(kind, *parts)
+
+    def put(self, kind: int, *parts: bytes) -> Posted:
+        """Have a request sent in the frame of the next one."""
+        return self._client.put(kind, *parts)
 
     def tell(self, kind: int, *parts: bytes) -> None:
         """Send a request that is not answered, in the frame of the next one that is."""

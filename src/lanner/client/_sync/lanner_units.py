@@ -6,10 +6,11 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeAlias
+from itertools import groupby
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from lanner.client._sync.io import Lock
-from lanner.client._sync.lanner_connection import LannerConnection
+from lanner.client._sync.lanner_connection import LannerConnection, SendError
 from lanner.client.message import ReceivedMessage
 from lanner.host.operations import milliseconds
 from lanner.model.errors import (
@@ -17,14 +18,18 @@ from lanner.model.errors import (
     InvalidHandle,
     LannerError,
     RemoteMachineNotAvailable,
+    StatusError,
     TransactionSequence,
 )
 from lanner.services import stream_entries as entries
 
 if TYPE_CHECKING:
-    from lanner.client._sync.backend import BackendTransaction
+    from collections.abc import Sequence
+
+    from lanner.client._sync.backend import BackendQueue, BackendTransaction
     from lanner.client._sync.lanner_backend import LannerBackend
     from lanner.client._sync.lanner_queue import LannerQueue
+    from lanner.client.message import Message
     from lanner.rpc.blocking_client import Posted
     from lanner.services.interfaces.lanner import Document
 
@@ -82,6 +87,10 @@ class LannerCursor:
         return self._queue.receive_at(self, timeout, unit)
 
 
+# Octets of a frame that is sent at once, and of an entry beside its packet, at most.
+_LARGEST_FRAME: Final = 0x000F_0000
+_OVERHEAD: Final = 64
+
 # Sends what ends a transaction: its connection and its number there.
 _End: TypeAlias = Callable[[LannerConnection, int], object]
 
@@ -119,6 +128,65 @@ class LannerTransaction:
     def commit(self) -> None:
         with self._in_doubt():
             self._end(_ending(entries.COMMIT))
+
+    def commit_with(self, put: Sequence[tuple[BackendQueue, Message]]) -> bool:
+        """Send messages and commit in one frame; False if they do not fit, or are no plain packets."""
+        queues = [cast("LannerQueue", queue) for queue, _ in put]
+        packets: list[tuple[int, bytes]] = []
+
+        def build(connection: LannerConnection) -> bool:
+            packets.clear()
+            size = 0
+            for queue, (_, message) in zip(queues, put, strict=True):
+                built = queue.packets(connection, message)
+                size += _LARGEST_FRAME if built is None else len(built[1]) + _OVERHEAD
+                if built is None or size > _LARGEST_FRAME:
+                    return False
+                packets.append(built)
+            self.enlist(connection)
+            return True
+
+        try:
+            if not queues[0].do(build):
+                return False
+        except BaseException:
+            with contextlib.suppress(LannerError):
+                self.abort()
+            raise
+        identifiers: list[str] = []
+
+        def send(connection: LannerConnection, number: int) -> None:
+            first = 0
+            posted = []
+            for queue, group in groupby(packets, lambda one: one[0]):
+                body = entries.pack_send(queue, number, first)
+                posted.append(connection.put(entries.SEND, body, *(packet for _, packet in group)))
+                first = posted[0].number
+            behind = connection.post(entries.COMMIT_BEHIND, entries.pack_commit_behind(number, first))
+            try:
+                for one in posted:
+                    answer = connection.answer(one)
+                    identifiers.extend(connection.identifiers(entries.unpack_ordinals(answer)))
+                connection.answer(behind)
+            except (StatusError, SendError) as error:
+                with contextlib.suppress(LannerError):
+                    connection.exchange(entries.ABORT, entries.pack_transaction(number))
+                raise error.error if isinstance(error, SendError) else error from None
+            except LannerError:
+                raise
+            except BaseException:
+                # Whether it was committed or not: what is left of it must not stay open.
+                connection.abandoned.append({"request": "abort", "transaction": number})
+                raise
+            finally:
+                for one in (*posted, behind):
+                    connection.forget(one)
+
+        with self._in_doubt():
+            self._end(send)
+        for (_, message), identifier in zip(put, identifiers, strict=True):
+            message.id = identifier
+        return True
 
     def begin_commit(self) -> None:
         """Ask for the commit, without waiting for it."""
