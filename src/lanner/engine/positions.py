@@ -292,6 +292,7 @@ class Positions:
             position.is_uncommitted_send = False
         else:
             queue.message_count -= 1
+            queue.removed_count += 1
             if not is_deleted:
                 self._store.delete(queue.number, lookup_id, record)
             if may_expire(record.packet, in_transit=isinstance(queue, OutgoingQueue)):

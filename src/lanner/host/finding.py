@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from lanner.engine import Engine
 from lanner.engine.checks import PEEK_ACCESS, readable
 from lanner.host.message_filters import MessageFilter
 from lanner.model.errors import InvalidParameter
-from lanner.model.live import MAX_LOOKUP_ID, START
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from lanner.engine import Engine
-    from lanner.model.live import MessagePosition, OpenQueueDescriptor
+from lanner.model.live import MAX_LOOKUP_ID, START, MessagePosition, OpenQueueDescriptor
 
 # Not in the specification: messages that one search examines and returns at most.
 MAX_SCAN: Final = 100_000

@@ -10,24 +10,19 @@ either the old message or the new one. (Between a queue and its own subqueues me
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from lanner.engine.checks import RECEIVE_ACCESS, readable
-from lanner.host.operations import check_lookup_id
+from lanner.host.operations import Operations, check_lookup_id
+from lanner.host.reads import Read
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import MessageClass, MessageSeekAction
 from lanner.model.errors import TransactionUsage
+from lanner.model.live import OpenQueueDescriptor, Transaction
+from lanner.wire.builder import MessageProperties
 from lanner.wire.copied_properties import copied_properties
 from lanner.wire.message import Message as Packet
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from lanner.host.operations import Operations
-    from lanner.host.reads import Read
-    from lanner.model.live import OpenQueueDescriptor, Transaction
-    from lanner.wire.builder import MessageProperties
 
 
 @dataclass(slots=True)
