@@ -74,6 +74,7 @@ COMMANDS: Final = {
         "Copy a backup into a data directory that holds no queue manager yet. Every record in it is read once.",
     ),
     "queue": ("queues.app", "The queues themselves."),
+    "machine": ("machine.app", "The queue manager as a whole: offline and online."),
     "outgoing": ("outgoing.app", "Messages for other computers."),
     "deadletter": ("deadletters.app", "What could not be delivered."),
     "peer": ("peer.app", "Other queue managers: who is believed from where."),

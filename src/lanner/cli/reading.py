@@ -13,6 +13,7 @@ from lanner.cli.errors import UsageError, nothing
 from lanner.cli.options import (
     All,
     Count,
+    Encoding,
     Filters,
     Json,
     LookupId,
@@ -20,6 +21,7 @@ from lanner.cli.options import (
     Raw,
     Timeout,
     duration,
+    raw_encoding,
 )
 from lanner.cli.options import lookup_id as read_lookup_id
 from lanner.cli.output import progress
@@ -147,15 +149,17 @@ def _command(name: str, read: Callable[..., int], text: str) -> Callable[..., No
         where: Where = "current",
         filters: Filters = None,
         raw: Raw = False,
+        encoding: Encoding = "utf-8",
         at: Place,
         json: Json = False,
     ) -> None:
+        written = raw_encoding(raw=raw, encoding=encoding)
         with open_manager(at) as manager:
             opened = manager.open(queue)
             path_name = opened.path_name
             found = read(
                 opened,
-                lambda message: show_message(message, path_name, as_json=json, raw=raw),
+                lambda message: show_message(message, path_name, as_json=json, raw=written),
                 limit=None if everything else count,
                 timeout=duration(timeout, "--timeout"),
                 lookup_id=lookup_id,
