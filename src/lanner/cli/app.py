@@ -73,6 +73,10 @@ COMMANDS: Final = {
         "backups.restore",
         "Copy a backup into a data directory that holds no queue manager yet. Every record in it is read once.",
     ),
+    "bench": (
+        "stress.bench",
+        "Measure a queue manager: messages per second, and how long each takes from the send to the receive.",
+    ),
     "queue": ("queues.app", "The queues themselves."),
     "machine": ("machine.app", "The queue manager as a whole: offline and online."),
     "outgoing": ("outgoing.app", "Messages for other computers."),
