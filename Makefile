@@ -41,7 +41,7 @@ JOBS ?= 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := install
-.PHONY: install run wheel package test test-bare test-package test-cluster demo site lint sync bench bench-against conformance mutants soak lock clean
+.PHONY: install run wheel man package test test-bare test-package test-cluster demo site lint sync bench bench-against conformance mutants soak lock clean
 
 install: $(STAMP)
 
@@ -69,6 +69,9 @@ run: $(CORE_STAMP)
 
 wheel: $(CORE_STAMP)
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+
+man: $(CORE_STAMP)
+	$(BIN)/python tools/generate_man.py build/man
 
 # For the Debian that it runs on. Only the build downloads.
 package: wheel

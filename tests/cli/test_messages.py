@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lanner.cli.errors import CommandError
-from lanner.client import QueueManager
+from lanner.client import Message, QueueManager
 from lanner.host.reads import Read
 from lanner.security.certificates import generate_certificate
 from lanner.wire.message import Message as Packet
@@ -289,3 +289,30 @@ def test_ctrl_c_is_no_error_and_leaves_the_messages(run: Run, orders: str, monke
         assert "KeyboardInterrupt" in run("receive", orders, "--timeout", "60", "--debug", code=130).err
     run("send", orders, "x")
     assert run("receive", orders, "--json").json["body"] == "x"
+
+
+def test_raw_gives_text_as_utf_8_or_as_it_is_said(run: Run, orders: str) -> None:
+    run("send", orders, "Straße")
+    assert run("peek", orders, "--raw").raw == "Straße".encode()
+    assert run("peek", orders, "--raw", "--encoding", "latin-1").raw == "Straße".encode("latin-1")
+    assert run("peek", orders, "--raw", "--encoding", "as-is").raw == "Straße".encode("utf-16-le")
+    assert "no encoding of Python" in run("peek", orders, "--raw", "--encoding", "klingon", code=2).err
+    assert "cannot be written as ascii" in run("receive", orders, "--raw", "--encoding", "ascii", code=1).err
+    assert run("peek", orders, "--json").json["body"] == "Straße"
+
+
+def test_raw_leaves_octets_alone(run: Run, orders: str, tmp_path: Path) -> None:
+    (tmp_path / "body").write_bytes(b"\xff\x00\xfe")
+    run("send", orders, "--file", tmp_path / "body")
+    assert run("receive", orders, "--raw").raw == b"\xff\x00\xfe"
+
+
+def test_the_list_of_dead_letters_has_the_reason(run: Run, orders: str, data: Path) -> None:
+    with QueueManager(data) as manager:
+        manager.open(orders).send(
+            Message(body="x", recoverable=True, time_to_be_received=0, use_dead_letter_queue=True)
+        )
+        manager.dead_letter.peek(10)
+    listed = run("deadletter", "list").out
+    assert "REASON" in listed
+    assert "not received in time" in listed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -12,10 +13,10 @@ from lanner.client import Message, QueueManager
 from tests.cli.conftest import LANNER
 
 
-def on_terminal(*arguments: object, answers: tuple[str, ...] = ()) -> tuple[int, str]:
+def on_terminal(*arguments: object, answers: tuple[str, ...] = (), columns: int = 100) -> tuple[int, str]:
     """Run the command with a terminal on all sides, answer each prompt; the exit code and what the person saw."""
     master, slave = os.openpty()
-    environment = {"COLUMNS": "100", **os.environ, "TERM": "xterm"}
+    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
     process = subprocess.Popen(
         [LANNER, *map(str, arguments)],
         stdin=slave,
@@ -126,3 +127,34 @@ def test_a_closed_output_is_told_and_leaves_the_messages(full: Path) -> None:
     script = f"{LANNER} send orders --data {full} <&- 2>&-"
     assert subprocess.run(["bash", "-c", script], capture_output=True, check=False).returncode == 0
     assert count(full, "orders") == 301
+
+
+@pytest.mark.parametrize("columns", [80, 60])
+def test_each_row_of_a_table_is_one_line(data: Path, columns: int) -> None:
+    with QueueManager(data, "alpha") as manager:
+        manager.create_queue("a-queue-with-a-long-name-" + "x" * 60, label="and a label of its own " * 4)
+        manager.create_queue("orders", label="short")
+        manager.open("orders").send(
+            Message(body="late " * 30, recoverable=True, time_to_be_received=0, use_dead_letter_queue=True)
+        )
+        manager.dead_letter.peek(10)
+        manager.open("DIRECT=TCP:127.9.9.9\\private$\\" + "far" * 20).send(Message(recoverable=True, label="l" * 50))
+    for command, rows in (("queue list", 5), ("deadletter list", 2), ("outgoing list", 2)):
+        code, seen = on_terminal(*command.split(), "--data", data, columns=columns)
+        lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in seen.splitlines() if line]
+        assert (code, len(lines)) == (0, rows), seen
+        assert max(map(len, lines)) <= columns, seen
+        if columns == 80:
+            assert any("orders" in line for line in lines) or command == "outgoing list", seen
+    # The end of a name says more than its beginning.
+    assert "far" in lines[-1]
+
+
+def test_completion_gives_the_names_of_queues(full: Path) -> None:
+    environment = {**os.environ, "_LANNER_COMPLETE": "complete_bash", "LANNER_DATA": str(full)}
+    for words, expected in (("peek o", "orders"), ("peek ", "copies\norders"), ("peek x", "")):
+        given = {"COMP_WORDS": f"lanner {words}", "COMP_CWORD": "2"}
+        ran = subprocess.run(
+            [LANNER], env={**environment, **given}, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert ran.stdout.strip() == expected, ran.stderr

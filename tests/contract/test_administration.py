@@ -40,6 +40,14 @@ async def test_the_store_is_examined(qm: lanner.aio.QueueManager) -> None:
     assert found["records"]["verdict"] == "OK"
 
 
+@covers("QueueManager.take_offline", "QueueManager.bring_online")
+async def test_a_queue_manager_goes_offline_and_online(qm: lanner.aio.QueueManager) -> None:
+    await qm.take_offline()
+    assert (await qm.status())["online"] is False
+    await qm.bring_online()
+    assert (await qm.status())["online"] is True
+
+
 @covers("QueueManager.checkpoint")
 async def test_a_checkpoint_brings_messages_into_the_database(qm: lanner.aio.QueueManager) -> None:
     queue = await qm.create_queue(new_name())

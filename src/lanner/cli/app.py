@@ -5,77 +5,139 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any, Final
 
 import typer
 
 import lanner
-from lanner.cli import (
-    backups,
-    certificates,
-    consuming,
-    deadletters,
-    directory,
-    doctor,
-    journals,
-    moving,
-    outgoing,
-    packets,
-    peer,
-    pipeline,
-    queues,
-    reading,
-    resolve,
-    sending,
-    serving,
-    tracing,
-    transactions,
-    users,
-)
 from lanner.cli.errors import EXIT_ERROR, Command, Group, Root
 
+# Where each command is, and what `lanner --help` says of it. Modules are imported when a command of theirs is run: importing
+# them all takes longer than most commands.
+COMMANDS: Final = {
+    "serve": ("serving.serve", "Run a queue manager until SIGTERM or Ctrl-C. SIGHUP reads the settings again."),
+    "send": ("sending.send", "Send a message. Its body is BODY, --body, a file, or standard input."),
+    "peek": ("reading.peek", "Look at messages and leave them in the queue."),
+    "receive": ("reading.receive", "Take messages out of a queue. They leave it when they have been written."),
+    "consume": (
+        "consuming.consume",
+        "Run a command for each message, until SIGTERM or Ctrl-C, which wait for the commands that run.",
+    ),
+    "move": (
+        "moving.move",
+        "Move messages to a subqueue or to any other queue: one by its lookup id, those that a filter finds, or all.",
+    ),
+    "copy": (
+        "moving.copy",
+        "Copy messages to another queue, also of another data directory. A copy has the same content and a new id.",
+    ),
+    "resend": (
+        "moving.resend",
+        "Send messages again, with changes or without. The old one is removed in the same step, unless you keep it.",
+    ),
+    "delete": (
+        "moving.delete",
+        "Delete one message by its lookup id, or those that a filter finds. `lanner queue purge` deletes all.",
+    ),
+    "journal": (
+        "journals.journal",
+        "List a queue's journal, a line each, or look at, take out or remove its messages.",
+    ),
+    "trace": (
+        "tracing.trace",
+        "Show the way of messages that were sent with `lanner send --trace QUEUE`, a line for each report.",
+    ),
+    "status": (
+        "outgoing.status",
+        "Show the running queue manager: where it listens, who is connected, what was refused. Exit code 3 if none runs.",
+    ),
+    "resolve": (
+        "resolve.resolve",
+        "Show step by step what a name means: its format name, and the queue here or the way there.",
+    ),
+    "doctor": (
+        "doctor.doctor",
+        "Check the data directory and the settings, or the way to PEER. Changes no queue and no message.",
+    ),
+    "export": (
+        "packets.export",
+        "Write the messages of a queue, journal, dead-letter queue or subqueue to a file, as they are. They stay there.",
+    ),
+    "import": ("packets.import_", "Send the messages of a file to a queue. Each has the same content and a new id."),
+    "backup": (
+        "backups.backup",
+        "Copy a data directory, with its accounts and keys, into a new one. The queue manager may be running.",
+    ),
+    "restore": (
+        "backups.restore",
+        "Copy a backup into a data directory that holds no queue manager yet. Every record in it is read once.",
+    ),
+    "bench": (
+        "stress.bench",
+        "Measure a queue manager: messages per second, and how long each takes from the send to the receive.",
+    ),
+    "queue": ("queues.app", "The queues themselves."),
+    "machine": ("machine.app", "The queue manager as a whole: offline and online."),
+    "outgoing": ("outgoing.app", "Messages for other computers."),
+    "deadletter": ("deadletters.app", "What could not be delivered."),
+    "peer": ("peer.app", "Other queue managers: who is believed from where."),
+    "transaction": ("transactions.app", "Distributed transactions: what is in doubt."),
+    "user": ("users.app", "Who may use and administer the queue manager."),
+    "certificate": ("certificates.app", "The certificate for TLS between queue managers."),
+    "directory": ("directory.app", "The enterprise: sites, links, computers, lists."),
+    "pipeline": ("pipeline.app", "Jobs on Spark: from queues to tables, and a report."),
+}
+
+
+class Lazy(Root):
+    """The root, whose commands are imported when they are used."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401 (the framework's)
+        super().__init__(*arguments, **named)
+        # Stand-ins, which the help and the guess after a wrong name are content with.
+        self.commands = {name: Command(name, help=text) for name, (_, text) in COMMANDS.items()}
+        self._loaded: dict[str, Any] = {}
+        self._is_listing = False
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 (the framework's)
+        if self._is_listing or cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        if cmd_name not in self._loaded:
+            self._loaded[cmd_name] = _load(cmd_name)
+        return self._loaded[cmd_name]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 (the framework's)
+        self._is_listing = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._is_listing = False
+
+
+def _load(name: str) -> Any:  # noqa: ANN401 (the framework's)
+    """Import a command or a group of commands."""
+    module, _, attribute = COMMANDS[name][0].partition(".")
+    found = getattr(import_module(f"lanner.cli.{module}"), attribute)
+    holder = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
+    if isinstance(found, typer.Typer):
+        for commands in (found, *(inner.typer_instance for inner in found.registered_groups)):
+            for registered in commands.registered_commands if commands is not None else ():
+                registered.cls = Command
+        holder.add_typer(found, name=name, cls=Group)
+    else:
+        holder.command(name, cls=Command)(found)
+    return typer.main.get_group(holder).commands[name]
+
+
 app = typer.Typer(
-    cls=Root,
+    cls=Lazy,
     name="lanner",
     help="A message queue manager that speaks the protocols of Microsoft Message Queuing.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for command in (
-    serving.serve,
-    sending.send,
-    reading.peek,
-    reading.receive,
-    consuming.consume,
-    moving.move,
-    moving.copy,
-    journals.journal,
-    tracing.trace,
-    outgoing.status,
-    resolve.resolve,
-    doctor.doctor,
-    packets.export,
-    packets.import_,
-    backups.backup,
-    backups.restore,
-):
-    app.command(command.__name__.rstrip("_"), cls=Command)(command)
-for name, group in (
-    ("queue", queues.app),
-    ("outgoing", outgoing.app),
-    ("deadletter", deadletters.app),
-    ("peer", peer.app),
-    ("transaction", transactions.app),
-    ("user", users.app),
-    ("certificate", certificates.app),
-    ("directory", directory.app),
-    ("pipeline", pipeline.app),
-):
-    for commands in (group, *(inner.typer_instance for inner in group.registered_groups)):
-        for registered in commands.registered_commands if commands is not None else ():
-            registered.cls = Command
-    app.add_typer(group, name=name, cls=Group)
 
 
 def _version(*, asked: bool) -> None:

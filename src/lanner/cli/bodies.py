@@ -13,7 +13,10 @@ import math
 from decimal import Decimal
 from uuid import UUID
 
+from lanner.cli.errors import CommandError
+from lanner.cli.options import AS_IS
 from lanner.cli.output import size
+from lanner.wire.body_types import TEXT_BODIES
 from lanner.wire.body_values import BodyKind, BodyValue, Value, decode_body
 
 # How much of a body that is no text is shown.
@@ -41,6 +44,20 @@ def text_of(body: bytes, body_type: int) -> str | None:
     except UnicodeDecodeError:
         return None
     return text if all(character.isprintable() or character in "\t\r\n" for character in text) else None
+
+
+def encoded(body: bytes, body_type: int, encoding: str) -> bytes:
+    """Return a body for a file or a pipe: one whose type is text in an encoding, others as they are. Raises CommandError."""
+    if encoding == AS_IS or body_type not in TEXT_BODIES:
+        return body
+    text = text_of(body, body_type)
+    if text is None:
+        return body
+    try:
+        return text.encode(encoding)
+    except UnicodeEncodeError as error:
+        wrong = text[error.start : error.end]
+        raise CommandError(f"{wrong!r} cannot be written as {encoding}: give another --encoding, or {AS_IS}") from None
 
 
 def hex_dump(body: bytes) -> str:

@@ -13,11 +13,13 @@ from lanner.cli.options import (
     All,
     Count,
     DryRun,
+    Encoding,
     Json,
     LookupId,
     Raw,
     Yes,
     duration,
+    raw_encoding,
 )
 from lanner.cli.options import lookup_id as read_lookup_id
 from lanner.cli.output import confirm, counted, note, progress, say, write_json
@@ -62,7 +64,7 @@ def list_dead_letters(*, which: Kind = Which.ALL, count: Count = 1000, at: Place
     """List the dead letters, a line each."""
     with open_manager(at) as manager:
         letters = ((queue.path_name, letter) for queue in _queues(manager, which) for letter in walk(queue, count))
-        if not list_messages(letters, as_json=json):
+        if not list_messages(letters, as_json=json, with_reason=True):
             raise nothing("there are no dead letters")
 
 
@@ -76,11 +78,20 @@ def peek(
     everything: All = False,
     lookup_id: LookupId = None,
     raw: Raw = False,
+    encoding: Encoding = "utf-8",
     at: Place,
     json: Json = False,
 ) -> None:
     """Look at dead letters and leave them there."""
-    _read(which, None if everything else count, lookup_id, raw=raw, at=at, as_json=json, is_receive=False)
+    _read(
+        which,
+        None if everything else count,
+        lookup_id,
+        raw=raw_encoding(raw=raw, encoding=encoding),
+        at=at,
+        as_json=json,
+        is_receive=False,
+    )
 
 
 @app.command()
@@ -92,15 +103,31 @@ def receive(
     everything: All = False,
     lookup_id: LookupId = None,
     raw: Raw = False,
+    encoding: Encoding = "utf-8",
     at: Place,
     json: Json = False,
 ) -> None:
     """Take dead letters out of their queue. They leave it when they have been written."""
-    _read(which, None if everything else count, lookup_id, raw=raw, at=at, as_json=json, is_receive=True)
+    _read(
+        which,
+        None if everything else count,
+        lookup_id,
+        raw=raw_encoding(raw=raw, encoding=encoding),
+        at=at,
+        as_json=json,
+        is_receive=True,
+    )
 
 
 def _read(
-    which: Which, limit: int | None, lookup_id: str | None, *, raw: bool, at: Place, as_json: bool, is_receive: bool
+    which: Which,
+    limit: int | None,
+    lookup_id: str | None,
+    *,
+    raw: str | None,
+    at: Place,
+    as_json: bool,
+    is_receive: bool,
 ) -> None:
     found = 0
     with open_manager(at) as manager:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from lanner.cli.errors import UsageError, nothing
-from lanner.cli.options import All, DryRun, Json, LookupId, Raw, Yes
+from lanner.cli.options import All, DryRun, Encoding, Json, LookupId, Raw, Yes, raw_encoding
 from lanner.cli.queues import purge_queue
 from lanner.cli.reading import peek_messages, receive_messages
 from lanner.cli.session import Place, open_manager, reaching, walk
@@ -34,6 +34,7 @@ def journal(
     everything: All = False,
     lookup_id: LookupId = None,
     raw: Raw = False,
+    encoding: Encoding = "utf-8",
     dry_run: DryRun = False,
     yes: Yes = False,
     at: Place,
@@ -44,12 +45,13 @@ def journal(
         raise UsageError("one of --peek, --receive and --purge")
     if dry_run and not purge:
         raise UsageError("--dry-run goes with --purge; --peek shows what --receive would take")
+    written = raw_encoding(raw=raw, encoding=encoding)
     with open_manager(at) as manager:
         opened = _journal(manager, queue)
         name = opened.path_name
 
         def show(message: ReceivedMessage) -> None:
-            show_message(message, name, as_json=json, raw=raw)
+            show_message(message, name, as_json=json, raw=written)
 
         if purge:
             purge_queue(manager, opened.name, dry_run=dry_run, yes=yes, as_json=json)

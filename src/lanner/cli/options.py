@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import uuid
 from pathlib import Path
@@ -34,18 +35,74 @@ PasswordFile = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+
+
+def complete_queue(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Return the queues whose names begin so, for the completion of a shell; nothing if they cannot be asked for."""
+    # Imported here: the client, which the help does without.
+    from lanner.cli.session import names_of_queues, place_of
+
+    given = ctx.params
+    try:
+        at = place_of(
+            Path(given.get("data") or DEFAULT_DATA), given.get("host"), given.get("user"), given.get("password_file")
+        )
+        names = names_of_queues(at)
+    except Exception:  # noqa: BLE001 (a completion has nowhere to say what is wrong)
+        return []
+    # A private queue of this queue manager by its short name, as commands take it.
+    # Those of queue managers themselves end in a dollar sign.
+    short = [
+        name.rpartition("\\")[2] if "\\private$\\" in name.lower() else name for name in names if not name.endswith("$")
+    ]
+    return sorted(name for name in short if name.lower().startswith(incomplete.lower()))
+
+
 QueueName = Annotated[
-    str, typer.Argument(metavar="QUEUE", help=r"'.\private$\orders', orders, or a format name.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="QUEUE",
+        help=r"'.\private$\orders', orders, or a format name.",
+        show_default=False,
+        autocompletion=complete_queue,
+    ),
 ]
 Count = Annotated[int, typer.Option("--count", "-n", min=1, help="How many messages at most.")]
 All = Annotated[bool, typer.Option("--all", help="All messages.")]
 LookupId = Annotated[
     str | None, typer.Option("--lookup-id", help="The message with this lookup id (decimal, or hexadecimal with 0x).")
 ]
+Filters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filter",
+        "-f",
+        metavar="CONDITION",
+        help="Messages that meet this condition (label~order, priority>=4, age>1h, class~nack); may be repeated.",
+    ),
+]
 Timeout = Annotated[
     str, typer.Option("--timeout", help="How long to wait for a message: 5, 2m, 1h, or `forever`.", show_default="0")
 ]
-Raw = Annotated[bool, typer.Option("--raw", help="Only the bytes of the body.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Only the body; text as UTF-8.")]
+AS_IS = "as-is"
+Encoding = Annotated[
+    str,
+    typer.Option(
+        "--encoding", help=f"With --raw: how text is written, such as utf-16-le; `{AS_IS}`: as the message has it."
+    ),
+]
+
+
+def raw_encoding(*, raw: bool, encoding: str) -> str | None:
+    """Return the encoding of --raw; None without it."""
+    try:
+        codecs.lookup("utf-8" if encoding == AS_IS else encoding)
+    except LookupError:
+        raise UsageError(
+            f"--encoding {encoding}: no encoding of Python; utf-8, utf-16-le, latin-1 or {AS_IS}"
+        ) from None
+    return encoding if raw else None
 
 
 def duration(text: str, option: str) -> float | None:

@@ -39,8 +39,8 @@ __all__ = [
 
 # Wide enough for a format name beside the numbers, where no terminal says how wide it is.
 _WIDTH_OF_A_FILE = 240
-# Ours: what is left of the last column of a table on a narrow terminal.
-_LEAST_OF_LAST = 12
+# Not in the specification: what is left of a column of text on a narrow terminal.
+_LEAST = 8
 _GAP = "  "
 # Ours: below this many messages a bar would only flicker.
 _WORTH_A_BAR = 200
@@ -70,29 +70,42 @@ def write_json(document: object) -> None:
 def show_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> None:
     """A table; a column is its title and whether it holds numbers.
 
-    A narrow terminal cuts the last column and wraps what is still too long: names and numbers stay whole.
+    On a terminal each row is one line: columns of text are cut, from the last to the first. Numbers stay whole.
     """
     titles = [title for title, _ in columns]
     # A cell is one line, whatever a label holds.
     cells = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(titles, *cells, strict=True)]
     if sys.stdout.isatty():
-        others = sum(widths[:-1]) + len(_GAP) * (len(widths) - 1)
-        room = shutil.get_terminal_size().columns - others
-        widths[-1] = min(widths[-1], max(room, _LEAST_OF_LAST))
+        widths = _narrowed(widths, [is_number for _, is_number in columns], shutil.get_terminal_size().columns)
     out = console()
     for row in (titles, *cells):
         aligned = [
-            " " * (width - cell_len(cell)) + cell if is_number else _fitted(cell, width)
+            " " * (width - cell_len(cell)) + cell if is_number else _fitted(cell, width, keeps_end="\\" in cell)
             for cell, width, (_, is_number) in zip(row, widths, columns, strict=True)
         ]
         line = Text(_GAP.join(aligned).rstrip(), style="bold" if row is titles else "")
-        out.print(line, soft_wrap=True)
+        out.print(line, soft_wrap=not sys.stdout.isatty(), no_wrap=True, overflow="ellipsis")
 
 
-def _fitted(text: str, width: int) -> str:
-    """The text, cut or filled up to a width."""
-    return set_cell_size(text, width) if cell_len(text) <= width else f"{set_cell_size(text, width - 1)}\u2026"
+def _narrowed(widths: list[int], are_numbers: list[bool], room: int) -> list[int]:
+    """Return the widths of columns that fit, as far as columns of text can be cut."""
+    widths = list(widths)
+    for index in reversed(range(len(widths))):
+        excess = sum(widths) + len(_GAP) * (len(widths) - 1) - room
+        if excess > 0 and not are_numbers[index]:
+            widths[index] = min(widths[index], max(_LEAST, widths[index] - excess))
+    return widths
+
+
+def _fitted(text: str, width: int, *, keeps_end: bool = False) -> str:
+    """The text, cut or filled up to a width. What comes last in the name of a queue tells it from others."""
+    if cell_len(text) <= width:
+        return set_cell_size(text, width)
+    if not keeps_end:
+        return f"{set_cell_size(text, width - 1)}\u2026"
+    begin = width // 3
+    return f"{set_cell_size(text, begin)}\u2026{set_cell_size(text[-(width - begin - 1) :], width - begin - 1)}"
 
 
 def show_fields(fields: Sequence[tuple[str, str]]) -> None:

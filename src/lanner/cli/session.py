@@ -123,6 +123,15 @@ def running(data: Path) -> QueueManager | None:
         return None
 
 
+def connect_to(at: Place) -> QueueManager | None:
+    """A connection to the running queue manager of a command; None if none runs here."""
+    if at.host is not None:
+        host, port = host_and_port(at.host)
+        return connect(host, at.user, at.password, port=port)
+    check_directory(at.data)
+    return running(at.data)
+
+
 @contextmanager
 def open_directory(data: Path, *, create: bool = False, name: str | None = None) -> Iterator[QueueManager]:
     """The queue manager of a data directory that none runs on, until the command ends."""
@@ -146,22 +155,21 @@ def open_directory(data: Path, *, create: bool = False, name: str | None = None)
 @contextmanager
 def open_manager(at: Place, *, create: bool = False, name: str | None = None) -> Iterator[QueueManager]:
     """The queue manager of a command: elsewhere, in the process that runs it, or its directory itself while none does."""
-    if at.host is not None:
-        host, port = host_and_port(at.host)
-        with connect(host, at.user, at.password, port=port) as elsewhere:
-            _check_name(elsewhere, at.host, name)
-            yield elsewhere
-        return
-    check_directory(at.data)
-    here = running(at.data)
-    if here is not None:
-        with here:
-            _check_name(here, str(at.data), name)
-            yield here
+    found = connect_to(at)
+    if found is not None:
+        with found:
+            _check_name(found, at.host or str(at.data), name)
+            yield found
         return
     with open_directory(at.data, create=create, name=name) as manager:
         _check_name(manager, str(at.data), name)
         yield manager
+
+
+def names_of_queues(at: Place) -> list[str]:
+    """Return the names of the public and private queues."""
+    with open_manager(at) as manager:
+        return [queue.name for queue in manager.queues()]
 
 
 def _check_name(manager: QueueManager, place: str, name: str | None) -> None:

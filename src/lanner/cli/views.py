@@ -13,6 +13,7 @@ from lanner.cli.output import counted, say, show_fields, show_table, size, write
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import INFINITE, Acknowledgements, MessageClass, QueueType
 from lanner.model.errors import RemoteProtocolError
+from lanner.model.reasons import reason_text
 from lanner.wire.path_name import PathName
 from lanner.wire.sid import sid_text
 
@@ -81,11 +82,11 @@ def message_json(message: ReceivedMessage, queue: str) -> dict[str, object]:
     }
 
 
-def show_message(message: ReceivedMessage, queue: str, *, as_json: bool, raw: bool = False) -> None:
-    """One message, whole."""
-    if raw:
+def show_message(message: ReceivedMessage, queue: str, *, as_json: bool, raw: str | None = None) -> None:
+    """One message, whole; with `raw`, an encoding, only its body."""
+    if raw is not None:
         sys.stdout.flush()
-        sys.stdout.buffer.write(message.body_bytes)
+        sys.stdout.buffer.write(bodies.encoded(message.body_bytes, message.body_type, raw))
         return
     if as_json:
         write_json(message_json(message, queue))
@@ -145,29 +146,39 @@ def local_time(moment: dt.datetime) -> str:
     return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
-def list_messages(messages: Iterable[tuple[str, ReceivedMessage]], *, as_json: bool) -> int:
-    """Messages with the queue they lie in, a line each; how many there were."""
+def _listed(queue: str, message: ReceivedMessage, *, with_reason: bool) -> Sequence[str]:
+    """Return the line of one message in a list."""
+    begin = (str(message.lookup_id), local_time(message.sent_time))
+    destination = message.destination_queue or queue
+    if with_reason:
+        return (*begin, reason_text(message.message_class), destination, message.label)
+    return (
+        *begin,
+        str(message.priority),
+        size(len(message.body_bytes)),
+        destination,
+        message.label,
+        bodies.preview(message.body_bytes, message.body_type),
+    )
+
+
+def list_messages(messages: Iterable[tuple[str, ReceivedMessage]], *, as_json: bool, with_reason: bool = False) -> int:
+    """Messages with the queue they lie in, a line each; how many there were. Dead letters have a reason."""
     if as_json:
         count = 0
         for queue, message in messages:
             write_json(message_json(message, queue))
             count += 1
         return count
-    rows = [
-        (
-            str(message.lookup_id),
-            local_time(message.sent_time),
-            str(message.priority),
-            size(len(message.body_bytes)),
-            message.destination_queue or queue,
-            message.label,
-            bodies.preview(message.body_bytes, message.body_type),
-        )
-        for queue, message in messages
-    ]
+    rows = [_listed(queue, message, with_reason=with_reason) for queue, message in messages]
     if rows:
-        titles = ("LOOKUP ID", "SENT", "PRIORITY", "SIZE", "DESTINATION", "LABEL", "BODY")
-        show_table([(title, title in ("PRIORITY", "SIZE")) for title in titles], rows)
+        # Those who want to know more of a dead letter look at it: its line has room for the reason.
+        rest = (
+            ("REASON", "DESTINATION", "LABEL") if with_reason else ("PRIORITY", "SIZE", "DESTINATION", "LABEL", "BODY")
+        )
+        titles = ("LOOKUP ID", "SENT", *rest)
+        # A lookup id and a time that are cut are of no use.
+        show_table([(title, title in ("LOOKUP ID", "SENT", "PRIORITY", "SIZE")) for title in titles], rows)
     return len(rows)
 
 

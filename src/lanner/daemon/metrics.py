@@ -10,10 +10,10 @@ from prometheus_client.registry import Collector
 
 from lanner.daemon.metrics_server import MetricsServer
 from lanner.daemon.settings import split_address
+from lanner.daemon.state_metrics import CommitCollector, RateCollector, StateCollector, metric_name
 from lanner.host.accepting import listen_tcp
 from lanner.host.budget import Budget, Door
 from lanner.host.runtime import Runtime
-from lanner.model.directory_objects import OutgoingQueue
 from lanner.transfer.incidents import Incident
 from lanner.transfer.refusals import Side
 
@@ -54,7 +54,7 @@ class QueueCollector(Collector):
         qm = self._runtime.engine.queue_manager
         with self._runtime.lock:
             rows: list[tuple[str, Queue | None, Queue | None]] = [
-                (_metric_name(queue), queue, queue.journal_queue)
+                (metric_name(queue), queue, queue.journal_queue)
                 for queue in qm.queue_collection.values()
                 if not queue.is_system
             ]
@@ -103,10 +103,6 @@ class TransferCollector(Collector):
         return [refused, dropped, incidents]
 
 
-def _metric_name(queue: Queue) -> str:
-    return queue.destination_format_name if isinstance(queue, OutgoingQueue) else queue.pathname.lower()
-
-
 def _counts(queue: Queue | None) -> tuple[int, int]:
     return (0, 0) if queue is None else (queue.total_bytes, queue.message_count)
 
@@ -135,6 +131,20 @@ class BudgetCollector(Collector):
         return families
 
 
+def registry_of(runtime: Runtime, transfer: Transfer | None, budget: Budget) -> CollectorRegistry:
+    """Return the registry of all metrics of a queue manager."""
+    registry = CollectorRegistry()
+    registry.register(QueueCollector(runtime))
+    registry.register(RateCollector(runtime))
+    registry.register(StateCollector(runtime, transfer))
+    registry.register(CommitCollector(runtime))
+    if transfer is not None:
+        registry.register(TransferCollector(runtime, transfer))
+    registry.register(BudgetCollector(budget))
+    ProcessCollector(registry=registry)
+    return registry
+
+
 class MetricsListener:
     """`[metrics] bind`: Prometheus asks here."""
 
@@ -142,13 +152,8 @@ class MetricsListener:
 
     def __init__(self, runtime: Runtime, bind: str, transfer: Transfer | None, budget: Budget | None = None) -> None:
         self._host, self._port = split_address(bind)
-        self._registry = CollectorRegistry()
-        self._registry.register(QueueCollector(runtime))
-        if transfer is not None:
-            self._registry.register(TransferCollector(runtime, transfer))
         self._budget = budget or Budget()
-        self._registry.register(BudgetCollector(self._budget))
-        ProcessCollector(registry=self._registry)
+        self._registry = registry_of(runtime, transfer, self._budget)
         self._server: MetricsServer | None = None
         self.address = f"http://{bind}/metrics"
 

@@ -8,6 +8,7 @@ NegativeJournalingRequested and ApplicationDeadletterQueue.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from lanner.engine.queues import LAST_SYSTEM_QUEUE_NUMBER
@@ -67,6 +68,8 @@ class Copies:
         self._positions = positions
         self._arrivals = arrivals
         self.deadletters = deadletters
+        # Messages that became dead letters since the start, by the class of the reason.
+        self.dead_letters: Counter[int] = Counter()
         # Numbers of the journals and dead-letter queues that the log has reported as full.
         self._full_queues: set[int] = set()
 
@@ -124,6 +127,7 @@ class Copies:
             )
         # As on Windows, the class of a dead letter is the reason.
         self._copy_to(target, set_message_class(message.packet, reason), EventKind.DEAD_LETTERED, reason)
+        self.dead_letters[reason] += 1
 
     def _is_newly_full(self, target: Queue) -> bool:
         """Whether the log has not yet reported a queue as full.

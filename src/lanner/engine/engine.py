@@ -104,7 +104,7 @@ class Engine:
         deadletters = ApplicationDeadletters(core, registry)
         self.sending = sending = Sending(core, names, examiner, arrivals, deadletters)
         moving = Moving(core, positions)
-        copies = Copies(core, registry, positions, arrivals, deadletters)
+        self.copies = copies = Copies(core, registry, positions, arrivals, deadletters)
         self.delivery = delivery = Delivery(core, positions, sequences, copies)
         acknowledger = Acknowledger(core, opening, sending, copies, delivery)
         positions.deleted_subscribers.append(acknowledger.message_removed)

@@ -291,6 +291,7 @@ class Positions:
             position.is_uncommitted_send = False
         else:
             queue.message_count -= 1
+            queue.removed_count += 1
             self._store.delete(queue.number, lookup_id, record)
             if may_expire(record.packet, in_transit=isinstance(queue, OutgoingQueue)):
                 self.expiry.disarm(queue, ((lookup_id, record),))
@@ -303,6 +304,7 @@ class Positions:
             if queue.head_hint == lookup_id - 1:
                 queue.head_hint = lookup_id
         queue.message_count -= len(rows)
+        queue.removed_count += len(rows)
         queue.total_bytes -= size
         self._queue_manager.total_bytes -= size
         if self._shares.sources:

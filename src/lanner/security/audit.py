@@ -92,6 +92,8 @@ class AuditLog:
         self._in_hour: Counter[str] = Counter()  # records about refusals, by event
         self._suppressed = 0  # refusals that all places together were too many for
         self._complained = -PERIOD
+        # Logons that failed since the start, by mechanism.
+        self.failed_logons: Counter[str] = Counter()
 
     # Records ----------------------------------------------------------------------------------------------
 
@@ -106,6 +108,8 @@ class AuditLog:
 
     def logon_failed(self, account: str, address: str, mechanism: str, reason: str) -> None:
         """Record that somebody could not log on. `reason` must not have the password."""
+        with self._lock:
+            self.failed_logons[mechanism] += 1
         record: dict[str, object] = {"event": "log on", "outcome": "refused", "who": account, "from": address}
         self._refuse({**record, "mechanism": mechanism, "reason": reason})
 

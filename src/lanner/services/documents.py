@@ -81,6 +81,8 @@ class Documents:
             "register certificate": self._register_certificate,
             "trust peer": self._trust_peer,
             "forget peer": self._forget_peer,
+            "take offline": lambda _identity, _request: engine.take_offline(),
+            "bring online": lambda _identity, _request: engine.bring_online(),
             "commit transaction": partial(self._end_transaction, is_commit=True),
             "abort transaction": partial(self._end_transaction, is_commit=False),
         }
@@ -130,6 +132,7 @@ class Documents:
             "process": os.getpid(),
             **self._about(),
             "transfer": self._transfer is not None,
+            "online": qm.connection_active,
             "sessions": [_session(link) for link in self._links()],
             "outgoing_queues": len(outgoing),
             "outgoing_messages": sum(queue.message_count for queue in outgoing),

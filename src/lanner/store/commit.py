@@ -75,6 +75,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
@@ -87,6 +88,7 @@ from lanner.store.batch import Batch, load_totals
 from lanner.store.counters import Counters
 from lanner.store.environment import Environment
 from lanner.store.event_log import EventLog, trim_slice
+from lanner.store.histogram import Histogram
 from lanner.store.lock import StoreLock
 from lanner.store.maintenance import Maintenance, sweep_slice
 from lanner.store.overlay import Layer
@@ -108,6 +110,11 @@ _MAX_ROOM = 16 << 20
 # Not in the specification: seconds for which a checkpoint waits for the store's lock, whose holder may be
 # waiting for the database.
 _PATIENCE = 0.01
+
+
+# Bounds of the histograms.
+_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_MESSAGES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 
 
 class GroupCommit:
@@ -144,6 +151,9 @@ class GroupCommit:
         self._horizon = self._scan_horizon = self.visibility.last
         self.events: EventLog | None = None
         self._is_flush_wanted = False
+        # For the metrics: seconds that batches took to become durable, and messages written or removed in each.
+        self.commit_seconds = Histogram(_SECONDS)
+        self.commit_messages = Histogram(_MESSAGES)
         self.on_synced: list[Callable[[int], None]] = []
         self.on_failed: list[Callable[[int], None]] = []
 
@@ -335,6 +345,7 @@ class GroupCommit:
 
     def _lead(self) -> None:
         """Make a batch durable, in the write-ahead log or in the database. The caller holds the commit lock."""
+        begun = time.perf_counter()
         try:
             self._write_ahead_log.clear()
             with self.lock.before_others:
@@ -342,6 +353,7 @@ class GroupCommit:
                     self._prepare()
                 batch = cast("Batch", self.inflight)
                 record, self._record = self._record, None
+                messages = sum(len(layer.rows) + len(layer.hidden) for layer in batch.queues.values())
             # A checkpoint may have switched to the other, smaller file since the record was built.
             if record is None or not self._write_ahead_log.has_room(record.size):
                 with self._checkpoint_lock:
@@ -356,6 +368,9 @@ class GroupCommit:
                 self._fail(error)
             if not isinstance(error, lmdb.Error | OSError | InsufficientResources):
                 raise
+        else:
+            self.commit_seconds.observe(time.perf_counter() - begun)
+            self.commit_messages.observe(messages)
 
     def _commit(self, batch: Batch) -> None:
         """Commit a batch to the database, after everything in the write-ahead log.

@@ -62,6 +62,9 @@ class Store:
         # Returns the number of the newest batch that is not durable yet, 0 if there is none. It is durable
         # when `synced` reaches it. Bound directly because every message calls it.
         self.pending_batch = self._commits.pending_batch
+        # For the metrics.
+        self.commit_seconds = self._commits.commit_seconds
+        self.commit_messages = self._commits.commit_messages
         # Does the part of `sync` that needs no disk; see `GroupCommit.prepare`. The caller holds the lock.
         self.prepare = self._commits.prepare
         # Writes the prepared batch if that is quick, and returns whether it did; see `GroupCommit.sync_at_once`.

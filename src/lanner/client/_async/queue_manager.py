@@ -223,6 +223,14 @@ class QueueManager(Closeable):
         """Bring everything that was acknowledged before the call into the database file, for a copy of it. For administrators."""
         await self._backend.ask("checkpoint")
 
+    async def take_offline(self) -> None:
+        """End the sessions with other computers and begin none, until `bring_online` or a restart. For administrators."""
+        await self._backend.ask("take offline")
+
+    async def bring_online(self) -> None:
+        """Exchange messages with other computers again. For administrators."""
+        await self._backend.ask("bring online")
+
     async def peer(self, name: str, addresses: Sequence[str] = ()) -> Document:
         """Return what the queue manager knows about another computer, by its name and addresses."""
         document: Document = await self._backend.ask("peer", name=name, addresses=list(addresses))

@@ -221,6 +221,14 @@ class QueueManager(Closeable):
         """Bring everything that was acknowledged before the call into the database file, for a copy of it. For administrators."""
         self._backend.ask("checkpoint")
 
+    def take_offline(self) -> None:
+        """End the sessions with other computers and begin none, until `bring_online` or a restart. For administrators."""
+        self._backend.ask("take offline")
+
+    def bring_online(self) -> None:
+        """Exchange messages with other computers again. For administrators."""
+        self._backend.ask("bring online")
+
     def peer(self, name: str, addresses: Sequence[str] = ()) -> Document:
         """Return what the queue manager knows about another computer, by its name and addresses."""
         document: Document = self._backend.ask("peer", name=name, addresses=list(addresses))
