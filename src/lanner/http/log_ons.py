@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from lanner.aio import QueueManager
 from lanner.client._async.connecting import open_backend
+from lanner.client._async.connections import connect_to
 from lanner.client._async.lanner_backend import LannerBackend
 from lanner.client.target import Target
-from lanner.model.errors import AccessDenied, InvalidHandle, UnsupportedOperation
+from lanner.model.errors import AccessDenied, InvalidHandle, LannerError, UnsupportedOperation
+from lanner.rpc.async_client import connect_socket
 from lanner.rpc.security import Credentials
+from lanner.services.interfaces.lanner import LANNER
+
+# Seconds in which a queue manager that is ready answers.
+_READY: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +40,10 @@ class LogOns(Protocol):
         """
 
 
+    async def is_ready(self) -> bool:
+        """Return whether the queue manager answers."""
+
+
 class Once:
     """Something that can be had once: a lost connection is not made again, and no password is kept for it."""
 
@@ -51,13 +62,24 @@ class ThroughDaemon:
 
     daemon: socket.socket
 
+    def _connected(self) -> socket.socket:
+        ours, its = socket.socketpair()
+        with its:
+            socket.send_fds(self.daemon, [b"\0"], [its.fileno()])
+        return ours
+
+    async def is_ready(self) -> bool:
+        try:
+            async with asyncio.timeout(_READY), await connect_socket(self._connected(), "the queue manager") as client:
+                await client.bind(LANNER)
+        except (OSError, LannerError):
+            return False
+        return True
+
     async def log_on(self, secret: Mapping[str, str], address: str) -> LoggedOn:
         def connected() -> socket.socket:
             known.take()
-            ours, its = socket.socketpair()
-            with its:
-                socket.send_fds(self.daemon, [b"\0"], [its.fileno()])
-            return ours
+            return self._connected()
 
         def document() -> Mapping[str, str]:
             return {**given.pop(), "address": address}
@@ -74,6 +96,13 @@ class ToHost:
     port: int | None = None
     user: str = ""
     password: str = field(default="", repr=False)
+
+    async def is_ready(self) -> bool:
+        try:
+            async with asyncio.timeout(_READY), await connect_to(Target(self.host, None, self.port)):
+                return True
+        except (OSError, LannerError):
+            return False
 
     async def log_on(self, secret: Mapping[str, str], address: str) -> LoggedOn:
         del address

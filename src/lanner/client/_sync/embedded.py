@@ -235,13 +235,18 @@ class EmbeddedBackend(Asked):
 
     def ask(self, request: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
         # Imported here: management, which few programs need, takes time to import.
+        from lanner.services.account_documents import AccountDocuments
         from lanner.services.documents import Documents
         from lanner.services.user_documents import UserDocuments
 
         identity, transfer = self.operations.identity, self.embedded.transfer
         of_users = UserDocuments(self.engine, self.runtime.tokens)
         documents = Documents(
-            self.engine, self.waiter, None if transfer is None else transfer.transfer, of_users=of_users
+            self.engine,
+            self.waiter,
+            None if transfer is None else transfer.transfer,
+            of_users=of_users,
+            others=AccountDocuments(self.runtime.users).handlers,
         )
         documents.check(identity, {"request": request})
         slow = documents.slow({"request": request, **arguments})
