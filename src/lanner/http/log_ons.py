@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
+import secrets
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -38,7 +40,6 @@ class LogOns(Protocol):
 
         `secret` has a user and a password, a token, or a ticket. `address` is where the user is. AccessDenied if it is wrong.
         """
-
 
     async def is_ready(self) -> bool:
         """Return whether the queue manager answers."""
@@ -88,14 +89,18 @@ class ThroughDaemon:
         return await _open(Target(None, connected=connected, log_on=document))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ToHost:
-    """Connects to another computer: by NTLM with a password, and with a token through the connection of `user`."""
+    """Connects to another computer: by NTLM with a password, and with a token through the connection of `user`.
+
+    The `ticket` is good for one logon as that user.
+    """
 
     host: str
     port: int | None = None
     user: str = ""
     password: str = field(default="", repr=False)
+    ticket: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
 
     async def is_ready(self) -> bool:
         try:
@@ -106,6 +111,11 @@ class ToHost:
 
     async def log_on(self, secret: Mapping[str, str], address: str) -> LoggedOn:
         del address
+        if "ticket" in secret:
+            expected, self.ticket = self.ticket, ""
+            if not expected or not hmac.compare_digest(secret["ticket"].encode(), expected.encode()):
+                raise AccessDenied("the link was used already: `lanner console` makes another")
+            secret = {"user": self.user, "password": self.password}
         if "password" in secret:
             return await _open(Target(self.host, None, self.port, Credentials(secret["user"], secret["password"])))
         if not self.user:

@@ -10,7 +10,9 @@ _PRIVATE = "private$\\"
 
 QueueName = Annotated[
     str,
-    Path(description=r"`private$\orders`, a path name such as `.\orders`, a format name, or `system$;DEADLETTER`; \ is %5C."),
+    Path(
+        description=r"`private$\orders`, a path name such as `.\orders`, a format name, or `system$;DEADLETTER`; \ is %5C."
+    ),
 ]
 
 

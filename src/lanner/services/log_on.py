@@ -171,9 +171,7 @@ class LogOn:
     def _owner(self, sid: Sid) -> Identity | None:
         return SYSTEM if sid == LOCAL_SYSTEM else self._users.resolve(sid)
 
-    async def _try(
-        self, account: str, address: str, what: str, verify: Callable[[], Awaitable[T | None]]
-    ) -> T | None:
+    async def _try(self, account: str, address: str, what: str, verify: Callable[[], Awaitable[T | None]]) -> T | None:
         """Look at a secret after the wait that the wrong ones before it have earned."""
         try:
             attempt = self._logons.begin(account, address, f"log on by {what}")

@@ -17,6 +17,7 @@ from lanner.client._async.io import Opening, Waiter, durable, in_thread, open_ea
 from lanner.host.distributed import DistributedRequests
 from lanner.host.operations import Operations
 from lanner.host.runtime import Runtime
+from lanner.model.errors import UnsupportedOperation
 from lanner.security.identity import SYSTEM
 
 if TYPE_CHECKING:

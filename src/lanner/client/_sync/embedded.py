@@ -16,6 +16,7 @@ from lanner.client._sync.io import Opening, Waiter, durable, in_thread, open_ear
 from lanner.host.distributed import DistributedRequests
 from lanner.host.operations import Operations
 from lanner.host.runtime import Runtime
+from lanner.model.errors import UnsupportedOperation
 from lanner.security.identity import SYSTEM
 
 if TYPE_CHECKING:
@@ -66,6 +67,10 @@ class Embedded:
         if self.transfer is not None:
             self.transfer.close()
         self.runtime.close()
+
+
+def _no_service(request: Mapping[str, object]) -> object:
+    raise UnsupportedOperation(f"a queue manager in this process has no {request['request']}: `lanner serve` has them")
 
 
 class EmbeddedBackend(Asked):
@@ -246,7 +251,7 @@ class EmbeddedBackend(Asked):
             self.waiter,
             None if transfer is None else transfer.transfer,
             of_users=of_users,
-            others=AccountDocuments(self.runtime.users).handlers,
+            others={**AccountDocuments(self.runtime.users).handlers, "metrics": _no_service, "settings": _no_service},
         )
         documents.check(identity, {"request": request})
         slow = documents.slow({"request": request, **arguments})

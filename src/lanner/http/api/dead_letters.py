@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 
 from lanner.aio import Queue, QueueManager
 from lanner.client.documents import message_json
+from lanner.client.reasons import reason_of
 from lanner.http.api.messages import LookupId
 from lanner.http.sessions import Manager
 from lanner.model.errors import MessageNotFound

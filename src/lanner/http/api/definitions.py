@@ -43,9 +43,7 @@ class Definitions(BaseModel):
 @router.get("/definitions")
 async def export(qm: Manager) -> dict[str, Any]:
     """Everything that was defined here, without secrets and without messages. For administrators."""
-    users = [
-        {name: user[name] for name in ("name", "administrator", "guest", "groups")} for user in await qm.users()
-    ]
+    users = [{name: user[name] for name in ("name", "administrator", "guest", "groups")} for user in await qm.users()]
     return {
         "queue_manager": qm.name,
         "queues": [await _definition(qm, name) for name in await _names(qm)],

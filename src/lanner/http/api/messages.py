@@ -124,8 +124,7 @@ async def send(qm: QueueManager, queue: Queue, message: Message) -> str:
     if not await queue.is_transactional():
         return await queue.send(message)
     async with qm.transaction() as unit:
-        sent = await queue.send(message, transaction=unit)
-    return sent
+        return await queue.send(message, transaction=unit)
 
 
 @router.get("/queues/{name}/messages")

@@ -79,17 +79,16 @@ async def queues(
 @router.post("/queues", status_code=HTTPStatus.CREATED)
 async def create_queue(qm: Manager, queue: NewQueue) -> dict[str, Any]:
     """Create a queue. `access` is rights by account, or SDDL."""
-    attributes = queue.attributes()
-    journal, label = bool(attributes.pop("journaling", False)), str(attributes.pop("label", ""))
-    quotas = {name: attributes.pop(name, INFINITE) for name in ("quota", "journal_quota")}
+    known = ("label", "journaling", "quota", "journal_quota")
     made = await qm.create_queue(
         queue_name(queue.name),
         transactional=queue.transactional,
-        journal=journal,
-        label=label,
+        journal=bool(queue.journaling),
+        label=queue.label or "",
+        quota_kb=queue.quota_kb,
+        journal_quota_kb=queue.journal_quota_kb,
         access=queue.access,
-        **{f"{name}_kb": value for name, value in quotas.items()},  # type: ignore[arg-type]
-        **attributes,
+        **{name: value for name, value in queue.attributes().items() if name not in known},
     )
     return await described(qm, made)
 

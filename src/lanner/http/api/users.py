@@ -78,9 +78,7 @@ async def tokens(qm: Manager) -> list[dict[str, Any]]:
 @router.post("/tokens", tags=["tokens"], status_code=HTTPStatus.CREATED)
 async def create_token(qm: Manager, token: NewToken) -> dict[str, Any]:
     """Make a token. Its text is in this answer, and nowhere else."""
-    return await qm.create_token(
-        token.scope, lifetime=token.lifetime, description=token.description, user=token.user
-    )
+    return await qm.create_token(token.scope, lifetime=token.lifetime, description=token.description, user=token.user)
 
 
 @router.delete("/tokens/{identifier}", tags=["tokens"], status_code=HTTPStatus.NO_CONTENT)
