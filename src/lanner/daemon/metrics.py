@@ -131,8 +131,8 @@ class BudgetCollector(Collector):
         return families
 
 
-def registry_of(runtime: Runtime, transfer: Transfer | None, budget: Budget) -> CollectorRegistry:
-    """Return the registry of all metrics of a queue manager."""
+def metrics_registry(runtime: Runtime, transfer: Transfer | None, budget: Budget) -> CollectorRegistry:
+    """Return everything that is measured: for `[metrics] bind`, and for the HTTP API."""
     registry = CollectorRegistry()
     registry.register(QueueCollector(runtime))
     registry.register(RateCollector(runtime))
@@ -153,7 +153,7 @@ class MetricsListener:
     def __init__(self, runtime: Runtime, bind: str, transfer: Transfer | None, budget: Budget | None = None) -> None:
         self._host, self._port = split_address(bind)
         self._budget = budget or Budget()
-        self._registry = registry_of(runtime, transfer, self._budget)
+        self._registry = metrics_registry(runtime, transfer, self._budget)
         self._server: MetricsServer | None = None
         self.address = f"http://{bind}/metrics"
 

@@ -9,16 +9,17 @@ import asyncio
 import ctypes
 import gc
 import ipaddress
+import json
 import logging
 import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import uvloop
 
@@ -27,7 +28,9 @@ from lanner.activex import COCLASSES
 from lanner.activex.coordinated import CoordinatedTransactions
 from lanner.activex.environment import ActivexSettings, Environment
 from lanner.com.server.listener import ComListener, ComSettings
-from lanner.daemon.metrics import MetricsListener
+from lanner.daemon.http_process import HttpListener
+from lanner.daemon.metrics import MetricsListener, metrics_registry
+from lanner.daemon.metrics_server import metrics_text
 from lanner.daemon.notification import notify
 from lanner.daemon.privileges import prepare
 from lanner.daemon.resources import Resolver
@@ -64,6 +67,7 @@ from lanner.transfer.tls import TlsSettingsError
 
 if TYPE_CHECKING:
     from lanner.com.server.activator import ClassTable
+    from lanner.security.identity import Identity
     from lanner.spark.flight.server import FlightListener
     from lanner.transfer.transfer import Transfer
 
@@ -172,6 +176,8 @@ class Daemon:
             flight = self._flight()
             if flight is not None:
                 listeners.append(flight)
+            if settings.http.enabled:
+                listeners.append(HttpListener(rpc, settings.http, settings.http.address(settings.bind), self._hosts()))
         if settings.metrics.bind is not None:
             listeners.append(MetricsListener(self.runtime, settings.metrics.bind, transfer, self.budget))
         return listeners
@@ -187,7 +193,27 @@ class Daemon:
             about=self.about,
             logons=self.logons,
             budget=self.budget,
+            questions={
+                "metrics": self._metrics(transfer),
+                "settings": lambda _identity, _request: self._shown_settings(),
+            },
         )
+
+    def _metrics(self, transfer: Transfer | None) -> Callable[[Identity, Mapping[str, Any]], object]:
+        registry = metrics_registry(self.runtime, transfer, self.budget)
+
+        def answer(identity: Identity, request: Mapping[str, Any]) -> object:
+            del identity
+            names = [str(name) for name in request.get("names") or ()]
+            body, content_type = metrics_text(registry, str(request.get("accept") or ""), names)
+            return {"text": body.decode(), "content_type": content_type}
+
+        return answer
+
+    def _shown_settings(self) -> dict[str, object]:
+        """Every setting by its name, as JSON has it; a password in one is not shown."""
+        shown: dict[str, object] = json.loads(self.settings.model_dump_json())
+        return shown
 
     def _com(self, rpc: RpcListener, transfer: Transfer | None) -> ComListener:
         runtime, settings = self.runtime, self.settings
@@ -234,6 +260,11 @@ class Daemon:
             return flight_listener(self.runtime, settings, self.logons, self.budget)
         except (ValueError, PipelineUnavailable) as error:
             raise SettingsError(f"flight: {error}") from error
+
+    def _hosts(self) -> list[str]:
+        """What browsers may call this computer."""
+        qm, settings = self.runtime.engine.queue_manager, self.settings
+        return [qm.computer_name, qm.qualified_computer_name, *addresses_of(settings.bind), *settings.http.hosts]
 
     @property
     def name(self) -> str:
@@ -291,7 +322,7 @@ class Daemon:
         for listener in self.listeners:
             if isinstance(listener, RpcListener | TransferListener):
                 found |= listener.addresses
-            else:
+            elif listener.address:
                 found[listener.name] = listener.address
         return found
 

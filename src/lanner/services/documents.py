@@ -1,6 +1,6 @@
 """What Microsoft's protocols do not say or do, as documents: for Lanner's own interface and the embedded client.
 
-Everything here is for administrators: sessions and listeners, all queues by name, outgoing queues and
+Everything here is for administrators, but for what `user_documents` has for all: sessions and listeners, all queues by name, outgoing queues and
 why they wait, what is known about another computer, the enterprise, the certificates of users.
 """
 
@@ -23,12 +23,17 @@ from lanner.directory.topology import TopologyError, survey
 from lanner.model.directory_objects import QueueManager
 from lanner.model.errors import GenericError, IllegalUser, InvalidParameter, StatusError
 from lanner.security.keys import best_key_bits
+from lanner.security.scopes import ADMIN, READ
+from lanner.services.account_documents import ORDERS
+from lanner.services.callers import require_administrator
+from lanner.services.event_documents import EventDocuments
 from lanner.services.management_events import ManagementEvents
 from lanner.services.management_properties import QUEUE_PROPERTIES, QueriedQueue, get_properties
 from lanner.services.outgoing_documents import PROGRESS, outgoing_document, values_of
 from lanner.services.outgoing_queues import transfer_info
 from lanner.services.peer_documents import PeerDocuments
 from lanner.services.transaction_documents import TransactionDocuments
+from lanner.services.user_documents import UserDocuments
 from lanner.transfer.addresses import format_address, get_destination_info
 from lanner.wire.format_name import FormatName, parse
 from lanner.wire.sid import Sid
@@ -59,7 +64,13 @@ class Documents:
         changes: Changes,
         transfer: Transfer | None = None,
         about: Callable[[], Document] = dict,
+        of_users: UserDocuments | None = None,
+        others: Mapping[str, _Handler] | None = None,
     ) -> None:
+        """`others`: questions that the daemon answers, in a thread."""
+        users = UserDocuments(engine) if of_users is None else of_users
+        self._of_users: dict[str, _Handler] = users.handlers
+        self._everybody = users.handlers.keys() | users.slow.keys()
         self._engine = engine
         self._changes = changes
         self._transfer = transfer
@@ -79,6 +90,7 @@ class Documents:
             "provision": self._provision,
             "remove from directory": self._remove_from_directory,
             "register certificate": self._register_certificate,
+            "close session": self._close_session,
             "trust peer": self._trust_peer,
             "forget peer": self._forget_peer,
             "take offline": lambda _identity, _request: engine.take_offline(),
@@ -87,19 +99,32 @@ class Documents:
             "abort transaction": partial(self._end_transaction, is_commit=False),
         }
         # They wait for the disk, without the store's lock.
-        self._slow: dict[str, Callable[[Request], object]] = {
-            "checkpoint": lambda _request: engine.store.checkpoint_everything(),
+        self._slow: dict[str, _Handler] = {
+            "checkpoint": lambda _identity, _request: engine.store.checkpoint_everything(),
             "examine": self._examine,
+            "events": lambda _identity, request: EventDocuments(engine).read(request),
+            **users.slow,
+            **(others or {}),
         }
+        self._slow_questions = frozenset({"examine", "events", *(others or {})} - ORDERS)
         # The actions of MS-MQMR 3.1.4.2.
         self._actions = {"pause": "PAUSE", "resume": "RESUME", "resend": "EOD_RESEND"}
 
-    def slow(self, request: object) -> Callable[[], object] | None:
+    def check(self, identity: Identity, request: object) -> None:
+        """Raise AccessDenied unless a caller may make a request. What is for all users checks their rights itself."""
+        name = request.get("request") if isinstance(request, Mapping) else None
+        if name not in self._everybody:
+            require_administrator(self._engine, identity, READ if self._only_reads(name) else ADMIN)
+
+    def _only_reads(self, name: object) -> bool:
+        return name in self._questions or name in self._slow_questions
+
+    def slow(self, identity: Identity, request: object) -> Callable[[], object] | None:
         """Return the work of a request that must not run in an event loop's thread; None if it is for `answer`."""
         name = request.get("request") if isinstance(request, Mapping) else None
         if not isinstance(name, str) or name not in self._slow:
             return None
-        return partial(self._slow[name], cast("Request", request))
+        return partial(self._slow[name], identity, cast("Request", request))
 
     def answer(self, identity: Identity, request: object) -> tuple[object, Change]:
         """Return the document that answers a request, and the change that must be durable first."""
@@ -109,9 +134,9 @@ class Documents:
         if name in self._actions:
             queue = parse(_text(request, "queue"))
             return None, self._management.queue_action(identity, queue, self._actions[name])
-        handler = self._questions.get(name) or self._orders.get(name)
+        handler = self._of_users.get(name) or self._questions.get(name) or self._orders.get(name)
         if handler is None:
-            known = ", ".join((*self._questions, *self._orders, *self._slow, *self._actions))
+            known = ", ".join((*self._of_users, *self._questions, *self._orders, *self._slow, *self._actions))
             raise InvalidParameter(f"unknown request {name!r}: one of {known}")
         with self._changes.change() as change:
             document = handler(identity, request)
@@ -141,8 +166,9 @@ class Documents:
             "peer_conflicts": self._peer_documents.conflicts(),
         }
 
-    def _examine(self, request: Request) -> object:
+    def _examine(self, identity: Identity, request: Request) -> object:
         """Return what `lanner doctor` finds here; with `files`, in the data directory too."""
+        del identity
         # Imported here: only `lanner doctor` asks.
         from lanner.services.examination import examine_files, examine_store
 
@@ -186,6 +212,17 @@ class Documents:
         if route is None or route.retry_due is None:
             return None
         return max(0.0, round(route.retry_due - self._engine.monotonic(), 1))
+
+    def _close_session(self, identity: Identity, request: Request) -> object:
+        """End the sessions with a queue manager at an address. Messages under way are sent again in the next one."""
+        address = _text(request, "address")
+        links = [link for link in self._links() if link.remote_address == address]
+        if not links:
+            raise InvalidParameter(f"there is no session with {address}: `lanner status` shows those that are")
+        for link in links:
+            link.close(f"{identity.name} has closed it")
+        self._engine.audit.done("close session", identity, address=address)
+        return {"closed": len(links)}
 
     def _links(self) -> list[Link]:
         return [] if self._transfer is None else list(self._transfer.links.values())

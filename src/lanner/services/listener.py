@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lanner.host.committer import Committer
 from lanner.rpc.endpoint_mapper import EPMAPPER_PORT, EndpointMapper
 from lanner.rpc.mgmt import MgmtInterface
-from lanner.rpc.pdu import AuthLevel
+from lanner.rpc.pdu import AuthLevel, SyntaxId
 from lanner.rpc.security import ServerSecurity, TargetNames
 from lanner.rpc.server import RpcServer, ServerLimits
 from lanner.security.logons import Logons
+from lanner.security.tokens import TOKEN_FILE, TokenFile
+from lanner.services.account_documents import AccountDocuments
 from lanner.services.documents import Document
+from lanner.services.interfaces.lanner import LANNER
 from lanner.services.lanner_interface import LannerInterface
+from lanner.services.log_on import LogOn, Tickets
 from lanner.services.management import ManagementService
 from lanner.services.mqrr import CLEANUP_MINUTES, RemoteReadService
 from lanner.services.ports import HANDSHAKE_PORT, LOCAL_SOCKET, READ_PORT, ServerPorts
 from lanner.services.queue_client import QueueClient
 from lanner.services.remote_queues import RemoteQueues
 from lanner.services.remote_read import RemoteRead
+from lanner.services.user_documents import UserDocuments
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
@@ -81,8 +87,11 @@ class RpcListener:
         about: Callable[[], Document] = dict,
         logons: Logons | None = None,
         budget: Budget | None = None,
+        questions: Mapping[str, Callable[[Identity, Mapping[str, Any]], object]] | None = None,
     ) -> None:
+        """`questions`: what the daemon answers to administrators, in a thread."""
         self._budget = budget
+        self._questions = dict(questions or {})
         self._engine = engine
         self._users = users
         self._bind = bind
@@ -90,6 +99,7 @@ class RpcListener:
         self._transfer = transfer
         self._about = about
         self._logons = Logons() if logons is None else logons
+        self._tokens = TokenFile(directory / TOKEN_FILE)
         self.socket = directory / LOCAL_SOCKET
         self._server: RpcServer | None = None
         self._committer: Committer | None = None
@@ -128,7 +138,8 @@ class RpcListener:
 
     async def start(self) -> None:
         engine, settings = self._engine, self._settings
-        committer = self._committer = Committer(engine.store, asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        committer = self._committer = Committer(engine.store, loop)
         queues, ports = RemoteQueues(engine, committer), ServerPorts()
         qm = engine.queue_manager
         names = TargetNames(
@@ -137,13 +148,20 @@ class RpcListener:
             dns_computer=qm.qualified_computer_name,
             dns_domain=qm.qualified_computer_name.partition(".")[2],
         )
+        log_on = LogOn(self._users, self._tokens, tickets := Tickets(), self._logons, engine.audit)
+        others = {**AccountDocuments(self._users).handlers, **self._questions}
+
+        def revoked(token: str) -> None:
+            loop.call_soon_threadsafe(log_on.revoked, token)
+
+        of_users = UserDocuments(engine, self._tokens, tickets, revoked)
         server = self._server = RpcServer(
             [
                 *QueueClient(queues, ports).interfaces,
                 RemoteRead(queues, ports).interface,
                 RemoteReadService(engine, committer, ports, 60 * settings.cancel_timeout).interface,
                 ManagementService(engine, committer, self._transfer),
-                LannerInterface(engine, committer, self._transfer, self._about),
+                LannerInterface(engine, committer, self._transfer, self._about, log_on, of_users, others),
             ],
             users=self._users,
             providers=ServerSecurity(
@@ -170,6 +188,10 @@ class RpcListener:
         except BaseException:
             await self.stop()
             raise
+
+    def door_for_log_ons(self, name: str) -> Callable[[socket.socket], None]:
+        """Return what takes the sockets of a program of ours, through which users log on to Lanner's own interface."""
+        return self.server.door_for_log_ons(name, SyntaxId(LANNER.uuid, *LANNER.version))
 
     def identity_of(self, principal: str) -> Identity | None:
         """Who a Kerberos principal is: of the realm of our own domain, the account of that name."""

@@ -184,6 +184,69 @@ class QueueManager(Closeable):
         """Return a unit of work: commits at the end of its `with` block, aborts on an exception."""
         return Transaction(self._backend)
 
+    async def who_am_i(self) -> Document:
+        """Return who the queue manager takes the user for: name, SID, whether an administrator, and the scope of a token."""
+        document: Document = await self._backend.ask("who am i")
+        return document
+
+    async def overview(self) -> Document:
+        """Return sums over the queues that the user may see. An answer is up to a second old."""
+        document: Document = await self._backend.ask("overview")
+        return document
+
+    async def queue_page(
+        self,
+        *,
+        page: int = 1,
+        page_size: int = 100,
+        name: str = "",
+        sort: str = "name",
+        columns: Sequence[str] | None = None,
+    ) -> Document:
+        """Return one page of the queues that the user may see: `total`, and `items` with these columns, or all.
+
+        `name` is a part of the name, or a pattern with * and ?. `sort` is a column; with - before it, backwards.
+        """
+        wanted = None if columns is None else list(columns)
+        document: Document = await self._backend.ask(
+            "queue page", page=page, page_size=page_size, name=name, sort=sort, columns=wanted
+        )
+        return document
+
+    # Tokens -------------------------------------------------------------------------------------------------------
+
+    async def create_token(
+        self,
+        scope: Iterable[str],
+        *,
+        lifetime: float | None = None,
+        description: str = "",
+        user: str | None = None,
+    ) -> Document:
+        """Make a token, with which programs log on to the HTTP API; `token` has its text, which is shown only now.
+
+        `scope` is one or more of read, send, receive, manage and admin. It ends after `lifetime` seconds, or never. An
+        administrator may make one of another `user`.
+        """
+        document: Document = await self._backend.ask(
+            "create token", scope=list(scope), lifetime=lifetime, description=description, user=user
+        )
+        return document
+
+    async def tokens(self) -> list[Document]:
+        """Return the tokens of the user; for an administrator, of all users."""
+        documents: list[Document] = await self._backend.ask("tokens")
+        return documents
+
+    async def revoke_token(self, identifier: str) -> None:
+        """End a token, and what was opened with it. InvalidParameter if there is none."""
+        await self._backend.ask("revoke token", id=identifier)
+
+    async def log_on_ticket(self) -> str:
+        """Return a secret that logs the user on to the HTTP API once, within a minute. UnsupportedOperation if no service runs."""
+        ticket: str = (await self._backend.ask("ticket"))["ticket"]
+        return ticket
+
     # For administrators -------------------------------------------------------------------------------------------
 
     @property
@@ -230,6 +293,55 @@ class QueueManager(Closeable):
     async def bring_online(self) -> None:
         """Exchange messages with other computers again. For administrators."""
         await self._backend.ask("bring online")
+
+    async def close_session(self, address: str) -> None:
+        """End the sessions with the queue manager at an address; InvalidParameter if there is none.
+
+        Messages under way are sent again in the next one.
+        """
+        await self._backend.ask("close session", address=address)
+
+    async def events(self, after: int | None = None, *, limit: int = 100, message: str | None = None) -> Document:
+        """Return what happened to messages after an event's number: `events`, and `after` to go on from.
+
+        Without `after`, `events` is empty and `after` is the newest event. With `message`, an id, only what happened to that
+        message, from the oldest event on. UnsupportedOperation if the queue manager keeps no log of events.
+        """
+        document: Document = await self._backend.ask("events", after=after, limit=limit, message=message)
+        return document
+
+    async def metrics(self, accept: str = "", names: Sequence[str] = ()) -> Document:
+        """Return what Prometheus reads: `text`, and its `content_type`. UnsupportedOperation if no service runs."""
+        document: Document = await self._backend.ask("metrics", accept=accept, names=list(names))
+        return document
+
+    async def settings(self) -> Document:
+        """Return the settings of the service, without passwords. UnsupportedOperation if no service runs."""
+        document: Document = await self._backend.ask("settings")
+        return document
+
+    async def users(self) -> list[Document]:
+        """Return the accounts of the queue manager."""
+        documents: list[Document] = await self._backend.ask("users")
+        return documents
+
+    async def add_user(self, name: str, password: str, *, administrator: bool = False) -> Document:
+        """Add an account. InvalidParameter if the name is taken or the password too easy."""
+        document: Document = await self._backend.ask(
+            "add user", name=name, password=password, administrator=administrator
+        )
+        return document
+
+    async def set_user(self, name: str, *, password: str | None = None, administrator: bool | None = None) -> Document:
+        """Change an account. IllegalUser if there is none of that name."""
+        document: Document = await self._backend.ask(
+            "set user", name=name, password=password, administrator=administrator
+        )
+        return document
+
+    async def remove_user(self, name: str) -> None:
+        """Remove an account. IllegalUser if there is none of that name."""
+        await self._backend.ask("remove user", name=name)
 
     async def peer(self, name: str, addresses: Sequence[str] = ()) -> Document:
         """Return what the queue manager knows about another computer, by its name and addresses."""
