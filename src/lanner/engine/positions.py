@@ -353,6 +353,7 @@ class Positions:
         """Write a position whose bytes are counted already; it becomes visible with this commit."""
         queue = position.queue
         queue.message_count += 1
+        queue.arrivals += 1
         if position.lookup_id <= queue.head_hint:
             queue.head_hint = position.lookup_id - 1
         self._store.put(

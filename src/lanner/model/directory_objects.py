@@ -103,6 +103,8 @@ class Queue(DirectoryObject):
     scope: QueueScope = QueueScope.ENTERPRISE
     total_bytes: int = 0
     message_count: int = 0
+    # Messages that were put into the queue since the queue manager started; ours.
+    arrivals: int = 0
     # The lowest lookup id that may be Available: where a search from the head begins; ours.
     head_hint: int = -1
     # The queue was deleted; descriptors that still name it have lost their QueueReference; ours.

@@ -1,0 +1,204 @@
+"""What every page has: who looks at it, the frame around it, its headers, and notices of what was done.
+
+The one thing a maintainer must know: `POLICY` allows scripts and styles from this process only, none inline, so a
+template that has a `style` attribute or an event handler does not work in a browser.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+from fastapi import HTTPException, Request
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.responses import HTMLResponse, RedirectResponse
+
+from lanner.http.console.words import FILTERS, plural
+from lanner.model.errors import AccessDenied, LannerError
+
+if TYPE_CHECKING:
+    from lanner.client._async.queue import Queue
+    from lanner.client._async.queue_manager import QueueManager
+
+HERE: Final = Path(__file__).parent
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_TEMPLATES: Final = Environment(
+    loader=FileSystemLoader(HERE / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_TEMPLATES.filters.update(FILTERS)
+_COMPUTER: Final = re.compile(r"^[^\\]+\\")
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What was done, for the next page: a sentence, and where its result is."""
+
+    text: str
+    name: str = ""
+    href: str = ""
+
+
+@dataclass(slots=True)
+class Visitor:
+    """The user who looks at a page: the connection that has this user's rights, and the session's CSRF token."""
+
+    manager: QueueManager
+    name: str
+    role: str
+    token: str
+    notices: list[Notice] = field(default_factory=list)
+
+    def told(self) -> list[Notice]:
+        """Return the notices that were not shown yet."""
+        notices, self.notices[:] = list(self.notices), []
+        return notices
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The counts beside the names of the pages; None where the user may not know them."""
+
+    queues: int | None
+    dead_letters: int | None
+    outgoing: int | None
+    stuck: int
+
+
+def url(path: str, **query: object) -> str:
+    """Return an address with a query; what is None or empty stays out."""
+    given = {name: value for name, value in query.items() if value not in (None, "", False)}
+    return f"{path}?{urlencode(given, doseq=True)}" if given else path
+
+
+def queue_url(name: str, **query: object) -> str:
+    """Return the page of a queue."""
+    return url("/queue", name=name, **query)
+
+
+def local_name(path_name: str) -> str:
+    """Return a path name without the computer: `ALPHA\\private$\\orders` is `private$\\orders`."""
+    return _COMPUTER.sub("", path_name)
+
+
+def short_name(path_name: str) -> str:
+    """Return the last part of a queue's name, which a person types to confirm."""
+    return path_name.rpartition("\\")[2]
+
+
+def split_name(path_name: str) -> tuple[str, str]:
+    """Return the grey part of a name and the part that matters."""
+    local = local_name(path_name)
+    head, slash, tail = local.rpartition("\\")
+    return head + slash, tail
+
+
+_TEMPLATES.globals.update(
+    url=url, queue_url=queue_url, local_name=local_name, short_name=short_name, split_name=split_name
+)
+
+
+async def frame(manager: QueueManager) -> Frame:
+    """Count what the navigation shows, without looking at any message."""
+    queues, dead, outgoing = await asyncio.gather(
+        _quietly(manager.queues()), _quietly(count_dead_letters(manager)), _quietly(manager.outgoing())
+    )
+    stuck = 0 if outgoing is None else sum(is_stuck(one) for one in outgoing)
+    return Frame(
+        None if queues is None else len(queues),
+        None if dead is None else sum(dead),
+        None if outgoing is None else len(outgoing),
+        stuck,
+    )
+
+
+async def count_dead_letters(manager: QueueManager) -> list[int]:
+    """Return how many dead letters there are, ordinary and transactional."""
+    return list(await asyncio.gather(_count(manager.dead_letter), _count(manager.transactional_dead_letter)))
+
+
+async def _count(queue: Queue) -> int:
+    async with queue:
+        return await queue.count()
+
+
+def is_stuck(outgoing: dict[str, Any]) -> bool:
+    """Whether messages wait in an outgoing queue because of a problem."""
+    return bool(outgoing["messages"]) and outgoing["problem"] is not None
+
+
+async def _quietly(work: Any) -> Any:  # noqa: ANN401 (whatever the work returns)
+    """Return the result, or None where the user has no right to it."""
+    try:
+        return await work
+    except AccessDenied:
+        return None
+
+
+async def render(
+    request: Request, visitor: Visitor, template: str, *, status: int = 200, **values: object
+) -> HTMLResponse:
+    """Return a page in its frame; only what is inside, if htmx asks for a part."""
+    part = request.headers.get("HX-Request") == "true" and "part" in values
+    text = _TEMPLATES.get_template(str(values["part"]) if part else template).render(
+        visitor=visitor,
+        frame=None if part else await frame(visitor.manager),
+        notices=[] if part else visitor.told(),
+        path=request.url.path,
+        manager_name=visitor.manager.name,
+        **values,
+    )
+    return HTMLResponse(text, status, headers=HEADERS)
+
+
+def plain_page(template: str, *, status: int = 200, **values: object) -> HTMLResponse:
+    """Return a page for someone who has not logged on."""
+    return HTMLResponse(_TEMPLATES.get_template(template).render(**values), status, headers=HEADERS)
+
+
+def done(visitor: Visitor, to: str, text: str, *, name: str = "", href: str = "") -> RedirectResponse:
+    """Go to a page after an action, and say there what was done."""
+    visitor.notices.append(Notice(text, name, href))
+    return RedirectResponse(to, status_code=303)
+
+
+def explain(error: LannerError) -> tuple[str, str]:
+    """Return the text of an error and MSMQ's name of its status."""
+    status = getattr(error, "status", None)
+    return str(error), "" if status is None else f"{type(error).__name__}, {status:#010x}"
+
+
+def check_token(visitor: Visitor, token: str) -> None:
+    """Refuse a form that this session did not get: another site may have made the browser send it."""
+    if not token or token != visitor.token:
+        raise HTTPException(403, "The form is not of this session. Open the page again and repeat the action.")
+
+
+def lookup_ids(values: Sequence[str]) -> list[int]:
+    """Return lookup identifiers from a form."""
+    try:
+        return [int(value) for value in values]
+    except ValueError:
+        raise HTTPException(400, "A lookup id is a number.") from None
+
+
+def chosen(count: int) -> str:
+    """Return how many messages were chosen, in words."""
+    return plural(count, "message")
