@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import socket
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,9 @@ class Target:
     credentials: Credentials | None = None
     auth_type: AuthType = AuthType.WINNT
     timeout: float = 20.0
+    # A connected socket of a program that serves many users, and what logs one of them on through it (services/log_on.py).
+    connected: Callable[[], socket.socket] | None = None
+    log_on: Callable[[], Mapping[str, str]] | None = None
 
     @classmethod
     def of(
@@ -77,6 +81,8 @@ class Target:
     @property
     def place(self) -> str:
         """The host or the directory, for texts."""
+        if self.connected is not None:
+            return "the queue manager"
         return str(self.data) if self.host is None else self.host
 
 

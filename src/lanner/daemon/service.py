@@ -27,6 +27,7 @@ from lanner.activex import COCLASSES
 from lanner.activex.coordinated import CoordinatedTransactions
 from lanner.activex.environment import ActivexSettings, Environment
 from lanner.com.server.listener import ComListener, ComSettings
+from lanner.daemon.http_process import HttpListener
 from lanner.daemon.metrics import MetricsListener
 from lanner.daemon.notification import notify
 from lanner.daemon.privileges import prepare
@@ -172,6 +173,8 @@ class Daemon:
             flight = self._flight()
             if flight is not None:
                 listeners.append(flight)
+            if settings.http.enabled:
+                listeners.append(HttpListener(rpc, settings.http, settings.http.address(settings.bind), self._hosts()))
         if settings.metrics.bind is not None:
             listeners.append(MetricsListener(self.runtime, settings.metrics.bind, transfer, self.budget))
         return listeners
@@ -235,6 +238,11 @@ class Daemon:
         except (ValueError, PipelineUnavailable) as error:
             raise SettingsError(f"flight: {error}") from error
 
+    def _hosts(self) -> list[str]:
+        """What browsers may call this computer."""
+        qm, settings = self.runtime.engine.queue_manager, self.settings
+        return [qm.computer_name, qm.qualified_computer_name, *addresses_of(settings.bind), *settings.http.hosts]
+
     @property
     def name(self) -> str:
         return self.runtime.engine.queue_manager.computer_name
@@ -291,7 +299,7 @@ class Daemon:
         for listener in self.listeners:
             if isinstance(listener, RpcListener | TransferListener):
                 found |= listener.addresses
-            else:
+            elif listener.address:
                 found[listener.name] = listener.address
         return found
 

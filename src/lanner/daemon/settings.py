@@ -374,6 +374,47 @@ class MetricsSettings(_Table):
         return value
 
 
+class HttpTable(_Table):
+    """The HTTP API and the console, in a process of their own."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    enabled: bool = True
+    # None: the address of the queue manager if that is a loopback address, else 127.0.0.1.
+    bind: str | None = None
+    port: Port = 15801
+    tls_certificate: Annotated[Path | None, Field(strict=False)] = None
+    tls_key: Annotated[Path | None, Field(strict=False)] = None
+    # What browsers may call this computer, beside its names and addresses.
+    hosts: list[str] = Field(default_factory=list)
+    # Seconds without a connection and a session after which the process ends, and after which a session of a browser does.
+    idle_timeout: Interval = 300.0
+    session_timeout: Interval = 1800.0
+    max_connections: Number = 512
+    max_connections_per_peer: Number = 128
+
+    @field_validator("bind")
+    @classmethod
+    def _is_address(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                ipaddress.ip_address(value)
+            except ValueError:
+                raise ValueError("an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all") from None
+        return value
+
+    def address(self, own: str) -> str:
+        """Return where it listens; SettingsError if others could read passwords."""
+        bind = self.bind or (own if ipaddress.ip_address(own).is_loopback else "127.0.0.1")
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise SettingsError("http: tls_certificate and tls_key go together")
+        if self.tls_certificate is None and not ipaddress.ip_address(bind).is_loopback:
+            raise SettingsError(
+                f"http.bind = {bind!r} can be reached from elsewhere: set http.tls_certificate and http.tls_key"
+            )
+        return bind
+
+
 class ResourceTable(_Table):
     """A database whose in-doubt branches the daemon resolves: a PEP 249 module, and what its `connect` is given."""
 
@@ -453,6 +494,7 @@ class Settings(BaseSettings):
     # By computer name.
     peers: dict[str, PeerTable] = Field(default_factory=dict)
     metrics: MetricsSettings = MetricsSettings()
+    http: HttpTable = HttpTable()
 
     @model_validator(mode="after")
     def _follow_profile(self) -> Self:

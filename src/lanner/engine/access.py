@@ -16,6 +16,7 @@ from lanner.security.access import (
     is_granted,
 )
 from lanner.security.access_masks import QUEUE_MANAGER_MAPPING, ConnectedNetworkAccess, QueueAccess, QueueManagerAccess
+from lanner.security.scopes import covers_machine_rights, covers_queue_rights
 from lanner.wire.security_descriptor import AccessMask
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Access:
         """Raise AccessDenied unless the queue's descriptor grants the rights."""
         if identity.is_system:
             return
+        _check_scope(covers_queue_rights(identity, rights), identity, rights, queue.pathname)
         if isinstance(queue, OutgoingQueue) or (queue.is_system and not queue.parent):
             # They have no descriptor. `check_open` decides what may be read; the rest is
             # administration.
@@ -76,6 +78,7 @@ class Access:
         if identity.is_system:
             return
         qm = self._queue_manager
+        _check_scope(covers_machine_rights(identity, rights), identity, rights, qm.computer_name)
         if not is_granted(qm.security, identity, rights, QUEUE_MANAGER_MAPPING):
             raise AccessDenied(f"{identity.name} has no right {_right_name(rights)} on {qm.computer_name}")
 
@@ -86,6 +89,9 @@ class Access:
     def check_open(self, queue: Queue, access: QueueAccessType, identity: Identity) -> None:
         """Raise AccessDenied unless an identity may open a queue for an access."""
         qm = self._queue_manager
+        if identity.scope is not None:
+            rights_of_queue = QUEUE_RIGHTS[access]
+            _check_scope(covers_queue_rights(identity, rights_of_queue), identity, rights_of_queue, queue.pathname)
         if queue in (qm.order_acknowledgment_queue, qm.change_notification_queue) and not identity.is_system:
             raise AccessDenied(f"queue {queue.pathname} is for the queue manager's own use")
         if queue in (qm.system_deadletter_queue, qm.system_transactional_deadletter_queue):
@@ -100,6 +106,12 @@ class Access:
         else:
             rights = JOURNAL_RIGHTS if queue.is_system else QUEUE_RIGHTS
             self.check_queue_access(queue, identity, rights[access])
+
+
+def _check_scope(is_covered: bool, identity: Identity, rights: int, what: str) -> None:
+    if not is_covered:
+        scope = ", ".join(sorted(identity.scope or ()))
+        raise AccessDenied(f"the token of {identity.name} is for {scope}, and not for {_right_name(rights)} on {what}")
 
 
 def _require_administrator(queue: Queue, identity: Identity) -> None:

@@ -26,6 +26,7 @@ from lanner.security.accounts import Accounts
 from lanner.security.audit import AUDIT_FILE, AuditLog
 from lanner.security.internal_certificates import CERTIFICATE_FILE, InternalCertificates
 from lanner.security.keys import QueueManagerKeys
+from lanner.security.tokens import TOKEN_FILE, TokenFile
 from lanner.security.users import USER_FILE, UserFile
 from lanner.store import Store
 
@@ -46,6 +47,7 @@ class Runtime:
         self._profile = settings.profile
         self.audit = settings.audit or AuditLog(self.path / AUDIT_FILE)
         self.users = UserFile(self.path / USER_FILE, self.audit, settings.local_origin)
+        self.tokens = TokenFile(self.path / TOKEN_FILE)
         self.certificates = InternalCertificates(self.path / CERTIFICATE_FILE)
         self.lock = self.store.lock
         self._abandoned: deque[OpenQueueDescriptor | Transaction] = deque()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -305,4 +306,12 @@ async def connect_unix(
         if limit.expired():
             raise client_shared.connect_timed_out(str(path), timeout) from error
         raise
+    return client
+
+
+async def connect_socket(connected: socket.socket, peer: str) -> RpcClient:
+    """Use a socket that is connected to a server; `peer` is the server, for texts."""
+    core = client_shared.unix_core(Path(peer), 0)
+    connected.setblocking(False)
+    _, client = await asyncio.get_running_loop().create_unix_connection(lambda: RpcClient(core), sock=connected)
     return client

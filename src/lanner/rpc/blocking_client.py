@@ -544,3 +544,8 @@ def connect_unix(path: Path, *, assoc_group_id: int = 0, timeout: float | None =
         connected.close()
         raise
     return RpcClient(connected, core)
+
+
+def connect_socket(connected: socket.socket, peer: str) -> RpcClient:
+    """Use a socket that is connected to a server; `peer` is the server, for texts."""
+    return RpcClient(connected, client_shared.unix_core(Path(peer), 0))

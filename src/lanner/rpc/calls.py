@@ -135,6 +135,14 @@ class ServerCall:
         level = self.connection.auth_level
         return level if self.security is None else max(level, self.security.level)
 
+    def log_on(self, identity: Identity) -> None:
+        """Make the caller a user, for this call's security context or its connection, until that ends."""
+        if self.security is None:
+            self.connection.identity = identity
+        else:
+            self.security.identity = identity
+        self.connection.log_on()
+
     @property
     def peer(self) -> str:
         return self.connection.peer

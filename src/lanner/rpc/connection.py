@@ -112,8 +112,13 @@ class ServerConnection:
         auth_level: AuthLevel = AuthLevel.NONE,
         limits: ConnectionLimits | None = None,
         logons: Resource | None = None,
+        needs_log_on: bool = False,
     ) -> None:
+        """`needs_log_on`: whoever is at the other end can do nothing before a user has logged on through it."""
         self._groups = groups
+        self.needs_log_on = needs_log_on
+        # A user has logged on by a call, who is nobody else's from then on.
+        self.has_logged_on = False
         # The address of the client, without a port.
         self.peer = peer
         # MS-RPCE 3.3.1.5.5: the endpoint itself.
@@ -143,6 +148,8 @@ class ServerConnection:
         self.stream: Stream | None = None
         # Has the socket send what the stream has put; the socket sets it.
         self.flush_soon: Callable[[], None] = _nothing
+        # Has the socket end the connection; the socket sets it.
+        self.hang_up: Callable[[], None] = _nothing
         self._log = call_log("server", peer)
 
     # What the shell asks ---------------------------------------------------------------------------------------
@@ -179,7 +186,12 @@ class ServerConnection:
     @property
     def is_authenticated(self) -> bool:
         """Whether somebody has logged on who is not anonymous."""
-        return self._security.is_authenticated
+        return self.has_logged_on or self._security.is_authenticated
+
+    def log_on(self) -> None:
+        """A user has logged on by a call."""
+        self.has_logged_on = True
+        self.needs_log_on = False
 
     @property
     def has_handles(self) -> bool:

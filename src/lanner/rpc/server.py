@@ -340,6 +340,34 @@ class RpcServer:
             raise
         self._accept(listening, "local", _LOCAL_SHARE)
 
+    def door_for_log_ons(self, name: str, syntax: SyntaxId) -> Callable[[socket.socket], None]:
+        """Return what takes connected sockets, of a program of ours, through which users log on to one interface."""
+        limits = self.limits
+        door = Door(self.budget, name, limit=limits.max_connections, per_peer=limits.max_connections, share=_SHARE)
+        strangers: Strangers[ServerSocket] = Strangers(lambda connection: connection.is_known)
+
+        def take(connected: socket.socket) -> None:
+            granted = door.admit(name)
+            if granted is None and self._make_room(strangers.victim(name, is_greedy=False)):
+                granted = door.admit(name)
+            if granted is None:
+                connected.close()
+                return
+            connected.setblocking(False)
+            task = asyncio.ensure_future(self._begin(connected, ServerSocket(self, granted, strangers, only=syntax)))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+        return take
+
+    @staticmethod
+    async def _begin(connected: socket.socket, protocol: ServerSocket) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, connected)
+        except OSError:
+            protocol.granted.give_back()
+            connected.close()
+
     async def stop(self) -> None:
         """Hang up on everybody; every handle is run down."""
         for server in self._listening:

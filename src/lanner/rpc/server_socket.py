@@ -21,7 +21,7 @@ from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.calls import CallCancelled, CallReceived, Event, ServerCall
 from lanner.rpc.connection import ServerConnection
 from lanner.rpc.liveness import notice_death
-from lanner.rpc.pdu import AuthLevel
+from lanner.rpc.pdu import AuthLevel, SyntaxId
 from lanner.rpc.unix_path import short_path
 from lanner.security.identity import ANONYMOUS, Identity
 from lanner.security.log_lines import log_of_peer
@@ -30,7 +30,7 @@ from lanner.store.data_directory import give_to_owner
 if TYPE_CHECKING:
     from lanner.host.budget import Pass
     from lanner.host.strangers import Strangers
-    from lanner.rpc.server import RpcServer
+    from lanner.rpc.server import RpcServer, ServedInterface
 
 _LOG = logging.getLogger(__name__)
 
@@ -48,9 +48,16 @@ class ServerSocket(asyncio.Protocol):
     """A socket and the connection on it."""
 
     def __init__(
-        self, server: RpcServer, granted: Pass, strangers: Strangers[ServerSocket], *, is_local: bool = False
+        self,
+        server: RpcServer,
+        granted: Pass,
+        strangers: Strangers[ServerSocket],
+        *,
+        is_local: bool = False,
+        only: SyntaxId | None = None,
     ) -> None:
-        """`strangers`: those of its listener."""
+        """`strangers`: those of its listener. `only`: the interface of a socket through which users log on, and of nothing else."""
+        self._only = only
         self._server = server
         self.granted = granted
         self.strangers = strangers
@@ -100,6 +107,11 @@ class ServerSocket(asyncio.Protocol):
             identity = identity.at(f"lanner.sock {self.peer}")
             endpoint = str(transport.get_extra_info("sockname") or "")
             limits = replace(limits, max_fragment=_LOCAL_FRAGMENT)
+        elif self._only is not None:
+            # One end of a pair that was made here. Whose program has the other end says nothing about its users.
+            level = AuthLevel.PKT_PRIVACY
+            self.peer = endpoint = self.granted.peer
+            limits = replace(limits, max_fragment=_LOCAL_FRAGMENT)
         else:
             peername = transport.get_extra_info("peername")
             self.peer = peername[0] if peername else ""
@@ -111,9 +123,9 @@ class ServerSocket(asyncio.Protocol):
         self._has_high_water = self._is_local
         transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER if self._is_local else _HIGH_WATER_OF_STRANGERS)
         self._core = ServerConnection(
-            self._server.find_interface,
+            self._find_interface,
             self._server.groups,
-            self._server.providers,
+            self._server.providers if self._only is None else None,
             peer=self.peer,
             secondary_address=endpoint,
             local_address=local_address,
@@ -121,9 +133,16 @@ class ServerSocket(asyncio.Protocol):
             auth_level=level,
             limits=limits,
             logons=None if self._is_local else self._server.logons,
+            needs_log_on=self._only is not None,
         )
         self._core.flush_soon = self._flush_soon
+        self._core.hang_up = self.abort
         self._timer = asyncio.get_running_loop().call_later(self._server.limits.bind_timeout, self._is_overdue)
+
+    def _find_interface(self, syntax: SyntaxId) -> ServedInterface | None:
+        if self._only is not None and syntax.uuid != self._only.uuid:
+            return None
+        return self._server.find_interface(syntax)
 
     def _is_overdue(self) -> None:
         text = "%s: no bind within %g s"

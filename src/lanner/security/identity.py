@@ -30,6 +30,8 @@ class Identity:
     is_domain_user: bool = False
     is_administrator: bool = False
     is_guest: bool = False
+    # What a token lets its bearer do of what the user may (`security.scopes`); None: everything.
+    scope: frozenset[str] | None = None
     # Where the user is: an address, or a kind of local access with the Unix user; for the audit log.
     origin: str = field(default="", compare=False)
 
@@ -37,13 +39,18 @@ class Identity:
         """Return the same user at a place."""
         return self if origin == self.origin else replace(self, origin=origin)
 
+    def limited_to(self, scope: frozenset[str]) -> Identity:
+        """Return the same user, who may do no more than a scope says."""
+        return replace(self, scope=scope)
+
     @property
     def is_anonymous(self) -> bool:
         return self.sid == ANONYMOUS_LOGON
 
     @property
     def is_system(self) -> bool:
-        return self.sid == LOCAL_SYSTEM
+        """Whether nothing is checked. Of a token everything is, also of one that the local system has made."""
+        return self.sid == LOCAL_SYSTEM and self.scope is None
 
     @cached_property
     def sids(self) -> frozenset[Sid]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lanner.host.administrators import is_administrator
 from lanner.model.errors import AccessDenied
 from lanner.rpc.faults import FaultStatus, RpcFault
+from lanner.security.scopes import ADMIN, has_scope
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
@@ -15,9 +16,13 @@ if TYPE_CHECKING:
     from lanner.security.identity import Identity
 
 
-def require_administrator(engine: Engine, identity: Identity) -> None:
-    """Raise AccessDenied unless the caller is an administrator now."""
-    if not is_administrator(engine, identity):
+def require_administrator(engine: Engine, identity: Identity, scope: str = ADMIN) -> None:
+    """Raise AccessDenied unless the caller is an administrator now, and not limited to something without a scope."""
+    if not has_scope(identity, scope):
+        raise AccessDenied(
+            f"the token of {identity.name} is for {', '.join(sorted(identity.scope or ()))}, and not for {scope}"
+        )
+    if not is_administrator(engine, identity, scope):
         raise AccessDenied(f"{identity.name} is no administrator of {engine.queue_manager.computer_name}")
 
 

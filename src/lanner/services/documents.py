@@ -1,6 +1,6 @@
 """What Microsoft's protocols do not say or do, as documents: for Lanner's own interface and the embedded client.
 
-Everything here is for administrators: sessions and listeners, all queues by name, outgoing queues and
+Everything here is for administrators, but for what `user_documents` has for all: sessions and listeners, all queues by name, outgoing queues and
 why they wait, what is known about another computer, the enterprise, the certificates of users.
 """
 
@@ -24,12 +24,15 @@ from lanner.model.directory_objects import QueueManager
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import GenericError, IllegalUser, InvalidParameter, StatusError
 from lanner.security.keys import best_key_bits
+from lanner.security.scopes import ADMIN, READ
+from lanner.services.callers import require_administrator
 from lanner.services.management_events import ManagementEvents
 from lanner.services.management_properties import QUEUE_PROPERTIES, QueriedQueue, get_properties
 from lanner.services.outgoing_documents import PROGRESS, outgoing_document, values_of
 from lanner.services.outgoing_queues import transfer_info
 from lanner.services.peer_documents import PeerDocuments
 from lanner.services.transaction_documents import TransactionDocuments
+from lanner.services.user_documents import UserDocuments
 from lanner.transfer.addresses import format_address, get_destination_info
 from lanner.wire.format_name import FormatName, parse
 from lanner.wire.sid import Sid
@@ -60,7 +63,9 @@ class Documents:
         changes: Changes,
         transfer: Transfer | None = None,
         about: Callable[[], Document] = dict,
+        of_users: UserDocuments | None = None,
     ) -> None:
+        self._of_users = (UserDocuments(engine) if of_users is None else of_users).handlers
         self._engine = engine
         self._changes = changes
         self._transfer = transfer
@@ -93,6 +98,12 @@ class Documents:
         # The actions of MS-MQMR 3.1.4.2.
         self._actions = {"pause": "PAUSE", "resume": "RESUME", "resend": "EOD_RESEND"}
 
+    def check(self, identity: Identity, request: object) -> None:
+        """Raise AccessDenied unless a caller may make a request. What is for all users checks their rights itself."""
+        name = request.get("request") if isinstance(request, Mapping) else None
+        if name not in self._of_users:
+            require_administrator(self._engine, identity, READ if name in self._questions else ADMIN)
+
     def slow(self, request: object) -> Callable[[], object] | None:
         """Return the work of a request that must not run in an event loop's thread; None if it is for `answer`."""
         name = request.get("request") if isinstance(request, Mapping) else None
@@ -108,9 +119,9 @@ class Documents:
         if name in self._actions:
             queue = parse(_text(request, "queue"))
             return None, self._management.queue_action(identity, queue, self._actions[name])
-        handler = self._questions.get(name) or self._orders.get(name)
+        handler = self._of_users.get(name) or self._questions.get(name) or self._orders.get(name)
         if handler is None:
-            known = ", ".join((*self._questions, *self._orders, *self._slow, *self._actions))
+            known = ", ".join((*self._of_users, *self._questions, *self._orders, *self._slow, *self._actions))
             raise InvalidParameter(f"unknown request {name!r}: one of {known}")
         with self._changes.change() as change:
             document = handler(identity, request)

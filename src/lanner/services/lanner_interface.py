@@ -9,13 +9,14 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from lanner.model.errors import MQ_OK, AccessDenied, GenericError, InvalidParameter, StatusError
+from lanner.rpc.faults import FaultStatus, RpcFault
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.server import ServerInterface
 from lanner.security.log_lines import log_of_peer
-from lanner.services.callers import refuse_in_hardened_mode, require_administrator
+from lanner.services.callers import refuse_in_hardened_mode
 from lanner.services.documents import Document, Documents
-from lanner.services.interfaces.lanner import LANNER, LANNER_ASK, LANNER_WHO, MAX_REQUEST_SIZE
+from lanner.services.interfaces.lanner import LANNER, LANNER_ASK, LANNER_LOG_ON, LANNER_WHO, MAX_REQUEST_SIZE
 from lanner.services.lanner_sessions import LannerSessions
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from lanner.host.change import Change
     from lanner.host.committer import Committer
     from lanner.rpc.calls import ServerCall
-    from lanner.rpc.server import Results
+    from lanner.rpc.server import Handler, Results
+    from lanner.services.log_on import LogOn
+    from lanner.services.user_documents import UserDocuments
     from lanner.transfer.transfer import Transfer
 
 _LOG: Final = logging.getLogger(__name__)
@@ -38,20 +41,33 @@ class LannerInterface(ServerInterface):
         committer: Committer,
         transfer: Transfer | None = None,
         about: Callable[[], Document] = dict,
+        log_on: LogOn | None = None,
+        of_users: UserDocuments | None = None,
     ) -> None:
         sessions = LannerSessions(engine, committer)
         self._engine = engine
         self._about = about
-        self._documents = Documents(engine, committer, transfer, about)
+        self._documents = Documents(engine, committer, transfer, about, of_users)
+        self._refuse_hardened = refuse_in_hardened_mode(engine)
+        handlers: dict[str, Handler] = {LANNER_WHO.name: self.who, LANNER_ASK.name: self.ask, **sessions.handlers}
+        if log_on is not None:
+            handlers[LANNER_LOG_ON.name] = log_on.log_on
         super().__init__(
             LANNER,
-            {LANNER_WHO.name: self.who, LANNER_ASK.name: self.ask, **sessions.handlers},
-            authorize=refuse_in_hardened_mode(engine),
+            handlers,
+            authorize=self._check,
             # It administers, and every client of it is ours.
             least_level=AuthLevel.PKT_PRIVACY,
+            # It decides itself whom it is for.
+            open_to_all=[LANNER_LOG_ON.name],
             denied=AccessDenied.status,
             max_request_size=MAX_REQUEST_SIZE,
         )
+
+    def _check(self, call: ServerCall) -> None:
+        self._refuse_hardened(call)
+        if call.connection.needs_log_on and call.opnum != LANNER_LOG_ON.opnum:
+            raise RpcFault(FaultStatus.ACCESS_DENIED, f"{call!r}: nobody has logged on", did_not_execute=True)
 
     def who(self, call: ServerCall) -> Results:
         """Answer everybody whom the server admits."""
@@ -67,8 +83,8 @@ class LannerInterface(ServerInterface):
     def ask(self, call: ServerCall, request: str) -> Results | Awaitable[Results]:
         """Answer an administrator's request with a document, or with the text of an error."""
         try:
-            require_administrator(self._engine, call.identity)
             asked = _read(request)
+            self._documents.check(call.identity, asked)
             work = self._documents.slow(asked)
             if work is not None:
                 return _in_thread(call, work)

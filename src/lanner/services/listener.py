@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,17 +13,21 @@ from typing import TYPE_CHECKING, Final
 from lanner.host.committer import Committer
 from lanner.rpc.endpoint_mapper import EPMAPPER_PORT, EndpointMapper
 from lanner.rpc.mgmt import MgmtInterface
-from lanner.rpc.pdu import AuthLevel
+from lanner.rpc.pdu import AuthLevel, SyntaxId
 from lanner.rpc.security import ServerSecurity, TargetNames
 from lanner.rpc.server import RpcServer, ServerLimits
 from lanner.security.logons import Logons
+from lanner.security.tokens import TOKEN_FILE, TokenFile
 from lanner.services.documents import Document
+from lanner.services.interfaces.lanner import LANNER
 from lanner.services.lanner_interface import LannerInterface
+from lanner.services.log_on import LogOn, Tickets
 from lanner.services.management import ManagementService
 from lanner.services.ports import HANDSHAKE_PORT, LOCAL_SOCKET, READ_PORT, ServerPorts
 from lanner.services.queue_client import QueueClient
 from lanner.services.remote_queues import RemoteQueues
 from lanner.services.remote_read import RemoteRead
+from lanner.services.user_documents import UserDocuments
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
@@ -87,6 +92,7 @@ class RpcListener:
         self._transfer = transfer
         self._about = about
         self._logons = Logons() if logons is None else logons
+        self._tokens = TokenFile(directory / TOKEN_FILE)
         self.socket = directory / LOCAL_SOCKET
         self._server: RpcServer | None = None
         self._committer: Committer | None = None
@@ -134,12 +140,14 @@ class RpcListener:
             dns_computer=qm.qualified_computer_name,
             dns_domain=qm.qualified_computer_name.partition(".")[2],
         )
+        log_on = LogOn(self._users, self._tokens, tickets := Tickets(), self._logons, engine.audit)
+        of_users = UserDocuments(engine, self._tokens, tickets, log_on.revoked)
         server = self._server = RpcServer(
             [
                 *QueueClient(queues, ports).interfaces,
                 RemoteRead(queues, ports).interface,
                 ManagementService(engine, committer, self._transfer),
-                LannerInterface(engine, committer, self._transfer, self._about),
+                LannerInterface(engine, committer, self._transfer, self._about, log_on, of_users),
             ],
             users=self._users,
             providers=ServerSecurity(
@@ -166,6 +174,10 @@ class RpcListener:
         except BaseException:
             await self.stop()
             raise
+
+    def door_for_log_ons(self, name: str) -> Callable[[socket.socket], None]:
+        """Return what takes the sockets of a program of ours, through which users log on to Lanner's own interface."""
+        return self.server.door_for_log_ons(name, SyntaxId(LANNER.uuid, *LANNER.version))
 
     def identity_of(self, principal: str) -> Identity | None:
         """Who a Kerberos principal is: of the realm of our own domain, the account of that name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from lanner.client._async.connections import Connections, connect_to
@@ -9,9 +10,17 @@ from lanner.client._async.lanner_backend import LannerBackend
 from lanner.client._async.lanner_connection import LannerConnection
 from lanner.client._async.msmq_backend import MsmqBackend
 from lanner.client.target import check, first_contact
+from lanner.model.errors import status_error
 from lanner.rpc.faults import InterfaceRefused
 from lanner.rpc.frames import VERSION
-from lanner.services.interfaces.lanner import LANNER, LANNER_BEGIN_STREAM, LANNER_OPEN_SESSION, LANNER_WHO
+from lanner.rpc.interface import RETURNS
+from lanner.services.interfaces.lanner import (
+    LANNER,
+    LANNER_BEGIN_STREAM,
+    LANNER_LOG_ON,
+    LANNER_OPEN_SESSION,
+    LANNER_WHO,
+)
 
 if TYPE_CHECKING:
     from lanner.client._async.backend import Backend
@@ -30,6 +39,10 @@ async def _make(target: Target) -> LannerConnection:
                 bound = await client.bind(LANNER)
             except InterfaceRefused:
                 raise _NoLanner from None
+            if target.log_on is not None:
+                told: dict[str, Any] = await bound.call(LANNER_LOG_ON, request=json.dumps(dict(target.log_on())))
+                if told[RETURNS]:
+                    raise status_error(told[RETURNS], told["answer"])
             opened: dict[str, Any] = await bound.call(LANNER_OPEN_SESSION)
             check(opened)
             stream: dict[str, Any] = await bound.call(LANNER_BEGIN_STREAM, session=opened["session"], version=VERSION)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from lanner.client._sync.connections import Connections, connect_to
@@ -10,9 +11,17 @@ from lanner.client._sync.lanner_backend import LannerBackend
 from lanner.client._sync.lanner_connection import LannerConnection
 from lanner.client._sync.msmq_backend import MsmqBackend
 from lanner.client.target import check, first_contact
+from lanner.model.errors import status_error
 from lanner.rpc.faults import InterfaceRefused
 from lanner.rpc.frames import VERSION
-from lanner.services.interfaces.lanner import LANNER, LANNER_BEGIN_STREAM, LANNER_OPEN_SESSION, LANNER_WHO
+from lanner.rpc.interface import RETURNS
+from lanner.services.interfaces.lanner import (
+    LANNER,
+    LANNER_BEGIN_STREAM,
+    LANNER_LOG_ON,
+    LANNER_OPEN_SESSION,
+    LANNER_WHO,
+)
 
 if TYPE_CHECKING:
     from lanner.client._sync.backend import Backend
@@ -31,6 +40,10 @@ def _make(target: Target) -> LannerConnection:
                 bound = client.bind(LANNER)
             except InterfaceRefused:
                 raise _NoLanner from None
+            if target.log_on is not None:
+                told: dict[str, Any] = bound.call(LANNER_LOG_ON, request=json.dumps(dict(target.log_on())))
+                if told[RETURNS]:
+                    raise status_error(told[RETURNS], told["answer"])
             opened: dict[str, Any] = bound.call(LANNER_OPEN_SESSION)
             check(opened)
             stream: dict[str, Any] = bound.call(LANNER_BEGIN_STREAM, session=opened["session"], version=VERSION)

@@ -12,7 +12,7 @@ from lanner.client._sync.io import Lock, limited, time_limit
 from lanner.client.target import Target, local_failure, translated
 from lanner.model.directory_objects import GUID_NULL
 from lanner.model.errors import InvalidHandle, RemoteMachineNotAvailable, RemoteProtocolError, UnsupportedOperation
-from lanner.rpc.blocking_client import RpcClient, connect_tcp, connect_unix
+from lanner.rpc.blocking_client import RpcClient, connect_socket, connect_tcp, connect_unix
 from lanner.rpc.endpoint_mapper import EPMAPPER, EPMAPPER_PORT, Tower, Twr
 from lanner.rpc.faults import InterfaceRefused, RpcConnectionError, RpcFault
 from lanner.rpc.ndr import NULL_HANDLE
@@ -34,7 +34,9 @@ _MAPPER_TIMEOUT: Final = 3.0
 def connect_to(target: Target, interface: Interface = QMCOMM, *, port: int | None = None) -> RpcClient:
     """Connect to where a queue manager serves an interface; a StatusError says why that is impossible."""
     with translated(target.place):
-        if target.host is None:
+        if target.connected is not None:
+            client = connect_socket(target.connected(), target.place)
+        elif target.host is None:
             client = _connect_here(Path() if target.data is None else target.data, target.timeout)
         else:
             client = _connect_there(target, target.host, interface, target.port if port is None else port)
@@ -143,6 +145,11 @@ class Connections(Generic[C]):
                         f"{self.target.place} did not answer in {self.target.timeout:g} s"
                     ) from None
             return self._connection
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection now."""
+        return self._connection is not None and self._connection.is_open
 
     def is_current(self, connection: C) -> bool:
         """Return whether what was opened on a connection can still be used."""

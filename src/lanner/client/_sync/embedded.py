@@ -235,12 +235,15 @@ class EmbeddedBackend(Asked):
 
     def ask(self, request: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
         # Imported here: management, which few programs need, takes time to import.
-        from lanner.services.callers import require_administrator
         from lanner.services.documents import Documents
+        from lanner.services.user_documents import UserDocuments
 
         identity, transfer = self.operations.identity, self.embedded.transfer
-        require_administrator(self.engine, identity)
-        documents = Documents(self.engine, self.waiter, None if transfer is None else transfer.transfer)
+        of_users = UserDocuments(self.engine, self.runtime.tokens)
+        documents = Documents(
+            self.engine, self.waiter, None if transfer is None else transfer.transfer, of_users=of_users
+        )
+        documents.check(identity, {"request": request})
         slow = documents.slow({"request": request, **arguments})
         if slow is not None:
             return in_thread(slow)

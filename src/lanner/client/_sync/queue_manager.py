@@ -187,6 +187,69 @@ class QueueManager(Closeable):
         """Return a unit of work: commits at the end of its `with` block, aborts on an exception."""
         return Transaction(self._backend)
 
+    def who_am_i(self) -> Document:
+        """Return who the queue manager takes the user for: name, SID, whether an administrator, and the scope of a token."""
+        document: Document = self._backend.ask("who am i")
+        return document
+
+    def overview(self) -> Document:
+        """Return sums over the queues that the user may see. An answer is up to a second old."""
+        document: Document = self._backend.ask("overview")
+        return document
+
+    def queue_page(
+        self,
+        *,
+        page: int = 1,
+        page_size: int = 100,
+        name: str = "",
+        sort: str = "name",
+        columns: Sequence[str] | None = None,
+    ) -> Document:
+        """Return one page of the queues that the user may see: `total`, and `items` with these columns, or all.
+
+        `name` is a part of the name, or a pattern with * and ?. `sort` is a column; with - before it, backwards.
+        """
+        wanted = None if columns is None else list(columns)
+        document: Document = self._backend.ask(
+            "queue page", page=page, page_size=page_size, name=name, sort=sort, columns=wanted
+        )
+        return document
+
+    # Tokens -------------------------------------------------------------------------------------------------------
+
+    def create_token(
+        self,
+        scope: Iterable[str],
+        *,
+        lifetime: float | None = None,
+        description: str = "",
+        user: str | None = None,
+    ) -> Document:
+        """Make a token, with which programs log on to the HTTP API; `token` has its text, which is shown only now.
+
+        `scope` is one or more of read, send, receive, manage and admin. It ends after `lifetime` seconds, or never. An
+        administrator may make one of another `user`.
+        """
+        document: Document = self._backend.ask(
+            "create token", scope=list(scope), lifetime=lifetime, description=description, user=user
+        )
+        return document
+
+    def tokens(self) -> list[Document]:
+        """Return the tokens of the user; for an administrator, of all users."""
+        documents: list[Document] = self._backend.ask("tokens")
+        return documents
+
+    def revoke_token(self, identifier: str) -> None:
+        """End a token, and what was opened with it. InvalidParameter if there is none."""
+        self._backend.ask("revoke token", id=identifier)
+
+    def log_on_ticket(self) -> str:
+        """Return a secret that logs the user on to the HTTP API once, within a minute."""
+        ticket: str = (self._backend.ask("ticket"))["ticket"]
+        return ticket
+
     # For administrators -------------------------------------------------------------------------------------------
 
     @property

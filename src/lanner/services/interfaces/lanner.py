@@ -65,12 +65,25 @@ LANNER_BEGIN_STREAM: Final = Method(
     Out("keys", Unique(Conformant(u8)), size_is="keys_size"),
     returns=HRESULT,
 )
+# Makes the connection that of a user, for good (services/log_on.py). A JSON document; with a failure the answer is the text of
+# the error, else who the user is.
+LANNER_LOG_ON: Final = Method(
+    6, "LannerLogOn", In("request", wide_string), Out("answer", Unique(wide_string)), returns=HRESULT
+)
 
 LANNER: Final = Interface(
     "lanner",
     UUID("8d8e1a4c-5b0f-4c1d-9f5e-3a6e0c7b2f41"),
-    (1, 2),
-    [LANNER_WHO, LANNER_ASK, LANNER_OPEN_SESSION, LANNER_CLOSE_SESSION, LANNER_CALL, LANNER_BEGIN_STREAM],
+    (1, 3),
+    [
+        LANNER_WHO,
+        LANNER_ASK,
+        LANNER_OPEN_SESSION,
+        LANNER_CLOSE_SESSION,
+        LANNER_CALL,
+        LANNER_BEGIN_STREAM,
+        LANNER_LOG_ON,
+    ],
 )
 
 

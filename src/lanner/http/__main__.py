@@ -1,0 +1,9 @@
+"""How the daemon starts the process: the numbers of the listening socket, of the socket pair, and of the settings."""
+
+from __future__ import annotations
+
+import sys
+
+from lanner.http.server import main
+
+main(*(int(one) for one in sys.argv[1:4]))

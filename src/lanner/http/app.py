@@ -1,0 +1,51 @@
+"""The application: routes, errors and guards put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+import lanner
+from lanner.http import problems
+from lanner.http.api import router as api
+from lanner.http.guards import BodyTooLarge, Guards
+from lanner.http.sessions import Sessions
+from lanner.model.errors import StatusError
+
+if TYPE_CHECKING:
+    from lanner.http.log_ons import LogOns
+
+
+def create_app(
+    log_ons: LogOns, hosts: Iterable[str] = (), *, session_timeout: float = 1800.0, is_tls: bool = False
+) -> FastAPI:
+    """Return the application. `hosts`: the names and addresses that browsers may call this computer."""
+    app = FastAPI(
+        title="Lanner",
+        description="Queues, messages and their administration. The rights are those of the user who asks.",
+        version=lanner.__version__,
+        openapi_url="/api/openapi.json",
+        # They load scripts from elsewhere.
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.sessions = Sessions(log_ons, session_timeout, is_secure=is_tls)
+    app.include_router(api, prefix="/api/v1")
+    for kind, handler in (
+        (StatusError, problems.status_problem),
+        (problems.NotLoggedOn, problems.not_logged_on),
+        (problems.Forbidden, problems.forbidden),
+        (BodyTooLarge, problems.too_large),
+        (TimeoutError, problems.too_slow),
+        (HTTPException, problems.http_problem),
+        (RequestValidationError, problems.invalid),
+        (Exception, problems.failed),
+    ):
+        app.add_exception_handler(kind, handler)
+    app.add_middleware(Guards, hosts=list(hosts), is_tls=is_tls)
+    return app

@@ -1,0 +1,95 @@
+"""How users log on to the queue manager: through the daemon that started this process, or to another host."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from lanner.aio import QueueManager
+from lanner.client._async.connecting import open_backend
+from lanner.client._async.lanner_backend import LannerBackend
+from lanner.client.target import Target
+from lanner.model.errors import AccessDenied, InvalidHandle, UnsupportedOperation
+from lanner.rpc.security import Credentials
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedOn:
+    """The queue manager as a user sees it, and whether it still answers."""
+
+    manager: QueueManager
+    is_open: Callable[[], bool]
+
+
+class LogOns(Protocol):
+    """Logs users on."""
+
+    async def log_on(self, secret: Mapping[str, str], address: str) -> LoggedOn:
+        """Return the queue manager as a user sees it.
+
+        `secret` has a user and a password, a token, or a ticket. `address` is where the user is. AccessDenied if it is wrong.
+        """
+
+
+class Once:
+    """Something that can be had once: a lost connection is not made again, and no password is kept for it."""
+
+    def __init__(self, value: object) -> None:
+        self._value = [value]
+
+    def take(self) -> object:
+        if not self._value:
+            raise InvalidHandle("the connection to the queue manager was lost: log on again")
+        return self._value.pop()
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughDaemon:
+    """Passes sockets to the daemon, which serves them."""
+
+    daemon: socket.socket
+
+    async def log_on(self, secret: Mapping[str, str], address: str) -> LoggedOn:
+        def connected() -> socket.socket:
+            known.take()
+            ours, its = socket.socketpair()
+            with its:
+                socket.send_fds(self.daemon, [b"\0"], [its.fileno()])
+            return ours
+
+        def document() -> Mapping[str, str]:
+            return {**given.pop(), "address": address}
+
+        known, given = Once(value=True), [dict(secret)]
+        return await _open(Target(None, connected=connected, log_on=document))
+
+
+@dataclass(frozen=True, slots=True)
+class ToHost:
+    """Connects to another computer: by NTLM with a password, and with a token through the connection of `user`."""
+
+    host: str
+    port: int | None = None
+    user: str = ""
+    password: str = field(default="", repr=False)
+
+    async def log_on(self, secret: Mapping[str, str], address: str) -> LoggedOn:
+        del address
+        if "password" in secret:
+            return await _open(Target(self.host, None, self.port, Credentials(secret["user"], secret["password"])))
+        if not self.user:
+            raise AccessDenied(
+                f"{self.host} takes a token on a sealed connection only: log on with a user and a password"
+            )
+        credentials = Credentials(self.user, self.password)
+        return await _open(Target(self.host, None, self.port, credentials, log_on=lambda: dict(secret)))
+
+
+async def _open(target: Target) -> LoggedOn:
+    backend = await open_backend(target)
+    if not isinstance(backend, LannerBackend):
+        await backend.close()
+        raise UnsupportedOperation(f"{target.place} is no Lanner, and has no console")
+    return LoggedOn(QueueManager.over(backend), lambda: backend.connections.is_open)

@@ -1,0 +1,113 @@
+"""Errors as problem documents (RFC 9457), with the status of MSMQ and the text that a Python program sees."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from lanner.model import errors
+
+_LOG = logging.getLogger(__name__)
+
+MEDIA_TYPE: Final = "application/problem+json"
+# What a client can do about it decides; everything else is a bad request.
+_HTTP_STATUS: Final[dict[type[errors.LannerError], HTTPStatus]] = {
+    errors.AccessDenied: HTTPStatus.FORBIDDEN,
+    errors.QueueNotFound: HTTPStatus.NOT_FOUND,
+    errors.MessageNotFound: HTTPStatus.NOT_FOUND,
+    errors.QueueExists: HTTPStatus.CONFLICT,
+    errors.SharingViolation: HTTPStatus.CONFLICT,
+    errors.IOTimeout: HTTPStatus.NOT_FOUND,
+    errors.InsufficientResources: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.ServiceNotAvailable: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.RemoteMachineNotAvailable: HTTPStatus.BAD_GATEWAY,
+    errors.InvalidHandle: HTTPStatus.UNAUTHORIZED,
+    errors.GenericError: HTTPStatus.INTERNAL_SERVER_ERROR,
+    errors.UnsupportedOperation: HTTPStatus.NOT_IMPLEMENTED,
+}
+
+
+class NotLoggedOn(Exception):
+    """Nobody has said who makes a request, or not well enough."""
+
+
+class Forbidden(Exception):
+    """A request that no user can have meant."""
+
+
+def http_status(error: errors.StatusError) -> HTTPStatus:
+    """Return the status of HTTP for one of MSMQ."""
+    return next((status for kind, status in _HTTP_STATUS.items() if isinstance(error, kind)), HTTPStatus.BAD_REQUEST)
+
+
+def problem(
+    status: int, title: str, detail: str, headers: Mapping[str, str] | None = None, **members: object
+) -> JSONResponse:
+    """Return the answer for a problem."""
+    document: dict[str, Any] = {"type": "about:blank", "title": title, "status": status, "detail": detail, **members}
+    return JSONResponse(document, status, headers, MEDIA_TYPE)
+
+
+async def status_problem(request: Request, error: Exception) -> JSONResponse:
+    """Answer with what the queue manager has said."""
+    del request
+    if not isinstance(error, errors.StatusError):
+        raise error
+    status, name = http_status(error), type(error).__name__
+    number = f"{error.status & 0xFFFF_FFFF:#010x}"
+    headers = _CHALLENGE if status is HTTPStatus.UNAUTHORIZED else None
+    return problem(status, name, str(error.args[0]), headers, type=f"urn:msmq:{number}", msmq_status=number)
+
+
+_CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="lanner"'}
+
+
+async def not_logged_on(request: Request, error: Exception) -> JSONResponse:
+    del request
+    return problem(HTTPStatus.UNAUTHORIZED, "Unauthorized", str(error), _CHALLENGE)
+
+
+async def forbidden(request: Request, error: Exception) -> JSONResponse:
+    del request
+    return problem(HTTPStatus.FORBIDDEN, "Forbidden", str(error))
+
+
+async def http_problem(request: Request, error: Exception) -> JSONResponse:
+    """Answer for a route or a method that is not there."""
+    if not isinstance(error, HTTPException):
+        raise error
+    title = HTTPStatus(error.status_code).phrase
+    return problem(error.status_code, title, f"{request.method} {request.url.path}: {error.detail}", error.headers)
+
+
+async def invalid(request: Request, error: Exception) -> JSONResponse:
+    """Answer for arguments that are not what the route says."""
+    del request
+    if not isinstance(error, RequestValidationError):
+        raise error
+    wrong = [{"where": ".".join(str(part) for part in one["loc"]), "what": one["msg"]} for one in error.errors()]
+    detail = "; ".join(f"{one['where']}: {one['what']}" for one in wrong)
+    return problem(HTTPStatus.BAD_REQUEST, "InvalidParameter", detail, errors=wrong)
+
+
+async def failed(request: Request, error: Exception) -> JSONResponse:
+    """Answer for a fault of ours."""
+    _LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, type(error).__name__, "a fault of Lanner: its log shows where")
+
+
+async def too_large(request: Request, error: Exception) -> JSONResponse:
+    del request
+    return problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Content Too Large", str(error))
+
+
+async def too_slow(request: Request, error: Exception) -> JSONResponse:
+    del request, error
+    return problem(HTTPStatus.REQUEST_TIMEOUT, "Request Timeout", "the request did not come to its end in time")

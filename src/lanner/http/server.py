@@ -1,0 +1,200 @@
+"""The process: connections within a budget, the application, and the end when nobody needs it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import ssl
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import uvicorn
+import uvloop
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from lanner.host.accepting import Acceptor
+from lanner.host.budget import Budget, Door, raise_descriptor_limit
+from lanner.http.app import create_app
+from lanner.http.log_ons import LogOns, ThroughDaemon
+from lanner.security.printable import PrintableFormatter
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from lanner.host.budget import Pass
+
+_LOG = logging.getLogger(__name__)
+
+# Not in the specification: seconds until a request has come as far as its headers' end, and between two looks at what is idle.
+_HEADER_TIMEOUT: Final = 20.0
+_TICK: Final = 1.0
+_KEEP_ALIVE: Final = 60
+_GRACE: Final = 2.0
+_SHARE: Final = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """What the daemon tells the process (`daemon/http_process.py`)."""
+
+    hosts: tuple[str, ...] = ()
+    tls_certificate: str | None = None
+    tls_key: str | None = None
+    log_level: str = "INFO"
+    idle_timeout: float = 300.0
+    session_timeout: float = 1800.0
+    max_connections: int = 512
+    max_connections_per_peer: int = 128
+
+
+class Connection(H11Protocol):
+    """A connection: uvicorn's, with a pass of the budget, and a limit to how slowly a request comes."""
+
+    def __init__(self, config: uvicorn.Config, state: ServerState, granted: Pass) -> None:
+        super().__init__(config, state, {})
+        self._granted = granted
+        self._slow: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    @property
+    def _is_answering(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def _watch(self) -> None:
+        """Hang up on who begins a request and does not go on. Between two requests uvicorn has a timer of its own."""
+        is_answering = self._is_answering
+        if is_answering and self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
+        elif not is_answering and self._slow is None:
+            self._slow = asyncio.get_running_loop().call_later(_HEADER_TIMEOUT, self._hang_up)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
+
+    def _hang_up(self) -> None:
+        self._slow = None
+        if not self._is_answering:
+            self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._slow is not None:
+            self._slow.cancel()
+        self._granted.give_back()
+        super().connection_lost(exc)
+
+
+class Server:
+    """Serves a listening socket until it is stopped, or idle for long."""
+
+    def __init__(self, listening: socket.socket, log_ons: LogOns, settings: ServerSettings) -> None:
+        self._listening = listening
+        self._settings = settings
+        is_tls = settings.tls_certificate is not None
+        self.app: FastAPI = create_app(log_ons, settings.hosts, session_timeout=settings.session_timeout, is_tls=is_tls)
+        self._state = ServerState()
+        self._stop = asyncio.Event()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    async def run(self, *, ends_idle: bool) -> None:
+        """Serve."""
+        settings = self._settings
+        config = uvicorn.Config(
+            self.app,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=_KEEP_ALIVE,
+        )
+        config.load()
+        door = Door(
+            Budget(raise_descriptor_limit()),
+            "http",
+            limit=settings.max_connections,
+            per_peer=settings.max_connections_per_peer,
+            share=_SHARE,
+        )
+        acceptor = Acceptor(
+            self._listening, door, lambda granted: Connection(config, self._state, granted), tls=_tls(settings)
+        )
+        try:
+            await self._wait(ends_idle=ends_idle)
+        finally:
+            acceptor.close()
+            await acceptor.wait_closed()
+            for connection in list(self._state.connections):
+                connection.shutdown()
+            if self._state.tasks:
+                await asyncio.wait(self._state.tasks, timeout=_GRACE)
+            await self.app.state.sessions.close()
+
+    async def _wait(self, *, ends_idle: bool) -> None:
+        busy = time.monotonic()
+        while True:
+            try:
+                async with asyncio.timeout(_TICK):
+                    await self._stop.wait()
+                return
+            except TimeoutError:
+                pass
+            await self.app.state.sessions.tidy()
+            if self._state.connections or len(self.app.state.sessions):
+                busy = time.monotonic()
+            elif ends_idle and time.monotonic() - busy > self._settings.idle_timeout:
+                return
+
+
+def _tls(settings: ServerSettings) -> ssl.SSLContext | None:
+    if settings.tls_certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(settings.tls_certificate, settings.tls_key)
+    return context
+
+
+def main(listening: int, daemon: int, settings: int) -> None:
+    """Run the process that the daemon starts."""
+    with os.fdopen(settings, "rb") as file:
+        told: dict[str, Any] = json.load(file)
+    given = ServerSettings(**{**told, "hosts": tuple(told["hosts"])})
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.getLogger().addHandler(handler)
+    logging.getLogger("lanner").setLevel(given.log_level)
+    with socket.socket(fileno=listening) as taken, socket.socket(fileno=daemon) as pair:
+        uvloop.run(_serve(taken, pair, given))
+
+
+async def _serve(listening: socket.socket, daemon: socket.socket, settings: ServerSettings) -> None:
+    loop = asyncio.get_running_loop()
+    listening.setblocking(False)
+    # The daemon says nothing through it: what can be read is its end.
+    daemon.setblocking(False)
+    server = Server(listening, ThroughDaemon(daemon), settings)
+    loop.add_reader(daemon, server.stop)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, server.stop)
+    await server.run(ends_idle=True)

@@ -1,0 +1,239 @@
+"""Who makes a request: a user with a token, with a password, or with the cookie of a browser's session.
+
+Each has a connection of its own to the queue manager, which is bound to that user. It is kept for the next request: of a browser
+until the session ends, of others while requests come, found again by a keyed hash of what they log on with.
+
+A browser sends its cookie with what other sites ask for, too. So a request by cookie that changes something must have
+the session's CSRF token, in the header X-CSRF-Token or in the form field `csrf_token`. And no request that says it
+comes from another site is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hmac
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Request, Response
+
+from lanner.aio import QueueManager
+from lanner.http.log_ons import LogOns
+from lanner.http.problems import Forbidden, NotLoggedOn
+from lanner.model.errors import AccessDenied
+
+COOKIE: Final = "lanner_session"
+CSRF_HEADER: Final = "X-CSRF-Token"
+CSRF_FIELD: Final = "csrf_token"
+# Not in the specification: sessions in all, and of one address.
+MAX_SESSIONS: Final = 1000
+MAX_SESSIONS_OF_PEER: Final = 100
+# Not in the specification: seconds for which a connection of a program is kept without a request, and in all, so that a changed
+# password counts soon.
+PROGRAM_IDLE: Final = 30.0
+PROGRAM_LIFE: Final = 300.0
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+@dataclass(eq=False, slots=True)
+class Session:
+    """A user who has logged on."""
+
+    manager: QueueManager
+    # Whether the queue manager still answers: it may have ended the connection, for a token that was revoked, say.
+    is_open: Callable[[], bool]
+    # As the queue manager knows it: `user`, `administrator`, `scope` and others.
+    who: Mapping[str, object]
+    address: str
+    # Seconds without a request after which it ends, and in all.
+    idle: float
+    life: float
+    csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    is_browser: bool = False
+    began: float = field(default_factory=time.monotonic)
+    last: float = field(default_factory=time.monotonic)
+    # Requests under way.
+    users: int = 0
+
+    def is_over(self, now: float) -> bool:
+        return not self.is_open() or (not self.users and (now - self.last > self.idle or now - self.began > self.life))
+
+
+class Sessions:
+    """The users who have logged on to this process."""
+
+    def __init__(self, log_ons: LogOns, session_timeout: float = 1800.0, *, is_secure: bool = False) -> None:
+        """`session_timeout`: seconds after which a browser that asks for nothing has to log on again."""
+        self._log_ons = log_ons
+        self._timeout = session_timeout
+        self._is_secure = is_secure
+        self._key = secrets.token_bytes(32)
+        self._sessions: dict[str, Session] = {}
+        # So that many requests of a new program log on once.
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    # Browsers -----------------------------------------------------------------------------------------------------
+
+    async def log_on(self, response: Response, secret: Mapping[str, str], address: str) -> Session:
+        """Begin the session of a browser, and set its cookie. AccessDenied if what it logs on with is wrong."""
+        session = await self._begin(secret, address, self._timeout, 24 * 3600.0)
+        session.is_browser = True
+        cookie = secrets.token_urlsafe(32)
+        self._sessions[cookie] = session
+        response.set_cookie(COOKIE, cookie, path="/", httponly=True, samesite="strict", secure=self._is_secure)
+        return session
+
+    async def log_off(self, request: Request, response: Response) -> None:
+        """End the session of a browser."""
+        session = self._sessions.pop(request.cookies.get(COOKIE, ""), None)
+        response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict", secure=self._is_secure)
+        if session is not None:
+            await session.manager.close()
+
+    def of_browser(self, request: Request) -> Session | None:
+        """Return the session of a browser, if it has one."""
+        session = self._sessions.get(request.cookies.get(COOKIE, ""))
+        if session is None or not session.is_browser or session.is_over(time.monotonic()):
+            return None
+        return session
+
+    # Requests -----------------------------------------------------------------------------------------------------
+
+    async def of(self, request: Request) -> Session:
+        """Return who makes a request. NotLoggedOn if that is nobody; Forbidden if another site has made it."""
+        _refuse_other_sites(request)
+        secret = _authorization(request)
+        if secret is not None:
+            return await self._of_program(secret, client_address(request))
+        session = self.of_browser(request)
+        if session is None:
+            raise NotLoggedOn("log on with a token (Authorization: Bearer), or with a user and a password (Basic)")
+        if request.method not in _SAFE and not await _has_csrf(request, session):
+            raise Forbidden(f"the CSRF token of the session is missing: send it as {CSRF_HEADER}")
+        return session
+
+    async def _of_program(self, secret: Mapping[str, str], address: str) -> Session:
+        text = "\0".join((*sorted(f"{name}={value}" for name, value in secret.items()), address))
+        key = hmac.digest(self._key, text.encode("utf-8", "surrogatepass"), "sha256").hex()
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        try:
+            async with lock:
+                found = self._sessions.get(key)
+                if found is not None and not found.is_over(time.monotonic()):
+                    return found
+                try:
+                    made = await self._begin(secret, address, PROGRAM_IDLE, PROGRAM_LIFE)
+                except AccessDenied as error:
+                    raise NotLoggedOn(str(error.args[0])) from error
+                self._sessions[key] = made
+                return made
+        finally:
+            if not lock.locked():
+                self._locks.pop(key, None)
+
+    async def _begin(self, secret: Mapping[str, str], address: str, idle: float, life: float) -> Session:
+        await self.tidy()
+        if len(self._sessions) >= MAX_SESSIONS:
+            raise Forbidden(f"there are {MAX_SESSIONS} sessions, which is the limit: try again later")
+        if sum(one.address == address for one in self._sessions.values()) >= MAX_SESSIONS_OF_PEER:
+            raise Forbidden(f"{address} has {MAX_SESSIONS_OF_PEER} sessions, which is the limit: log off, or try later")
+        logged_on = await self._log_ons.log_on(secret, address)
+        manager = logged_on.manager
+        try:
+            who = await manager.who_am_i()
+        except BaseException:
+            await manager.close()
+            raise
+        return Session(manager, logged_on.is_open, who, address, idle, life)
+
+    async def tidy(self) -> None:
+        """End what nobody uses any more."""
+        now = time.monotonic()
+        over = [key for key, session in self._sessions.items() if session.is_over(now)]
+        for session in [self._sessions.pop(key) for key in over]:
+            await session.manager.close()
+
+    async def close(self) -> None:
+        while self._sessions:
+            _, session = self._sessions.popitem()
+            await session.manager.close()
+
+
+def client_address(request: Request) -> str:
+    """Return where a client is. No header is believed: there is no proxy that could be trusted to set one."""
+    return "" if request.client is None else request.client.host
+
+
+def _authorization(request: Request) -> Mapping[str, str] | None:
+    """Return what a program logs on with; None if it says nothing."""
+    header = request.headers.get("authorization")
+    if header is None:
+        return None
+    kind, _, value = header.partition(" ")
+    match kind.lower():
+        case "bearer":
+            return {"token": value.strip()}
+        case "basic":
+            try:
+                user, colon, password = base64.b64decode(value, validate=True).decode().partition(":")
+            except (binascii.Error, UnicodeDecodeError):
+                user = colon = password = ""
+            if colon:
+                return {"user": user, "password": password}
+    raise NotLoggedOn("Authorization is neither `Bearer TOKEN` nor `Basic` with a user and a password")
+
+
+def _refuse_other_sites(request: Request) -> None:
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
+        raise Forbidden(f"a page of {origin} has made this request")
+    if request.headers.get("sec-fetch-site", "none") in ("cross-site", "same-site") and request.method not in _SAFE:
+        raise Forbidden("a page of another site has made this request")
+
+
+async def _has_csrf(request: Request, session: Session) -> bool:
+    given = request.headers.get(CSRF_HEADER)
+    if given is None and request.headers.get("content-type", "").startswith(
+        ("application/x-www-form-urlencoded", "multipart/form-data")
+    ):
+        value = (await request.form()).get(CSRF_FIELD)
+        given = value if isinstance(value, str) else None
+    return given is not None and hmac.compare_digest(given.encode(), session.csrf.encode())
+
+
+# What routes depend on ------------------------------------------------------------------------------------------------
+
+
+def sessions_of(request: Request) -> Sessions:
+    found: Sessions = request.app.state.sessions
+    return found
+
+
+async def current_session(request: Request) -> AsyncIterator[Session]:
+    """Yield who makes a request, for as long as it takes."""
+    sessions = sessions_of(request)
+    session = await sessions.of(request)
+    session.users += 1
+    try:
+        yield session
+    finally:
+        session.users -= 1
+        session.last = time.monotonic()
+
+
+async def current_manager(session: Annotated[Session, Depends(current_session)]) -> QueueManager:
+    """Return the queue manager as the user of a request sees it."""
+    return session.manager
+
+
+CurrentSession = Annotated[Session, Depends(current_session)]
+Manager = Annotated[QueueManager, Depends(current_manager)]

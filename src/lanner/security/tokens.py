@@ -1,0 +1,143 @@
+"""Tokens: what a program logs on with instead of a password, for as long and for as much as its user has said.
+
+A token is `lanner_ID_SECRET`. The queue manager keeps the identifier, a hash of the secret, whose it is, its scope and its end,
+in a file like that of the accounts. The secret has 256 random bits, so that its hash needs no salt and no work factor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from lanner.model.errors import InvalidParameter
+from lanner.security.private_files import PrivateFileError, locked, read_private, write_private
+from lanner.security.scopes import SCOPES
+from lanner.wire.sid import Sid
+
+# Its place in a data directory.
+TOKEN_FILE: Final = "tokens.json"  # noqa: S105 (the name of a file)
+FILE_VERSION: Final = 1
+PREFIX: Final = "lanner"
+_ID_SIZE: Final = 6  # octets
+_SECRET_SIZE: Final = 32
+# Not in the specification: tokens of one user, and characters of a description.
+MAX_TOKENS_OF_USER: Final = 100
+MAX_DESCRIPTION: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token, without its secret."""
+
+    id: str
+    sid: str
+    scope: tuple[str, ...]
+    created: float  # seconds since 1970
+    expires: float | None = None  # the same; None: never
+    description: str = ""
+    hash: str = field(default="", repr=False)
+
+    def is_over(self, now: float) -> bool:
+        return self.expires is not None and now >= self.expires
+
+    def document(self) -> dict[str, Any]:
+        """What users see of it."""
+        return {name: value for name, value in asdict(self).items() if name != "hash"}
+
+
+class TokenFile:
+    """The tokens of a data directory. Every method sees the newest content, whoever wrote it."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self.path = path
+        self._clock = clock
+
+    def create(
+        self, sid: Sid, scope: Iterable[str], lifetime: float | None = None, description: str = ""
+    ) -> tuple[Token, str]:
+        """Make a token of a user, which ends after `lifetime` seconds; the text of it is shown only now."""
+        wanted = tuple(dict.fromkeys(scope))
+        unknown = [one for one in wanted if one not in SCOPES]
+        if unknown or not wanted:
+            what = f"unknown scope {', '.join(unknown)}" if unknown else "a token needs a scope"
+            raise InvalidParameter(f"{what}: one or more of {', '.join(SCOPES)}")
+        if lifetime is not None and lifetime <= 0:
+            raise InvalidParameter(f"a token that ends after {lifetime:g} seconds: more than 0 expected")
+        if len(description) > MAX_DESCRIPTION:
+            raise InvalidParameter(f"a description of {len(description)} characters, at most {MAX_DESCRIPTION}")
+        now = self._clock()
+        secret = secrets.token_urlsafe(_SECRET_SIZE)
+        ends = None if lifetime is None else now + lifetime
+        made = Token(secrets.token_hex(_ID_SIZE), str(sid), wanted, now, ends, description, _hash(secret))
+        with locked(self.path):
+            kept = [token for token in self._read() if not token.is_over(now)]
+            if sum(token.sid == made.sid for token in kept) >= MAX_TOKENS_OF_USER:
+                raise InvalidParameter(f"a user has at most {MAX_TOKENS_OF_USER} tokens: revoke one")
+            self._write([*kept, made])
+        return made, f"{PREFIX}_{made.id}_{secret}"
+
+    def list(self, sid: Sid | None = None) -> list[Token]:
+        """Return the tokens of a user, or of all users."""
+        now = self._clock()
+        return [token for token in self._read() if not token.is_over(now) and sid in (None, Sid.parse(token.sid))]
+
+    def find(self, identifier: str) -> Token:
+        """Return a token by its identifier. Raises InvalidParameter."""
+        for token in self.list():
+            if token.id == identifier:
+                return token
+        raise InvalidParameter(f"there is no token {identifier}: it was revoked, or has ended")
+
+    def revoke(self, identifier: str) -> None:
+        """End a token. Raises InvalidParameter if there is none."""
+        with locked(self.path):
+            tokens = self._read()
+            kept = [token for token in tokens if token.id != identifier]
+            if len(kept) == len(tokens):
+                raise InvalidParameter(f"there is no token {identifier}: it was revoked, or has ended")
+            self._write(kept)
+
+    def verify(self, text: str) -> Token | None:
+        """Return the token that a text is; None if it is none, or has ended."""
+        prefix, _, rest = text.partition("_")
+        identifier, _, secret = rest.partition("_")
+        found = next((token for token in self._read() if token.id == identifier), None)
+        is_right = hmac.compare_digest(_hash(secret), _hash("") if found is None else found.hash)
+        if found is None or prefix != PREFIX or not is_right or found.is_over(self._clock()):
+            return None
+        return found
+
+    def _read(self) -> list[Token]:
+        data = read_private(self.path)
+        if data is None:
+            return []
+        try:
+            content = json.loads(data)
+            if content["version"] != FILE_VERSION:
+                raise PrivateFileError(f"{self.path} is of version {content['version']}, and not {FILE_VERSION}")
+            return [Token(**{**one, "scope": tuple(one["scope"])}) for one in content["tokens"]]
+        except (ValueError, LookupError, TypeError) as error:
+            # The error itself may quote a hash.
+            raise PrivateFileError(
+                f"{self.path} is damaged ({type(error).__name__}): remove it, and make new tokens"
+            ) from None
+
+    def _write(self, tokens: Iterable[Token]) -> None:
+        content = {"version": FILE_VERSION, "tokens": [asdict(token) for token in tokens]}
+        write_private(self.path, json.dumps(content, indent=1).encode())
+
+
+def token_id(text: str) -> str:
+    """Return the identifier in the text of a token, which is no secret."""
+    return text.partition("_")[2].partition("_")[0][: 2 * _ID_SIZE]
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()

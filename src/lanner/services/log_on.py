@@ -1,0 +1,218 @@
+"""Logging on by a call of Lanner's own interface: a connection becomes that of a user, for good.
+
+It is for a program that serves many users, as the HTTP process does, and has no rights of its own. The call is taken on a
+connection that can do nothing else (`needs_log_on`), and on one that is sealed for a caller who has said who it is. A user
+logs on with a password, with a token, or with a ticket, which another connection of the same user has got and which is good for
+one logon within a minute.
+
+Wrong ones are delayed, counted and recorded as those of every protocol are, for the address of the user. The HTTP process says
+which that is, because nobody else knows; from any other caller it is the address that the call came from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from lanner.model.errors import MQ_OK, AccessDenied, InvalidParameter, StatusError
+from lanner.rpc.interface import RETURNS
+from lanner.rpc.pdu import AuthLevel
+from lanner.security.identity import SYSTEM
+from lanner.security.log_lines import log_of_peer
+from lanner.security.logons import LogonRefused, Logons
+from lanner.security.tokens import token_id
+from lanner.wire.sid import LOCAL_SYSTEM, Sid
+
+if TYPE_CHECKING:
+    from lanner.rpc.calls import ServerCall
+    from lanner.rpc.connection import ServerConnection
+    from lanner.rpc.server import Results
+    from lanner.security.audit import AuditLog
+    from lanner.security.identity import Identity
+    from lanner.security.tokens import Token, TokenFile
+    from lanner.security.users import UserFile
+
+_LOG: Final = logging.getLogger(__name__)
+# Not in the specification: seconds for which a ticket is good, and tickets that wait.
+TICKET_LIFE: Final = 60.0
+MAX_TICKETS: Final = 1000
+# Not in the specification: characters of a secret or an address.
+_MAX_TEXT: Final = 1024
+# Seconds between two looks at whether a token has ended.
+_LONGEST_WAIT: Final = 86400.0
+
+
+class Tickets:
+    """Logons that users have begun on one connection and end on another."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._issued: dict[str, tuple[float, Identity]] = {}
+
+    def issue(self, identity: Identity) -> str:
+        """Return a secret that is good for one logon as a user, soon."""
+        now = self._clock()
+        self._issued = {text: one for text, one in self._issued.items() if one[0] > now}
+        while len(self._issued) >= MAX_TICKETS:
+            del self._issued[next(iter(self._issued))]
+        text = secrets.token_urlsafe(32)
+        self._issued[text] = (now + TICKET_LIFE, identity)
+        return text
+
+    def redeem(self, text: str) -> Identity | None:
+        """Return whose ticket a text is; it is good no more."""
+        end, identity = self._issued.pop(text, (0.0, None))
+        return identity if end > self._clock() else None
+
+
+class LogOn:
+    """The log-on call of one queue manager."""
+
+    def __init__(self, users: UserFile, tokens: TokenFile, tickets: Tickets, logons: Logons, audit: AuditLog) -> None:
+        self._users = users
+        self._tokens = tokens
+        self._tickets = tickets
+        self._logons = logons
+        self._audit = audit
+        # What tokens have opened.
+        self._connections: dict[str, weakref.WeakSet[ServerConnection]] = {}
+
+    async def log_on(self, call: ServerCall, request: str) -> Results:
+        """Make the connection of a call that of a user."""
+        try:
+            address = self._check(call)
+            asked = _read(request)
+            if call.connection.needs_log_on:
+                address = _text(asked, "address")
+            identity, token = await self._verify(asked, address)
+            # Another call may have been faster.
+            self._check(call)
+        except StatusError as error:
+            log_of_peer(_LOG, logging.INFO, "refused log on", call.peer, "%r: %s", call, error)
+            return {"answer": str(error.args[0]), RETURNS: error.status}
+        origin = f"http {address}" if call.connection.needs_log_on else address
+        call.log_on(identity.at(origin))
+        if token is not None:
+            self._connections.setdefault(token.id, weakref.WeakSet()).add(call.connection)
+            if token.expires is not None:
+                _end_with(weakref.ref(call.connection), token)
+        scope = None if identity.scope is None else sorted(identity.scope)
+        answer = {"user": identity.name, "sid": str(identity.sid), "scope": scope}
+        return {"answer": json.dumps(answer), RETURNS: MQ_OK}
+
+    def revoked(self, identifier: str) -> None:
+        """End what a token has opened."""
+        for connection in list(self._connections.pop(identifier, ())):
+            connection.hang_up()
+
+    @staticmethod
+    def _check(call: ServerCall) -> str:
+        """Return where a caller is who may log on here. Raises AccessDenied."""
+        connection = call.connection
+        if connection.has_logged_on:
+            raise AccessDenied(
+                f"this connection belongs to {call.identity.name}: connect again to log on as another user"
+            )
+        if not connection.needs_log_on:
+            if call.auth_level < AuthLevel.PKT_PRIVACY or call.identity.is_anonymous:
+                raise AccessDenied("others could read the password: log on by a connection at level privacy")
+            if connection.has_handles:
+                raise AccessDenied(f"{call.identity.name} has opened a session here: connect again to log on")
+        return call.peer
+
+    async def _verify(self, asked: Mapping[str, Any], address: str) -> tuple[Identity, Token | None]:
+        match sorted(asked.keys() - {"address"}):
+            case ["password", "user"]:
+                return await self._by_password(_text(asked, "user"), _text(asked, "password"), address), None
+            case ["token"]:
+                return await self._by_token(_text(asked, "token"), address)
+            case ["ticket"]:
+                return await self._by_ticket(_text(asked, "ticket"), address), None
+        raise InvalidParameter("a log on has a user and a password, a token, or a ticket")
+
+    async def _by_password(self, user: str, password: str, address: str) -> Identity:
+        identity = await self._try(
+            user, address, "password", lambda: asyncio.to_thread(self._users.verify, user, password)
+        )
+        if identity is None or identity.is_anonymous:
+            raise AccessDenied(f"user name or password of {user!r} is wrong")
+        return identity
+
+    async def _by_token(self, text: str, address: str) -> tuple[Identity, Token]:
+        async def verify() -> tuple[Identity, Token] | None:
+            token = self._tokens.verify(text)
+            owner = None if token is None else self._owner(Sid.parse(token.sid))
+            if token is None or owner is None:
+                return None
+            return owner.limited_to(frozenset(token.scope)), token
+
+        found = await self._try(f"token {token_id(text)}", address, "token", verify)
+        if found is None:
+            raise AccessDenied("the token is wrong, was revoked, or has ended: `lanner token create` makes another")
+        return found
+
+    async def _by_ticket(self, text: str, address: str) -> Identity:
+        async def redeem() -> Identity | None:
+            return self._tickets.redeem(text)
+
+        identity = await self._try("ticket", address, "ticket", redeem)
+        if identity is None:
+            raise AccessDenied("the link was used already, or is older than a minute: `lanner console` makes another")
+        return identity
+
+    def _owner(self, sid: Sid) -> Identity | None:
+        return SYSTEM if sid == LOCAL_SYSTEM else self._users.resolve(sid)
+
+    async def _try(self, account: str, address: str, what: str, verify: Callable[[], Any]) -> Any:  # noqa: ANN401
+        """Look at a secret after the wait that the wrong ones before it have earned."""
+        try:
+            attempt = self._logons.begin(account, address, f"log on by {what}")
+        except LogonRefused as error:
+            self._audit.logon_failed(account, address, what, str(error))
+            raise AccessDenied(f"{account}: {error}") from error
+        if attempt.wait:
+            await asyncio.sleep(attempt.wait)
+        found = await verify()
+        if found is None:
+            attempt.failed()
+            self._audit.logon_failed(account, address, what, f"the {what} is wrong")
+        else:
+            attempt.succeeded()
+        return found
+
+
+def _end_with(connection: weakref.ref[ServerConnection], token: Token) -> None:
+    """Hang up when a token has ended."""
+    found = connection()
+    if found is None or token.expires is None:
+        return
+    left = token.expires - time.time()
+    if left <= 0:
+        found.hang_up()
+        return
+    del found
+    asyncio.get_running_loop().call_later(min(left, _LONGEST_WAIT), _end_with, connection, token)
+
+
+def _read(text: str) -> Mapping[str, Any]:
+    try:
+        asked = json.loads(text)
+    except (ValueError, RecursionError):
+        # Its text would quote a secret.
+        asked = None
+    if not isinstance(asked, dict):
+        raise InvalidParameter("a log on is an object in JSON")
+    return asked
+
+
+def _text(asked: Mapping[str, Any], key: str) -> str:
+    value = asked.get(key)
+    if not isinstance(value, str) or len(value) > _MAX_TEXT:
+        raise InvalidParameter(f"a log on needs the text `{key}`, of at most {_MAX_TEXT} characters")
+    return value

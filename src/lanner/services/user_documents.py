@@ -1,0 +1,230 @@
+"""Documents for every user: who that is, its queues, its tokens, and a ticket to log on elsewhere.
+
+The rights of the user decide what is in them. `Documents` has those for administrators.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from lanner.host.administrators import is_administrator
+from lanner.model.errors import AccessDenied, InvalidParameter, UnsupportedOperation
+from lanner.security.access_masks import QueueAccess
+from lanner.security.scopes import READ
+from lanner.wire.sid import Sid
+
+if TYPE_CHECKING:
+    from lanner.engine import Engine
+    from lanner.model.directory_objects import Queue
+    from lanner.security.identity import Identity
+    from lanner.security.tokens import TokenFile
+    from lanner.services.log_on import Tickets
+
+Document = dict[str, Any]
+Request = Mapping[str, Any]
+
+# Not in the specification: queues in one answer.
+MAX_PAGE: Final = 1000
+# Seconds for which an overview is good for others with the same rights.
+OVERVIEW_LIFE: Final = 1.0
+_MAX_OVERVIEWS: Final = 256
+
+COLUMNS: Final[dict[str, Callable[[Queue], object]]] = {
+    "name": lambda queue: queue.pathname,
+    "label": lambda queue: queue.label,
+    "messages": lambda queue: queue.message_count,
+    "bytes": lambda queue: queue.total_bytes,
+    "journal_messages": lambda queue: 0 if queue.journal_queue is None else queue.journal_queue.message_count,
+    "transactional": lambda queue: queue.transactional,
+    "journaling": lambda queue: queue.journaling,
+    "authentication": lambda queue: queue.authentication,
+    "quota_kb": lambda queue: queue.quota,
+    "identifier": lambda queue: str(queue.identifier),
+    "created": lambda queue: queue.create_time,
+    "modified": lambda queue: queue.modify_time,
+    "kind": lambda queue: queue.queue_type.value.lower(),
+}
+
+
+class UserDocuments:
+    """The documents of one queue manager."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        tokens: TokenFile | None = None,
+        tickets: Tickets | None = None,
+        revoked: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`revoked` is told which token has been."""
+        self._engine = engine
+        self._tokens = tokens
+        self._tickets = tickets
+        self._revoked = revoked
+        self._overviews: dict[Identity, tuple[float, Document]] = {}
+        self.handlers: dict[str, Callable[[Identity, Request], object]] = {
+            "who am i": self._who_am_i,
+            "overview": self._overview,
+            "queue page": self._queue_page,
+            "create token": self._create_token,
+            "tokens": self._list_tokens,
+            "revoke token": self._revoke_token,
+            "ticket": self._ticket,
+        }
+
+    def _who_am_i(self, identity: Identity, request: Request) -> Document:
+        del request
+        return {
+            "user": identity.name,
+            "sid": str(identity.sid),
+            "administrator": is_administrator(self._engine, identity, READ),
+            "scope": None if identity.scope is None else sorted(identity.scope),
+            "queue_manager": self._engine.queue_manager.computer_name,
+        }
+
+    # Queues -------------------------------------------------------------------------------------------------------
+
+    def _visible(self, identity: Identity) -> list[Queue]:
+        found = []
+        for queue in self._engine.local_queues():
+            try:
+                self._engine.check_queue_access(queue, identity, QueueAccess.GET_QUEUE_PROPERTIES)
+            except AccessDenied:
+                continue
+            found.append(queue)
+        return found
+
+    def _overview(self, identity: Identity, request: Request) -> Document:
+        """Sums over what the user may see. Consoles ask all the time, so an answer serves for a second."""
+        del request
+        now = time.monotonic()
+        when, document = self._overviews.get(identity, (-OVERVIEW_LIFE, {}))
+        if now - when < OVERVIEW_LIFE:
+            return document
+        qm, queues = self._engine.queue_manager, self._visible(identity)
+        document = {
+            **self._who_am_i(identity, {}),
+            "identifier": str(qm.identifier),
+            "queues": len(queues),
+            "messages": sum(queue.message_count for queue in queues),
+            "bytes": sum(queue.total_bytes for queue in queues),
+        }
+        if document["administrator"]:
+            outgoing = list(self._engine.outgoing_queues())
+            dead = (qm.system_deadletter_queue, qm.system_transactional_deadletter_queue)
+            document |= {
+                "outgoing_queues": len(outgoing),
+                "outgoing_messages": sum(queue.message_count for queue in outgoing),
+                "dead_letters": sum(0 if queue is None else queue.message_count for queue in dead),
+                "quota_kb": qm.queue_manager_quota,
+                "total_bytes": qm.total_bytes,
+            }
+        if len(self._overviews) >= _MAX_OVERVIEWS:
+            self._overviews.clear()
+        self._overviews[identity] = (now, document)
+        return document
+
+    def _queue_page(self, identity: Identity, request: Request) -> Document:
+        """One page of the queues that the user may see."""
+        page, size = _number(request, "page", 1), _number(request, "page_size", 100)
+        if size > MAX_PAGE:
+            raise InvalidParameter(f"a page of {size} queues, at most {MAX_PAGE}")
+        pattern, sort = str(request.get("name") or ""), str(request.get("sort") or "name")
+        columns = request.get("columns") or list(COLUMNS)
+        is_backwards, key = sort.startswith("-"), sort.removeprefix("-")
+        for one in (key, *columns):
+            if one not in COLUMNS:
+                raise InvalidParameter(f"unknown column {one!r} of queues: one of {', '.join(COLUMNS)}")
+        queues = self._visible(identity)
+        if pattern:
+            wanted = pattern.lower() if any(sign in pattern for sign in "*?") else f"*{pattern.lower()}*"
+            queues = [queue for queue in queues if fnmatch.fnmatchcase(queue.pathname.lower(), wanted)]
+        queues.sort(key=lambda queue: queue.pathname.lower())
+        if key != "name":
+            queues.sort(key=lambda queue: _sortable(COLUMNS[key](queue)), reverse=is_backwards)
+        elif is_backwards:
+            queues.reverse()
+        shown = queues[(page - 1) * size : page * size]
+        return {
+            "page": page,
+            "page_size": size,
+            "total": len(queues),
+            "items": [{column: COLUMNS[column](queue) for column in columns} for queue in shown],
+        }
+
+    # Tokens -------------------------------------------------------------------------------------------------------
+
+    def _token_file(self) -> TokenFile:
+        if self._tokens is None:
+            raise UnsupportedOperation("this queue manager keeps no tokens")
+        return self._tokens
+
+    def _create_token(self, identity: Identity, request: Request) -> Document:
+        """Make a token of the user, or of another one if an administrator asks."""
+        _refuse_token(identity, "make tokens")
+        name, scope, lifetime = request.get("user"), request.get("scope"), request.get("lifetime")
+        if not isinstance(scope, list) or not all(isinstance(one, str) for one in scope):
+            raise InvalidParameter("a request needs the list of texts `scope`")
+        if lifetime is not None and not isinstance(lifetime, int | float):
+            raise InvalidParameter("`lifetime` of a token is a number of seconds")
+        sid = identity.sid if name is None else self._sid_of(str(name))
+        if identity.is_anonymous:
+            raise AccessDenied("the anonymous user has no tokens")
+        if sid != identity.sid and not is_administrator(self._engine, identity):
+            raise AccessDenied(f"{identity.name} is no administrator, and makes no tokens of {name}")
+        details = {"user": identity.name if name is None else name, "scope": scope}
+        with self._engine.audit.change("create token", identity, details):
+            token, text = self._token_file().create(sid, scope, lifetime, str(request.get("description") or ""))
+            details["token"] = token.id
+        return {**self._shown(token.document()), "token": text}
+
+    def _list_tokens(self, identity: Identity, request: Request) -> list[Document]:
+        """Those of the user, and of everybody for an administrator."""
+        del request
+        everybody = is_administrator(self._engine, identity, READ)
+        found = self._token_file().list(None if everybody else identity.sid)
+        return [self._shown(token.document()) for token in found]
+
+    def _revoke_token(self, identity: Identity, request: Request) -> None:
+        _refuse_token(identity, "revoke tokens")
+        wanted = str(request.get("id"))
+        token = self._token_file().find(wanted)
+        if token.sid != str(identity.sid) and not is_administrator(self._engine, identity):
+            raise AccessDenied(f"{identity.name} is no administrator, and token {wanted} belongs to another user")
+        self._token_file().revoke(wanted)
+        self._engine.audit.done("revoke token", identity, token=wanted)
+        self._revoked(wanted)
+
+    def _ticket(self, identity: Identity, request: Request) -> Document:
+        """Return what logs the user on once more, within a minute."""
+        del request
+        _refuse_token(identity, "log on a browser")
+        if self._tickets is None:
+            raise UnsupportedOperation("there is no service to log on to")
+        return {"ticket": self._tickets.issue(identity)}
+
+    def _sid_of(self, name: str) -> Sid:
+        return self._engine.settings.accounts.sid_of(name)
+
+    def _shown(self, document: Document) -> Document:
+        name = self._engine.settings.accounts.name_of(Sid.parse(document["sid"]))
+        return {**document, "scope": list(document["scope"]), "user": name}
+
+
+def _refuse_token(identity: Identity, what: str) -> None:
+    if identity.scope is not None:
+        raise AccessDenied(f"a token of {identity.name} cannot {what}: log on with the password")
+
+
+def _sortable(value: object) -> Any:  # noqa: ANN401 (numbers or texts)
+    return value.lower() if isinstance(value, str) else value
+
+
+def _number(request: Request, key: str, default: int) -> int:
+    value = request.get(key, default)
+    if type(value) is not int or value < 1:
+        raise InvalidParameter(f"`{key}` is a number from 1 on")
+    return value
