@@ -21,7 +21,6 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from lanner.directory import AttributeFilter, Operator
 from lanner.directory.topology import TopologyError, survey
 from lanner.model.directory_objects import QueueManager
-from lanner.model.enums import QueueAccessType
 from lanner.model.errors import GenericError, IllegalUser, InvalidParameter, StatusError
 from lanner.security.keys import best_key_bits
 from lanner.security.scopes import ADMIN, READ
@@ -40,7 +39,7 @@ from lanner.wire.sid import Sid
 if TYPE_CHECKING:
     from lanner.engine import Engine
     from lanner.host.change import Change, Changes
-    from lanner.model.directory_objects import OutgoingQueue, Queue
+    from lanner.model.directory_objects import OutgoingQueue
     from lanner.security.identity import Identity
     from lanner.transfer.link import Link
     from lanner.transfer.route import Route
@@ -164,14 +163,9 @@ class Documents:
         return [finding.document() for finding in findings]
 
     def _queues(self, identity: Identity, request: Request) -> object:
-        """Return every local queue. Management lists only private queues and queues that are open.
-
-        With `sizes`, what changes all the time too: one answer for a list that is refreshed every second.
-        """
-        del identity
-        queues = list(self._engine.local_queues())
-        names = {"local": [queue.pathname for queue in queues]}
-        return {**names, "sizes": [_sizes(queue) for queue in queues]} if request.get("sizes") is True else names
+        """Return every local queue. Management lists only private queues and queues that are open."""
+        del identity, request
+        return {"local": [queue.pathname for queue in self._engine.local_queues()]}
 
     def _outgoing(self, identity: Identity, request: Request) -> object:
         """Return how the outgoing queues fare, by name."""
@@ -319,25 +313,6 @@ class Documents:
         if not engine.register_certificate(owner, certificate.public_bytes(Encoding.DER)):
             raise GenericError(f"the directory refused the certificate of {owner.name}")
         return None
-
-
-def _sizes(queue: Queue) -> Document:
-    """Return a queue in a list: what it is, and how much is in it. `arrivals` counts since the start."""
-    journal = queue.journal_queue
-    return {
-        "name": queue.pathname,
-        "type": queue.queue_type.value,
-        "label": queue.label,
-        "transactional": queue.transactional,
-        "journaling": queue.journaling,
-        "quota": queue.quota,
-        "messages": queue.message_count,
-        "bytes": queue.total_bytes,
-        "arrivals": queue.arrivals,
-        "journal_messages": 0 if journal is None else journal.message_count,
-        "journal_bytes": 0 if journal is None else journal.total_bytes,
-        "readers": sum(one.access_type is QueueAccessType.RECEIVE for one in queue.open_queue_descriptors),
-    }
 
 
 @contextmanager

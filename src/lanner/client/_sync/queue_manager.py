@@ -158,11 +158,6 @@ class QueueManager(Closeable):
         """
         return [self.open(name) for name in self._backend.queue_names()]
 
-    def queue_sizes(self) -> list[Document]:
-        """Return the same queues with what they are and how much is in each, in one answer. For administrators."""
-        documents: list[Document] = (self._backend.ask("queues", sizes=True))["sizes"]
-        return documents
-
     def outgoing_queues(self) -> list[Queue]:
         """Return the queues whose messages wait for another computer."""
         names = [document["name"] for document in self._backend.outgoing()]

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from lanner.http.console.browsing import PAGE, Filter, list_messages, row_of, show_message
 from lanner.http.console.page import count_dead_letters, done, explain, lookup_ids, render, url
-from lanner.http.console.visiting import Acting, Looking
+from lanner.http.console.visiting import Looking, PageRoute
 from lanner.http.console.words import class_name, plural
 from lanner.model.errors import AccessDenied, LannerError, QueueNotFound, StatusError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lanner.client._async.queue import Queue
     from lanner.client._async.queue_manager import QueueManager
 
-router = APIRouter()
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 QUEUES: Final = {"ordinary": "system$;DEADLETTER", "transactional": "system$;DEADXACT"}
 # Reasons are counted among this many dead letters; a page with more says so.
@@ -77,7 +77,7 @@ async def _reasons(queue: Queue) -> list[tuple[str, int, int]]:
 @router.post("/deadletters/choose")
 async def choose(
     request: Request,
-    visitor: Acting,
+    visitor: Looking,
     which: Annotated[str, Form()],
     message: Annotated[list[str] | None, Form()] = None,
     reason: Annotated[str, Form()] = "",
@@ -123,7 +123,7 @@ async def _problem(manager: QueueManager, letter: ReceivedMessage) -> str | None
 @router.post("/deadletters/return")
 async def give_back(
     request: Request,
-    visitor: Acting,
+    visitor: Looking,
     which: Annotated[str, Form()],
     message: Annotated[list[str], Form()],
     target: Annotated[str, Form()] = "",
@@ -144,5 +144,3 @@ async def give_back(
     return await render(
         request, visitor, "return.html", status=409, which=which, chosen=[], rows=[], failing=0, outcome=outcome
     )
-
-

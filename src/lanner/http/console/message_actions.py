@@ -17,7 +17,7 @@ from lanner.http.console.browsing import SCANNED, Filter, open_outgoing, open_qu
 from lanner.http.console.message_bodies import text_of
 from lanner.http.console.page import chosen as counted
 from lanner.http.console.page import done, explain, lookup_ids, queue_url, render, short_name
-from lanner.http.console.visiting import Acting, Looking
+from lanner.http.console.visiting import Looking, PageRoute
 from lanner.model.errors import LannerError, MessageNotFound
 from lanner.wire.body_types import VT_BSTR
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lanner.client._async.queue_manager import QueueManager
     from lanner.http.console.page import Visitor
 
-router = APIRouter()
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 # Above this many messages, the name of the queue must be typed.
 TYPED: Final = 100
@@ -92,15 +92,13 @@ async def _send_page(
     }
     told = None if error is None else explain(error)
     status = 200 if error is None else 409
-    return await render(
-        request, visitor, "send.html", status=status, name=name, form={**empty, **form}, error=told
-    )
+    return await render(request, visitor, "send.html", status=status, name=name, form={**empty, **form}, error=told)
 
 
 @router.post("/queue/send")
 async def send(
     request: Request,
-    visitor: Acting,
+    visitor: Looking,
     name: Text,
     label: Text = "",
     body: Text = "",
@@ -179,7 +177,7 @@ async def _send(manager: QueueManager, name: str, message: Message) -> None:
 @router.post("/queue/choose")
 async def choose(
     request: Request,
-    visitor: Acting,
+    visitor: Looking,
     name: Text,
     action: Text,
     part: Text = "",
@@ -204,9 +202,7 @@ async def _found(queue: Queue, wanted: Filter) -> list[int]:
     found: list[int] = []
     after = None
     while len(found) < MOST:
-        some = await queue.find(
-            *wanted.conditions, after=after, limit=MOST - len(found), scan=SCANNED, ids_only=True
-        )
+        some = await queue.find(*wanted.conditions, after=after, limit=MOST - len(found), scan=SCANNED, ids_only=True)
         found += some.lookup_ids
         after = some.after
         if after is None:
@@ -217,7 +213,7 @@ async def _found(queue: Queue, wanted: Filter) -> list[int]:
 @router.post("/queue/move")
 async def move(
     request: Request,
-    visitor: Acting,
+    visitor: Looking,
     name: Text,
     action: Text,
     target: Text,
@@ -259,7 +255,7 @@ async def move(
 @router.post("/queue/delete-messages")
 async def delete_messages(
     request: Request,
-    visitor: Acting,
+    visitor: Looking,
     name: Text,
     message: Annotated[list[str], Form()],
     part: Text = "",
@@ -270,9 +266,7 @@ async def delete_messages(
     needed = short_name(name) if len(chosen) > TYPED else ""
     if needed and typed != needed:
         error = ("The name does not fit: nothing was deleted.", "")
-        return await render(
-            request, visitor, "delete_messages.html", status=409, typed=needed, error=error, **values
-        )
+        return await render(request, visitor, "delete_messages.html", status=409, typed=needed, error=error, **values)
     async with await _queue(visitor.manager, name, part) as queue:
         try:
             await queue.delete(*chosen)
@@ -319,7 +313,7 @@ async def _purge_page(
 
 @router.post("/queue/purge")
 async def purge(
-    request: Request, visitor: Acting, name: Text, count: Annotated[int, Form()], typed: Text = "", part: Text = ""
+    request: Request, visitor: Looking, name: Text, count: Annotated[int, Form()], typed: Text = "", part: Text = ""
 ) -> Response:
     if typed != short_name(name):
         return await _purge_page(request, visitor, name, part, ("The name does not fit: nothing was removed.", ""))
@@ -357,7 +351,7 @@ async def _delete_page(request: Request, visitor: Visitor, name: str, error: tup
 
 
 @router.post("/queue/delete")
-async def delete_queue(request: Request, visitor: Acting, name: Text, typed: Text = "") -> Response:
+async def delete_queue(request: Request, visitor: Looking, name: Text, typed: Text = "") -> Response:
     if typed != short_name(name):
         return await _delete_page(request, visitor, name, ("The name does not fit: nothing was deleted.", ""))
     await visitor.manager.delete_queue(name)

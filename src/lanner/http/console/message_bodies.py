@@ -167,7 +167,11 @@ def _xml_tokens(text: str) -> Iterator[str]:
             end = text.find("<", position)
         else:
             ending = next(
-                (end for begin, end in (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>")) if text.startswith(begin, position)),
+                (
+                    end
+                    for begin, end in (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>"))
+                    if text.startswith(begin, position)
+                ),
                 ">",
             )
             end = text.find(ending, position)
@@ -213,7 +217,10 @@ def _json_pieces(line: str) -> Line:
 def _value_lines(value: BodyValue) -> list[Line]:
     shown = value.value
     if isinstance(shown, bytes):
-        reason = value.reason or f"The console names the class and does not build the object ({value.type_name or 'no name'})."
+        reason = (
+            value.reason
+            or f"The console names the class and does not build the object ({value.type_name or 'no name'})."
+        )
         return [[("c", reason)]]
     return _json_lines(json.dumps(_plain(shown), indent=2, ensure_ascii=False))
 

@@ -30,7 +30,7 @@ class Alarm:
 
 def quota_share(row: dict[str, Any]) -> int:
     """Return how much of its quota a queue uses, in percent; 0 without a quota."""
-    return 0 if row["quota"] == INFINITE else percent(row["bytes"], row["quota"] * 1024)
+    return 0 if row["quota_kb"] == INFINITE else percent(row["bytes"], row["quota_kb"] * 1024)
 
 
 def alarms(sample: Sample, findings: list[dict[str, Any]]) -> list[Alarm]:

@@ -1,7 +1,7 @@
 """What every page has: who looks at it, the frame around it, its headers, and notices of what was done.
 
-The one thing a maintainer must know: `POLICY` allows scripts and styles from this process only, none inline, so a
-template that has a `style` attribute or an event handler does not work in a browser.
+The one thing a maintainer must know: the policy in `lanner.http.guards` allows scripts and styles from this process
+only, none inline, so a template that has a `style` attribute or an event handler does not work in a browser.
 """
 
 from __future__ import annotations
@@ -19,23 +19,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from lanner.http.console.words import FILTERS, plural
-from lanner.model.errors import AccessDenied, LannerError
+from lanner.model.errors import LannerError
 
 if TYPE_CHECKING:
     from lanner.client._async.queue import Queue
     from lanner.client._async.queue_manager import QueueManager
+    from lanner.http.console.samples import Sampler
 
 HERE: Final = Path(__file__).parent
-POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
-HEADERS: Final = {
-    "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
 _TEMPLATES: Final = Environment(
     loader=FileSystemLoader(HERE / "templates"),
     autoescape=True,
@@ -58,13 +49,21 @@ class Notice:
 
 @dataclass(slots=True)
 class Visitor:
-    """The user who looks at a page: the connection that has this user's rights, and the session's CSRF token."""
+    """The user who looks at a page: the connection that has this user's rights, and the session's CSRF token.
+
+    There is one for each session. Its samples and notices stay for the next page.
+    """
 
     manager: QueueManager
     name: str
-    role: str
-    token: str
+    is_administrator: bool
+    csrf: str
+    sampler: Sampler
     notices: list[Notice] = field(default_factory=list)
+
+    @property
+    def role(self) -> str:
+        return "administrator" if self.is_administrator else "user"
 
     def told(self) -> list[Notice]:
         """Return the notices that were not shown yet."""
@@ -115,18 +114,12 @@ _TEMPLATES.globals.update(
 )
 
 
-async def frame(manager: QueueManager) -> Frame:
+async def frame(visitor: Visitor) -> Frame:
     """Count what the navigation shows, without looking at any message."""
-    queues, dead, outgoing = await asyncio.gather(
-        _quietly(manager.queues()), _quietly(count_dead_letters(manager)), _quietly(manager.outgoing())
-    )
-    stuck = 0 if outgoing is None else sum(is_stuck(one) for one in outgoing)
-    return Frame(
-        None if queues is None else len(queues),
-        None if dead is None else sum(dead),
-        None if outgoing is None else len(outgoing),
-        stuck,
-    )
+    told = await visitor.manager.overview()
+    sample = visitor.sampler.last
+    stuck = 0 if sample is None else sum(is_stuck(one) for one in sample.outgoing)
+    return Frame(told["queues"], told.get("dead_letters"), told.get("outgoing_queues"), stuck)
 
 
 async def count_dead_letters(manager: QueueManager) -> list[int]:
@@ -144,14 +137,6 @@ def is_stuck(outgoing: dict[str, Any]) -> bool:
     return bool(outgoing["messages"]) and outgoing["problem"] is not None
 
 
-async def _quietly(work: Any) -> Any:  # noqa: ANN401 (whatever the work returns)
-    """Return the result, or None where the user has no right to it."""
-    try:
-        return await work
-    except AccessDenied:
-        return None
-
-
 async def render(
     request: Request, visitor: Visitor, template: str, *, status: int = 200, **values: object
 ) -> HTMLResponse:
@@ -159,18 +144,18 @@ async def render(
     part = request.headers.get("HX-Request") == "true" and "part" in values
     text = _TEMPLATES.get_template(str(values["part"]) if part else template).render(
         visitor=visitor,
-        frame=None if part else await frame(visitor.manager),
+        frame=None if part else await frame(visitor),
         notices=[] if part else visitor.told(),
         path=request.url.path,
         manager_name=visitor.manager.name,
         **values,
     )
-    return HTMLResponse(text, status, headers=HEADERS)
+    return HTMLResponse(text, status)
 
 
 def plain_page(template: str, *, status: int = 200, **values: object) -> HTMLResponse:
     """Return a page for someone who has not logged on."""
-    return HTMLResponse(_TEMPLATES.get_template(template).render(**values), status, headers=HEADERS)
+    return HTMLResponse(_TEMPLATES.get_template(template).render(**values), status)
 
 
 def done(visitor: Visitor, to: str, text: str, *, name: str = "", href: str = "") -> RedirectResponse:
@@ -183,12 +168,6 @@ def explain(error: LannerError) -> tuple[str, str]:
     """Return the text of an error and MSMQ's name of its status."""
     status = getattr(error, "status", None)
     return str(error), "" if status is None else f"{type(error).__name__}, {status:#010x}"
-
-
-def check_token(visitor: Visitor, token: str) -> None:
-    """Refuse a form that this session did not get: another site may have made the browser send it."""
-    if not token or token != visitor.token:
-        raise HTTPException(403, "The form is not of this session. Open the page again and repeat the action.")
 
 
 def lookup_ids(values: Sequence[str]) -> list[int]:

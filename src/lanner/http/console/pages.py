@@ -13,7 +13,7 @@ from lanner.http.console import overview as summary
 from lanner.http.console.overview import destination, quota_share
 from lanner.http.console.page import done, explain, is_stuck, local_name, queue_url, render, short_name, url
 from lanner.http.console.peers_picture import draw
-from lanner.http.console.visiting import Acting, Looking, sampler_of
+from lanner.http.console.visiting import Looking, PageRoute
 from lanner.http.console.words import percent, plural, size
 from lanner.model.enums import INFINITE
 from lanner.model.errors import AccessDenied, LannerError, MessageNotFound
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lanner.http.console.page import Visitor
     from lanner.http.console.samples import Sample, Sampler
 
-router = APIRouter()
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
 Document = dict[str, Any]
 
 _PAGE: Final = 50
@@ -48,12 +48,11 @@ _ROOM: Final = {
 
 @router.get("/")
 async def overview(request: Request, visitor: Looking) -> Response:
-    manager = visitor.manager
-    sampler = sampler_of(request, visitor)
-    try:
-        sample, status, findings = await asyncio.gather(sampler.latest(), manager.status(), manager.examine())
-    except AccessDenied as error:
-        return await _denied(request, visitor, "The overview is for administrators", error)
+    manager, sampler = visitor.manager, visitor.sampler
+    if not visitor.is_administrator:
+        # Sessions, limits and checks are for administrators: others begin with their queues.
+        return RedirectResponse("/queues", 303)
+    sample, status, findings = await asyncio.gather(sampler.latest(), manager.status(), manager.examine())
     found = summary.alarms(sample, findings)
     rows = [{**row, "rate": sampler.rate(row["name"])} for row in sample.rows]
     busiest = sorted(rows, key=lambda row: (-row["messages"], -row["rate"].into, row["name"]))
@@ -105,14 +104,11 @@ async def queues(
     sort: str = "messages",
     page: int = 0,
 ) -> Response:
-    sampler = sampler_of(request, visitor)
-    try:
-        sample = await sampler.latest()
-    except AccessDenied as error:
-        return await _denied(request, visitor, "The list of queues is for administrators", error)
+    sampler = visitor.sampler
+    sample = await sampler.latest()
     kind = kind if kind in _KINDS else "private"
     every = {key: _rows(sample, sampler, key) for key in ("private", "public")}
-    every["system"] = await _system_rows(visitor.manager)
+    every["system"] = await _system_rows(visitor.manager) if visitor.is_administrator else []
     matching = [row for row in every[kind] if _matches(row, find)]
     shown = {
         "all": matching,
@@ -145,7 +141,7 @@ async def queues(
 def _rows(sample: Sample, sampler: Sampler, kind: str) -> list[Document]:
     rows = []
     for row in sample.rows:
-        if row["type"].lower() != kind:
+        if row["kind"] != kind:
             continue
         share = quota_share(row)
         state, word = "", "Empty"
@@ -157,7 +153,7 @@ def _rows(sample: Sample, sampler: Sampler, kind: str) -> list[Document]:
             state, word = "ok", "Working"
         elif row["messages"]:
             state, word = "busy", "Waiting"
-        limited = row["quota"] != INFINITE
+        limited = row["quota_kb"] != INFINITE
         rows.append(
             {
                 **row,
@@ -248,7 +244,7 @@ async def _create_page(request: Request, visitor: Visitor, form: Document, error
 @router.post("/queues/create")
 async def create(
     request: Request,
-    visitor: Acting,
+    visitor: Looking,
     name: Annotated[str, Form()],
     label: Annotated[str, Form()] = "",
     quota: Annotated[str, Form()] = "",
@@ -287,15 +283,12 @@ async def find_anything(visitor: Looking, what: str = "") -> Response:
         return RedirectResponse("/queues", 303)
     if "\\" in what and what.partition("\\")[2].isdecimal():
         return RedirectResponse(url("/trace", message=what), 303)
-    try:
-        rows = await visitor.manager.queue_sizes()
-    except AccessDenied:
-        return RedirectResponse(queue_url(what), 303)
-    names = {local_name(row["name"]).casefold(): local_name(row["name"]) for row in rows}
+    sample = await visitor.sampler.latest()
+    names = {local_name(row["name"]).casefold(): local_name(row["name"]) for row in sample.rows}
     exact = names.get(what.casefold()) or names.get(f"private$\\{what}".casefold())
     if exact is not None:
         return RedirectResponse(queue_url(exact), 303)
-    for one in await visitor.manager.outgoing():
+    for one in sample.outgoing:
         if destination(one).casefold() == what.casefold():
             return RedirectResponse(url("/outgoing", name=one["name"]), 303)
     return RedirectResponse(url("/queues", find=what), 303)
@@ -352,7 +345,11 @@ def _outgoing_row(document: Document) -> Document:
 
 @router.post("/outgoing/{action}")
 async def act_on_outgoing(
-    request: Request, visitor: Acting, action: str, name: Annotated[str, Form()], confirmed: Annotated[str, Form()] = ""
+    request: Request,
+    visitor: Looking,
+    action: str,
+    name: Annotated[str, Form()],
+    confirmed: Annotated[str, Form()] = "",
 ) -> Response:
     manager = visitor.manager
     back = url("/outgoing", name=name)
@@ -418,7 +415,7 @@ def _peer_rows(known: list[Document], status: Document, waiting: list[Document])
 
 
 @router.post("/peers/{action}")
-async def act_on_peer(visitor: Acting, action: str, guid: Annotated[str, Form()]) -> Response:
+async def act_on_peer(visitor: Looking, action: str, guid: Annotated[str, Form()]) -> Response:
     if action == "trust":
         await visitor.manager.trust_peer(guid)
         return done(visitor, "/peers", "The addresses that were learnt are trusted now")
@@ -441,7 +438,7 @@ async def transactions(request: Request, visitor: Looking) -> Response:
 @router.post("/transactions/{action}")
 async def end_transaction(
     request: Request,
-    visitor: Acting,
+    visitor: Looking,
     action: str,
     transaction: Annotated[str, Form()],
     confirmed: Annotated[str, Form()] = "",
@@ -449,9 +446,7 @@ async def end_transaction(
     manager = visitor.manager
     if not confirmed:
         rows = [row for row in await manager.transactions() if row["transaction"] == transaction]
-        return await render(
-            request, visitor, "transaction_end.html", action=action, transaction=transaction, rows=rows
-        )
+        return await render(request, visitor, "transaction_end.html", action=action, transaction=transaction, rows=rows)
     if action == "commit":
         ended = await manager.commit_transaction(transaction)
     else:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from lanner.http.console.browsing import Filter, Listing, list_messages, open_outgoing, open_queue, show_message
 from lanner.http.console.page import done, explain, local_name, queue_url, render
 from lanner.http.console.samples import Rate
-from lanner.http.console.visiting import Acting, Looking, sampler_of
+from lanner.http.console.visiting import Looking, PageRoute
 from lanner.http.console.words import percent
 from lanner.model.enums import INFINITE, QueuePrivacyLevel
 from lanner.model.errors import AccessDenied, LannerError, QueueNotFound, StatusError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lanner.http.console.page import Visitor
     from lanner.model.directory_objects import Queue as QueueObject
 
-router = APIRouter()
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 TABS: Final = ("messages", "journal", "subqueues", "access", "properties")
 # What a person can grant: the words of `Queue.grant`, with what each means.
@@ -118,7 +118,7 @@ async def _access(queue: Queue) -> Any:  # noqa: ANN401 (an AccessList, or why t
 
 def _facts(request: Request, visitor: Visitor, attributes: QueueObject) -> dict[str, Any]:
     """Return the figures at the top of the page."""
-    sampler = sampler_of(request, visitor)
+    sampler = visitor.sampler
     sampler.touch()
     limited = attributes.quota != INFINITE
     journal = attributes.journal_queue
@@ -136,7 +136,12 @@ def _facts(request: Request, visitor: Visitor, attributes: QueueObject) -> dict[
 
 async def _not_allowed(request: Request, visitor: Visitor, name: str, error: AccessDenied) -> Response:
     return await render(
-        request, visitor, "denied.html", status=403, heading=f"You may not look into {local_name(name)}", text=str(error)
+        request,
+        visitor,
+        "denied.html",
+        status=403,
+        heading=f"You may not look into {local_name(name)}",
+        text=str(error),
     )
 
 
@@ -159,7 +164,7 @@ async def _missing(request: Request, visitor: Visitor, name: str, error: QueueNo
 
 @router.post("/queue/access")
 async def change_access(
-    visitor: Acting,
+    visitor: Looking,
     name: Annotated[str, Form()],
     verb: Annotated[str, Form()],
     who: Annotated[str, Form()],
@@ -184,7 +189,7 @@ async def change_access(
 @router.post("/queue/properties")
 async def change_properties(
     request: Request,
-    visitor: Acting,
+    visitor: Looking,
     name: Annotated[str, Form()],
     label: Annotated[str, Form()] = "",
     quota: Annotated[str, Form()] = "",

@@ -1,6 +1,6 @@
-"""What the console knows of the last minutes: the sizes of all queues, once a second, for each user that looks.
+"""What the console knows of the last minutes: the sizes of all queues, once a second, for each session.
 
-Samples are taken with the rights of the user. The first page of a user starts a sampler, and it ends when no page has
+Samples are taken with the rights of the user. The first page of a session starts a sampler, and it ends when no page has
 asked for a while. Rates follow from two samples: `arrivals` counts what came, and what left is the rest.
 """
 
@@ -23,6 +23,21 @@ INTERVAL: Final = 1.0
 KEPT: Final = 900
 # A sampler that nobody has asked for so long ends.
 IDLE: Final = 120.0
+# Queues of one sample, the fullest first.
+MOST: Final = 1000
+_COLUMNS: Final = (
+    "name",
+    "kind",
+    "label",
+    "transactional",
+    "journaling",
+    "quota_kb",
+    "messages",
+    "bytes",
+    "journal_messages",
+    "arrivals",
+    "readers",
+)
 # Rates are taken over this many samples, so that they do not jump.
 _SPAN: Final = 5
 
@@ -56,7 +71,7 @@ class Sample:
 
 
 class Sampler:
-    """The samples of one user."""
+    """The samples of one session."""
 
     def __init__(self, manager: QueueManager) -> None:
         self.manager = manager
@@ -76,6 +91,11 @@ class Sampler:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+
+    @property
+    def last(self) -> Sample | None:
+        """The last sample, if there is any."""
+        return self.samples[-1] if self.samples else None
 
     async def latest(self) -> Sample:
         """Return a sample of now or of a moment ago. Raises what the queue manager answers."""
@@ -126,11 +146,10 @@ class Sampler:
 
 async def take_sample(manager: QueueManager) -> Sample:
     """Look at all queues once."""
-    rows = await manager.queue_sizes()
-    outgoing = await manager.outgoing()
-    dead_letters = 0
-    for queue in (manager.dead_letter, manager.transactional_dead_letter):
-        async with queue:
-            dead_letters += await queue.count()
+    told = await manager.overview()
+    rows = (await manager.queue_page(page_size=MOST, sort="-messages", columns=_COLUMNS))["items"]
+    # Without the right to see them there are none.
+    outgoing = await manager.outgoing() if told.get("outgoing_queues") else []
+    dead_letters = told.get("dead_letters", 0)
     sizes = {row["name"].lower(): (row["messages"], row["arrivals"]) for row in rows}
     return Sample(time.time(), sizes, rows, outgoing, dead_letters)

@@ -15,18 +15,33 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 # Why a message became a dead letter: a sentence, and what to do about it.
 REASONS: Final[dict[int, tuple[str, str]]] = {
-    MessageClass.NACK_BAD_DEST_QUEUE: ("Queue does not exist", "Create the queue, or return the message to another one."),
+    MessageClass.NACK_BAD_DEST_QUEUE: (
+        "Queue does not exist",
+        "Create the queue, or return the message to another one.",
+    ),
     MessageClass.NACK_PURGED: ("Removed before it was delivered", "An outgoing queue was purged or deleted."),
-    MessageClass.NACK_REACH_QUEUE_TIMEOUT: ("Did not arrive in time", "Its time to reach the queue ran out on the way."),
+    MessageClass.NACK_REACH_QUEUE_TIMEOUT: (
+        "Did not arrive in time",
+        "Its time to reach the queue ran out on the way.",
+    ),
     MessageClass.NACK_QUEUE_EXCEED_QUOTA: ("Queue is full", "Receive or purge messages there, or raise the quota."),
     MessageClass.NACK_ACCESS_DENIED: ("Access denied", "The sender may not send to this queue."),
-    MessageClass.NACK_HOP_COUNT_EXCEEDED: ("Went in a circle", "It passed too many computers. Check the routing links."),
+    MessageClass.NACK_HOP_COUNT_EXCEEDED: (
+        "Went in a circle",
+        "It passed too many computers. Check the routing links.",
+    ),
     MessageClass.NACK_BAD_SIGNATURE: ("Signature is not valid", "Check the sender's certificate."),
     MessageClass.NACK_BAD_ENCRYPTION: ("Could not be decrypted", "The destination has no matching key."),
     MessageClass.NACK_NOT_TRANSACTIONAL_QUEUE: ("Queue is not transactional", "Send it outside a transaction."),
     MessageClass.NACK_NOT_TRANSACTIONAL_MESSAGE: ("Queue is transactional", "Send it inside a transaction."),
-    MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER: ("Encrypted in an unknown way", "Use a provider that the destination has."),
-    MessageClass.NACK_QUEUE_DELETED: ("Queue was deleted", "Create the queue again, or return the message to another one."),
+    MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER: (
+        "Encrypted in an unknown way",
+        "Use a provider that the destination has.",
+    ),
+    MessageClass.NACK_QUEUE_DELETED: (
+        "Queue was deleted",
+        "Create the queue again, or return the message to another one.",
+    ),
     MessageClass.NACK_QUEUE_PURGED: ("Queue was purged", "Somebody removed the messages of the queue."),
     MessageClass.NACK_RECEIVE_TIMEOUT: ("Nobody received it in time", "Its time to be received ran out in the queue."),
     MessageClass.NACK_RECEIVE_TIMEOUT_AT_SENDER: ("Nobody received it in time", "Its time ran out at the sender."),
