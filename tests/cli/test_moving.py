@@ -42,11 +42,10 @@ def test_a_dry_run_moves_and_copies_nothing(run: Run, three: str) -> None:
 
 
 def test_a_move_must_say_what_and_to_where(run: Run, three: str) -> None:
-    assert "--lookup-id or --all" in run("move", three, "retry", code=2).err
-    assert "which subqueue" in run("move", three, "--all", code=2).err
+    assert "--lookup-id, --filter or --all" in run("move", three, "retry", code=2).err
+    assert "which queue or subqueue" in run("move", three, "--all", code=2).err
     assert "where they are" in run("move", three, r".\private$\orders", "--all", code=2).err
-    run("queue", "create", "other")
-    assert "not parts of one queue" in run("move", three, r".\private$\other", "--all", code=1).err
+    assert "there is no field 'colour'" in run("move", three, "retry", "--filter", "colour=red", code=1).err
     assert bodies(run, "peek", three, "--all") == ["a", "b", "c"]
 
 
@@ -68,12 +67,55 @@ def test_copies_go_to_another_data_directory(run: Run, three: str, tmp_path: Pat
 
 def test_a_queue_is_not_copied_to_itself_or_to_nowhere(run: Run, three: str, tmp_path: Path) -> None:
     assert "itself" in run("copy", three, r"ALPHA\private$\orders", code=2).err
-    assert "0 of 3 messages are copied" in run("copy", three, "nowhere", code=1).err
+    assert "0 of 3 messages are done" in run("copy", three, "nowhere", code=1).err
     assert "does not exist" in run("copy", three, "x", "--to-data", tmp_path / "none", code=1).err
 
 
 def test_a_copy_that_meets_a_full_queue_says_how_far_it_came(run: Run, three: str) -> None:
     run("queue", "create", "small", "--quota-kb", "0")
     error = run("copy", three, "small", code=1).err
-    assert "0 of 3 messages are copied" in error
+    assert "0 of 3 messages are done" in error
     assert "is full" in error
+
+
+def test_messages_move_to_any_queue_by_a_filter(run: Run, three: str) -> None:
+    run("queue", "create", "other", "--transactional")
+    run("send", three, "x", "--label", "Late order", "--priority", "6")
+    dry = run("move", three, r".\private$\other", "-f", "label~ORDER", "--dry-run", "--json").json
+    assert (dry["messages"], dry["dry_run"]) == (1, True)
+    assert "moved 1 message" in run("move", three, r".\private$\other", "-f", "label~order", "-f", "priority>5").out
+    assert bodies(run, "peek", "other", "--all") == ["x"]
+    assert bodies(run, "peek", three, "--all") == ["a", "b", "c"]
+    assert "moved 3 messages" in run("move", three, r".\private$\other", "--all").out
+    assert bodies(run, "peek", "other", "--all") == ["x", "a", "b", "c"]
+    run("peek", three, code=3)
+
+
+def test_peek_copy_and_delete_take_filters(run: Run, three: str) -> None:
+    assert bodies(run, "peek", three, "--all", "-f", "body~B") == ["b"]
+    run("queue", "create", "other")
+    assert run("copy", three, "other", "-f", "body!=b", "--json").json["messages"] == 2
+    assert bodies(run, "peek", "other", "--all") == ["a", "c"]
+    assert "which messages" in run("delete", three, code=2).err
+    assert run("delete", three, "-f", "body=a", "--dry-run", "--json").json["messages"] == 1
+    assert "deleted 1 message" in run("delete", three, "-f", "body=a", "--yes").out
+    identifier = run("peek", three, "--json").json["lookup_id"]
+    run("delete", three, "--lookup-id", identifier, "--yes")
+    assert bodies(run, "peek", three, "--all") == ["c"]
+    run("delete", three, "-f", "body=a", code=3)
+    assert "with peek" in run("receive", three, "-f", "body=c", code=2).err
+
+
+def test_a_message_is_edited_and_sent_again(run: Run, three: str, tmp_path: Path) -> None:
+    identifier = run("peek", three, "--json").json["lookup_id"]
+    run("resend", three, "--lookup-id", identifier, "--body", "A", "--label", "again", "--priority", "7")
+    first = run("peek", three, "--json").json
+    assert (first["body"], first["label"], first["priority"]) == ("A", "again", 7)
+    run("queue", "create", "other")
+    (tmp_path / "body").write_bytes(b"\x00\x01")
+    run("resend", three, "other", "-f", "label=again", "--file", tmp_path / "body", "--keep")
+    assert run("peek", "other", "--json").json["label"] == "again"
+    assert len(run("peek", three, "--all", "--json").lines) == 3
+    assert run("resend", three, "--all", "--dry-run", "--json").json["messages"] == 3
+    assert "resent 3 messages" in run("resend", three, "--all").out
+    assert "not both" in run("resend", three, "--all", "--body", "x", "--file", tmp_path / "body", code=2).err

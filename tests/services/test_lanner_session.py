@@ -469,7 +469,7 @@ def test_all_of_a_move_or_nothing(qm: QueueManager) -> None:
         queue.move_many([first, second, second + 1000], "later")
     assert [message.body for message in queue] == ["a", "b"]
     with pytest.raises(errors.StatusError):
-        queue.move_many([first], qm.create_queue("other"))
+        queue.move_many([first, second], qm.create_queue("full", transactional=True, quota_kb=0))
     assert [message.body for message in queue] == ["a", "b"]
 
 

@@ -50,6 +50,8 @@ for command in (
     consuming.consume,
     moving.move,
     moving.copy,
+    moving.resend,
+    moving.delete,
     journals.journal,
     tracing.trace,
     outgoing.status,

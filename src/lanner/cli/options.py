@@ -42,6 +42,15 @@ All = Annotated[bool, typer.Option("--all", help="All messages.")]
 LookupId = Annotated[
     str | None, typer.Option("--lookup-id", help="The message with this lookup id (decimal, or hexadecimal with 0x).")
 ]
+Filters = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--filter",
+        "-f",
+        metavar="CONDITION",
+        help="Messages that meet this condition (label~order, priority>=4, age>1h, class~nack); may be repeated.",
+    ),
+]
 Timeout = Annotated[
     str, typer.Option("--timeout", help="How long to wait for a message: 5, 2m, 1h, or `forever`.", show_default="0")
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from typing import Annotated
@@ -12,6 +13,7 @@ from lanner.cli.errors import UsageError, nothing
 from lanner.cli.options import (
     All,
     Count,
+    Filters,
     Json,
     LookupId,
     QueueName,
@@ -44,10 +46,25 @@ def _check_where(where: str, lookup_id: str | None) -> None:
 
 
 def peek_messages(
-    queue: Queue, show: Show, *, limit: int | None, timeout: float | None, lookup_id: str | None, where: str
+    queue: Queue,
+    show: Show,
+    *,
+    limit: int | None,
+    timeout: float | None,
+    lookup_id: str | None,
+    where: str,
+    filters: list[str] | None = None,
 ) -> int:
     """Show messages and leave them; how many."""
     _check_where(where, lookup_id)
+    if filters:
+        if lookup_id is not None or where != "current":
+            raise UsageError("--filter goes without --lookup-id and --where")
+        count = 0
+        for message in itertools.islice(_found(queue, filters), limit):
+            show(message)
+            count += 1
+        return count
     if lookup_id is not None or where in ("first", "last"):
         show(queue.peek_by_lookup_id(read_lookup_id(lookup_id or "0"), where))
         return 1
@@ -61,6 +78,17 @@ def peek_messages(
     return count
 
 
+def _found(queue: Queue, filters: list[str]) -> Iterator[ReceivedMessage]:
+    """Yield the messages that meet all conditions."""
+    after = None
+    while True:
+        found = queue.find(*filters, after=after)
+        yield from found.messages
+        if found.after is None:
+            return
+        after = found.after
+
+
 def receive_messages(
     queue: Queue,
     show: Show,
@@ -69,9 +97,12 @@ def receive_messages(
     timeout: float | None,
     lookup_id: str | None,
     where: str,
+    filters: list[str] | None = None,
 ) -> int:
     """Take messages; how many. They leave the queue when they have been written, not before."""
     _check_where(where, lookup_id)
+    if filters:
+        raise UsageError("--filter looks for messages: use it with peek, and receive one by its --lookup-id")
     if lookup_id is not None or where in ("first", "last"):
         identifier = read_lookup_id(lookup_id or "0")
         with queue.receiving_by_lookup_id(identifier, where) as message:
@@ -114,6 +145,7 @@ def _command(name: str, read: Callable[..., int], text: str) -> Callable[..., No
         timeout: Timeout = "0",
         lookup_id: LookupId = None,
         where: Where = "current",
+        filters: Filters = None,
         raw: Raw = False,
         at: Place,
         json: Json = False,
@@ -128,6 +160,7 @@ def _command(name: str, read: Callable[..., int], text: str) -> Callable[..., No
                 timeout=duration(timeout, "--timeout"),
                 lookup_id=lookup_id,
                 where=where,
+                filters=filters,
             )
         if not found:
             raise nothing(f"{path_name} is empty")

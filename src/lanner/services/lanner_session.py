@@ -11,6 +11,7 @@ event loop's thread.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,7 +20,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 from uuid import UUID, uuid4
 
 from lanner.host.distributed import DistributedRequests
+from lanner.host.finding import Search
+from lanner.host.message_filters import MAX_CONDITIONS
 from lanner.host.operations import Operations
+from lanner.host.passing import Passing, delete
 from lanner.host.queue_documents import check_document, read_attributes, to_document
 from lanner.host.reads import purge
 from lanner.model.enums import INFINITE, DeliveryGuarantee, QueueAccessType, QueueShareMode
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
     from lanner.host.reads import Read
     from lanner.model.live import Cursor, OpenQueueDescriptor, Transaction
     from lanner.security.identity import Identity
+    from lanner.wire.builder import MessageProperties
 
 T = TypeVar("T")
 Document: TypeAlias = dict[str, Any]
@@ -489,6 +494,80 @@ class LannerSession:
             change.forget()
         return self._later(change, {}) if change.batch else ({}, b"")
 
+    def find(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        """Look for messages that meet conditions; without `ids_only` they are in the answer."""
+        del octets
+        conditions = _list(request, "conditions", MAX_CONDITIONS)
+        search = Search(
+            self.engine,
+            self._queue(request),
+            conditions,
+            request.get("after"),
+            _number(request, "limit"),
+            _number(request, "scan"),
+        )
+        return self._find(search, ids_only=request.get("ids_only") is True)
+
+    @staticmethod
+    async def _find(search: Search, *, ids_only: bool) -> Reply:
+        for _ in search.slices():
+            await asyncio.sleep(0)
+        document, octets = ({}, b"") if ids_only else _messages(search.found)
+        document |= {
+            "lookup_ids": [position.lookup_id for position in search.found],
+            "scanned": search.scanned,
+            "after": search.after,
+        }
+        return document, octets
+
+    def pass_on(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        """Send messages to another queue, with changes if there are any, and remove them unless they are copied."""
+        lookup_ids = [_lookup_id(value) for value in _list(request, "lookup_ids", _MAX_MOVES)]
+        target, edited = self._queue(request, "target"), None
+        if request.get("message") is not None:
+            edited = document_to_properties(request["message"], bytes(octets))
+            if len(lookup_ids) != 1:
+                raise InvalidParameter(f"changes are for one message, not for {len(lookup_ids)}")
+
+        def complete(properties: MessageProperties) -> None:
+            check_sender(properties, target, self.identity)
+            name_here(self.engine, properties)
+
+        passing = Passing(
+            self.operations,
+            self._queue(request),
+            target,
+            is_copy=request.get("copy") is True,
+            transaction=self._transaction(request),
+            edited=edited,
+            complete=complete,
+        )
+        error: StatusError | None = None
+        identifiers: list[str] = []
+        with self.committer.change() as change:
+            try:
+                identifiers = passing.run(lookup_ids)
+            except StatusError as caught:
+                error = caught
+        if passing.transaction is not None:
+            change.forget()
+        return self._passed_on(change, identifiers, error)
+
+    async def _passed_on(self, change: Awaitable[None], identifiers: list[str], error: StatusError | None) -> Reply:
+        # Those before one that was refused may have been passed on: that is durable before it is answered.
+        await change
+        if error is not None:
+            raise error
+        return {"ids": identifiers}, b""
+
+    def delete(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
+        """Delete messages, all of them or none."""
+        del octets
+        lookup_ids = [_lookup_id(value) for value in _list(request, "lookup_ids", _MAX_MOVES)]
+        with self.committer.change() as change:
+            delete(self.operations, self._queue(request), lookup_ids)
+        return self._later(change, {})
+
     # Transactions ---------------------------------------------------------------------------------------------
 
     def begin(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
@@ -565,6 +644,9 @@ _REQUESTS: Final[dict[str, Callable[[LannerSession, Mapping[str, Any], memoryvie
     "end": LannerSession.end,
     "peek": LannerSession.peek,
     "move": LannerSession.move,
+    "find": LannerSession.find,
+    "pass on": LannerSession.pass_on,
+    "delete": LannerSession.delete,
     "begin": LannerSession.begin,
     "commit": LannerSession.commit,
     "abort": LannerSession.abort,

@@ -149,6 +149,16 @@ async def move(caller: Caller) -> str:
     return outcome((await caller.request(await session_of(caller), document))[0])
 
 
+async def pass_on(caller: Caller) -> str:
+    """Send a message to the queue that it is in; whoever cannot open it to receive has it open to send."""
+    whose = caller.owner if caller.takes_anothers else caller
+    session, source, target = await session_of(whose), await opened(caller, "receive"), await opened(caller, "send")
+    _, answer = await whose.request(session, {"request": "peek", "queue": source, "timeout": 0})
+    lookup_ids = [one["lookup_id"] for one in answer.get("messages", [])] or [1]
+    document = {"request": "pass on", "queue": source, "target": target, "lookup_ids": lookup_ids}
+    return outcome((await caller.request(await session_of(caller), document))[0])
+
+
 async def begin(caller: Caller) -> str:
     document = {"request": "begin", "identifier": str(uuid4())}
     return outcome((await caller.request(await session_of(caller), document))[0])
@@ -340,6 +350,9 @@ SESSION_PROBES: Final[Probes] = {
     ("peek", ""): on_queue("peek", timeout=0),
     ("end", ""): end,
     ("move", ""): move,
+    ("find", ""): on_queue("find", "peek", conditions=[], limit=1, scan=1),
+    ("pass on", ""): pass_on,
+    ("delete", ""): on_queue("delete", lookup_ids=[]),
     ("begin", ""): begin,
     ("commit", ""): ending("commit"),
     ("abort", ""): ending("abort"),

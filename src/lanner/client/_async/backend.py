@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
-    from lanner.client.message import ReceivedMessage
+    from lanner.client.found import Found
+    from lanner.client.message import Message, ReceivedMessage
     from lanner.client.preparing import Sendable
     from lanner.host.names import QueueNames
     from lanner.model.directory_objects import Queue as QueueObject
@@ -154,6 +155,23 @@ class BackendQueue(Protocol):
     async def peek_by_lookup_id(self, lookup_id: int, where: str) -> ReceivedMessage: ...
 
     async def move(self, lookup_ids: Sequence[int], target: BackendQueue, unit: BackendTransaction | None) -> None: ...
+
+    async def find(
+        self, conditions: Sequence[str], after: int | None, limit: int, scan: int, *, ids_only: bool
+    ) -> Found: ...
+
+    async def pass_on(
+        self,
+        lookup_ids: Sequence[int],
+        target: BackendQueue,
+        unit: BackendTransaction | None,
+        *,
+        is_copy: bool,
+        edited: Message | None = None,
+    ) -> list[str]:
+        """Send messages to another queue, one of them with changes, and remove them unless they are copied."""
+
+    async def delete(self, lookup_ids: Sequence[int]) -> None: ...
 
     async def purge(self) -> int: ...
 

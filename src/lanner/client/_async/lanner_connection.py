@@ -73,7 +73,10 @@ class LannerConnection:
 
     async def messages(self, request: Document) -> list[ReceivedMessage]:
         """Return the messages in the answer to a request."""
-        document, octets = await self.call(request)
+        return self.unpacked(*await self.call(request))
+
+    def unpacked(self, document: Document, octets: memoryview) -> list[ReceivedMessage]:
+        """Return the messages of an answer."""
         messages = []
         for one in document["messages"]:
             packet, octets = bytes(octets[: one["size"]]), octets[one["size"] :]

@@ -19,6 +19,7 @@ from lanner.client._async.lanner_batches import LannerBatch, ask_for_batch
 from lanner.client._async.lanner_connection import LannerConnection, SendError
 from lanner.client._async.lanner_sending import Sending, is_plain
 from lanner.client._async.lanner_units import LannerCursor, LannerTransaction
+from lanner.client.found import Found
 from lanner.client.message import ReceivedMessage
 from lanner.client.preparing import signed, to_message
 from lanner.host.operations import check_lookup_id, milliseconds, seek_action
@@ -37,6 +38,7 @@ from lanner.services.interfaces.lanner import (
     MAX_REQUEST_SIZE,
     Document,
 )
+from lanner.services.message_documents import properties_to_document
 from lanner.wire.builder import build
 from lanner.wire.format_name import parse
 
@@ -145,7 +147,8 @@ class LannerQueue:
         await self.handle(connection, "send")
         return self._packet_name
 
-    async def _prepare(self, message: Message, *, is_transactional: bool) -> MessageProperties:
+    async def prepare(self, message: Message, *, is_transactional: bool) -> MessageProperties:
+        """Return what the packet of a message is built from, signed if the message asks for it."""
         properties = message.properties(self.backend.names)
         if message.authenticate:
             properties = signed(
@@ -166,7 +169,7 @@ class LannerQueue:
 
     async def send_many(self, messages: Sequence[Sendable], unit: BackendTransaction | None) -> list[str]:
         prepared = [to_message(message) for message in messages]
-        properties = [await self._prepare(message, is_transactional=unit is not None) for message in prepared]
+        properties = [await self.prepare(message, is_transactional=unit is not None) for message in prepared]
         sending = Sending(properties, None if unit is None else _own(unit))
         try:
             while len(sending.identifiers) < len(prepared):
@@ -383,9 +386,14 @@ class LannerQueue:
 
         return await self.do(peek)
 
-    async def move(self, lookup_ids: Sequence[int], target: BackendQueue, unit: BackendTransaction | None) -> None:
+    def _neighbour(self, target: BackendQueue) -> LannerQueue:
+        """Return a queue of the same queue manager. Raises InvalidParameter."""
         if not isinstance(target, LannerQueue) or target.backend.connections is not self.backend.connections:
-            raise InvalidParameter("messages are moved between queues of one queue manager")
+            raise InvalidParameter("messages are moved and copied between queues of one queue manager object")
+        return target
+
+    async def move(self, lookup_ids: Sequence[int], target: BackendQueue, unit: BackendTransaction | None) -> None:
+        other = self._neighbour(target)
         for lookup_id in lookup_ids:
             check_lookup_id(lookup_id)
 
@@ -393,7 +401,7 @@ class LannerQueue:
             request: Document = {
                 "request": "move",
                 "queue": await self.handle(connection, "move"),
-                "target": await target.handle(connection, "move"),
+                "target": await other.handle(connection, "move"),
                 "lookup_ids": list(lookup_ids),
             }
             if unit is not None:
@@ -401,6 +409,68 @@ class LannerQueue:
             await connection.call(request)
 
         await self.do(move)
+
+    async def find(
+        self, conditions: Sequence[str], after: int | None, limit: int, scan: int, *, ids_only: bool
+    ) -> Found:
+        request = {
+            "request": "find",
+            "conditions": list(conditions),
+            "after": after,
+            "limit": limit,
+            "scan": scan,
+            "ids_only": ids_only,
+        }
+
+        async def find(connection: LannerConnection) -> Found:
+            queue = await self.handle(connection, "peek")
+            document, octets = await connection.call({**request, "queue": queue})
+            messages = [] if ids_only else connection.unpacked(document, octets)
+            return Found(messages, document["lookup_ids"], document["scanned"], document["after"])
+
+        return await self.do(find)
+
+    async def pass_on(
+        self,
+        lookup_ids: Sequence[int],
+        target: BackendQueue,
+        unit: BackendTransaction | None,
+        *,
+        is_copy: bool,
+        edited: Message | None = None,
+    ) -> list[str]:
+        other = self._neighbour(target)
+        for lookup_id in lookup_ids:
+            check_lookup_id(lookup_id)
+        request: Document = {"request": "pass on", "lookup_ids": list(lookup_ids), "copy": is_copy}
+        body = b""
+        if edited is not None:
+            properties = await other.prepare(edited, is_transactional=unit is not None)
+            request["message"], body = properties_to_document(properties), bytes(properties.body)
+
+        async def pass_on(connection: LannerConnection) -> list[str]:
+            whole = {
+                **request,
+                "queue": await self.handle(connection, "peek" if is_copy else "receive"),
+                "target": await other.handle(connection, "send"),
+            }
+            if unit is not None:
+                whole["transaction"] = await _own(unit).enlist(connection)
+            document, _ = await connection.call(whole, body)
+            identifiers: list[str] = document["ids"]
+            return identifiers
+
+        return await self.do(pass_on)
+
+    async def delete(self, lookup_ids: Sequence[int]) -> None:
+        for lookup_id in lookup_ids:
+            check_lookup_id(lookup_id)
+
+        async def delete(connection: LannerConnection) -> None:
+            queue = await self.handle(connection, "receive")
+            await connection.call({"request": "delete", "queue": queue, "lookup_ids": list(lookup_ids)})
+
+        await self.do(delete)
 
     async def purge(self) -> int:
         async def purge(connection: LannerConnection) -> int:

@@ -14,7 +14,8 @@ from lanner.client._async.consume import Consumer
 from lanner.client._async.cursor import Cursor
 from lanner.client._async.transaction import Transaction, unit_of
 from lanner.client.consuming import Consumed, Options, Stop
-from lanner.model.errors import IOTimeout
+from lanner.client.preparing import changed
+from lanner.model.errors import AccessDenied, IOTimeout, QueueNotFound, UnsupportedOperation
 from lanner.security.access_lists import AccessChange
 from lanner.wire.format_name import DirectFormatName
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from lanner.client._async.backend import Backend
+    from lanner.client.found import Found
     from lanner.client.message import ReceivedMessage
     from lanner.client.preparing import Sendable
     from lanner.model.directory_objects import Queue as QueueObject
@@ -265,14 +267,92 @@ class Queue(Closeable):
     def _part(self, suffix: str) -> Queue:
         return Queue(self._backend, f"{self.path_name};{suffix}")
 
+    # Looking for messages, and passing them on -----------------------------------------------------------------------
+
+    async def find(
+        self, *conditions: str, after: int | None = None, limit: int = 100, scan: int = 10_000, ids_only: bool = False
+    ) -> Found:
+        """Return up to `limit` messages that meet all conditions, such as "label~order" or "priority>=4".
+
+        At most `scan` messages are examined, so that a deep queue does not keep anybody waiting; `after` of the result
+        continues the search. With `ids_only` the messages themselves stay where they are. InvalidParameter if a
+        condition is none.
+        """
+        return await self._queue.find(conditions, after, limit, scan, ids_only=ids_only)
+
     async def move(self, lookup_id: int, target: str | Queue, *, transaction: Transaction | None = None) -> None:
-        """Move a message to a subqueue of this queue (by its short name), or from one back to its queue."""
+        """Move a message to a subqueue of this queue (by its short name), or to another queue.
+
+        Between a queue and its subqueues it stays the same message. Another queue, here or on another computer, gets
+        a new message with the same content, sent by you, in the same step in which this one is received.
+        """
         await self.move_many([lookup_id], target, transaction=transaction)
 
     async def move_many(
         self, lookup_ids: Iterable[int], target: str | Queue, *, transaction: Transaction | None = None
     ) -> None:
-        """Move messages, all of them or none."""
-        queue = target if isinstance(target, Queue) else self.subqueue(target)
+        """Move messages, all of them or none; to a queue that is not transactional each by itself.
+
+        TransactionUsage if `transaction` is given for such a queue.
+        """
+        queue, unit = self._target(target), unit_of(transaction, self._backend)
+        if await self._is_related(queue):
+            await self._queue.move(list(lookup_ids), queue._queue, unit)  # noqa: SLF001 (another object of this class)
+        else:
+            await self._queue.pass_on(list(lookup_ids), queue._queue, unit, is_copy=False)  # noqa: SLF001
+
+    async def copy_many(
+        self, lookup_ids: Iterable[int], target: str | Queue, *, transaction: Transaction | None = None
+    ) -> list[str]:
+        """Send messages with the same content to another queue, and return their ids; those here stay.
+
+        All of them or none; to a queue that is not transactional each by itself.
+        """
+        queue, unit = self._target(target), unit_of(transaction, self._backend)
+        return await self._queue.pass_on(list(lookup_ids), queue._queue, unit, is_copy=True)  # noqa: SLF001
+
+    async def resend(
+        self,
+        lookup_id: int,
+        target: str | Queue | None = None,
+        *,
+        keep: bool = False,
+        transaction: Transaction | None = None,
+        **changes: object,
+    ) -> str:
+        """Send a message again with changes, which have the names of `Message`, and return the id of the new one.
+
+        Without a `target` it goes to the queue that it was sent to. This message is received in the same step, unless
+        you `keep` it. InvalidParameter for a name that is no field of `Message`.
+        """
+        message = await self.peek_by_lookup_id(lookup_id)
+        edited = changed(message, changes)
+        queue = self._target(message.destination_queue or self.name if target is None else target)
         unit = unit_of(transaction, self._backend)
-        await self._queue.move(list(lookup_ids), queue._queue, unit)  # noqa: SLF001 (another object of this class)
+        sent = await self._queue.pass_on([lookup_id], queue._queue, unit, is_copy=keep, edited=edited)  # noqa: SLF001
+        return sent[0]
+
+    async def delete(self, *lookup_ids: int) -> None:
+        """Remove messages, all of them or none, as `purge` does: their senders hear that they were purged."""
+        await self._queue.delete(lookup_ids)
+
+    def _target(self, given: str | Queue) -> Queue:
+        if isinstance(given, Queue):
+            return given
+        # A backslash or an equals sign is in every name of a queue, and in none of a subqueue.
+        return Queue(self._backend, given) if "\\" in given or "=" in given else self.subqueue(given)
+
+    async def _is_related(self, other: Queue) -> bool:
+        """Return whether messages can move to the other queue as they are: both are parts of one queue."""
+        one, two = await self._family(), await other._family()
+        return one is not None and one == two
+
+    async def _family(self) -> str | None:
+        """Return the path name of the queue that this is, or is a part of; None if it is elsewhere."""
+        path = self.path_name
+        if not isinstance(self._format_name, DirectFormatName):
+            try:
+                path = (await self.attributes()).pathname
+            except (QueueNotFound, AccessDenied, UnsupportedOperation):
+                return None
+        return path.partition(";")[0].lower()

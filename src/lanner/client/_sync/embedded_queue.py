@@ -15,10 +15,13 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from lanner.client._sync.embedded_units import EmbeddedCursor, inner, received
-from lanner.client._sync.io import durable, taken, waited
+from lanner.client._sync.io import durable, sleep, taken, waited
+from lanner.client.found import Found
 from lanner.client.message import ReceivedMessage
 from lanner.client.preparing import signed, to_message
+from lanner.host.finding import Search
 from lanner.host.operations import milliseconds
+from lanner.host.passing import Passing, delete
 from lanner.host.reads import Read, purge_slices
 from lanner.model.enums import QueueAccessType, QueueShareMode
 from lanner.model.errors import InvalidParameter, IOTimeout, LannerError, StatusError
@@ -103,9 +106,10 @@ class EmbeddedQueue:
 
     # Sending ------------------------------------------------------------------------------------------------------
 
-    def _prepare(
+    def prepare(
         self, message: Message, handle: OpenQueueDescriptor, transaction: Transaction | None
     ) -> MessageProperties:
+        """Return what the packet of a message is built from, signed if the message asks for it."""
         properties = message.properties(self._operations.names)
         if message.authenticate:
             properties = signed(
@@ -123,7 +127,7 @@ class EmbeddedQueue:
         handle = self._cached(_SEND) or self.handle(_SEND)
         message = to_message(message)
         transaction = None if unit is None else inner(unit)
-        properties = self._prepare(message, handle, transaction)
+        properties = self.prepare(message, handle, transaction)
         with self._lock:
             identifier = message.id = self._operations.send(handle, properties, transaction)
             # An express message has nothing to wait for, though messages of others may have.
@@ -137,7 +141,7 @@ class EmbeddedQueue:
         transaction = None if unit is None else inner(unit)
         # Before the lock is taken: signing takes time.
         prepared = [to_message(message) for message in messages]
-        properties = [self._prepare(message, handle, transaction) for message in prepared]
+        properties = [self.prepare(message, handle, transaction) for message in prepared]
         identifiers = []
         error: StatusError | None = None
         with self.backend.waiter.change() as change:
@@ -289,10 +293,14 @@ class EmbeddedQueue:
         with self._lock:
             return received(self._operations.look_up(handle, lookup_id, where, is_peek=True), self._identifier)
 
-    def move(self, lookup_ids: Sequence[int], target: BackendQueue, unit: BackendTransaction | None) -> None:
+    def _neighbour(self, target: BackendQueue) -> EmbeddedQueue:
+        """Return a queue of the same queue manager. Raises InvalidParameter."""
         if not isinstance(target, EmbeddedQueue) or target.backend.embedded is not self.backend.embedded:
-            raise InvalidParameter("messages are moved between queues of one queue manager")
-        source, destination = self.handle(_MOVE), target.handle(_MOVE)
+            raise InvalidParameter("messages are moved and copied between queues of one queue manager object")
+        return target
+
+    def move(self, lookup_ids: Sequence[int], target: BackendQueue, unit: BackendTransaction | None) -> None:
+        source, destination = self.handle(_MOVE), self._neighbour(target).handle(_MOVE)
         given = None if unit is None else inner(unit)
         with self.backend.waiter.change() as change:
             transaction = self._operations.begin(uuid.uuid4()) if given is None else given
@@ -307,6 +315,49 @@ class EmbeddedQueue:
                 self._operations.commit(transaction)
         if given is None:
             durable(change)
+
+    def find(self, conditions: Sequence[str], after: int | None, limit: int, scan: int, *, ids_only: bool) -> Found:
+        search = Search(self._engine, self.handle(_PEEK), conditions, after, limit, scan)
+        for _ in search.slices():
+            # Readers and senders in other tasks and threads get their turn.
+            sleep(0)
+        keeper = self._identifier
+        messages = [] if ids_only else [ReceivedMessage(one.lookup_id, one.record, keeper) for one in search.found]
+        return Found(messages, [one.lookup_id for one in search.found], search.scanned, search.after)
+
+    def pass_on(
+        self,
+        lookup_ids: Sequence[int],
+        target: BackendQueue,
+        unit: BackendTransaction | None,
+        *,
+        is_copy: bool,
+        edited: Message | None = None,
+    ) -> list[str]:
+        other = self._neighbour(target)
+        source, handle = self.handle(_PEEK if is_copy else _RECEIVE), other.handle(_SEND)
+        transaction = None if unit is None else inner(unit)
+        properties = None if edited is None else other.prepare(edited, handle, transaction)
+        passing = Passing(self._operations, source, handle, is_copy, transaction, properties)
+        error: StatusError | None = None
+        identifiers: list[str] = []
+        with self.backend.waiter.change() as change:
+            try:
+                identifiers = passing.run(lookup_ids)
+            except StatusError as caught:
+                error = caught
+        if transaction is None:
+            # Those before one that was refused may have been passed on: that is durable before the error is raised.
+            durable(change)
+        if error is not None:
+            raise error
+        return identifiers
+
+    def delete(self, lookup_ids: Sequence[int]) -> None:
+        handle = self.handle(_RECEIVE)
+        with self.backend.waiter.change() as change:
+            delete(self._operations, handle, lookup_ids)
+        durable(change)
 
     def purge(self) -> int:
         handle = self.handle(_RECEIVE)

@@ -72,7 +72,10 @@ class LannerConnection:
 
     def messages(self, request: Document) -> list[ReceivedMessage]:
         """Return the messages in the answer to a request."""
-        document, octets = self.call(request)
+        return self.unpacked(*self.call(request))
+
+    def unpacked(self, document: Document, octets: memoryview) -> list[ReceivedMessage]:
+        """Return the messages of an answer."""
         messages = []
         for one in document["messages"]:
             packet, octets = bytes(octets[: one["size"]]), octets[one["size"] :]

@@ -17,6 +17,7 @@ from lanner.client._sync.lanner_batches import LannerBatch, ask_for_batch
 from lanner.client._sync.lanner_connection import LannerConnection, SendError
 from lanner.client._sync.lanner_sending import Sending, is_plain
 from lanner.client._sync.lanner_units import LannerCursor, LannerTransaction
+from lanner.client.found import Found
 from lanner.client.message import ReceivedMessage
 from lanner.client.preparing import signed, to_message
 from lanner.host.operations import check_lookup_id, milliseconds, seek_action
@@ -35,6 +36,7 @@ from lanner.services.interfaces.lanner import (
     MAX_REQUEST_SIZE,
     Document,
 )
+from lanner.services.message_documents import properties_to_document
 from lanner.wire.builder import build
 from lanner.wire.format_name import parse
 
@@ -143,7 +145,8 @@ class LannerQueue:
         self.handle(connection, "send")
         return self._packet_name
 
-    def _prepare(self, message: Message, *, is_transactional: bool) -> MessageProperties:
+    def prepare(self, message: Message, *, is_transactional: bool) -> MessageProperties:
+        """Return what the packet of a message is built from, signed if the message asks for it."""
         properties = message.properties(self.backend.names)
         if message.authenticate:
             properties = signed(
@@ -164,7 +167,7 @@ class LannerQueue:
 
     def send_many(self, messages: Sequence[Sendable], unit: BackendTransaction | None) -> list[str]:
         prepared = [to_message(message) for message in messages]
-        properties = [self._prepare(message, is_transactional=unit is not None) for message in prepared]
+        properties = [self.prepare(message, is_transactional=unit is not None) for message in prepared]
         sending = Sending(properties, None if unit is None else _own(unit))
         try:
             while len(sending.identifiers) < len(prepared):
@@ -377,9 +380,14 @@ class LannerQueue:
 
         return self.do(peek)
 
-    def move(self, lookup_ids: Sequence[int], target: BackendQueue, unit: BackendTransaction | None) -> None:
+    def _neighbour(self, target: BackendQueue) -> LannerQueue:
+        """Return a queue of the same queue manager. Raises InvalidParameter."""
         if not isinstance(target, LannerQueue) or target.backend.connections is not self.backend.connections:
-            raise InvalidParameter("messages are moved between queues of one queue manager")
+            raise InvalidParameter("messages are moved and copied between queues of one queue manager object")
+        return target
+
+    def move(self, lookup_ids: Sequence[int], target: BackendQueue, unit: BackendTransaction | None) -> None:
+        other = self._neighbour(target)
         for lookup_id in lookup_ids:
             check_lookup_id(lookup_id)
 
@@ -387,7 +395,7 @@ class LannerQueue:
             request: Document = {
                 "request": "move",
                 "queue": self.handle(connection, "move"),
-                "target": target.handle(connection, "move"),
+                "target": other.handle(connection, "move"),
                 "lookup_ids": list(lookup_ids),
             }
             if unit is not None:
@@ -395,6 +403,66 @@ class LannerQueue:
             connection.call(request)
 
         self.do(move)
+
+    def find(self, conditions: Sequence[str], after: int | None, limit: int, scan: int, *, ids_only: bool) -> Found:
+        request = {
+            "request": "find",
+            "conditions": list(conditions),
+            "after": after,
+            "limit": limit,
+            "scan": scan,
+            "ids_only": ids_only,
+        }
+
+        def find(connection: LannerConnection) -> Found:
+            queue = self.handle(connection, "peek")
+            document, octets = connection.call({**request, "queue": queue})
+            messages = [] if ids_only else connection.unpacked(document, octets)
+            return Found(messages, document["lookup_ids"], document["scanned"], document["after"])
+
+        return self.do(find)
+
+    def pass_on(
+        self,
+        lookup_ids: Sequence[int],
+        target: BackendQueue,
+        unit: BackendTransaction | None,
+        *,
+        is_copy: bool,
+        edited: Message | None = None,
+    ) -> list[str]:
+        other = self._neighbour(target)
+        for lookup_id in lookup_ids:
+            check_lookup_id(lookup_id)
+        request: Document = {"request": "pass on", "lookup_ids": list(lookup_ids), "copy": is_copy}
+        body = b""
+        if edited is not None:
+            properties = other.prepare(edited, is_transactional=unit is not None)
+            request["message"], body = properties_to_document(properties), bytes(properties.body)
+
+        def pass_on(connection: LannerConnection) -> list[str]:
+            whole = {
+                **request,
+                "queue": self.handle(connection, "peek" if is_copy else "receive"),
+                "target": other.handle(connection, "send"),
+            }
+            if unit is not None:
+                whole["transaction"] = _own(unit).enlist(connection)
+            document, _ = connection.call(whole, body)
+            identifiers: list[str] = document["ids"]
+            return identifiers
+
+        return self.do(pass_on)
+
+    def delete(self, lookup_ids: Sequence[int]) -> None:
+        for lookup_id in lookup_ids:
+            check_lookup_id(lookup_id)
+
+        def delete(connection: LannerConnection) -> None:
+            queue = self.handle(connection, "receive")
+            connection.call({"request": "delete", "queue": queue, "lookup_ids": list(lookup_ids)})
+
+        self.do(delete)
 
     def purge(self) -> int:
         def purge(connection: LannerConnection) -> int:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -13,8 +14,10 @@ from lanner.client._sync.io import WINDOW, gather
 from lanner.client._sync.msmq_handles import Handles, RemoteHandle
 from lanner.client._sync.msmq_held import Held, give_back, remove
 from lanner.client._sync.msmq_transaction import own
+from lanner.client.found import Found
 from lanner.client.preparing import to_message
 from lanner.client.remote_message import from_remote_read, lookup
+from lanner.host.message_filters import MessageFilter
 from lanner.host.operations import milliseconds
 from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import QueueAccessType
@@ -23,12 +26,15 @@ from lanner.model.errors import (
     InvalidHandle,
     IOTimeout,
     LannerError,
+    MessageNotFound,
     QueueNotAvailable,
     ReceiveInDoubt,
     RemoteMachineNotAvailable,
     StatusError,
     UnsupportedOperation,
 )
+from lanner.model.live import Record
+from lanner.security.accounts import Accounts
 from lanner.services.interfaces.mqmp import QMCOMM2, RPC_AC_SEND_MESSAGE_EX
 from lanner.services.queue_client_buffers import send_buffer
 from lanner.services.remote_read import MQ_ACTION_RECEIVE
@@ -307,6 +313,46 @@ class MsmqQueue:
             f"{self.text}: no protocol of MSMQ moves messages of another computer; "
             "receive them, or move them with a program there"
         )
+
+    def find(self, conditions: Sequence[str], after: int | None, limit: int, scan: int, *, ids_only: bool) -> Found:
+        """Look for messages by reading them one by one: no protocol of MSMQ searches a queue."""
+        wanted = MessageFilter(conditions, Accounts(), time.time())
+        found: list[ReceivedMessage] = []
+        scanned = 0
+        while scanned < scan and len(found) < limit:
+            where = "first" if after is None else "next"
+            try:
+                message = self.peek_by_lookup_id(after or 0, where)
+            except MessageNotFound:
+                after = None
+                break
+            after = message.lookup_id
+            if wanted.matches(Record(message.packet, int(message.arrived_time.timestamp()))):
+                found.append(message)
+            scanned += 1
+        return Found([] if ids_only else found, [one.lookup_id for one in found], scanned, after)
+
+    def pass_on(
+        self,
+        lookup_ids: Sequence[int],
+        target: BackendQueue,
+        unit: BackendTransaction | None,
+        *,
+        is_copy: bool,
+        edited: Message | None = None,
+    ) -> list[str]:
+        if not is_copy:
+            raise UnsupportedOperation(
+                f"{self.text}: no protocol of MSMQ moves messages of another computer in one step; "
+                "copy them and delete them here, or move them with a program there"
+            )
+        if edited is not None:
+            return target.send_many([edited], unit)
+        return target.send_many([self.peek_by_lookup_id(one, "current") for one in lookup_ids], unit)
+
+    def delete(self, lookup_ids: Sequence[int]) -> None:
+        for lookup_id in lookup_ids:
+            self.receive_by_lookup_id(lookup_id, "current", None)
 
     def purge(self) -> int:
         """Remove every message and return how many there were; 0 if the user may not know that."""

@@ -1,0 +1,204 @@
+"""Conditions on messages: `label~order`, `priority>=4`, `sent<2026-11-18T10:00`.
+
+A condition is a field, an operator and a value. `FIELDS` has the fields and what each compares. A filter
+is several conditions that all hold. The queue manager evaluates filters, so a client that looks for one
+message in a deep queue does not have to read the queue over the network.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import operator
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from lanner.model.enums import MessageClass
+from lanner.model.errors import IllegalUser, InvalidParameter
+from lanner.wire.body_types import TEXT_BODIES
+from lanner.wire.identifiers import MessageIdentifier
+from lanner.wire.message import Message as Packet
+from lanner.wire.reader import Reader
+
+if TYPE_CHECKING:
+    from lanner.model.live import Record
+    from lanner.security.accounts import Accounts
+
+# Not in the specification: conditions of one filter, and characters of one condition.
+MAX_CONDITIONS: Final = 32
+MAX_CONDITION: Final = 4096
+
+_CONDITION: Final = re.compile(r"\s*([a-z_]+)\s*(>=|<=|!=|=|<|>|~)(.*)", re.DOTALL)
+_COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)", re.IGNORECASE)
+_UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_YES: Final = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
+
+Read: TypeAlias = Callable[["Record", Packet], Any]
+Test: TypeAlias = Callable[["Record", Packet], bool]
+
+
+def _class_name(packet: Packet) -> str:
+    number = packet.message_class
+    try:
+        return MessageClass(number).name.lower()
+    except ValueError:
+        return str(number)
+
+
+def _correlation(packet: Packet) -> str:
+    raw = packet.correlation_identifier
+    return str(MessageIdentifier.unpack(Reader(raw))).lower() if any(raw) else ""
+
+
+def _body_texts(packet: Packet) -> tuple[str, ...]:
+    """Return the body as text: by its type, else in both encodings that programs write."""
+    body, encoding = packet.body, TEXT_BODIES.get(packet.body_type)
+    if encoding is not None:
+        return (body.decode(encoding, "replace"),)
+    return body.decode("utf-8", "replace"), body.decode("utf-16-le", "replace")
+
+
+def _number(text: str) -> int:
+    return int(text, 0)
+
+
+def _time(text: str) -> int:
+    moment = dt.datetime.fromisoformat(text)
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp())
+
+
+def _seconds(text: str) -> float:
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError
+    return float(match[1]) * _UNITS[match[2].lower()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """What a condition compares: the value of the message, and how the text of the condition is read."""
+
+    read: Read
+    parse: Callable[[str], Any]
+    operators: str
+    expected: str
+
+
+def _text(read: Read) -> _Field:
+    return _Field(read, str, "= != ~", "a text")
+
+
+def _numeric(read: Read) -> _Field:
+    return _Field(read, _number, "= != < <= > >=", "a number")
+
+
+def _moment(read: Read) -> _Field:
+    return _Field(read, _time, "= != < <= > >=", "a time such as 2026-11-18T10:00 (UTC unless it says otherwise)")
+
+
+def _flag(read: Read) -> _Field:
+    return _Field(read, lambda text: _YES[text.lower()], "= !=", "yes or no")
+
+
+FIELDS: Final[dict[str, _Field]] = {
+    "label": _text(lambda _, packet: packet.label),
+    "body": _text(lambda _, packet: _body_texts(packet)),
+    "class": _text(lambda _, packet: _class_name(packet)),
+    "id": _text(lambda _, packet: str(packet.identifier).lower()),
+    "correlation_id": _text(lambda _, packet: _correlation(packet)),
+    "sender": _Field(lambda _, packet: packet.sender_identifier, str, "= !=", "an account or a SID"),
+    "source": _text(lambda _, packet: str(packet.source_machine_identifier)),
+    "response_queue": _text(lambda _, packet: str(packet.response_queue_format_name or "")),
+    "administration_queue": _text(lambda _, packet: str(packet.administration_queue_format_name or "")),
+    "destination": _text(lambda _, packet: str(packet.destination_queue_format_name or "")),
+    "sent": _moment(lambda _, packet: packet.sent_time),
+    "arrived": _moment(lambda record, _: record.arrived),
+    "age": _Field(lambda record, _: record.arrived, _seconds, "< <= > >=", "a duration: 90, 5m, 1.5h, 2d"),
+    "priority": _numeric(lambda _, packet: packet.priority),
+    "app_specific": _numeric(lambda _, packet: packet.application_tag),
+    "body_type": _numeric(lambda _, packet: packet.body_type),
+    "size": _numeric(lambda _, packet: packet.body_size),
+    "aborts": _numeric(lambda record, _: record.abort_count),
+    "moves": _numeric(lambda record, _: record.move_count),
+    "recoverable": _flag(lambda _, packet: packet.is_recoverable),
+    "transactional": _flag(lambda _, packet: packet.is_transactional),
+    "authenticated": _flag(lambda _, packet: bool(packet.authentication_level)),
+}
+
+
+class MessageFilter:
+    """Conditions that all hold for a message. Without conditions, every message matches."""
+
+    def __init__(self, conditions: Iterable[str], accounts: Accounts, now: float) -> None:
+        """`accounts` know the names of senders; `now` is what an age counts to. Raises InvalidParameter."""
+        given = list(conditions)
+        if len(given) > MAX_CONDITIONS:
+            raise InvalidParameter(f"{len(given)} conditions, at most {MAX_CONDITIONS}")
+        self._tests = [_test(text, accounts, now) for text in given]
+
+    def matches(self, record: Record) -> bool:
+        """Return whether all conditions hold."""
+        if not self._tests:
+            return True
+        packet = Packet(record.packet)
+        return all(test(record, packet) for test in self._tests)
+
+
+def _test(text: object, accounts: Accounts, now: float) -> Test:
+    match = _CONDITION.fullmatch(text) if isinstance(text, str) and len(text) <= MAX_CONDITION else None
+    if match is None or not isinstance(text, str):
+        raise InvalidParameter(f"condition {str(text)[:80]!r}: FIELD, an operator and a value, such as label~order")
+    name, sign, value = match[1], match[2], match[3].strip()
+    field = FIELDS.get(name)
+    if field is None:
+        raise InvalidParameter(f"condition {text[:80]!r}: there is no field {name!r}; these are: {', '.join(FIELDS)}")
+    if sign not in field.operators.split():
+        raise InvalidParameter(f"condition {text[:80]!r}: {name} has no {sign!r}; use {field.operators}")
+    if name == "sender":
+        return _compared(field.read, sign, _sender(value, accounts))
+    try:
+        wanted = field.parse(value)
+    except (ValueError, KeyError, OverflowError):
+        raise InvalidParameter(f"condition {text[:80]!r}: {name} is compared with {field.expected}") from None
+    if name == "age":
+        # An older message has a smaller time of arrival.
+        return _compared(lambda record, packet: now - field.read(record, packet), sign, wanted)
+    return _textual(field.read, sign, wanted) if isinstance(wanted, str) else _compared(field.read, sign, wanted)
+
+
+def _sender(value: str, accounts: Accounts) -> bytes:
+    """Return the sender identifier that a message carries; an empty value stands for no sender."""
+    if not value:
+        return b""
+    try:
+        return accounts.sid_of(value).pack()
+    except IllegalUser as error:
+        raise InvalidParameter(f"sender: {error.args[0]}") from None
+
+
+def _compared(read: Read, sign: str, wanted: object) -> Test:
+    compare = _COMPARISONS[sign]
+    return lambda record, packet: compare(read(record, packet), wanted)
+
+
+def _textual(read: Read, sign: str, wanted: str) -> Test:
+    """Compare texts without regard to case; `~` looks for a part."""
+    folded = wanted.casefold()
+
+    def holds(record: Record, packet: Packet) -> bool:
+        found = read(record, packet)
+        texts = [one.casefold() for one in (found if isinstance(found, tuple) else (found,))]
+        if sign == "~":
+            return any(folded in one for one in texts)
+        return (folded in texts) == (sign == "=")
+
+    return holds
