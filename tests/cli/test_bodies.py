@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanner.cli.bodies import fields, hex_dump, json_body, json_value, preview, text_of
+from lanner.cli.bodies import fields, hex_dump, preview
+from lanner.client.bodies import json_body, json_value, text_of
 from lanner.wire.body_values import Value
 from tests.data.body_values import BODIES, BROKEN, Broken, Sample
 

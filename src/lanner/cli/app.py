@@ -13,6 +13,7 @@ import lanner
 from lanner.cli import (
     backups,
     certificates,
+    console,
     consuming,
     deadletters,
     directory,
@@ -28,6 +29,7 @@ from lanner.cli import (
     resolve,
     sending,
     serving,
+    tokens,
     tracing,
     transactions,
     users,
@@ -61,6 +63,7 @@ for command in (
     packets.import_,
     backups.backup,
     backups.restore,
+    console.console,
 ):
     app.command(command.__name__.rstrip("_"), cls=Command)(command)
 for name, group in (
@@ -70,6 +73,7 @@ for name, group in (
     ("peer", peer.app),
     ("transaction", transactions.app),
     ("user", users.app),
+    ("token", tokens.app),
     ("certificate", certificates.app),
     ("directory", directory.app),
     ("pipeline", pipeline.app),

@@ -12,8 +12,9 @@ from lanner.cli.errors import Group, UsageError, nothing
 from lanner.cli.options import DryRun, Json, QueueName, Yes, guid, kilobytes
 from lanner.cli.output import confirm, counted, progress, say, write_json
 from lanner.cli.session import Place, open_manager, reaching
-from lanner.cli.views import queue_json, show_queue, show_queues
+from lanner.cli.views import show_queue, show_queues
 from lanner.client import QueueManager
+from lanner.client.documents import queue_json
 from lanner.engine.queue_properties import BASE_PRIORITIES, MAX_LABEL_LENGTH
 from lanner.model.directory_objects import Queue
 from lanner.model.enums import QueuePrivacyLevel

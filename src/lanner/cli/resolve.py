@@ -15,8 +15,8 @@ from lanner.cli.errors import nothing
 from lanner.cli.options import Json
 from lanner.cli.output import counted, say, write_json
 from lanner.cli.session import Place, open_manager, peers_of, reaching
-from lanner.cli.views import queue_kind
 from lanner.client import QueueManager
+from lanner.client.documents import queue_kind
 from lanner.host.names import is_relative
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.errors import StatusError

@@ -135,6 +135,17 @@ class BudgetCollector(Collector):
         return families
 
 
+def metrics_registry(runtime: Runtime, transfer: Transfer | None, budget: Budget) -> CollectorRegistry:
+    """Return everything that is measured: for `[metrics] bind`, and for the HTTP API."""
+    registry = CollectorRegistry()
+    registry.register(QueueCollector(runtime))
+    if transfer is not None:
+        registry.register(TransferCollector(runtime, transfer))
+    registry.register(BudgetCollector(budget))
+    ProcessCollector(registry=registry)
+    return registry
+
+
 class MetricsListener:
     """`[metrics] bind`: Prometheus asks here."""
 
@@ -142,13 +153,8 @@ class MetricsListener:
 
     def __init__(self, runtime: Runtime, bind: str, transfer: Transfer | None, budget: Budget | None = None) -> None:
         self._host, self._port = split_address(bind)
-        self._registry = CollectorRegistry()
-        self._registry.register(QueueCollector(runtime))
-        if transfer is not None:
-            self._registry.register(TransferCollector(runtime, transfer))
         self._budget = budget or Budget()
-        self._registry.register(BudgetCollector(self._budget))
-        ProcessCollector(registry=self._registry)
+        self._registry = metrics_registry(runtime, transfer, self._budget)
         self._server: MetricsServer | None = None
         self.address = f"http://{bind}/metrics"
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import parse_qs, urlsplit
 
@@ -67,14 +68,18 @@ class MetricsServer:
             return _answer("405 Method Not Allowed", "text/plain", b"GET or HEAD\n")
         if target.path not in ("/", "/metrics"):
             return _answer("404 Not Found", "text/plain", b"the metrics are at /metrics\n")
-        encode, content_type = choose_encoder(headers.get("accept", ""))
-        registry = self._registry
-        names = parse_qs(target.query).get("name[]")
-        if names:
-            registry = cast("CollectorRegistry", registry.restricted_registry(names))
+        names = parse_qs(target.query).get("name[]", [])
         async with self.collecting:
-            body = await asyncio.to_thread(encode, registry)
+            body, content_type = await asyncio.to_thread(metrics_text, self._registry, headers.get("accept", ""), names)
         return _answer("200 OK", content_type, body, is_head=method == "HEAD")
+
+
+def metrics_text(registry: CollectorRegistry, accept: str, names: Sequence[str]) -> tuple[bytes, str]:
+    """Return the metrics of these names, or all, in the format that a client accepts, and its content type."""
+    encode, content_type = choose_encoder(accept)
+    if names:
+        registry = cast("CollectorRegistry", registry.restricted_registry(names))
+    return encode(registry), content_type
 
 
 def _answer(status: str, content_type: str, body: bytes, *, is_head: bool = False) -> bytes:

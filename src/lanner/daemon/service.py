@@ -9,16 +9,17 @@ import asyncio
 import ctypes
 import gc
 import ipaddress
+import json
 import logging
 import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import uvloop
 
@@ -28,7 +29,8 @@ from lanner.activex.coordinated import CoordinatedTransactions
 from lanner.activex.environment import ActivexSettings, Environment
 from lanner.com.server.listener import ComListener, ComSettings
 from lanner.daemon.http_process import HttpListener
-from lanner.daemon.metrics import MetricsListener
+from lanner.daemon.metrics import MetricsListener, metrics_registry
+from lanner.daemon.metrics_server import metrics_text
 from lanner.daemon.notification import notify
 from lanner.daemon.privileges import prepare
 from lanner.daemon.resources import Resolver
@@ -190,7 +192,23 @@ class Daemon:
             about=self.about,
             logons=self.logons,
             budget=self.budget,
+            questions={"metrics": self._metrics(transfer), "settings": lambda _request: self._shown_settings()},
         )
+
+    def _metrics(self, transfer: Transfer | None) -> Callable[[Mapping[str, Any]], object]:
+        registry = metrics_registry(self.runtime, transfer, self.budget)
+
+        def answer(request: Mapping[str, Any]) -> object:
+            names = [str(name) for name in request.get("names") or ()]
+            body, content_type = metrics_text(registry, str(request.get("accept") or ""), names)
+            return {"text": body.decode(), "content_type": content_type}
+
+        return answer
+
+    def _shown_settings(self) -> dict[str, object]:
+        """Every setting by its name, as JSON has it; a password in one is not shown."""
+        shown: dict[str, object] = json.loads(self.settings.model_dump_json())
+        return shown
 
     def _com(self, rpc: RpcListener, transfer: Transfer | None) -> ComListener:
         runtime, settings = self.runtime, self.settings

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import hmac
+import secrets
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from lanner.aio import QueueManager
 from lanner.client._async.connecting import open_backend
+from lanner.client._async.connections import connect_to
 from lanner.client._async.lanner_backend import LannerBackend
 from lanner.client.target import Target
-from lanner.model.errors import AccessDenied, InvalidHandle, UnsupportedOperation
+from lanner.model.errors import AccessDenied, InvalidHandle, LannerError, UnsupportedOperation
+from lanner.rpc.async_client import connect_socket
 from lanner.rpc.security import Credentials
+from lanner.services.interfaces.lanner import LANNER
+
+# Seconds in which a queue manager that is ready answers.
+_READY: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +40,9 @@ class LogOns(Protocol):
 
         `secret` has a user and a password, a token, or a ticket. `address` is where the user is. AccessDenied if it is wrong.
         """
+
+    async def is_ready(self) -> bool:
+        """Return whether the queue manager answers."""
 
 
 class Once:
@@ -51,13 +63,24 @@ class ThroughDaemon:
 
     daemon: socket.socket
 
+    def _connected(self) -> socket.socket:
+        ours, its = socket.socketpair()
+        with its:
+            socket.send_fds(self.daemon, [b"\0"], [its.fileno()])
+        return ours
+
+    async def is_ready(self) -> bool:
+        try:
+            async with asyncio.timeout(_READY), await connect_socket(self._connected(), "the queue manager") as client:
+                await client.bind(LANNER)
+        except (OSError, LannerError):
+            return False
+        return True
+
     async def log_on(self, secret: Mapping[str, str], address: str) -> LoggedOn:
         def connected() -> socket.socket:
             known.take()
-            ours, its = socket.socketpair()
-            with its:
-                socket.send_fds(self.daemon, [b"\0"], [its.fileno()])
-            return ours
+            return self._connected()
 
         def document() -> Mapping[str, str]:
             return {**given.pop(), "address": address}
@@ -66,17 +89,33 @@ class ThroughDaemon:
         return await _open(Target(None, connected=connected, log_on=document))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ToHost:
-    """Connects to another computer: by NTLM with a password, and with a token through the connection of `user`."""
+    """Connects to another computer: by NTLM with a password, and with a token through the connection of `user`.
+
+    The `ticket` is good for one logon as that user.
+    """
 
     host: str
     port: int | None = None
     user: str = ""
     password: str = field(default="", repr=False)
+    ticket: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+
+    async def is_ready(self) -> bool:
+        try:
+            async with asyncio.timeout(_READY), await connect_to(Target(self.host, None, self.port)):
+                return True
+        except (OSError, LannerError):
+            return False
 
     async def log_on(self, secret: Mapping[str, str], address: str) -> LoggedOn:
         del address
+        if "ticket" in secret:
+            expected, self.ticket = self.ticket, ""
+            if not expected or not hmac.compare_digest(secret["ticket"].encode(), expected.encode()):
+                raise AccessDenied("the link was used already: `lanner console` makes another")
+            secret = {"user": self.user, "password": self.password}
         if "password" in secret:
             return await _open(Target(self.host, None, self.port, Credentials(secret["user"], secret["password"])))
         if not self.user:

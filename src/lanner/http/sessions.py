@@ -77,11 +77,20 @@ class Sessions:
         self._is_secure = is_secure
         self._key = secrets.token_bytes(32)
         self._sessions: dict[str, Session] = {}
+        self._asked, self._was_ready = -1.0, False
         # So that many requests of a new program log on once.
         self._locks: dict[str, asyncio.Lock] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    async def is_ready(self) -> bool:
+        """Return whether the queue manager answers; who asks often gets an answer that is up to a second old."""
+        now = time.monotonic()
+        if now - self._asked > 1.0:
+            self._was_ready = await self._log_ons.is_ready()
+            self._asked = now
+        return self._was_ready
 
     # Browsers -----------------------------------------------------------------------------------------------------
 

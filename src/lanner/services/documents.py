@@ -24,7 +24,9 @@ from lanner.model.directory_objects import QueueManager
 from lanner.model.errors import GenericError, IllegalUser, InvalidParameter, StatusError
 from lanner.security.keys import best_key_bits
 from lanner.security.scopes import ADMIN, READ
+from lanner.services.account_documents import ORDERS
 from lanner.services.callers import require_administrator
+from lanner.services.event_documents import EventDocuments
 from lanner.services.management_events import ManagementEvents
 from lanner.services.management_properties import QUEUE_PROPERTIES, QueriedQueue, get_properties
 from lanner.services.outgoing_documents import PROGRESS, outgoing_document, values_of
@@ -63,7 +65,9 @@ class Documents:
         transfer: Transfer | None = None,
         about: Callable[[], Document] = dict,
         of_users: UserDocuments | None = None,
+        others: Mapping[str, Callable[[Request], object]] | None = None,
     ) -> None:
+        """`others`: questions that the daemon answers, in a thread."""
         self._of_users = (UserDocuments(engine) if of_users is None else of_users).handlers
         self._engine = engine
         self._changes = changes
@@ -84,6 +88,7 @@ class Documents:
             "provision": self._provision,
             "remove from directory": self._remove_from_directory,
             "register certificate": self._register_certificate,
+            "close session": self._close_session,
             "trust peer": self._trust_peer,
             "forget peer": self._forget_peer,
             "commit transaction": partial(self._end_transaction, is_commit=True),
@@ -93,7 +98,10 @@ class Documents:
         self._slow: dict[str, Callable[[Request], object]] = {
             "checkpoint": lambda _request: engine.store.checkpoint_everything(),
             "examine": self._examine,
+            "events": EventDocuments(engine).read,
+            **(others or {}),
         }
+        self._slow_questions = frozenset({"examine", "events", *(others or {})} - ORDERS)
         # The actions of MS-MQMR 3.1.4.2.
         self._actions = {"pause": "PAUSE", "resume": "RESUME", "resend": "EOD_RESEND"}
 
@@ -101,7 +109,10 @@ class Documents:
         """Raise AccessDenied unless a caller may make a request. What is for all users checks their rights itself."""
         name = request.get("request") if isinstance(request, Mapping) else None
         if name not in self._of_users:
-            require_administrator(self._engine, identity, READ if name in self._questions else ADMIN)
+            require_administrator(self._engine, identity, READ if self._only_reads(name) else ADMIN)
+
+    def _only_reads(self, name: object) -> bool:
+        return name in self._questions or name in self._slow_questions
 
     def slow(self, request: object) -> Callable[[], object] | None:
         """Return the work of a request that must not run in an event loop's thread; None if it is for `answer`."""
@@ -194,6 +205,17 @@ class Documents:
         if route is None or route.retry_due is None:
             return None
         return max(0.0, round(route.retry_due - self._engine.monotonic(), 1))
+
+    def _close_session(self, identity: Identity, request: Request) -> object:
+        """End the sessions with a queue manager at an address. Messages under way are sent again in the next one."""
+        address = _text(request, "address")
+        links = [link for link in self._links() if link.remote_address == address]
+        if not links:
+            raise InvalidParameter(f"there is no session with {address}: `lanner status` shows those that are")
+        for link in links:
+            link.close(f"{identity.name} has closed it")
+        self._engine.audit.done("close session", identity, address=address)
+        return {"closed": len(links)}
 
     def _links(self) -> list[Link]:
         return [] if self._transfer is None else list(self._transfer.links.values())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from lanner.model.errors import MQ_OK, AccessDenied, GenericError, InvalidParameter, StatusError
 from lanner.rpc.faults import FaultStatus, RpcFault
@@ -43,11 +43,12 @@ class LannerInterface(ServerInterface):
         about: Callable[[], Document] = dict,
         log_on: LogOn | None = None,
         of_users: UserDocuments | None = None,
+        others: Mapping[str, Callable[[Mapping[str, Any]], object]] | None = None,
     ) -> None:
         sessions = LannerSessions(engine, committer)
         self._engine = engine
         self._about = about
-        self._documents = Documents(engine, committer, transfer, about, of_users)
+        self._documents = Documents(engine, committer, transfer, about, of_users, others)
         self._refuse_hardened = refuse_in_hardened_mode(engine)
         handlers: dict[str, Handler] = {LANNER_WHO.name: self.who, LANNER_ASK.name: self.ask, **sessions.handlers}
         if log_on is not None:

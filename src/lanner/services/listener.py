@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lanner.host.committer import Committer
 from lanner.rpc.endpoint_mapper import EPMAPPER_PORT, EndpointMapper
@@ -18,6 +18,7 @@ from lanner.rpc.security import ServerSecurity, TargetNames
 from lanner.rpc.server import RpcServer, ServerLimits
 from lanner.security.logons import Logons
 from lanner.security.tokens import TOKEN_FILE, TokenFile
+from lanner.services.account_documents import AccountDocuments
 from lanner.services.documents import Document
 from lanner.services.interfaces.lanner import LANNER
 from lanner.services.lanner_interface import LannerInterface
@@ -83,8 +84,11 @@ class RpcListener:
         about: Callable[[], Document] = dict,
         logons: Logons | None = None,
         budget: Budget | None = None,
+        questions: Mapping[str, Callable[[Mapping[str, Any]], object]] | None = None,
     ) -> None:
+        """`questions`: what the daemon answers to administrators, in a thread."""
         self._budget = budget
+        self._questions = dict(questions or {})
         self._engine = engine
         self._users = users
         self._bind = bind
@@ -141,13 +145,14 @@ class RpcListener:
             dns_domain=qm.qualified_computer_name.partition(".")[2],
         )
         log_on = LogOn(self._users, self._tokens, tickets := Tickets(), self._logons, engine.audit)
+        others = {**AccountDocuments(self._users).handlers, **self._questions}
         of_users = UserDocuments(engine, self._tokens, tickets, log_on.revoked)
         server = self._server = RpcServer(
             [
                 *QueueClient(queues, ports).interfaces,
                 RemoteRead(queues, ports).interface,
                 ManagementService(engine, committer, self._transfer),
-                LannerInterface(engine, committer, self._transfer, self._about, log_on, of_users),
+                LannerInterface(engine, committer, self._transfer, self._about, log_on, of_users, others),
             ],
             users=self._users,
             providers=ServerSecurity(

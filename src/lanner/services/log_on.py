@@ -17,8 +17,8 @@ import logging
 import secrets
 import time
 import weakref
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lanner.model.errors import MQ_OK, AccessDenied, InvalidParameter, StatusError
 from lanner.rpc.interface import RETURNS
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from lanner.security.identity import Identity
     from lanner.security.tokens import Token, TokenFile
     from lanner.security.users import UserFile
+
+T = TypeVar("T")
 
 _LOG: Final = logging.getLogger(__name__)
 # Not in the specification: seconds for which a ticket is good, and tickets that wait.
@@ -169,7 +171,7 @@ class LogOn:
     def _owner(self, sid: Sid) -> Identity | None:
         return SYSTEM if sid == LOCAL_SYSTEM else self._users.resolve(sid)
 
-    async def _try(self, account: str, address: str, what: str, verify: Callable[[], Any]) -> Any:  # noqa: ANN401
+    async def _try(self, account: str, address: str, what: str, verify: Callable[[], Awaitable[T | None]]) -> T | None:
         """Look at a secret after the wait that the wrong ones before it have earned."""
         try:
             attempt = self._logons.begin(account, address, f"log on by {what}")

@@ -17,6 +17,7 @@ from lanner.client._async.io import Opening, Waiter, durable, in_thread, open_ea
 from lanner.host.distributed import DistributedRequests
 from lanner.host.operations import Operations
 from lanner.host.runtime import Runtime
+from lanner.model.errors import UnsupportedOperation
 from lanner.security.identity import SYSTEM
 
 if TYPE_CHECKING:
@@ -67,6 +68,10 @@ class Embedded:
         if self.transfer is not None:
             self.transfer.close()
         self.runtime.close()
+
+
+def _no_service(request: Mapping[str, object]) -> object:
+    raise UnsupportedOperation(f"a queue manager in this process has no {request['request']}: `lanner serve` has them")
 
 
 class EmbeddedBackend(Asked):
@@ -236,13 +241,18 @@ class EmbeddedBackend(Asked):
 
     async def ask(self, request: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
         # Imported here: management, which few programs need, takes time to import.
+        from lanner.services.account_documents import AccountDocuments
         from lanner.services.documents import Documents
         from lanner.services.user_documents import UserDocuments
 
         identity, transfer = self.operations.identity, self.embedded.transfer
         of_users = UserDocuments(self.engine, self.runtime.tokens)
         documents = Documents(
-            self.engine, self.waiter, None if transfer is None else transfer.transfer, of_users=of_users
+            self.engine,
+            self.waiter,
+            None if transfer is None else transfer.transfer,
+            of_users=of_users,
+            others={**AccountDocuments(self.runtime.users).handlers, "metrics": _no_service, "settings": _no_service},
         )
         documents.check(identity, {"request": request})
         slow = documents.slow({"request": request, **arguments})

@@ -286,6 +286,52 @@ class QueueManager(Closeable):
         """Bring everything that was acknowledged before the call into the database file, for a copy of it. For administrators."""
         await self._backend.ask("checkpoint")
 
+    async def close_session(self, address: str) -> None:
+        """End the sessions with the queue manager at an address. Messages under way are sent again in the next one."""
+        await self._backend.ask("close session", address=address)
+
+    async def events(self, after: int | None = None, *, limit: int = 100, message: str | None = None) -> Document:
+        """Return what happened to messages after an event's number: `events`, and `after` to go on from.
+
+        Without `after`, `events` is empty and `after` is the newest event. With `message`, an id, only what happened to that
+        message, from the oldest event on. UnsupportedOperation if the queue manager keeps no log of events.
+        """
+        document: Document = await self._backend.ask("events", after=after, limit=limit, message=message)
+        return document
+
+    async def metrics(self, accept: str = "", names: Sequence[str] = ()) -> Document:
+        """Return what Prometheus reads: `text`, and its `content_type`. UnsupportedOperation if no service runs."""
+        document: Document = await self._backend.ask("metrics", accept=accept, names=list(names))
+        return document
+
+    async def settings(self) -> Document:
+        """Return the settings of the service, without passwords. UnsupportedOperation if no service runs."""
+        document: Document = await self._backend.ask("settings")
+        return document
+
+    async def users(self) -> list[Document]:
+        """Return the accounts of the queue manager."""
+        documents: list[Document] = await self._backend.ask("users")
+        return documents
+
+    async def add_user(self, name: str, password: str, *, administrator: bool = False) -> Document:
+        """Add an account. InvalidParameter if the name is taken or the password too easy."""
+        document: Document = await self._backend.ask(
+            "add user", name=name, password=password, administrator=administrator
+        )
+        return document
+
+    async def set_user(self, name: str, *, password: str | None = None, administrator: bool | None = None) -> Document:
+        """Change an account. IllegalUser if there is none of that name."""
+        document: Document = await self._backend.ask(
+            "set user", name=name, password=password, administrator=administrator
+        )
+        return document
+
+    async def remove_user(self, name: str) -> None:
+        """Remove an account. IllegalUser if there is none of that name."""
+        await self._backend.ask("remove user", name=name)
+
     async def peer(self, name: str, addresses: Sequence[str] = ()) -> Document:
         """Return what the queue manager knows about another computer, by its name and addresses."""
         document: Document = await self._backend.ask("peer", name=name, addresses=list(addresses))

@@ -4,8 +4,34 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from lanner.http.api import overview, queues
+from lanner.http.api import (
+    access,
+    dead_letters,
+    definitions,
+    events,
+    health,
+    messages,
+    outgoing,
+    overview,
+    peers,
+    queues,
+    transactions,
+    users,
+)
 
 router = APIRouter()
-for part in (overview, queues):
+for part in (
+    overview,
+    queues,
+    messages,
+    access,
+    outgoing,
+    dead_letters,
+    peers,
+    transactions,
+    users,
+    definitions,
+    events,
+    health,
+):
     router.include_router(part.router)

@@ -1,10 +1,10 @@
-"""Who asks, the sums of what there is, and whether the process and the queue manager answer."""
+"""Who asks, and the sums of what there is."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Header, Query, Response
 
 from lanner.http.sessions import Manager
 
@@ -21,3 +21,26 @@ async def overview(qm: Manager) -> dict[str, Any]:
 async def whoami(qm: Manager) -> dict[str, Any]:
     """The user who asks, and the scope of its token."""
     return await qm.who_am_i()
+
+
+@router.get("/status")
+async def status(qm: Manager) -> dict[str, Any]:
+    """What `lanner status` shows. For administrators."""
+    return await qm.status()
+
+
+@router.get("/settings")
+async def settings(qm: Manager) -> dict[str, Any]:
+    """The settings of the service, without passwords. For administrators."""
+    return await qm.settings()
+
+
+@router.get("/metrics", response_class=Response)
+async def metrics(
+    qm: Manager,
+    accept: Annotated[str, Header(include_in_schema=False)] = "",
+    names: Annotated[list[str] | None, Query(alias="name[]", description="Only these metrics.")] = None,
+) -> Response:
+    """What Prometheus reads, as `[metrics] bind` gives it. For administrators."""
+    told = await qm.metrics(accept, names or [])
+    return Response(told["text"], media_type=told["content_type"])

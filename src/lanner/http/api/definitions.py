@@ -1,0 +1,113 @@
+"""Definitions: what was made here, to be made again elsewhere. Queues, access lists, users without secrets, settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict
+
+from lanner.aio import QueueManager
+from lanner.http.api.queues import NewQueue, QueueChanges, create_queue, described
+from lanner.http.sessions import Manager
+from lanner.model.errors import InvalidParameter, QueueExists, StatusError
+
+router = APIRouter(tags=["definitions"])
+
+_PAGE = 1000
+
+
+class QueueDefinition(NewQueue):
+    """A queue; `access` is SDDL, or rights by account."""
+
+
+class UserDefinition(BaseModel):
+    """An account. Passwords are not exported; a new account needs one."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: str
+    administrator: bool = False
+    password: str | None = None
+
+
+class Definitions(BaseModel):
+    """What `GET definitions` gives. Settings are there to be read: those of the service are in its file."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    queues: list[QueueDefinition] = []
+    users: list[UserDefinition] = []
+
+
+@router.get("/definitions")
+async def export(qm: Manager) -> dict[str, Any]:
+    """Everything that was defined here, without secrets and without messages. For administrators."""
+    users = [{name: user[name] for name in ("name", "administrator", "guest", "groups")} for user in await qm.users()]
+    return {
+        "queue_manager": qm.name,
+        "queues": [await _definition(qm, name) for name in await _names(qm)],
+        "users": users,
+        "settings": await qm.settings(),
+    }
+
+
+async def _names(qm: QueueManager) -> list[str]:
+    names: list[str] = []
+    for page in range(1, 1_000_000):
+        told = await qm.queue_page(page=page, page_size=_PAGE, columns=["name"])
+        names += [one["name"] for one in told["items"]]
+        if len(told["items"]) < _PAGE:
+            break
+    return names
+
+
+async def _definition(qm: QueueManager, name: str) -> dict[str, Any]:
+    queue = qm.open(name)
+    document, access = await described(qm, queue), await queue.access()
+    kept = {key: document[key] for key in ("transactional", *QueueChanges.model_fields)}
+    # Without the computer, so that another one can make it.
+    return {"name": ".\\" + name.partition("\\")[2], **kept, "access": access.sddl}
+
+
+@router.post("/definitions")
+async def import_(qm: Manager, definitions: Definitions) -> dict[str, Any]:
+    """Make what is missing, and change what is there. Nothing is deleted; what was refused is told."""
+    done: dict[str, list[str]] = {"created": [], "changed": []}
+    refused: list[dict[str, str]] = []
+    for queue in definitions.queues:
+        try:
+            done[await _import_queue(qm, queue)].append(queue.name)
+        except StatusError as error:
+            refused.append({"name": queue.name, "detail": str(error.args[0])})
+    known = {user["name"].casefold() for user in await qm.users()} if definitions.users else set()
+    for user in definitions.users:
+        try:
+            done[await _import_user(qm, user, is_known=user.name.casefold() in known)].append(user.name)
+        except StatusError as error:
+            refused.append({"name": user.name, "detail": str(error.args[0])})
+    return {**done, "refused": refused}
+
+
+async def _import_queue(qm: QueueManager, queue: QueueDefinition) -> str:
+    try:
+        await create_queue(qm, queue)
+    except QueueExists:
+        found = qm.open(queue.name)
+        changes = queue.attributes()
+        if changes:
+            await found.set(**changes)
+        if isinstance(queue.access, str):
+            await found.set_access(queue.access)
+        return "changed"
+    return "created"
+
+
+async def _import_user(qm: QueueManager, user: UserDefinition, *, is_known: bool) -> str:
+    if is_known:
+        await qm.set_user(user.name, password=user.password, administrator=user.administrator)
+        return "changed"
+    if user.password is None:
+        raise InvalidParameter(f"user {user.name} is new here: add a `password` to its definition")
+    await qm.add_user(user.name, user.password, administrator=user.administrator)
+    return "created"

@@ -1,0 +1,28 @@
+"""Whether the process and the queue manager answer. Nobody has to log on for this."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from lanner.http.problems import problem
+from lanner.http.sessions import sessions_of
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/health/live")
+async def live() -> dict[str, Any]:
+    """This process answers."""
+    return {"status": "ok"}
+
+
+@router.get("/health/ready", response_model=None)
+async def ready(request: Request) -> Response:
+    """The queue manager answers, too."""
+    if await sessions_of(request).is_ready():
+        return JSONResponse({"status": "ok"})
+    return problem(HTTPStatus.SERVICE_UNAVAILABLE, "Service Unavailable", "the queue manager does not answer")

@@ -1,0 +1,108 @@
+"""The log of events as documents: what happened to messages, in order, for whoever follows it or looks for one message."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from lanner.engine.event_recorder import EVENT_QUEUES
+from lanner.engine.tables import QUEUE_KEY
+from lanner.model.enums import MessageClass
+from lanner.model.errors import InvalidParameter, UnsupportedOperation
+from lanner.model.events import EventKind
+from lanner.store.event_log import EVENT
+from lanner.wire.identifiers import MessageIdentifier
+from lanner.wire.reader import Reader
+
+if TYPE_CHECKING:
+    from lanner.engine import Engine
+
+Document = dict[str, Any]
+
+# Not in the specification: events of one answer, and events that are looked at for one message.
+MAX_EVENTS: Final = 1000
+MAX_SCANNED: Final = 100_000
+_MESSAGE_ID_SIZE: Final = 20
+_NO_QUEUE: Final = 0
+
+
+class EventDocuments:
+    """Reads the log without the store's lock."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def read(self, request: Mapping[str, Any]) -> Document:
+        """Return events after a number (None: the end of the log), and the number to go on from."""
+        engine = self._engine
+        if engine.settings.event_settings is None:
+            raise UnsupportedOperation("the log of events is off: set events.enabled")
+        after, limit, message = request.get("after"), request.get("limit", 100), request.get("message")
+        for name, value in (("after", after), ("limit", limit)):
+            if value is not None and (type(value) is not int or value < 0):
+                raise InvalidParameter(f"`{name}` of events is a number from 0 on")
+        oldest, newest = engine.store.events.bounds()
+        if after is None and message is None:
+            return {"events": [], "after": newest}
+        wanted = None if message is None else _message_id(message)
+        found: list[Document] = []
+        position = max(after or 0, oldest)
+        scanned = 0
+        while position < newest and len(found) < min(limit, MAX_EVENTS) and scanned < MAX_SCANNED:
+            for first, records in engine.store.events.read(position, newest, MAX_EVENTS):
+                for offset in range(0, len(records), EVENT.size):
+                    row = records[offset : offset + EVENT.size]
+                    number = first + offset // EVENT.size
+                    if len(found) >= min(limit, MAX_EVENTS):
+                        break
+                    scanned += 1
+                    position = number
+                    if wanted is None or wanted in (
+                        row[-2 * _MESSAGE_ID_SIZE : -_MESSAGE_ID_SIZE],
+                        row[-_MESSAGE_ID_SIZE:],
+                    ):
+                        found.append(self._document(number, row))
+                if not records:
+                    position = first
+            if not scanned:
+                break
+        return {"events": found, "after": position, "trimmed": engine.store.events.trimmed(), "newest": newest}
+
+    def _document(self, number: int, row: bytes) -> Document:
+        time, lookup_id, _, queue, target, size, _, klass, reason, kind, _, source, ordinal, _ = EVENT.unpack(row)
+        return {
+            "number": number,
+            "time": time,  # milliseconds since 1970
+            "event": EventKind(kind).name.lower(),
+            "queue": self._queue_name(queue),
+            "target": self._queue_name(target),
+            "lookup_id": str(lookup_id),
+            "message": str(MessageIdentifier.unpack(Reader(source + ordinal.to_bytes(4, "little")))),
+            "bytes": size,
+            "class": _class_name(klass),
+            "reason": _class_name(reason) if reason else None,
+        }
+
+    def _queue_name(self, number: int) -> str | None:
+        if number == _NO_QUEUE:
+            return None
+        with self._engine.store.lock:
+            raw = self._engine.store.table(EVENT_QUEUES).get(QUEUE_KEY.pack(number))
+        return None if raw is None else str(json.loads(raw)[0])
+
+
+def _message_id(text: object) -> bytes:
+    guid, _, ordinal = str(text).partition("\\")
+    try:
+        return MessageIdentifier(UUID(guid), int(ordinal)).pack()
+    except (ValueError, OverflowError):
+        raise InvalidParameter(f"{text!r} is no message id: a GUID, a backslash and a number") from None
+
+
+def _class_name(number: int) -> str:
+    try:
+        return MessageClass(number).name.lower()
+    except ValueError:
+        return f"{number:#06x}"
