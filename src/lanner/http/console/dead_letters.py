@@ -79,14 +79,15 @@ async def choose(
     request: Request,
     visitor: Looking,
     which: Annotated[str, Form()],
+    what: Annotated[str, Form()] = "selected",
     message: Annotated[list[str] | None, Form()] = None,
     reason: Annotated[str, Form()] = "",
 ) -> Response:
-    """Show what a return does, before it is done."""
+    """Show what a return does, before it is done. `what` is "selected", "all", or one lookup id."""
     manager = visitor.manager
     async with manager.open(QUEUES[which]) as queue:
-        chosen = lookup_ids(message or [])
-        if not chosen:
+        chosen = lookup_ids(message or [] if what == "selected" else [] if what == "all" else [what])
+        if what == "all":
             wanted = [f"class={reason}"] if reason else []
             chosen = (await queue.find(*wanted, limit=_COUNTED, scan=_COUNTED, ids_only=True)).lookup_ids
         rows = []

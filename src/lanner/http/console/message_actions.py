@@ -32,6 +32,8 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 TYPED: Final = 100
 # The most that one form moves, copies or deletes; the rest by the next one.
 MOST: Final = 10_000
+# Before an action: it is for all messages that the filter finds, not for those that were selected.
+EVERYTHING: Final = "all-"
 Text = Annotated[str, Form()]
 Texts = Annotated[list[str] | None, Form()]
 
@@ -189,8 +191,18 @@ async def choose(
     """Show what an action does to the messages that were selected, or that a filter finds."""
     async with await _queue(visitor.manager, name, part) as queue:
         wanted = Filter(find, place, age)
-        found = lookup_ids(message or []) or await _found(queue, wanted)
-    values = {"name": name, "part": part, "messages": found, "filter": wanted, "most": MOST, "error": None}
+        found = await _found(queue, wanted) if action.startswith(EVERYTHING) else lookup_ids(message or [])
+    action = action.removeprefix(EVERYTHING)
+    if not found:
+        raise MessageNotFound("no message is selected, or the filter finds none: nothing was done")
+    values: dict[str, Any] = {
+        "name": name,
+        "part": part,
+        "messages": found,
+        "filter": wanted,
+        "most": MOST,
+        "error": None,
+    }
     if action in ("move", "copy"):
         return await render(request, visitor, "move.html", action=action, target="", **values)
     typed = short_name(name) if len(found) > TYPED else ""
@@ -362,4 +374,4 @@ async def _queue(manager: QueueManager, name: str, part: str) -> Queue:
     """Return the queue that a form is about: itself, its journal, or an outgoing queue."""
     outgoing = await open_outgoing(manager, name) if "=" in name else None
     queue = open_queue(manager, name) if outgoing is None else outgoing
-    return queue.journal() if part == "journal" else queue
+    return queue.journal if part == "journal" else queue

@@ -7,6 +7,7 @@ name of a class of console.css beside it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator
@@ -193,11 +194,9 @@ def _tag(token: str) -> Line:
 
 
 def _json_lines(text: str) -> list[Line]:
-    try:
+    # What is no JSON after all, or was cut, stays as it is.
+    with contextlib.suppress(ValueError, RecursionError):
         text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    except (ValueError, RecursionError):
-        # Not JSON after all, or cut: as it is.
-        pass
     return [_json_pieces(line) for line in text.splitlines()]
 
 

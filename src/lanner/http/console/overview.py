@@ -37,9 +37,9 @@ def alarms(sample: Sample, findings: list[dict[str, Any]]) -> list[Alarm]:
     """Return what needs a person, the worst first."""
     found = []
     for queue in filter(is_stuck, sample.outgoing):
-        waiting = plural(queue["messages"], "message")
+        waiting = f"{plural(queue['messages'], 'message')} wait{'s' if queue['messages'] == 1 else ''}"
         retry = "" if queue["retry_in"] is None else f" Next attempt in {queue['retry_in']:.0f} s."
-        text = f"{queue['problem']}; {waiting} wait and nothing is lost.{retry}"
+        text = f"{queue['problem']}; {waiting} and nothing is lost.{retry}"
         href = url("/outgoing", name=queue["name"])
         found.append(Alarm("bad", f"{destination(queue)} cannot be reached.", text, "See why", href))
     if sample.dead_letters:

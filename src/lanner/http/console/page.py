@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from lanner.http.console.samples import Sampler
 
 HERE: Final = Path(__file__).parent
+# Without a referrer, a browser names the origin of a form as "null", as if another site had sent it.
+_HEADERS: Final = {"Referrer-Policy": "same-origin"}
 _TEMPLATES: Final = Environment(
     loader=FileSystemLoader(HERE / "templates"),
     autoescape=True,
@@ -35,7 +37,8 @@ _TEMPLATES: Final = Environment(
     lstrip_blocks=True,
 )
 _TEMPLATES.filters.update(FILTERS)
-_COMPUTER: Final = re.compile(r"^[^\\]+\\")
+# The computer in a path name: what stands before private$ or before the name of a public queue.
+_COMPUTER: Final = re.compile(r"^(?!private\$\\)[^\\=]+\\", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ def queue_url(name: str, **query: object) -> str:
 
 
 def local_name(path_name: str) -> str:
-    """Return a path name without the computer: `ALPHA\\private$\\orders` is `private$\\orders`."""
+    r"""Return a path name without the computer: `ALPHA\private$\orders` is `private$\orders`."""
     return _COMPUTER.sub("", path_name)
 
 
@@ -146,16 +149,16 @@ async def render(
         visitor=visitor,
         frame=None if part else await frame(visitor),
         notices=[] if part else visitor.told(),
-        path=request.url.path,
+        here=request.url.path,
         manager_name=visitor.manager.name,
         **values,
     )
-    return HTMLResponse(text, status)
+    return HTMLResponse(text, status, _HEADERS)
 
 
 def plain_page(template: str, *, status: int = 200, **values: object) -> HTMLResponse:
     """Return a page for someone who has not logged on."""
-    return HTMLResponse(_TEMPLATES.get_template(template).render(**values), status)
+    return HTMLResponse(_TEMPLATES.get_template(template).render(**values), status, _HEADERS)
 
 
 def done(visitor: Visitor, to: str, text: str, *, name: str = "", href: str = "") -> RedirectResponse:

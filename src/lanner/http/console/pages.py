@@ -60,7 +60,7 @@ async def overview(request: Request, visitor: Looking) -> Response:
         request,
         visitor,
         "overview.html",
-        status=status,
+        about=status,
         alarms=found,
         headline=summary.headline(len(found)),
         checks=len(findings),
@@ -340,7 +340,20 @@ def _outgoing_row(document: Document) -> Document:
         "word": word,
         "paused": state == "paused",
         "stuck": is_stuck(document),
+        "lines": _history(document["connection_history"]),
     }
+
+
+def _history(entries: list[Document]) -> list[Document]:
+    """Return what happened to the connection, the last first; attempts that failed alike are one line."""
+    lines: list[Document] = []
+    for entry in reversed(entries):
+        last = lines[-1] if lines else None
+        if last is not None and all(last[key] == entry[key] for key in ("text", "error", "addresses")):
+            last["times"] += 1
+        else:
+            lines.append({**entry, "times": 1})
+    return lines
 
 
 @router.post("/outgoing/{action}")
@@ -386,8 +399,15 @@ def _peer_rows(known: list[Document], status: Document, waiting: list[Document])
     rows: dict[str, Document] = {}
 
     def row(name: str) -> Document:
-        empty = {"guid": "", "conflicts": [], "waiting": 0, "sessions": 0, "on_the_way": 0, "problem": None}
-        more = {"name": name, "pill": "", "word": "Inactive", "last_seen": None, "addresses": {}, "tls": False}
+        empty: Document = {"guid": "", "conflicts": [], "waiting": 0, "sessions": 0, "on_the_way": 0, "problem": None}
+        more: Document = {
+            "name": name,
+            "pill": "",
+            "word": "Inactive",
+            "last_seen": None,
+            "addresses": {},
+            "tls": False,
+        }
         return rows.setdefault(name.casefold(), {**empty, **more})
 
     by_address: dict[str, Document] = {}
@@ -405,7 +425,8 @@ def _peer_rows(known: list[Document], status: Document, waiting: list[Document])
         one["pill"], one["word"] = "ok", "Connected"
     for queue in map(_outgoing_row, waiting):
         hops = [hop.partition("=")[2] for hop in queue["next_hops"]]
-        one = next((by_address[hop] for hop in hops if hop in by_address), None) or row(queue["destination"])
+        known_hop = next((hop for hop in hops if hop in by_address), None)
+        one = row(queue["destination"]) if known_hop is None else by_address[known_hop]
         one["waiting"] += queue["messages"]
         if queue["stuck"]:
             one["pill"], one["word"], one["problem"] = "bad", "Not connected", queue["problem"]

@@ -60,7 +60,7 @@ async def queue_page(
     wanted = Filter(find, place if place in ("label", "body", "condition") else "label", age)
     outgoing = await _outgoing(manager, name)
     queue = open_queue(manager, name) if outgoing is None else outgoing
-    shown = queue.journal() if tab == "journal" else queue
+    shown = queue.journal if tab == "journal" else queue
     values: dict[str, Any] = {
         "name": name,
         "tab": tab,
@@ -88,7 +88,7 @@ async def queue_page(
             return await _not_allowed(request, visitor, name, error)
         except QueueNotFound as error:
             return await _missing(request, visitor, name, error)
-        values |= _facts(request, visitor, attributes)
+        values |= _facts(visitor, attributes)
         if tab in ("messages", "journal"):
             values |= await _messages(shown, wanted, after)
         elif tab == "access":
@@ -116,7 +116,7 @@ async def _access(queue: Queue) -> Any:  # noqa: ANN401 (an AccessList, or why t
         return explain(error)
 
 
-def _facts(request: Request, visitor: Visitor, attributes: QueueObject) -> dict[str, Any]:
+def _facts(visitor: Visitor, attributes: QueueObject) -> dict[str, Any]:
     """Return the figures at the top of the page."""
     sampler = visitor.sampler
     sampler.touch()

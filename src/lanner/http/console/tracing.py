@@ -43,7 +43,7 @@ async def trace(request: Request, visitor: Looking, message: str = "", reports: 
             if row["messages"]:
                 places.append(("queue", name, manager.open(name)))
             if row["journal_messages"]:
-                places.append(("journal", name, manager.open(name).journal()))
+                places.append(("journal", name, manager.open(name).journal))
         if sample.dead_letters:
             places += [("dead letters", one, manager.open(one)) for one in ("system$;DEADLETTER", "system$;DEADXACT")]
         if sample.outgoing:

@@ -73,7 +73,7 @@ def number(value: float | None) -> str:
     """Return a number with grouped thousands; below ten with one decimal if it has any."""
     if value is None:
         return "unknown"
-    if isinstance(value, float) and not value.is_integer() and abs(value) < 100:
+    if value % 1 and abs(value) < 100:
         return f"{value:,.1f}"
     return f"{value:,.0f}"
 
@@ -81,12 +81,10 @@ def number(value: float | None) -> str:
 def size(count: int | None) -> str:
     """Return a number of bytes in binary units."""
     value = float(count or 0)
-    for unit in _UNITS[:-1]:
-        if value < 1024:
-            break
-        value /= 1024
-    else:
-        unit = _UNITS[-1]
+    place = 0
+    while value >= 1024 and place < len(_UNITS) - 1:
+        value, place = value / 1024, place + 1
+    unit = _UNITS[place]
     return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
 
 

@@ -133,32 +133,42 @@
       const width = this.host.clientWidth;
       const [a, b, grid, text] = ["a", "b", "grid", "text"].map(colour);
       const font = "11px system-ui, sans-serif";
-      const axis = { stroke: text, font, grid: { stroke: grid, width: 1 }, ticks: { show: false } };
+      const axis = { stroke: text, font, grid: { stroke: grid, width: 1 }, ticks: { show: false }, border: { show: false } };
       const whole = (_plot, marks) => marks.map((mark) => mark.toLocaleString("en"));
-      const make = (title, series, data) => new uPlot({
-        width, height: 120, legend: { show: false }, cursor: { show: false }, padding: [8, 48, 0, 0],
-        scales: { x: { time: true, range: (_plot, min, max) => [Math.min(min, max - 60), max] }, y: { range: (_plot, min, max) => [0, Math.max(1, max * 1.1)] } },
-        axes: [{ ...axis, size: 24, grid: { show: false } }, { ...axis, size: 56, values: whole, label: title, labelFont: font, labelSize: 16 }],
-        series: [{}, ...series],
-        hooks: { draw: [(plot) => this.write(plot)] },
-      }, data, this.host);
+      const clock = (_plot, marks) => marks.map((mark) => new Date(mark * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: this.data[0].length < 300 ? "2-digit" : undefined }));
+      const make = (title, series, data, hasTime) => {
+        const heading = document.createElement("span");
+        heading.className = "hint";
+        heading.textContent = title;
+        this.host.append(heading);
+        return new uPlot({
+          width, height: hasTime ? 116 : 92, legend: { show: false }, cursor: { show: false }, padding: [6, 60, 4, 0],
+          scales: { x: { time: true, range: (_plot, min, max) => [Math.min(min, max - 60), max] }, y: { range: (_plot, _min, max) => [0, Math.max(4, max * 1.15)] } },
+          axes: [{ ...axis, size: 24, grid: { show: false }, show: hasTime, values: clock, space: 90 }, { ...axis, size: 44, values: whole, space: 28, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7] }],
+          series: [{}, ...series],
+          hooks: { draw: [(plot) => this.write(plot)] },
+        }, data, this.host);
+      };
       const points = { show: false };
-      this.depth = make("Messages", [{ stroke: a, width: 1.75, fill: a.replace("rgb(", "rgba(").replace(")", ", 0.1)"), points }], [this.data[0], this.data[1]]);
-      this.rate = make("Per second", [{ stroke: a, width: 1.75, points }, { stroke: b, width: 1.75, dash: [4, 3], points }], [this.data[0], this.data[2], this.data[3]]);
+      this.depth = make("Messages", [{ stroke: a, width: 1.75, fill: a.replace("rgb(", "rgba(").replace(")", ", 0.1)"), points }], [this.data[0], this.data[1]], false);
+      this.rate = make("Messages per second", [{ stroke: a, width: 1.75, points }, { stroke: b, width: 1.75, dash: [4, 3], points }], [this.data[0], this.data[2], this.data[3]], true);
     }
     // The last value stands at the end of its line.
     write(plot) {
       const context = plot.ctx;
       const last = plot.data[0].length - 1;
       context.save();
-      context.fillStyle = colour("text");
+      context.fillStyle = getComputedStyle(body).color;
+      context.textAlign = "left";
+      context.textBaseline = "alphabetic";
       context.font = `600 ${11 * devicePixelRatio}px system-ui, sans-serif`;
       const names = plot.series.length > 2 ? ["in ", "out "] : [""];
       let above = -Infinity;
+      const step = 12 * devicePixelRatio;
       for (let index = 1; index < plot.series.length; index += 1) {
         const value = plot.data[index][last];
         let y = plot.valToPos(value, "y", true);
-        if (Math.abs(y - above) < 12 * devicePixelRatio) y = above + 12 * devicePixelRatio;
+        if (Math.abs(y - above) < step) y = above - step;
         above = y;
         context.fillText(names[index - 1] + value.toLocaleString("en"), plot.bbox.left + plot.bbox.width + 6 * devicePixelRatio, y + 4);
       }
