@@ -30,7 +30,7 @@ from lanner.services.interfaces.lanner import LANNER, LANNER_ASK, LANNER_CALL
 from lanner.services.interfaces.mqmp import QMCOMM, QMCOMM2
 from lanner.services.interfaces.mqmr import QMMGMT
 from lanner.services.interfaces.mqqp import QM2QM
-from tests.adversity.matrix import com_probes, flight_probes, lanner_probes, rpc_probes
+from tests.adversity.matrix import com_probes, flight_probes, http_probes, lanner_probes, rpc_probes
 from tests.adversity.matrix.callers import INTERFACES, Caller, Probe, Probes, World, world
 from tests.adversity.matrix.table import COLUMNS, DOCUMENT, Row, read_rows
 from tests.interop.peers import needs_endpoint_mapper_port
@@ -61,6 +61,10 @@ async def _flight_methods(made: World) -> list[str]:
     return flight_probes.methods(made)
 
 
+async def _http_routes(made: World) -> list[str]:
+    return http_probes.methods(made)
+
+
 # By the name in the heading of a table: what can be called, and how it is tried.
 SECTIONS: Final[dict[str, tuple[Methods, Probes]]] = {
     "qmcomm": (_of(QMCOMM), rpc_probes.QMCOMM_PROBES),
@@ -80,6 +84,7 @@ SECTIONS: Final[dict[str, tuple[Methods, Probes]]] = {
     "IClassFactory": (_of(ICLASSFACTORY), com_probes.FACTORY_PROBES),
     "MC-MQAC": (_members, com_probes.MEMBER_PROBES),
     "Flight": (_flight_methods, flight_probes.FLIGHT_PROBES),
+    "HTTP": (_http_routes, http_probes.HTTP_PROBES),
 }
 
 
@@ -128,6 +133,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Tried:
                 found = await _try_all(made)
             finally:
                 flight_probes.close_clients()
+                http_probes.close_clients()
             made.served.check()
             return found
 

@@ -67,6 +67,7 @@ from lanner.transfer.tls import TlsSettingsError
 
 if TYPE_CHECKING:
     from lanner.com.server.activator import ClassTable
+    from lanner.security.identity import Identity
     from lanner.spark.flight.server import FlightListener
     from lanner.transfer.transfer import Transfer
 
@@ -192,13 +193,17 @@ class Daemon:
             about=self.about,
             logons=self.logons,
             budget=self.budget,
-            questions={"metrics": self._metrics(transfer), "settings": lambda _request: self._shown_settings()},
+            questions={
+                "metrics": self._metrics(transfer),
+                "settings": lambda _identity, _request: self._shown_settings(),
+            },
         )
 
-    def _metrics(self, transfer: Transfer | None) -> Callable[[Mapping[str, Any]], object]:
+    def _metrics(self, transfer: Transfer | None) -> Callable[[Identity, Mapping[str, Any]], object]:
         registry = metrics_registry(self.runtime, transfer, self.budget)
 
-        def answer(request: Mapping[str, Any]) -> object:
+        def answer(identity: Identity, request: Mapping[str, Any]) -> object:
+            del identity
             names = [str(name) for name in request.get("names") or ()]
             body, content_type = metrics_text(registry, str(request.get("accept") or ""), names)
             return {"text": body.decode(), "content_type": content_type}

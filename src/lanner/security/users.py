@@ -112,6 +112,12 @@ class UserFile:
         self._changer = SYSTEM.at(origin)
         self._cached: tuple[tuple[int, int, int], _Accounts] | None = None
 
+    def changed_by(self, identity: Identity) -> UserFile:
+        """Return the same file, whose changes are recorded as those of a user."""
+        other = UserFile(self.path, self._audit)
+        other._changer = identity
+        return other
+
     # Users ----------------------------------------------------------------------------------------------
 
     def add(

@@ -9,6 +9,7 @@ from lanner.model.errors import IllegalUser, InvalidParameter
 from lanner.security.users import UserError
 
 if TYPE_CHECKING:
+    from lanner.security.identity import Identity
     from lanner.security.users import Account, UserFile
 
 Document = dict[str, Any]
@@ -24,15 +25,15 @@ class AccountDocuments:
     def __init__(self, users: UserFile) -> None:
         self._users = users
         # They wait for the disk.
-        self.handlers: dict[str, Callable[[Request], object]] = {
+        self.handlers: dict[str, Callable[[Identity, Request], object]] = {
             "users": self._list,
             "add user": self._add,
             "set user": self._set,
             "remove user": self._remove,
         }
 
-    def _list(self, request: Request) -> list[Document]:
-        del request
+    def _list(self, identity: Identity, request: Request) -> list[Document]:
+        del identity, request
         return [self._document(account) for account in self._users.users()]
 
     def _document(self, account: Account) -> Document:
@@ -52,32 +53,32 @@ class AccountDocuments:
                 return self._document(account)
         raise IllegalUser(f"there is no user {name}")
 
-    def _add(self, request: Request) -> Document:
+    def _add(self, identity: Identity, request: Request) -> Document:
         name, password = _text(request, "name"), _text(request, "password")
         try:
             self._users.check_password(name, password)
-            self._users.add(name, password, administrator=request.get("administrator") is True)
+            self._users.changed_by(identity).add(name, password, administrator=request.get("administrator") is True)
         except UserError as error:
             raise InvalidParameter(str(error)) from None
         return self._find(name)
 
-    def _set(self, request: Request) -> Document:
+    def _set(self, identity: Identity, request: Request) -> Document:
         name, administrator = _text(request, "name"), request.get("administrator")
         self._find(name)
         try:
             if request.get("password") is not None:
                 self._users.check_password(name, _text(request, "password"))
-                self._users.set_password(name, _text(request, "password"))
+                self._users.changed_by(identity).set_password(name, _text(request, "password"))
             if isinstance(administrator, bool) and administrator != self._users.is_administrator(name):
-                self._users.set_administrator(name, administrator=administrator)
+                self._users.changed_by(identity).set_administrator(name, administrator=administrator)
         except UserError as error:
             raise InvalidParameter(str(error)) from None
         return self._find(name)
 
-    def _remove(self, request: Request) -> None:
+    def _remove(self, identity: Identity, request: Request) -> None:
         name = _text(request, "name")
         self._find(name)
-        self._users.remove(name)
+        self._users.changed_by(identity).remove(name)
 
 
 def _text(request: Request, key: str) -> str:

@@ -65,10 +65,12 @@ class Documents:
         transfer: Transfer | None = None,
         about: Callable[[], Document] = dict,
         of_users: UserDocuments | None = None,
-        others: Mapping[str, Callable[[Request], object]] | None = None,
+        others: Mapping[str, _Handler] | None = None,
     ) -> None:
         """`others`: questions that the daemon answers, in a thread."""
-        self._of_users = (UserDocuments(engine) if of_users is None else of_users).handlers
+        users = UserDocuments(engine) if of_users is None else of_users
+        self._of_users: dict[str, _Handler] = users.handlers
+        self._everybody = users.handlers.keys() | users.slow.keys()
         self._engine = engine
         self._changes = changes
         self._transfer = transfer
@@ -95,10 +97,11 @@ class Documents:
             "abort transaction": partial(self._end_transaction, is_commit=False),
         }
         # They wait for the disk, without the store's lock.
-        self._slow: dict[str, Callable[[Request], object]] = {
-            "checkpoint": lambda _request: engine.store.checkpoint_everything(),
+        self._slow: dict[str, _Handler] = {
+            "checkpoint": lambda _identity, _request: engine.store.checkpoint_everything(),
             "examine": self._examine,
-            "events": EventDocuments(engine).read,
+            "events": lambda _identity, request: EventDocuments(engine).read(request),
+            **users.slow,
             **(others or {}),
         }
         self._slow_questions = frozenset({"examine", "events", *(others or {})} - ORDERS)
@@ -108,18 +111,18 @@ class Documents:
     def check(self, identity: Identity, request: object) -> None:
         """Raise AccessDenied unless a caller may make a request. What is for all users checks their rights itself."""
         name = request.get("request") if isinstance(request, Mapping) else None
-        if name not in self._of_users:
+        if name not in self._everybody:
             require_administrator(self._engine, identity, READ if self._only_reads(name) else ADMIN)
 
     def _only_reads(self, name: object) -> bool:
         return name in self._questions or name in self._slow_questions
 
-    def slow(self, request: object) -> Callable[[], object] | None:
+    def slow(self, identity: Identity, request: object) -> Callable[[], object] | None:
         """Return the work of a request that must not run in an event loop's thread; None if it is for `answer`."""
         name = request.get("request") if isinstance(request, Mapping) else None
         if not isinstance(name, str) or name not in self._slow:
             return None
-        return partial(self._slow[name], cast("Request", request))
+        return partial(self._slow[name], identity, cast("Request", request))
 
     def answer(self, identity: Identity, request: object) -> tuple[object, Change]:
         """Return the document that answers a request, and the change that must be durable first."""
@@ -160,8 +163,9 @@ class Documents:
             "peer_conflicts": self._peer_documents.conflicts(),
         }
 
-    def _examine(self, request: Request) -> object:
+    def _examine(self, identity: Identity, request: Request) -> object:
         """Return what `lanner doctor` finds here; with `files`, in the data directory too."""
+        del identity
         # Imported here: only `lanner doctor` asks.
         from lanner.services.examination import examine_files, examine_store
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lanner.host.committer import Committer
     from lanner.rpc.calls import ServerCall
     from lanner.rpc.server import Handler, Results
+    from lanner.security.identity import Identity
     from lanner.services.log_on import LogOn
     from lanner.services.user_documents import UserDocuments
     from lanner.transfer.transfer import Transfer
@@ -43,7 +44,7 @@ class LannerInterface(ServerInterface):
         about: Callable[[], Document] = dict,
         log_on: LogOn | None = None,
         of_users: UserDocuments | None = None,
-        others: Mapping[str, Callable[[Mapping[str, Any]], object]] | None = None,
+        others: Mapping[str, Callable[[Identity, Mapping[str, Any]], object]] | None = None,
     ) -> None:
         sessions = LannerSessions(engine, committer)
         self._engine = engine
@@ -86,7 +87,7 @@ class LannerInterface(ServerInterface):
         try:
             asked = _read(request)
             self._documents.check(call.identity, asked)
-            work = self._documents.slow(asked)
+            work = self._documents.slow(call.identity, asked)
             if work is not None:
                 return _in_thread(call, work)
             document, change = self._documents.answer(call.identity, asked)

@@ -84,7 +84,7 @@ class RpcListener:
         about: Callable[[], Document] = dict,
         logons: Logons | None = None,
         budget: Budget | None = None,
-        questions: Mapping[str, Callable[[Mapping[str, Any]], object]] | None = None,
+        questions: Mapping[str, Callable[[Identity, Mapping[str, Any]], object]] | None = None,
     ) -> None:
         """`questions`: what the daemon answers to administrators, in a thread."""
         self._budget = budget
@@ -135,7 +135,8 @@ class RpcListener:
 
     async def start(self) -> None:
         engine, settings = self._engine, self._settings
-        committer = self._committer = Committer(engine.store, asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        committer = self._committer = Committer(engine.store, loop)
         queues, ports = RemoteQueues(engine, committer), ServerPorts()
         qm = engine.queue_manager
         names = TargetNames(
@@ -146,7 +147,11 @@ class RpcListener:
         )
         log_on = LogOn(self._users, self._tokens, tickets := Tickets(), self._logons, engine.audit)
         others = {**AccountDocuments(self._users).handlers, **self._questions}
-        of_users = UserDocuments(engine, self._tokens, tickets, log_on.revoked)
+
+        def revoked(token: str) -> None:
+            loop.call_soon_threadsafe(log_on.revoked, token)
+
+        of_users = UserDocuments(engine, self._tokens, tickets, revoked)
         server = self._server = RpcServer(
             [
                 *QueueClient(queues, ports).interfaces,

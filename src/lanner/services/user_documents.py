@@ -61,7 +61,7 @@ class UserDocuments:
         engine: Engine,
         tokens: TokenFile | None = None,
         tickets: Tickets | None = None,
-        revoked: Callable[[str], None] = lambda _: None,
+        revoked: Callable[[str], object] = lambda _: None,
     ) -> None:
         """`revoked` is told which token has been."""
         self._engine = engine
@@ -73,10 +73,13 @@ class UserDocuments:
             "who am i": self._who_am_i,
             "overview": self._overview,
             "queue page": self._queue_page,
+            "ticket": self._ticket,
+        }
+        # They wait for the disk, without the store's lock.
+        self.slow: dict[str, Callable[[Identity, Request], object]] = {
             "create token": self._create_token,
             "tokens": self._list_tokens,
             "revoke token": self._revoke_token,
-            "ticket": self._ticket,
         }
 
     def _who_am_i(self, identity: Identity, request: Request) -> Document:

@@ -10,8 +10,9 @@ from uuid import uuid4
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from lanner.model.errors import MQ_OK
-from lanner.rpc.interface import Method
+from lanner.model.errors import MQ_OK, InvalidParameter, UnsupportedOperation
+from lanner.rpc.async_client import connect_tcp
+from lanner.rpc.interface import RETURNS, Method
 from lanner.security.certificates import generate_certificate
 from lanner.services.interfaces.lanner import (
     LANNER,
@@ -19,11 +20,13 @@ from lanner.services.interfaces.lanner import (
     LANNER_BEGIN_STREAM,
     LANNER_CALL,
     LANNER_CLOSE_SESSION,
+    LANNER_LOG_ON,
     LANNER_OPEN_SESSION,
     LANNER_WHO,
 )
 from tests.adversity.matrix.callers import ACCOUNTS, Caller, Probe, Probes, World, outcome
 from tests.adversity.matrix.rpc_probes import plainly
+from tests.adversity.served import PASSWORD
 from tests.statuses import MQ_ERROR_ACCESS_DENIED
 
 
@@ -51,6 +54,25 @@ async def anothers_stream(caller: Caller) -> str:
     """Begin a stream on a session: its own, or the owner's."""
     session = await caller.session()
     return outcome(await caller.status(LANNER, LANNER_BEGIN_STREAM, session=session, version=1))
+
+
+async def log_on(caller: Caller) -> str:
+    """Log on with the password of an account, on a connection of its own."""
+    return await _logged_on(caller, PASSWORD)
+
+
+async def log_on_as_another(caller: Caller) -> str:
+    """Log on as the owner without the owner's password."""
+    return await _logged_on(caller, "not the password")
+
+
+async def _logged_on(caller: Caller, password: str) -> str:
+    served = caller.world.served
+    async with await connect_tcp(served.address, served.port("rpc"), credentials=caller.credentials) as client:
+        bound = await client.bind(LANNER)
+        request = {"user": ACCOUNTS["owner"], "password": password}
+        results: dict[str, Any] = await bound.call(LANNER_LOG_ON, request=json.dumps(request))
+        return outcome(results[RETURNS])
 
 
 async def session_of(caller: Caller) -> bytes:
@@ -272,6 +294,36 @@ def about_transaction(request: str) -> Probe:
     return probe
 
 
+async def about_events(caller: Caller) -> str:
+    """Ask for events; there is no log of them by default, which is told to who may."""
+    return outcome(await ask(caller, request="events"), UnsupportedOperation.status)
+
+
+async def about_session(caller: Caller) -> str:
+    """End a session; there is none, which is told to who may."""
+    return outcome(await ask(caller, request="close session", address="127.255.255.2"), InvalidParameter.status)
+
+
+def about_user(request: str, **arguments: object) -> Probe:
+    """About an account that nobody is."""
+
+    async def probe(caller: Caller) -> str:
+        name = f"probe{caller.world.number()}"
+        if request != "add user":
+            await ask(caller.world.callers["root"], request="add user", name=name, password=PASSWORD)
+        return outcome(await ask(caller, request=request, name=name, **arguments))
+
+    return probe
+
+
+async def revoke_token(caller: Caller) -> str:
+    """End a token: its own, or the owner's."""
+    whose = caller.owner if caller.takes_anothers else caller
+    request = json.dumps({"request": "create token", "scope": ["read"]})
+    made = json.loads((await whose.results(LANNER, LANNER_ASK, request=request))["answer"])
+    return outcome(await ask(caller, request="revoke token", id=made["id"]))
+
+
 async def requests(world: World, method: Method) -> list[str]:
     """Return the requests that a method knows: it names them all to whom asks for another."""
     root, unknown = world.callers["root"], {"request": "what is there"}
@@ -302,6 +354,8 @@ LANNER_PROBES: Final[Probes] = {
     (LANNER_CLOSE_SESSION.name, ""): close_session,
     (LANNER_CALL.name, ""): anothers_session,
     (LANNER_BEGIN_STREAM.name, ""): anothers_stream,
+    (LANNER_LOG_ON.name, ""): log_on,
+    (LANNER_LOG_ON.name, "as another"): log_on_as_another,
 }
 ASK_PROBES: Final[Probes] = {
     ("status", ""): asking("status"),
@@ -323,6 +377,22 @@ ASK_PROBES: Final[Probes] = {
     ("transactions", ""): asking("transactions"),
     ("commit transaction", ""): about_transaction("commit transaction"),
     ("abort transaction", ""): about_transaction("abort transaction"),
+    ("events", ""): about_events,
+    ("metrics", ""): asking("metrics"),
+    ("settings", ""): asking("settings"),
+    ("close session", ""): about_session,
+    ("users", ""): asking("users"),
+    ("add user", ""): about_user("add user", password=PASSWORD),
+    ("set user", ""): about_user("set user", administrator=True),
+    ("remove user", ""): about_user("remove user"),
+    ("who am i", ""): asking("who am i"),
+    ("overview", ""): asking("overview"),
+    ("queue page", ""): asking("queue page"),
+    ("ticket", ""): asking("ticket"),
+    ("create token", ""): asking("create token", scope=["read"]),
+    ("create token", "of another"): asking("create token", scope=["read"], user=ACCOUNTS["administrator"]),
+    ("tokens", ""): asking("tokens"),
+    ("revoke token", ""): revoke_token,
 }
 SESSION_PROBES: Final[Probes] = {
     ("create queue", ""): create,

@@ -69,7 +69,8 @@ class Embedded:
         self.runtime.close()
 
 
-def _no_service(request: Mapping[str, object]) -> object:
+def _no_service(identity: Identity, request: Mapping[str, object]) -> object:
+    del identity
     raise UnsupportedOperation(f"a queue manager in this process has no {request['request']}: `lanner serve` has them")
 
 
@@ -254,7 +255,7 @@ class EmbeddedBackend(Asked):
             others={**AccountDocuments(self.runtime.users).handlers, "metrics": _no_service, "settings": _no_service},
         )
         documents.check(identity, {"request": request})
-        slow = documents.slow({"request": request, **arguments})
+        slow = documents.slow(identity, {"request": request, **arguments})
         if slow is not None:
             return in_thread(slow)
         work = partial(documents.answer, identity, {"request": request, **arguments})

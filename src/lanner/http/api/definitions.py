@@ -73,6 +73,8 @@ async def _definition(qm: QueueManager, name: str) -> dict[str, Any]:
 @router.post("/definitions")
 async def import_(qm: Manager, definitions: Definitions) -> dict[str, Any]:
     """Make what is missing, and change what is there. Nothing is deleted; what was refused is told."""
+    # Refuses whoever is no administrator before anything is done.
+    known = {user["name"].casefold() for user in await qm.users()}
     done: dict[str, list[str]] = {"created": [], "changed": []}
     refused: list[dict[str, str]] = []
     for queue in definitions.queues:
@@ -80,7 +82,6 @@ async def import_(qm: Manager, definitions: Definitions) -> dict[str, Any]:
             done[await _import_queue(qm, queue)].append(queue.name)
         except StatusError as error:
             refused.append({"name": queue.name, "detail": str(error.args[0])})
-    known = {user["name"].casefold() for user in await qm.users()} if definitions.users else set()
     for user in definitions.users:
         try:
             done[await _import_user(qm, user, is_known=user.name.casefold() in known)].append(user.name)
