@@ -128,13 +128,15 @@ async def give_back(
     which: Annotated[str, Form()],
     message: Annotated[list[str], Form()],
     target: Annotated[str, Form()] = "",
+    time_to_be_received: Annotated[str, Form()] = "",
 ) -> Response:
     """Send a copy of each to its queue, or to another one; the dead letter is removed in the same step."""
     returned, refused = 0, []
+    changes = {"time_to_be_received": int(time_to_be_received)} if time_to_be_received.isdecimal() else {}
     async with visitor.manager.open(QUEUES[which]) as queue:
         for lookup_id in lookup_ids(message):
             try:
-                await queue.resend(lookup_id, target.strip() or None)
+                await queue.resend(lookup_id, target.strip() or None, **changes)
                 returned += 1
             except StatusError as error:
                 refused.append({"lookup_id": lookup_id, "why": explain(error)})

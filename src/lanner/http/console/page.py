@@ -19,6 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from lanner.http.console.words import FILTERS, plural
+from lanner.model.enums import OutgoingState
 from lanner.model.errors import LannerError
 
 if TYPE_CHECKING:
@@ -136,8 +137,9 @@ async def _count(queue: Queue) -> int:
 
 
 def is_stuck(outgoing: dict[str, Any]) -> bool:
-    """Whether messages wait in an outgoing queue because of a problem."""
-    return bool(outgoing["messages"]) and outgoing["problem"] is not None
+    """Whether messages wait in an outgoing queue because of a problem. Nobody needs to help one that was paused."""
+    is_paused = outgoing["state"] == OutgoingState.ON_HOLD.value
+    return bool(outgoing["messages"]) and outgoing["problem"] is not None and not is_paused
 
 
 async def render(
@@ -174,9 +176,9 @@ def explain(error: LannerError) -> tuple[str, str]:
 
 
 def lookup_ids(values: Sequence[str]) -> list[int]:
-    """Return lookup identifiers from a form."""
+    """Return lookup identifiers from a form, where one field may have many: a form has few fields."""
     try:
-        return [int(value) for value in values]
+        return [int(one) for value in values for one in value.split(",") if one]
     except ValueError:
         raise HTTPException(400, "A lookup id is a number.") from None
 

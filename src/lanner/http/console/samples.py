@@ -98,11 +98,12 @@ class Sampler:
         return self.samples[-1] if self.samples else None
 
     async def latest(self) -> Sample:
-        """Return a sample of now or of a moment ago. Raises what the queue manager answers."""
+        """Return a sample of now: a page shows what the action before it has done. Raises what the queue manager answers."""
         self.touch()
-        if not self.samples or time.time() - self.samples[-1].at > 2 * INTERVAL:
-            self.samples.append(await take_sample(self.manager))
-        return self.samples[-1]
+        sample = await take_sample(self.manager)
+        if not self.samples or sample.at - self.samples[-1].at > INTERVAL / 2:
+            self.samples.append(sample)
+        return sample
 
     async def next(self, seconds: float) -> Sample | None:
         """Wait for the next sample; None if there is none in time."""
