@@ -39,7 +39,9 @@ def content(manager: lanner.QueueManager) -> None:
     manager.create_queue("empty")
     manager.create_queue("nearly", quota_kb=2).send(lanner.Message(body=b"x" * 1700, recoverable=True))
     manager.create_queue("<b>bold", label=HOSTILE)
-    expired = lanner.Message(body="late", label="Late", recoverable=True, time_to_be_received=0, use_dead_letter_queue=True)
+    expired = lanner.Message(
+        body="late", label="Late", recoverable=True, time_to_be_received=0, use_dead_letter_queue=True
+    )
     orders.send(expired)
     manager.open(r"DIRECT=TCP:127.0.0.2\private$\gone").send(lanner.Message(body="x", label="Away", recoverable=True))
 
@@ -115,7 +117,10 @@ def test_the_first_page_is_light(visit: Visit, service: HttpService) -> None:
     page.goto("/")
     page.wait_for_load_state("load")
     assert sum(sizes) < 150_000
-    assert all(address.startswith(service.url) for address in page.evaluate("performance.getEntriesByType('resource').map(e => e.name)"))
+    assert all(
+        address.startswith(service.url)
+        for address in page.evaluate("performance.getEntriesByType('resource').map(e => e.name)")
+    )
 
 
 def test_the_overview_says_what_is_wrong_in_sentences(visit: Visit) -> None:
@@ -219,7 +224,7 @@ def test_nothing_hostile_runs(visit: Visit) -> None:
         page.goto(path)
         assert page.locator("main").count() == 1
         assert page.locator("main script, main img").count() == 0, path
-        assert "owned" != page.title()
+        assert page.title() != "owned"
     page.goto("/queues")
     expect(page.locator("tbody")).to_contain_text("<b>bold")
 

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Form, Request
 from starlette.responses import Response
 
 from lanner.client import Message
+from lanner.host.finding import MAX_FOUND
 from lanner.http.console.browsing import SCANNED, Filter, open_outgoing, open_queue, show_message
 from lanner.http.console.message_bodies import text_of
 from lanner.http.console.page import chosen as counted
@@ -214,7 +215,9 @@ async def _found(queue: Queue, wanted: Filter) -> list[int]:
     found: list[int] = []
     after = None
     while len(found) < MOST:
-        some = await queue.find(*wanted.conditions, after=after, limit=MOST - len(found), scan=SCANNED, ids_only=True)
+        some = await queue.find(
+            *wanted.conditions, after=after, limit=min(MAX_FOUND, MOST - len(found)), scan=SCANNED, ids_only=True
+        )
         found += some.lookup_ids
         after = some.after
         if after is None:
