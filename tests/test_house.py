@@ -38,6 +38,7 @@ FOLDERS = [
     "activex",
     "client",
     "spark",
+    "http",
     "daemon",
     "cli",
 ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, StorageState, sync_playwright
+from playwright.sync_api import Browser, Dialog, Page, StorageState, sync_playwright
 
 import lanner
 from tests.contract.service import USERS
@@ -77,6 +77,10 @@ def visit(browser: Browser, service: HttpService, sessions: Callable[[str], Stor
     contexts = []
     faults: list[str] = []
 
+    def refuse(dialog: Dialog) -> None:
+        faults.append(f"a dialog: {dialog.message}")
+        dialog.dismiss()
+
     def go(path: str, user: str = "alice", width: int = 1280, scheme: Literal["light", "dark"] = "light") -> Page:
         context = browser.new_context(
             base_url=service.url,
@@ -89,7 +93,7 @@ def visit(browser: Browser, service: HttpService, sessions: Callable[[str], Stor
         page = context.new_page()
         page.on("pageerror", lambda error: faults.append(f"{page.url}: {error}"))
         page.on("console", lambda told: faults.append(told.text) if "Content Security Policy" in told.text else None)
-        page.on("dialog", lambda dialog: (faults.append(f"{page.url}: a dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("dialog", refuse)
         page.goto(path)
         return page
 

@@ -21,8 +21,8 @@ def queue(name: str, **query: object) -> str:
     return f"/queue?name={quote(f'private${chr(92)}{name}')}{more}"
 
 
-def filled(manager: lanner.QueueManager, name: str, count: int = 3, **attributes: bool) -> lanner.Queue:
-    made = manager.create_queue(name, **attributes)
+def filled(manager: lanner.QueueManager, name: str, count: int = 3) -> lanner.Queue:
+    made = manager.create_queue(name)
     made.send_many([lanner.Message(body=f"body {i}", label=f"m{i}", recoverable=True) for i in range(count)])
     return made
 
@@ -295,7 +295,7 @@ def test_a_token_is_made_shown_once_and_revoked(visit: Visit, service: HttpServi
 def test_a_form_of_another_site_does_nothing(visit: Visit, manager: lanner.QueueManager, service: HttpService) -> None:
     made = filled(manager, "kept")
     page = visit("/account")
-    cookies = {one["name"]: one["value"] for one in page.context.cookies()}  # type: ignore[typeddict-item] # always set
+    cookies = {one["name"]: one["value"] for one in page.context.cookies()}
     form = {"name": "private$\\kept", "count": "3", "typed": "kept"}
     with service.client() as client:
         client.cookies.update(cookies)

@@ -132,7 +132,9 @@ async def give_back(
 ) -> Response:
     """Send a copy of each to its queue, or to another one; the dead letter is removed in the same step."""
     returned, refused = 0, []
-    changes = {"time_to_be_received": int(time_to_be_received)} if time_to_be_received.isdecimal() else {}
+    changes: dict[str, Any] = (
+        {"time_to_be_received": int(time_to_be_received)} if time_to_be_received.isdecimal() else {}
+    )
     async with visitor.manager.open(QUEUES[which]) as queue:
         for lookup_id in lookup_ids(message):
             try:
