@@ -121,7 +121,7 @@ class Sessions:
 
     async def of(self, request: Request) -> Session:
         """Return who makes a request. NotLoggedOn if that is nobody; Forbidden if another site has made it."""
-        _refuse_other_sites(request)
+        refuse_other_sites(request)
         secret = _authorization(request)
         if secret is not None:
             return await self._of_program(secret, client_address(request))
@@ -203,7 +203,7 @@ def _authorization(request: Request) -> Mapping[str, str] | None:
     raise NotLoggedOn("Authorization is neither `Bearer TOKEN` nor `Basic` with a user and a password")
 
 
-def _refuse_other_sites(request: Request) -> None:
+def refuse_other_sites(request: Request) -> None:
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
         raise Forbidden(f"a page of {origin} has made this request")

@@ -117,6 +117,15 @@ async def revoke(caller: Caller) -> str:
     return _outcome(await request(caller, "DELETE", f"/tokens/{made['id']}"))
 
 
+async def log_on(caller: Caller) -> str:
+    """Begin a session with the caller's own password; the anonymous has none."""
+    account = ACCOUNTS.get(caller.column)
+    secret = {"user": account or ACCOUNTS["owner"], "password": "" if account is None else PASSWORD}
+    answer = await request(caller, "POST", "/session", json=secret)
+    client_of(caller).cookies.clear()
+    return _outcome(answer)
+
+
 async def define(caller: Caller) -> str:
     queue = {"name": rf".\private$\{caller.world.new_name()}"}
     answer = await request(caller, "POST", "/definitions", json={"queues": [queue]})
@@ -175,4 +184,6 @@ HTTP_PROBES: Final[Probes] = {
     ("POST /tokens", ""): plainly("POST", "/tokens", json={"scope": ["read"]}),
     ("DELETE /tokens/{identifier}", ""): revoke,
     ("POST /definitions", ""): define,
+    ("POST /session", ""): log_on,
+    ("DELETE /session", ""): plainly("DELETE", "/session"),
 }

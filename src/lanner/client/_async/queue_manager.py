@@ -243,7 +243,7 @@ class QueueManager(Closeable):
         await self._backend.ask("revoke token", id=identifier)
 
     async def log_on_ticket(self) -> str:
-        """Return a secret that logs the user on to the HTTP API once, within a minute."""
+        """Return a secret that logs the user on to the HTTP API once, within a minute. UnsupportedOperation if no service runs."""
         ticket: str = (await self._backend.ask("ticket"))["ticket"]
         return ticket
 
@@ -287,7 +287,10 @@ class QueueManager(Closeable):
         await self._backend.ask("checkpoint")
 
     async def close_session(self, address: str) -> None:
-        """End the sessions with the queue manager at an address. Messages under way are sent again in the next one."""
+        """End the sessions with the queue manager at an address; InvalidParameter if there is none.
+
+        Messages under way are sent again in the next one.
+        """
         await self._backend.ask("close session", address=address)
 
     async def events(self, after: int | None = None, *, limit: int = 100, message: str | None = None) -> Document:

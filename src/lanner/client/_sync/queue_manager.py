@@ -241,7 +241,7 @@ class QueueManager(Closeable):
         self._backend.ask("revoke token", id=identifier)
 
     def log_on_ticket(self) -> str:
-        """Return a secret that logs the user on to the HTTP API once, within a minute."""
+        """Return a secret that logs the user on to the HTTP API once, within a minute. UnsupportedOperation if no service runs."""
         ticket: str = (self._backend.ask("ticket"))["ticket"]
         return ticket
 
@@ -285,7 +285,10 @@ class QueueManager(Closeable):
         self._backend.ask("checkpoint")
 
     def close_session(self, address: str) -> None:
-        """End the sessions with the queue manager at an address. Messages under way are sent again in the next one."""
+        """End the sessions with the queue manager at an address; InvalidParameter if there is none.
+
+        Messages under way are sent again in the next one.
+        """
         self._backend.ask("close session", address=address)
 
     def events(self, after: int | None = None, *, limit: int = 100, message: str | None = None) -> Document:

@@ -15,6 +15,7 @@ from lanner.http.api import (
     overview,
     peers,
     queues,
+    session,
     transactions,
     users,
 )
@@ -23,6 +24,7 @@ router = APIRouter()
 for part in (
     overview,
     queues,
+    session,
     messages,
     access,
     outgoing,

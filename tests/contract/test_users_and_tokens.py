@@ -1,0 +1,110 @@
+"""The members of `QueueManager` about users, their tokens and what they see, and what only a service knows."""
+
+from __future__ import annotations
+
+import pytest
+
+import lanner
+import lanner.aio
+from lanner import errors
+from tests.contract.covering import covers
+from tests.contract.forms import Place, new_name, refused
+
+
+@covers("QueueManager.who_am_i", "QueueManager.overview")
+async def test_a_user_is_told_who_it_is_and_what_there_is(qm: lanner.aio.QueueManager) -> None:
+    who = await qm.who_am_i()
+    assert (who["administrator"], who["scope"], who["queue_manager"]) == (True, None, "ALPHA")
+    overview = await qm.overview()
+    assert overview["identifier"] == str(qm.identifier)
+    assert {"queues", "messages", "bytes", "outgoing_queues", "dead_letters"} <= overview.keys()
+
+
+@covers("QueueManager.queue_page")
+async def test_queues_come_in_pages(qm: lanner.aio.QueueManager) -> None:
+    stem = new_name()
+    for number in range(3):
+        queue = await qm.create_queue(rf".\private$\{stem}-{number}", label=f"label {number}")
+        for _ in range(number):
+            await queue.send(lanner.Message(body="x"))
+    page = await qm.queue_page(name=stem, page_size=2, sort="-messages", columns=["label", "messages"])
+    assert (page["total"], page["page"]) == (3, 1)
+    assert page["items"] == [{"label": "label 2", "messages": 2}, {"label": "label 1", "messages": 1}]
+    last = await qm.queue_page(name=f"*{stem}-?", page=2, page_size=2)
+    assert [one["label"] for one in last["items"]] == ["label 2"]
+    known = "unknown column 'colour' of queues: one of "
+    with pytest.raises(errors.InvalidParameter, match=known):
+        await qm.queue_page(columns=["colour"])
+    await refused(errors.InvalidParameter, "a page of 1001 queues, at most 1000", qm.queue_page(page_size=1001))
+
+
+@covers(
+    "QueueManager.create_token", "QueueManager.tokens", "QueueManager.revoke_token",
+    "QueueManager.revoke_token: InvalidParameter",
+)  # fmt: skip
+async def test_tokens_are_made_listed_and_revoked(qm: lanner.aio.QueueManager) -> None:
+    made = await qm.create_token(["read", "send"], lifetime=60, description="for the contract")
+    assert made["token"].startswith(f"lanner_{made['id']}_")
+    (kept,) = [one for one in await qm.tokens() if one["id"] == made["id"]]
+    assert kept == {name: value for name, value in made.items() if name != "token"}
+    assert (kept["scope"], kept["description"]) == (["read", "send"], "for the contract")
+    await qm.revoke_token(made["id"])
+    assert made["id"] not in [one["id"] for one in await qm.tokens()]
+    text = f"there is no token {made['id']}: it was revoked, or has ended"
+    await refused(errors.InvalidParameter, text, qm.revoke_token(made["id"]))
+    text = "unknown scope everything: one or more of read, send, receive, manage, admin"
+    await refused(errors.InvalidParameter, text, qm.create_token(["everything"]))
+
+
+@covers("QueueManager.log_on_ticket", "QueueManager.log_on_ticket: UnsupportedOperation")
+async def test_a_service_gives_a_ticket(qm: lanner.aio.QueueManager, place: Place) -> None:
+    if place.service is None:
+        await refused(errors.UnsupportedOperation, "there is no service to log on to", qm.log_on_ticket())
+    else:
+        assert len(await qm.log_on_ticket()) > 40
+
+
+@covers(
+    "QueueManager.users", "QueueManager.add_user", "QueueManager.add_user: InvalidParameter", "QueueManager.set_user",
+    "QueueManager.set_user: IllegalUser", "QueueManager.remove_user", "QueueManager.remove_user: IllegalUser",
+)  # fmt: skip
+async def test_accounts_are_added_changed_and_removed(qm: lanner.aio.QueueManager) -> None:
+    name = new_name()
+    made = await qm.add_user(name, "long enough")
+    assert (made["name"], made["administrator"]) == (name, False)
+    assert made in await qm.users()
+    assert "long enough" not in str(await qm.users())
+    await refused(errors.InvalidParameter, f"user {name} exists already", qm.add_user(name, "long enough"))
+    changed = await qm.set_user(name, password="longer still", administrator=True)
+    assert changed["administrator"] is True
+    await qm.remove_user(name)
+    await refused(errors.IllegalUser, f"there is no user {name}", qm.set_user(name, administrator=False))
+    await refused(errors.IllegalUser, f"there is no user {name}", qm.remove_user(name))
+
+
+@covers(
+    "QueueManager.metrics", "QueueManager.metrics: UnsupportedOperation",
+    "QueueManager.settings", "QueueManager.settings: UnsupportedOperation",
+)  # fmt: skip
+async def test_a_service_has_metrics_and_settings(qm: lanner.aio.QueueManager, place: Place) -> None:
+    if place.service is None:
+        text = "a queue manager in this process has no {}: `lanner serve` has them"
+        await refused(errors.UnsupportedOperation, text.format("metrics"), qm.metrics())
+        await refused(errors.UnsupportedOperation, text.format("settings"), qm.settings())
+    else:
+        told = await qm.metrics(names=["windows_msmq_messages_in_queue"])
+        assert "windows_msmq_messages_in_queue{" in told["text"]
+        assert told["content_type"].startswith("text/plain")
+        assert (await qm.settings())["name"] == "ALPHA"
+
+
+@covers("QueueManager.close_session", "QueueManager.close_session: InvalidParameter")
+async def test_a_session_that_is_not_there_cannot_be_closed(qm: lanner.aio.QueueManager) -> None:
+    text = "there is no session with 192.0.2.7: `lanner status` shows those that are"
+    await refused(errors.InvalidParameter, text, qm.close_session("192.0.2.7"))
+
+
+@covers("QueueManager.events", "QueueManager.events: UnsupportedOperation")
+async def test_without_a_log_of_events_there_are_none(qm: lanner.aio.QueueManager) -> None:
+    text = "the log of events is off: set events.enabled"
+    await refused(errors.UnsupportedOperation, text, qm.events(0))
