@@ -292,6 +292,25 @@ def test_a_token_is_made_shown_once_and_revoked(visit: Visit, service: HttpServi
         assert client.get("/api/v1/overview").status_code == 401
 
 
+def test_users_are_added_promoted_and_removed(visit: Visit, manager: lanner.QueueManager) -> None:
+    page = visit("/users")
+    page.fill("#new-name", "carol")
+    page.fill("#new-password", "short")
+    page.get_by_role("button", name="Add user").click()
+    expect(page.locator(".banner.bad")).to_contain_text("Nothing was changed")
+    page.fill("#new-name", "carol")
+    page.fill("#new-password", "a long enough word")
+    page.get_by_role("button", name="Add user").click()
+    toast(page, "User carol added")
+    page.get_by_label("Make an administrator: carol").click()
+    toast(page, "carol is an administrator")
+    assert {one["name"]: one["administrator"] for one in manager.users()}["carol"] is True
+    page.get_by_label("Remove carol…").click()
+    page.get_by_role("button", name="Remove carol", exact=True).click()
+    toast(page, "User carol removed")
+    assert "carol" not in {one["name"] for one in manager.users()}
+
+
 def test_a_form_of_another_site_does_nothing(visit: Visit, manager: lanner.QueueManager, service: HttpService) -> None:
     made = filled(manager, "kept")
     page = visit("/account")

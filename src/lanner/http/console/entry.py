@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Form, HTTPException, Request
 from starlette.responses import RedirectResponse, Response
 
-from lanner.http.console.page import HERE, plain_page, render, url
+from lanner.http.console.page import HERE, plain_page, render
 from lanner.http.console.visiting import Looking, PageRoute
 from lanner.http.problems import Forbidden
 from lanner.http.sessions import CurrentSession, client_address, sessions_of
@@ -103,42 +103,9 @@ async def log_off(request: Request, session: CurrentSession) -> Response:
     return response
 
 
-# The user and tokens --------------------------------------------------------------------------------------------------
+# The user --------------------------------------------------------------------------------------------------
 
 
 @router.get("/account")
 async def account(request: Request, visitor: Looking) -> Response:
     return await render(request, visitor, "account.html", who=await visitor.manager.who_am_i())
-
-
-@router.get("/users")
-async def users(request: Request, visitor: Looking) -> Response:
-    return await _users(request, visitor, None)
-
-
-async def _users(request: Request, visitor: Looking, made: dict[str, object] | None) -> Response:
-    tokens = await visitor.manager.tokens()
-    return await render(request, visitor, "users.html", tokens=tokens, made=made)
-
-
-@router.post("/tokens/create")
-async def create_token(
-    request: Request,
-    visitor: Looking,
-    description: Annotated[str, Form()] = "",
-    user: Annotated[str, Form()] = "",
-    days: Annotated[str, Form()] = "",
-    scope: Annotated[list[str] | None, Form()] = None,
-) -> Response:
-    """Make a token and show its text, this once."""
-    lifetime = float(days) * 86400 if days.isdecimal() else None
-    made = await visitor.manager.create_token(
-        scope or ["read"], lifetime=lifetime, description=description, user=user.strip() or None
-    )
-    return await _users(request, visitor, made)
-
-
-@router.post("/tokens/revoke")
-async def revoke_token(visitor: Looking, identifier: Annotated[str, Form()]) -> Response:
-    await visitor.manager.revoke_token(identifier)
-    return RedirectResponse(url("/users"), 303)
