@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 import lanner
 from lanner.http import problems
 from lanner.http.api import router as api
+from lanner.http.console import router as console
 from lanner.http.guards import BodyTooLarge, Guards
 from lanner.http.sessions import Sessions
 from lanner.model.errors import StatusError
@@ -36,6 +37,7 @@ def create_app(
     )
     app.state.sessions = Sessions(log_ons, session_timeout, is_secure=is_tls)
     app.include_router(api, prefix="/api/v1")
+    app.include_router(console)
     for kind, handler in (
         (StatusError, problems.status_problem),
         (problems.NotLoggedOn, problems.not_logged_on),

@@ -60,6 +60,8 @@ class UserSession:
     last: float = field(default_factory=time.monotonic)
     # Requests under way.
     users: int = 0
+    # What the console keeps for its pages.
+    visit: object | None = field(default=None, repr=False)
 
     def is_over(self, now: float) -> bool:
         return not self.is_open() or (not self.users and (now - self.last > self.idle or now - self.began > self.life))

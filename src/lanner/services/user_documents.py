@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lanner.host.administrators import is_administrator
+from lanner.model.enums import QueueAccessType
 from lanner.model.errors import AccessDenied, InvalidParameter, UnsupportedOperation
 from lanner.security.access_masks import QueueAccess
 from lanner.security.scopes import READ
@@ -38,6 +39,10 @@ COLUMNS: Final[dict[str, Callable[[Queue], object]]] = {
     "messages": lambda queue: queue.message_count,
     "bytes": lambda queue: queue.total_bytes,
     "journal_messages": lambda queue: 0 if queue.journal_queue is None else queue.journal_queue.message_count,
+    # Messages that came since the start: two looks give the rate.
+    # Since the queue manager started, and what it found then: a reader compares two answers.
+    "arrivals": lambda queue: queue.message_count + queue.removed_count,
+    "readers": lambda queue: sum(one.access_type is QueueAccessType.RECEIVE for one in queue.open_queue_descriptors),
     "transactional": lambda queue: queue.transactional,
     "journaling": lambda queue: queue.journaling,
     "authentication": lambda queue: queue.authentication,

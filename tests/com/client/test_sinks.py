@@ -28,6 +28,7 @@ from lanner.rpc.calls import ServerCall
 from lanner.rpc.ndr import Encoder, Syntax, representation
 from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.security import Credentials
+from lanner.rpc.server import PendingAnswer
 from lanner.security.identity import ANONYMOUS
 from lanner.security.users import UserFile
 from lanner.wire.vartypes import VT
@@ -47,7 +48,7 @@ class Witness(ObjectResolver):
         self.callers: set[str] = set()
         WITNESSES.append(self)
 
-    def invoke(self, call: ServerCall) -> bytes | Awaitable[bytes]:
+    def invoke(self, call: ServerCall) -> bytes | PendingAnswer | Awaitable[bytes]:
         method = IOBJECTEXPORTER.method(call.opnum)
         assert method is not None
         self.asked.append((method.name, call.auth_level))

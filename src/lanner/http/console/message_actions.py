@@ -1,0 +1,380 @@
+"""What can be done to messages and queues: send, resend, move, copy, delete, purge, delete the queue.
+
+An action that destroys something, or moves many messages, first shows a page that says what will happen. One message
+needs a plain confirmation; more than `TYPED` messages, a purge and the deletion of a queue need the queue's name. The
+server checks the name again, and asks again if the count has changed by more than a tenth.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from fastapi import APIRouter, Form, Request
+from starlette.responses import Response
+
+from lanner.client import Message
+from lanner.host.finding import MAX_FOUND
+from lanner.http.console.browsing import SCANNED, Filter, open_outgoing, open_queue, show_message
+from lanner.http.console.message_bodies import text_of
+from lanner.http.console.page import chosen as counted
+from lanner.http.console.page import done, explain, lookup_ids, queue_url, render, short_name
+from lanner.http.console.visiting import Looking, PageRoute
+from lanner.model.errors import LannerError, MessageNotFound
+from lanner.wire.body_types import VT_BSTR
+
+if TYPE_CHECKING:
+    from lanner.client._async.queue import Queue
+    from lanner.client._async.queue_manager import QueueManager
+    from lanner.http.console.page import Visitor
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+# Above this many messages, the name of the queue must be typed.
+TYPED: Final = 100
+# The most that one form moves, copies or deletes; the rest by the next one.
+MOST: Final = 10_000
+# Before an action: it is for all messages that the filter finds, not for those that were selected.
+EVERYTHING: Final = "all-"
+Text = Annotated[str, Form()]
+Texts = Annotated[list[str] | None, Form()]
+
+
+# Sending ----------------------------------------------------------------------------------------------------------
+
+
+@router.get("/queue/send")
+async def send_form(request: Request, visitor: Looking, name: str) -> Response:
+    return await _send_page(request, visitor, name, {}, None)
+
+
+@router.get("/queue/resend")
+async def resend_form(request: Request, visitor: Looking, name: str, message: int, part: str = "") -> Response:
+    """Return the form with the message as it is, for changes."""
+    async with await _queue(visitor.manager, name, part) as queue:
+        shown = await show_message(queue, message, None, whole=True)
+    if shown is None:
+        raise MessageNotFound(f"message {message} is no longer in {name}: somebody received it")
+    original = shown.message
+    text = text_of(original.body_bytes, original.body_type)
+    form = {
+        "label": original.label,
+        "body": original.body_bytes.hex(" ") if text is None else text[0],
+        "encoding": "hex" if text is None else "text" if original.body_type == VT_BSTR else "utf-8",
+        "priority": original.priority,
+        "recoverable": original.recoverable,
+        "time_to_be_received": original.time_to_be_received or "",
+        "use_dead_letter_queue": original.use_dead_letter_queue,
+        "response_queue": original.response_queue or "",
+        "correlation_id": original.correlation_id or "",
+        "app_specific": original.app_specific,
+        "message": message,
+        "part": part,
+        "target": original.destination_queue or name,
+    }
+    return await _send_page(request, visitor, name, form, None)
+
+
+async def _send_page(
+    request: Request, visitor: Visitor, name: str, form: dict[str, Any], error: LannerError | None
+) -> Response:
+    empty = {
+        "label": "",
+        "body": "",
+        "encoding": "text",
+        "priority": 3,
+        "recoverable": True,
+        "time_to_be_received": "",
+        "use_dead_letter_queue": True,
+        "response_queue": "",
+        "correlation_id": "",
+        "app_specific": 0,
+        "message": None,
+        "part": "",
+        "target": name,
+        "keep": False,
+    }
+    told = None if error is None else explain(error)
+    status = 200 if error is None else 409
+    return await render(request, visitor, "send.html", status=status, name=name, form={**empty, **form}, error=told)
+
+
+@router.post("/queue/send")
+async def send(
+    request: Request,
+    visitor: Looking,
+    name: Text,
+    label: Text = "",
+    body: Text = "",
+    encoding: Text = "text",
+    priority: Text = "3",
+    recoverable: Text = "",
+    time_to_be_received: Text = "",
+    use_dead_letter_queue: Text = "",
+    response_queue: Text = "",
+    correlation_id: Text = "",
+    app_specific: Text = "0",
+    message: Text = "",
+    part: Text = "",
+    target: Text = "",
+    keep: Text = "",
+) -> Response:
+    """Send a message, or one that was edited in place of the original."""
+    form = {
+        "label": label,
+        "body": body,
+        "encoding": encoding,
+        "priority": priority,
+        "recoverable": bool(recoverable),
+        "time_to_be_received": time_to_be_received,
+        "use_dead_letter_queue": bool(use_dead_letter_queue),
+        "response_queue": response_queue,
+        "correlation_id": correlation_id,
+        "app_specific": app_specific,
+        "message": int(message) if message.isdecimal() else None,
+        "part": part,
+        "target": target or name,
+        "keep": bool(keep),
+    }
+    try:
+        octets = bytes.fromhex(body) if encoding == "hex" else body.replace("\r\n", "\n").encode()
+        changes: dict[str, Any] = {
+            "label": label,
+            "body": body.replace("\r\n", "\n") if encoding == "text" else octets,
+            "priority": int(priority),
+            "recoverable": bool(recoverable),
+            "time_to_be_received": float(time_to_be_received) if time_to_be_received else None,
+            "use_dead_letter_queue": bool(use_dead_letter_queue),
+            "response_queue": response_queue or None,
+            "correlation_id": correlation_id or None,
+            "app_specific": int(app_specific or 0),
+        }
+    except ValueError as error:
+        return await _send_page(request, visitor, name, form, LannerError(f"a field cannot be read: {error}"))
+    try:
+        if message.isdecimal():
+            async with await _queue(visitor.manager, name, part) as queue:
+                changes["body_type"] = VT_BSTR if encoding == "text" else 0
+                await queue.resend(int(message), target or name, keep=bool(keep), **changes)
+            words = "Message resent, the original stays" if keep else "Message resent in place of the original"
+        else:
+            await _send(visitor.manager, name, Message(**changes))
+            words = "Message sent"
+    except LannerError as error:
+        return await _send_page(request, visitor, name, form, error)
+    return done(visitor, queue_url(name), words, name=target or name, href=queue_url(target or name))
+
+
+async def _send(manager: QueueManager, name: str, message: Message) -> None:
+    """Send one message, in a transaction if the queue wants one."""
+    async with manager.open(name) as queue:
+        if await queue.is_transactional():
+            async with manager.transaction() as unit:
+                await queue.send(message, transaction=unit)
+        else:
+            await queue.send(message)
+
+
+# Moving and copying -------------------------------------------------------------------------------------------------
+
+
+@router.post("/queue/choose")
+async def choose(
+    request: Request,
+    visitor: Looking,
+    name: Text,
+    action: Text,
+    part: Text = "",
+    message: Texts = None,
+    find: Text = "",
+    place: Text = "label",
+    age: Text = "",
+) -> Response:
+    """Show what an action does to the messages that were selected, or that a filter finds."""
+    async with await _queue(visitor.manager, name, part) as queue:
+        wanted = Filter(find, place, age)
+        found = await _found(queue, wanted) if action.startswith(EVERYTHING) else lookup_ids(message or [])
+    action = action.removeprefix(EVERYTHING)
+    if not found:
+        raise MessageNotFound("no message is selected, or the filter finds none: nothing was done")
+    values: dict[str, Any] = {
+        "name": name,
+        "part": part,
+        "messages": found,
+        "filter": wanted,
+        "most": MOST,
+        "error": None,
+    }
+    if action in ("move", "copy"):
+        return await render(request, visitor, "move.html", action=action, target="", **values)
+    typed = short_name(name) if len(found) > TYPED else ""
+    return await render(request, visitor, "delete_messages.html", typed=typed, **values)
+
+
+async def _found(queue: Queue, wanted: Filter) -> list[int]:
+    """Return the lookup ids of all messages that a filter finds, up to `MOST`."""
+    found: list[int] = []
+    after = None
+    while len(found) < MOST:
+        some = await queue.find(
+            *wanted.conditions, after=after, limit=min(MAX_FOUND, MOST - len(found)), scan=SCANNED, ids_only=True
+        )
+        found += some.lookup_ids
+        after = some.after
+        if after is None:
+            break
+    return found
+
+
+@router.post("/queue/move")
+async def move(
+    request: Request,
+    visitor: Looking,
+    name: Text,
+    action: Text,
+    target: Text,
+    message: Annotated[list[str], Form()],
+    part: Text = "",
+) -> Response:
+    """Move or copy messages to any queue."""
+    chosen = lookup_ids(message)
+    target = target.strip()
+    async with await _queue(visitor.manager, name, part) as queue:
+        try:
+            if action == "copy":
+                await queue.copy_many(chosen, target)
+            else:
+                await queue.move_many(chosen, target)
+        except LannerError as error:
+            return await render(
+                request,
+                visitor,
+                "move.html",
+                status=409,
+                action=action,
+                name=name,
+                part=part,
+                messages=chosen,
+                target=target,
+                filter=Filter(),
+                most=MOST,
+                error=explain(error),
+            )
+    word = "copied" if action == "copy" else "moved"
+    back = queue_url(name, tab=part)
+    return done(visitor, back, f"{counted(len(chosen))} {word}", name=target, href=queue_url(target))
+
+
+# Removing -----------------------------------------------------------------------------------------------------------
+
+
+@router.post("/queue/delete-messages")
+async def delete_messages(
+    request: Request,
+    visitor: Looking,
+    name: Text,
+    message: Annotated[list[str], Form()],
+    part: Text = "",
+    typed: Text = "",
+) -> Response:
+    chosen = lookup_ids(message)
+    values = {"name": name, "part": part, "messages": chosen, "filter": Filter(), "most": MOST}
+    needed = short_name(name) if len(chosen) > TYPED else ""
+    if needed and typed != needed:
+        error = ("The name does not fit: nothing was deleted.", "")
+        return await render(request, visitor, "delete_messages.html", status=409, typed=needed, error=error, **values)
+    async with await _queue(visitor.manager, name, part) as queue:
+        try:
+            await queue.delete(*chosen)
+        except LannerError as error:
+            return await render(
+                request, visitor, "delete_messages.html", status=409, typed=needed, error=explain(error), **values
+            )
+    return done(visitor, queue_url(name, tab=part), f"{counted(len(chosen))} deleted")
+
+
+@router.get("/queue/purge")
+async def purge_form(request: Request, visitor: Looking, name: str, part: str = "") -> Response:
+    return await _purge_page(request, visitor, name, part, None)
+
+
+async def _purge_page(
+    request: Request, visitor: Visitor, name: str, part: str, error: tuple[str, str] | None
+) -> Response:
+    async with await _queue(visitor.manager, name, part) as queue:
+        attributes = await queue.attributes()
+        oldest = None
+        if attributes.message_count:
+            try:
+                oldest = (await queue.peek_by_lookup_id(0, "first")).arrived_time
+            except LannerError:
+                oldest = None
+    journal = attributes.journal_queue
+    return await render(
+        request,
+        visitor,
+        "purge.html",
+        status=200 if error is None else 409,
+        name=name,
+        part=part,
+        count=attributes.message_count,
+        octets=attributes.total_bytes,
+        oldest=oldest,
+        journal=0 if journal is None else journal.message_count,
+        subqueues=len(attributes.subqueues),
+        typed=short_name(name),
+        error=error,
+    )
+
+
+@router.post("/queue/purge")
+async def purge(
+    request: Request, visitor: Looking, name: Text, count: Annotated[int, Form()], typed: Text = "", part: Text = ""
+) -> Response:
+    if typed != short_name(name):
+        return await _purge_page(request, visitor, name, part, ("The name does not fit: nothing was removed.", ""))
+    async with await _queue(visitor.manager, name, part) as queue:
+        now = await queue.count()
+        if abs(now - count) > max(1, count // 10):
+            told = f"Nothing was removed: there were {count:,} messages when you looked, and there are {now:,} now."
+            return await _purge_page(request, visitor, name, part, (told, ""))
+        removed = await queue.purge()
+    return done(visitor, queue_url(name, tab=part), f"{counted(removed)} removed")
+
+
+@router.get("/queue/delete")
+async def delete_form(request: Request, visitor: Looking, name: str) -> Response:
+    return await _delete_page(request, visitor, name, None)
+
+
+async def _delete_page(request: Request, visitor: Visitor, name: str, error: tuple[str, str] | None) -> Response:
+    async with open_queue(visitor.manager, name) as queue:
+        attributes = await queue.attributes()
+    journal = attributes.journal_queue
+    return await render(
+        request,
+        visitor,
+        "queue_delete.html",
+        status=200 if error is None else 409,
+        name=name,
+        count=attributes.message_count,
+        octets=attributes.total_bytes,
+        journal=0 if journal is None else journal.message_count,
+        subqueues=len(attributes.subqueues),
+        typed=short_name(name),
+        error=error,
+    )
+
+
+@router.post("/queue/delete")
+async def delete_queue(request: Request, visitor: Looking, name: Text, typed: Text = "") -> Response:
+    if typed != short_name(name):
+        return await _delete_page(request, visitor, name, ("The name does not fit: nothing was deleted.", ""))
+    await visitor.manager.delete_queue(name)
+    return done(visitor, "/queues", f"Queue {short_name(name)} deleted")
+
+
+async def _queue(manager: QueueManager, name: str, part: str) -> Queue:
+    """Return the queue that a form is about: itself, its journal, or an outgoing queue."""
+    outgoing = await open_outgoing(manager, name) if "=" in name else None
+    queue = open_queue(manager, name) if outgoing is None else outgoing
+    return queue.journal if part == "journal" else queue

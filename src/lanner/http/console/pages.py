@@ -1,0 +1,487 @@
+"""The pages that list things: overview, queues, outgoing queues, peers, transactions, doctor, trace, reports."""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from fastapi import APIRouter, Form, Request
+from starlette.responses import RedirectResponse, Response
+
+from lanner.http.console import overview as summary
+from lanner.http.console.overview import destination, quota_share
+from lanner.http.console.page import done, explain, is_stuck, local_name, queue_url, render, short_name, url
+from lanner.http.console.peers_picture import draw
+from lanner.http.console.visiting import Looking, PageRoute
+from lanner.http.console.words import percent, plural, size
+from lanner.model.enums import INFINITE
+from lanner.model.errors import AccessDenied, LannerError, MessageNotFound
+
+if TYPE_CHECKING:
+    from lanner.client._async.queue_manager import QueueManager
+    from lanner.http.console.page import Visitor
+    from lanner.http.console.samples import Sample, Sampler
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+Document = dict[str, Any]
+
+_PAGE: Final = 50
+_KINDS: Final = {"private": "Private", "public": "Public", "system": "System"}
+# The queues that every queue manager has: their names, and what lies in them.
+_SYSTEM: Final = (
+    ("system$;DEADLETTER", "Dead letters"),
+    ("system$;DEADXACT", "Dead letters of transactions"),
+    ("system$;JOURNAL", "Journal of messages that were sent"),
+)
+# Limits that stand on the overview, by the resource of the budget.
+_ROOM: Final = {
+    "bytes of messages": "Quota of all messages",
+    "bytes of express messages in memory": "Memory of express messages",
+    "descriptors": "Open files",
+    "transfer sessions": "Sessions",
+}
+
+
+# Overview ---------------------------------------------------------------------------------------------------------
+
+
+@router.get("/")
+async def overview(request: Request, visitor: Looking) -> Response:
+    manager, sampler = visitor.manager, visitor.sampler
+    if not visitor.is_administrator:
+        # Sessions, limits and checks are for administrators: others begin with their queues.
+        return RedirectResponse("/queues", 303)
+    sample, status, findings = await asyncio.gather(sampler.latest(), manager.status(), manager.examine())
+    found = summary.alarms(sample, findings)
+    rows = [{**row, "rate": sampler.rate(row["name"])} for row in sample.rows]
+    busiest = sorted(rows, key=lambda row: (-row["messages"], -row["rate"].into, row["name"]))
+    return await render(
+        request,
+        visitor,
+        "overview.html",
+        about=status,
+        alarms=found,
+        headline=summary.headline(len(found)),
+        checks=len(findings),
+        in_order=sum(one["verdict"] not in ("WARN", "FAIL") for one in findings),
+        messages=sample.total(None)[0],
+        dead_letters=sample.dead_letters,
+        stuck=sum(map(is_stuck, sample.outgoing)),
+        rate=sampler.rate(),
+        rows=rows,
+        busiest=busiest[:8],
+        room=_room(status),
+    )
+
+
+def _room(status: Document) -> list[Document]:
+    room = []
+    for limit in status["limits"]:
+        name = _ROOM.get(limit["resource"])
+        if name is not None:
+            is_bytes = limit["resource"].startswith("bytes")
+            used, most = (size(limit["used"]), size(limit["limit"])) if is_bytes else (limit["used"], limit["limit"])
+            room.append({"name": name, "text": f"{used} of {most}", "percent": percent(limit["used"], limit["limit"])})
+    return room
+
+
+async def _denied(request: Request, visitor: Visitor, title: str, error: AccessDenied) -> Response:
+    """Return the page of a user that lacks a right: what is possible instead."""
+    return await render(request, visitor, "denied.html", status=403, heading=title, text=str(error))
+
+
+# Queues -----------------------------------------------------------------------------------------------------------
+
+
+@router.get("/queues")
+async def queues(
+    request: Request,
+    visitor: Looking,
+    kind: str = "private",
+    find: str = "",
+    show: str = "all",
+    sort: str = "messages",
+    page: int = 0,
+) -> Response:
+    sampler = visitor.sampler
+    sample = await sampler.latest()
+    kind = kind if kind in _KINDS else "private"
+    every = {key: _rows(sample, sampler, key) for key in ("private", "public")}
+    every["system"] = await _system_rows(visitor.manager) if visitor.is_administrator else []
+    matching = [row for row in every[kind] if _matches(row, find)]
+    shown = {
+        "all": matching,
+        "filled": [row for row in matching if row["messages"]],
+        "attention": [row for row in matching if row["state"] in ("warn", "bad")],
+    }
+    show = show if show in shown else "all"
+    rows = sorted(shown[show], key=_order(sort))
+    first = max(0, page) * _PAGE
+    chips = [("all", "All"), ("filled", "Not empty"), ("attention", "Needs attention")]
+    return await render(
+        request,
+        visitor,
+        "queues.html",
+        part="queue_rows.html",
+        rows=await _with_first(visitor.manager, rows[first : first + _PAGE]),
+        found=len(rows),
+        first=first,
+        page=page,
+        kind=kind,
+        find=find,
+        show=show,
+        sort=sort,
+        total=sum(row["messages"] for key in ("private", "public") for row in every[key]),
+        tabs=[(key, title, len(every[key])) for key, title in _KINDS.items()],
+        chips=[(key, title, len(shown[key])) for key, title in chips],
+    )
+
+
+def _rows(sample: Sample, sampler: Sampler, kind: str) -> list[Document]:
+    rows = []
+    for row in sample.rows:
+        if row["kind"] != kind:
+            continue
+        share = quota_share(row)
+        state, word = "", "Empty"
+        if share >= 100:
+            state, word = "bad", "Full"
+        elif share >= summary.NEARLY_FULL:
+            state, word = "warn", f"{share} % of quota"
+        elif sampler.rate(row["name"]).out:
+            state, word = "ok", "Working"
+        elif row["messages"]:
+            state, word = "busy", "Waiting"
+        limited = row["quota_kb"] != INFINITE
+        rows.append(
+            {
+                **row,
+                "share": share if limited else None,
+                "state": state,
+                "word": word,
+                "rate": sampler.rate(row["name"]),
+            }
+        )
+    return rows
+
+
+async def _system_rows(manager: QueueManager) -> list[Document]:
+    rows = []
+    for name, label in _SYSTEM:
+        async with manager.open(name) as queue:
+            attributes = await queue.attributes()
+        rows.append(
+            {
+                "name": name,
+                "label": label,
+                "messages": attributes.message_count,
+                "bytes": attributes.total_bytes,
+                "journal_messages": 0,
+                "readers": 0,
+                "share": None,
+                "state": "locked",
+                "word": "System",
+                "rate": _NO_RATE,
+            }
+        )
+    return rows
+
+
+class _NoRate:
+    into = out = 0.0
+
+
+_NO_RATE: Final = _NoRate()
+
+
+def _matches(row: Document, find: str) -> bool:
+    pattern = find.casefold()
+    pattern = pattern if "*" in pattern or "?" in pattern else f"*{pattern}*"
+    return any(fnmatch.fnmatchcase(text.casefold(), pattern) for text in (short_name(row["name"]), row["label"]))
+
+
+def _order(sort: str) -> Any:  # noqa: ANN401 (a key of sorted)
+    urgency = {"bad": 0, "warn": 1}
+    keys: dict[str, Any] = {
+        "name": lambda row: row["name"].casefold(),
+        "bytes": lambda row: -row["bytes"],
+        "in": lambda row: -row["rate"].into,
+        "out": lambda row: -row["rate"].out,
+        "journal": lambda row: -row["journal_messages"],
+    }
+    return keys.get(sort, lambda row: (urgency.get(row["state"], 2), -row["messages"], row["name"].casefold()))
+
+
+async def _with_first(manager: QueueManager, rows: list[Document]) -> list[Document]:
+    """Add when the first message of each queue came: one look at each that has any."""
+
+    async def first(row: Document) -> Document:
+        if not row["messages"]:
+            return {**row, "first": None}
+        try:
+            async with manager.open(local_name(row["name"])) as queue:
+                return {**row, "first": (await queue.peek_by_lookup_id(0, "first")).arrived_time}
+        except (MessageNotFound, AccessDenied):
+            return {**row, "first": None}
+
+    return list(await asyncio.gather(*map(first, rows)))
+
+
+@router.get("/queues/create")
+async def create_form(request: Request, visitor: Looking) -> Response:
+    return await _create_page(request, visitor, {}, None)
+
+
+async def _create_page(request: Request, visitor: Visitor, form: Document, error: LannerError | None) -> Response:
+    empty = {"name": "", "label": "", "quota": "", "journal_quota": "", "transactional": False, "journal": False}
+    told = None if error is None else explain(error)
+    return await render(
+        request, visitor, "queue_create.html", status=200 if error is None else 409, form={**empty, **form}, error=told
+    )
+
+
+@router.post("/queues/create")
+async def create(
+    request: Request,
+    visitor: Looking,
+    name: Annotated[str, Form()],
+    label: Annotated[str, Form()] = "",
+    quota: Annotated[str, Form()] = "",
+    journal_quota: Annotated[str, Form()] = "",
+    transactional: Annotated[str, Form()] = "",
+    journal: Annotated[str, Form()] = "",
+) -> Response:
+    form = {
+        "name": name,
+        "label": label,
+        "quota": quota,
+        "journal_quota": journal_quota,
+        "transactional": bool(transactional),
+        "journal": bool(journal),
+    }
+    try:
+        queue = await visitor.manager.create_queue(
+            name.strip(),
+            label=label,
+            transactional=bool(transactional),
+            journal=bool(journal),
+            quota_kb=int(quota) if quota.isdecimal() else None,
+            journal_quota_kb=int(journal_quota) if journal_quota.isdecimal() else None,
+        )
+    except LannerError as error:
+        return await _create_page(request, visitor, form, error)
+    made = local_name(queue.path_name)
+    return done(visitor, queue_url(made), "Queue created", name=made, href=queue_url(made))
+
+
+@router.get("/find")
+async def find_anything(visitor: Looking, what: str = "") -> Response:
+    """Go to the queue, the message or the computer of that name."""
+    what = what.strip()
+    if not what:
+        return RedirectResponse("/queues", 303)
+    if "\\" in what and what.partition("\\")[2].isdecimal():
+        return RedirectResponse(url("/trace", message=what), 303)
+    sample = await visitor.sampler.latest()
+    names = {local_name(row["name"]).casefold(): local_name(row["name"]) for row in sample.rows}
+    exact = names.get(what.casefold()) or names.get(f"private$\\{what}".casefold())
+    if exact is not None:
+        return RedirectResponse(queue_url(exact), 303)
+    for one in sample.outgoing:
+        if destination(one).casefold() == what.casefold():
+            return RedirectResponse(url("/outgoing", name=one["name"]), 303)
+    return RedirectResponse(url("/queues", find=what), 303)
+
+
+# Outgoing queues --------------------------------------------------------------------------------------------------
+
+
+@router.get("/outgoing")
+async def outgoing(request: Request, visitor: Looking, name: str = "") -> Response:
+    try:
+        documents = await visitor.manager.outgoing()
+    except AccessDenied as error:
+        return await _denied(request, visitor, "Outgoing queues are for administrators", error)
+    rows = sorted(map(_outgoing_row, documents), key=lambda row: (not row["stuck"], -row["messages"], row["name"]))
+    chosen = next((row for row in rows if row["name"].lower() == name.lower()), None)
+    if chosen is None and rows and rows[0]["stuck"]:
+        chosen = rows[0]
+    return await render(
+        request,
+        visitor,
+        "outgoing.html",
+        rows=rows,
+        chosen=chosen,
+        waiting=sum(row["messages"] for row in rows),
+    )
+
+
+_STATES: Final = {
+    "Connected": ("ok", "Connected"),
+    "Disconnected": ("bad", "Not connected"),
+    "Disconnecting": ("busy", "Disconnecting"),
+    "Inactive": ("", "Inactive"),
+    "Locked": ("locked", "Locked"),
+    "NeedValidation": ("busy", "Looking for a route"),
+    "Waiting": ("busy", "Connecting"),
+    "OnHold": ("paused", "Paused"),
+}
+
+
+def _outgoing_row(document: Document) -> Document:
+    state, word = _STATES.get(document["state"].replace(" ", ""), ("", document["state"]))
+    if state == "bad" and not document["messages"]:
+        state = ""
+    return {
+        **document,
+        "destination": destination(document),
+        "pill": state,
+        "word": word,
+        "paused": state == "paused",
+        "stuck": is_stuck(document),
+        "lines": _history(document["connection_history"]),
+    }
+
+
+def _history(entries: list[Document]) -> list[Document]:
+    """Return what happened to the connection, the last first; attempts that failed alike are one line."""
+    lines: list[Document] = []
+    for entry in reversed(entries):
+        last = lines[-1] if lines else None
+        if last is not None and all(last[key] == entry[key] for key in ("text", "error", "addresses")):
+            last["times"] += 1
+        else:
+            lines.append({**entry, "times": 1})
+    return lines
+
+
+@router.post("/outgoing/{action}")
+async def act_on_outgoing(
+    request: Request,
+    visitor: Looking,
+    action: str,
+    name: Annotated[str, Form()],
+    confirmed: Annotated[str, Form()] = "",
+) -> Response:
+    manager = visitor.manager
+    back = url("/outgoing", name=name)
+    if action == "pause" and not confirmed:
+        waiting = next((one["messages"] for one in await manager.outgoing() if one["name"] == name), 0)
+        return await render(request, visitor, "outgoing_pause.html", name=name, waiting=waiting, back=back)
+    if action == "pause":
+        await manager.pause(name)
+        return done(visitor, back, "Paused. Its messages wait until it is resumed")
+    if action == "resume":
+        await manager.resume(name)
+        return done(visitor, back, "Resumed")
+    await manager.resend(name)
+    return done(visitor, back, "Tried again now")
+
+
+# Peers ------------------------------------------------------------------------------------------------------------
+
+
+@router.get("/peers")
+async def peers(request: Request, visitor: Looking) -> Response:
+    manager = visitor.manager
+    try:
+        known, status, waiting = await asyncio.gather(manager.peers(), manager.status(), manager.outgoing())
+    except AccessDenied as error:
+        return await _denied(request, visitor, "Peers are for administrators", error)
+    rows = _peer_rows(known, status, waiting)
+    rows.sort(key=lambda row: (row["pill"] != "bad", not row["conflicts"], -row["waiting"], row["name"].casefold()))
+    return await render(request, visitor, "peers.html", rows=rows, picture=draw(manager.name, rows))
+
+
+def _peer_rows(known: list[Document], status: Document, waiting: list[Document]) -> list[Document]:
+    """Return the other computers: those with a pin, a session or an outgoing queue."""
+    rows: dict[str, Document] = {}
+
+    def row(name: str) -> Document:
+        empty: Document = {"guid": "", "conflicts": [], "waiting": 0, "sessions": 0, "on_the_way": 0, "problem": None}
+        more: Document = {
+            "name": name,
+            "pill": "",
+            "word": "Inactive",
+            "last_seen": None,
+            "addresses": {},
+            "tls": False,
+        }
+        return rows.setdefault(name.casefold(), {**empty, **more})
+
+    by_address: dict[str, Document] = {}
+    for peer in known:
+        one = row(peer["name"] or next(iter(peer["addresses"]), peer["guid"]))
+        one.update(
+            {key: peer[key] for key in ("guid", "conflicts", "last_seen", "addresses")},
+        )
+        by_address |= dict.fromkeys(peer["addresses"], one)
+    for session in status["sessions"]:
+        one = by_address.get(session["address"]) or row(session["certified_peer"] or session["address"])
+        one["sessions"] += 1
+        one["on_the_way"] += session["unacknowledged"]
+        one["tls"] = one["tls"] or session["certificate"] is not None
+        one["pill"], one["word"] = "ok", "Connected"
+    for queue in map(_outgoing_row, waiting):
+        hops = [hop.partition("=")[2] for hop in queue["next_hops"]]
+        known_hop = next((hop for hop in hops if hop in by_address), None)
+        one = row(queue["destination"]) if known_hop is None else by_address[known_hop]
+        one["waiting"] += queue["messages"]
+        if queue["stuck"]:
+            one["pill"], one["word"], one["problem"] = "bad", "Not connected", queue["problem"]
+        elif queue["paused"] and one["pill"] != "bad":
+            one["pill"], one["word"] = "paused", "Paused"
+    return list(rows.values())
+
+
+@router.post("/peers/{action}")
+async def act_on_peer(visitor: Looking, action: str, guid: Annotated[str, Form()]) -> Response:
+    if action == "trust":
+        await visitor.manager.trust_peer(guid)
+        return done(visitor, "/peers", "The addresses that were learnt are trusted now")
+    await visitor.manager.forget_peer(guid)
+    return done(visitor, "/peers", "The peer is forgotten; it is learnt anew when it connects")
+
+
+# Transactions, doctor, trace ----------------------------------------------------------------------------------------
+
+
+@router.get("/transactions")
+async def transactions(request: Request, visitor: Looking) -> Response:
+    try:
+        rows = await visitor.manager.transactions()
+    except AccessDenied as error:
+        return await _denied(request, visitor, "Transactions are for administrators", error)
+    return await render(request, visitor, "transactions.html", rows=rows)
+
+
+@router.post("/transactions/{action}")
+async def end_transaction(
+    request: Request,
+    visitor: Looking,
+    action: str,
+    transaction: Annotated[str, Form()],
+    confirmed: Annotated[str, Form()] = "",
+) -> Response:
+    manager = visitor.manager
+    if not confirmed:
+        rows = [row for row in await manager.transactions() if row["transaction"] == transaction]
+        return await render(request, visitor, "transaction_end.html", action=action, transaction=transaction, rows=rows)
+    if action == "commit":
+        ended = await manager.commit_transaction(transaction)
+    else:
+        ended = await manager.abort_transaction(transaction)
+    word = "committed" if action == "commit" else "aborted"
+    return done(visitor, "/transactions", f"{plural(len(ended), 'part')} of the transaction {word}")
+
+
+@router.get("/doctor")
+async def doctor(request: Request, visitor: Looking) -> Response:
+    try:
+        findings = await visitor.manager.examine(files=True)
+    except AccessDenied as error:
+        return await _denied(request, visitor, "The doctor is for administrators", error)
+    order = {"FAIL": 0, "WARN": 1}
+    findings.sort(key=lambda one: order.get(one["verdict"], 2))
+    return await render(request, visitor, "doctor.html", findings=findings)

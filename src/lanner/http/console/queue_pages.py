@@ -1,0 +1,231 @@
+"""One queue: its figures and plots, its messages, journal, subqueues, access list and properties."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from fastapi import APIRouter, Form, Request
+from starlette.responses import Response
+
+from lanner.http.console.browsing import Filter, Listing, list_messages, open_outgoing, open_queue, show_message
+from lanner.http.console.page import done, explain, local_name, queue_url, render
+from lanner.http.console.samples import Rate
+from lanner.http.console.visiting import Looking, PageRoute
+from lanner.http.console.words import percent
+from lanner.model.enums import INFINITE, QueuePrivacyLevel
+from lanner.model.errors import AccessDenied, LannerError, QueueNotFound, StatusError
+
+if TYPE_CHECKING:
+    from lanner.client._async.queue import Queue
+    from lanner.client._async.queue_manager import QueueManager
+    from lanner.http.console.page import Visitor
+    from lanner.model.directory_objects import Queue as QueueObject
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+TABS: Final = ("messages", "journal", "subqueues", "access", "properties")
+# What a person can grant: the words of `Queue.grant`, with what each means.
+RIGHTS: Final = (
+    ("send", "send messages"),
+    ("peek", "look at messages"),
+    ("receive", "receive messages"),
+    ("receive-journal", "read the journal"),
+    ("get-properties", "see the properties"),
+    ("set-properties", "change the properties"),
+    ("delete-messages", "remove messages"),
+    ("delete-queue", "delete the queue"),
+    ("get-permissions", "see the access list"),
+    ("change-permissions", "change the access list"),
+    ("take-ownership", "become the owner"),
+    ("full", "everything"),
+)
+
+
+@router.get("/queue")
+async def queue_page(
+    request: Request,
+    visitor: Looking,
+    name: str,
+    tab: str = "messages",
+    after: int | None = None,
+    find: str = "",
+    place: str = "label",
+    age: str = "",
+    message: int | None = None,
+    form: str | None = None,
+    whole: bool = False,
+) -> Response:
+    manager = visitor.manager
+    tab = tab if tab in TABS else "messages"
+    wanted = Filter(find, place if place in ("label", "body", "condition") else "label", age)
+    outgoing = await _outgoing(manager, name)
+    queue = open_queue(manager, name) if outgoing is None else outgoing
+    shown = queue.journal if tab == "journal" else queue
+    values: dict[str, Any] = {
+        "name": name,
+        "tab": tab,
+        "filter": wanted,
+        "after": after,
+        "is_outgoing": outgoing is not None,
+        "chosen": None,
+        "gone": False,
+        "listing": None,
+        "refused": None,
+        "lookup_id": message,
+    }
+    async with queue, shown:
+        if message is not None and tab in ("messages", "journal"):
+            try:
+                values["chosen"] = await show_message(shown, message, form, whole=whole)
+                values["gone"] = values["chosen"] is None
+            except AccessDenied as error:
+                values["refused"] = explain(error)
+            if request.headers.get("HX-Request") == "true":
+                return await render(request, visitor, "message_pane.html", part="message_pane.html", **values)
+        try:
+            attributes = await queue.attributes()
+        except AccessDenied as error:
+            return await _not_allowed(request, visitor, name, error)
+        except QueueNotFound as error:
+            return await _missing(request, visitor, name, error)
+        values |= _facts(visitor, attributes)
+        if tab in ("messages", "journal"):
+            values |= await _messages(shown, wanted, after)
+        elif tab == "access":
+            values["access"] = await _access(queue)
+    return await render(request, visitor, "queue.html", rights=RIGHTS, **values)
+
+
+async def _outgoing(manager: QueueManager, name: str) -> Queue | None:
+    """Return the outgoing queue of a format name. A local queue has a format name too, and is opened by it."""
+    return await open_outgoing(manager, name) if "=" in name else None
+
+
+async def _messages(queue: Queue, wanted: Filter, after: int | None) -> dict[str, Any]:
+    empty = Listing([], None, 0)
+    try:
+        return {"listing": await list_messages(queue, wanted, after)}
+    except StatusError as error:
+        return {"listing": empty, "refused": explain(error)}
+
+
+async def _access(queue: Queue) -> Any:  # noqa: ANN401 (an AccessList, or why there is none)
+    try:
+        return await queue.access()
+    except StatusError as error:
+        return explain(error)
+
+
+def _facts(visitor: Visitor, attributes: QueueObject) -> dict[str, Any]:
+    """Return the figures at the top of the page."""
+    sampler = visitor.sampler
+    sampler.touch()
+    limited = attributes.quota != INFINITE
+    journal = attributes.journal_queue
+    path = attributes.pathname
+    return {
+        "attributes": attributes,
+        "share": percent(attributes.total_bytes, attributes.quota * 1024) if limited else None,
+        "rate": sampler.rate(path) if path else Rate(0.0, 0.0),
+        "journal_messages": 0 if journal is None else journal.message_count,
+        "journal_bytes": 0 if journal is None else journal.total_bytes,
+        "subqueues": sorted(attributes.subqueues.items()),
+        "infinite": INFINITE,
+    }
+
+
+async def _not_allowed(request: Request, visitor: Visitor, name: str, error: AccessDenied) -> Response:
+    return await render(
+        request,
+        visitor,
+        "denied.html",
+        status=403,
+        heading=f"You may not look into {local_name(name)}",
+        text=str(error),
+    )
+
+
+async def _missing(request: Request, visitor: Visitor, name: str, error: QueueNotFound) -> Response:
+    text, status = explain(error)
+    return await render(
+        request,
+        visitor,
+        "problem.html",
+        status=404,
+        title=f"There is no queue {name}",
+        text=text,
+        status_text=status,
+        back="/queues",
+    )
+
+
+# Access -----------------------------------------------------------------------------------------------------------
+
+
+@router.post("/queue/access")
+async def change_access(
+    visitor: Looking,
+    name: Annotated[str, Form()],
+    verb: Annotated[str, Form()],
+    who: Annotated[str, Form()],
+    rights: Annotated[list[str] | None, Form()] = None,
+) -> Response:
+    async with open_queue(visitor.manager, name) as queue:
+        words = rights or []
+        if verb == "grant":
+            await queue.grant(who, *words)
+        elif verb == "deny":
+            await queue.deny(who, *words)
+        elif verb == "owner":
+            await queue.set_owner(who)
+        else:
+            await queue.revoke(who, *words)
+    return done(visitor, queue_url(name, tab="access"), f"The access list was changed for {who}")
+
+
+# Properties -------------------------------------------------------------------------------------------------------
+
+
+@router.post("/queue/properties")
+async def change_properties(
+    request: Request,
+    visitor: Looking,
+    name: Annotated[str, Form()],
+    label: Annotated[str, Form()] = "",
+    quota: Annotated[str, Form()] = "",
+    journal_quota: Annotated[str, Form()] = "",
+    journaling: Annotated[str, Form()] = "",
+    authentication: Annotated[str, Form()] = "",
+    privacy_level: Annotated[str, Form()] = "OPTIONAL",
+    base_priority: Annotated[str, Form()] = "0",
+) -> Response:
+    async with open_queue(visitor.manager, name) as queue:
+        before = await queue.attributes()
+        wanted: dict[str, object] = {
+            "label": label,
+            "quota": int(quota) if quota.isdecimal() else INFINITE,
+            "journal_quota": int(journal_quota) if journal_quota.isdecimal() else INFINITE,
+            "journaling": bool(journaling),
+            "authentication": bool(authentication),
+            "privacy_level": QueuePrivacyLevel[privacy_level],
+            "base_priority": int(base_priority or 0),
+        }
+        changes = {key: value for key, value in wanted.items() if getattr(before, key) != value}
+        back = queue_url(name, tab="properties")
+        if not changes:
+            return done(visitor, back, "Nothing was changed")
+        try:
+            await queue.set(**changes)
+        except LannerError as error:
+            text, status = explain(error)
+            return await render(
+                request,
+                visitor,
+                "problem.html",
+                status=409,
+                title="The properties were not changed",
+                text=text,
+                status_text=status,
+                back=back,
+            )
+    return done(visitor, back, "The properties were changed")

@@ -1,0 +1,156 @@
+"""What the console knows of the last minutes: the sizes of all queues, once a second, for each session.
+
+Samples are taken with the rights of the user. The first page of a session starts a sampler, and it ends when no page has
+asked for a while. Rates follow from two samples: `arrivals` counts what came, and what left is the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from lanner.model.errors import LannerError
+
+if TYPE_CHECKING:
+    from lanner.client._async.queue_manager import QueueManager
+
+INTERVAL: Final = 1.0
+# How much is kept: fifteen minutes.
+KEPT: Final = 900
+# A sampler that nobody has asked for so long ends.
+IDLE: Final = 120.0
+# Queues of one sample, the fullest first.
+MOST: Final = 1000
+_COLUMNS: Final = (
+    "name",
+    "kind",
+    "label",
+    "transactional",
+    "journaling",
+    "quota_kb",
+    "messages",
+    "bytes",
+    "journal_messages",
+    "arrivals",
+    "readers",
+)
+# Rates are taken over this many samples, so that they do not jump.
+_SPAN: Final = 5
+
+Sizes = dict[str, tuple[int, int]]
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Messages per second that came to a queue and left it."""
+
+    into: float
+    out: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One look at all queues: messages and arrivals of each, by name."""
+
+    at: float
+    sizes: Sizes
+    rows: list[Document]
+    outgoing: list[Document]
+    dead_letters: int
+
+    def total(self, name: str | None) -> tuple[int, int]:
+        """Return messages and arrivals of one queue, or of all."""
+        if name is not None:
+            return self.sizes.get(name.lower(), (0, 0))
+        return sum(one[0] for one in self.sizes.values()), sum(one[1] for one in self.sizes.values())
+
+
+class Sampler:
+    """The samples of one session."""
+
+    def __init__(self, manager: QueueManager) -> None:
+        self.manager = manager
+        self._task: asyncio.Task[None] | None = None
+        self._new = asyncio.Event()
+        self.samples: deque[Sample] = deque(maxlen=KEPT)
+        self._asked = time.monotonic()
+
+    def touch(self) -> None:
+        """Take samples from now on, if none are taken."""
+        self._asked = time.monotonic()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    @property
+    def last(self) -> Sample | None:
+        """The last sample, if there is any."""
+        return self.samples[-1] if self.samples else None
+
+    async def latest(self) -> Sample:
+        """Return a sample of now: a page shows what the action before it has done. Raises what the queue manager answers."""
+        self.touch()
+        sample = await take_sample(self.manager)
+        if not self.samples or sample.at - self.samples[-1].at > INTERVAL / 2:
+            self.samples.append(sample)
+        return sample
+
+    async def next(self, seconds: float) -> Sample | None:
+        """Wait for the next sample; None if there is none in time."""
+        self.touch()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._new.wait(), seconds)
+            return self.samples[-1]
+        return None
+
+    def rate(self, name: str | None = None, *, before: int = 0) -> Rate:
+        """Return the rates of one queue, or of all queues together; `before` counts samples back from the last."""
+        last = len(self.samples) - 1 - before
+        first = max(0, last - _SPAN)
+        if last <= first:
+            return Rate(0.0, 0.0)
+        older, newer = self.samples[first], self.samples[last]
+        span = newer.at - older.at
+        (count, arrived), (count_before, arrived_before) = newer.total(name), older.total(name)
+        # A restart begins to count anew.
+        came = max(0, arrived - arrived_before)
+        left = max(0, came - (count - count_before))
+        return Rate(round(came / span, 1), round(left / span, 1)) if span > 0 else Rate(0.0, 0.0)
+
+    def series(self, name: str | None = None) -> list[tuple[int, int, float, float]]:
+        """Return time, messages, and rates in and out, of every sample."""
+        last = len(self.samples) - 1
+        points = []
+        for place, sample in enumerate(self.samples):
+            rate = self.rate(name, before=last - place)
+            points.append((round(sample.at), sample.total(name)[0], rate.into, rate.out))
+        return points
+
+    async def _run(self) -> None:
+        while time.monotonic() - self._asked < IDLE:
+            with contextlib.suppress(LannerError):
+                self.samples.append(await take_sample(self.manager))
+                self._new.set()
+                self._new = asyncio.Event()
+            await asyncio.sleep(INTERVAL)
+
+
+async def take_sample(manager: QueueManager) -> Sample:
+    """Look at all queues once."""
+    told = await manager.overview()
+    rows = (await manager.queue_page(page_size=MOST, sort="-messages", columns=_COLUMNS))["items"]
+    # Without the right to see them there are none.
+    outgoing = await manager.outgoing() if told.get("outgoing_queues") else []
+    dead_letters = told.get("dead_letters", 0)
+    sizes = {row["name"].lower(): (row["messages"], row["arrivals"]) for row in rows}
+    return Sample(time.time(), sizes, rows, outgoing, dead_letters)

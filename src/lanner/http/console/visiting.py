@@ -1,0 +1,85 @@
+"""Who looks at the console: the dependency of every page, and pages in place of problem documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse, Response
+
+from lanner.http.console.page import Visitor, explain, plain_page, render, url
+from lanner.http.console.samples import Sampler
+from lanner.http.problems import Forbidden, NotLoggedOn, http_status
+from lanner.http.sessions import CurrentSession, UserSession, sessions_of
+from lanner.model.errors import LannerError, StatusError
+
+
+def visitor_of(session: UserSession) -> Visitor:
+    """Return the visitor of a session, the same one each time."""
+    if not isinstance(session.visit, Visitor):
+        manager = session.manager
+        who = session.who
+        session.visit = Visitor(manager, str(who["user"]), bool(who["administrator"]), session.csrf, Sampler(manager))
+    return session.visit
+
+
+async def _visitor(session: CurrentSession) -> Visitor:
+    return visitor_of(session)
+
+
+# Who makes a request. `CurrentSession` has checked the CSRF token of one that changes something.
+Looking = Annotated[Visitor, Depends(_visitor)]
+
+
+class PageRoute(APIRoute):
+    """A route whose errors are pages. Who has not logged on is asked to."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def answer(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except NotLoggedOn:
+                asked = str(request.url.path)
+                if request.url.query:
+                    asked = f"{asked}?{request.url.query}"
+                return RedirectResponse(url("/login", next=asked if request.method == "GET" else "/"), 303)
+            except StatusError as error:
+                text, status = explain(error)
+                return await _problem(request, http_status(error), text, status)
+            except Forbidden as error:
+                return await _problem(request, 403, f"{error}. Open the page again and repeat the action.", "")
+            except RequestValidationError as error:
+                wrong = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors())
+                return await _problem(request, 400, wrong, "")
+            except HTTPException as error:
+                return await _problem(request, error.status_code, error.detail, "")
+
+        return answer
+
+
+async def _problem(request: Request, status: int, text: str, name: str) -> Response:
+    """Return the page that says what did not happen, and why."""
+    title = "That did not work"
+    session = sessions_of(request).of_browser(request)
+    if session is None:
+        return plain_page("logon.html", status=status, error=text, next="/", user="", manager_name="")
+    try:
+        return await render(
+            request,
+            visitor_of(session),
+            "problem.html",
+            status=status,
+            title=title,
+            text=text,
+            status_text=name,
+            back=request.url.path if request.method == "GET" else "/",
+        )
+    except LannerError:
+        # The queue manager does not even answer for the frame of the page.
+        return plain_page("logon.html", status=status, error=text, next="/", user="", manager_name="")

@@ -1,0 +1,170 @@
+"""Numbers, times and names as the console writes them.
+
+Every function here is a filter of the templates. Each returns text, which the templates escape.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Final
+
+from lanner.model.enums import INFINITE, MessageClass
+
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+# Why a message became a dead letter: a sentence, and what to do about it.
+REASONS: Final[dict[int, tuple[str, str]]] = {
+    MessageClass.NACK_BAD_DEST_QUEUE: (
+        "Queue does not exist",
+        "Create the queue, or return the message to another one.",
+    ),
+    MessageClass.NACK_PURGED: ("Removed before it was delivered", "An outgoing queue was purged or deleted."),
+    MessageClass.NACK_REACH_QUEUE_TIMEOUT: (
+        "Did not arrive in time",
+        "Its time to reach the queue ran out on the way.",
+    ),
+    MessageClass.NACK_QUEUE_EXCEED_QUOTA: ("Queue is full", "Receive or purge messages there, or raise the quota."),
+    MessageClass.NACK_ACCESS_DENIED: ("Access denied", "The sender may not send to this queue."),
+    MessageClass.NACK_HOP_COUNT_EXCEEDED: (
+        "Went in a circle",
+        "It passed too many computers. Check the routing links.",
+    ),
+    MessageClass.NACK_BAD_SIGNATURE: ("Signature is not valid", "Check the sender's certificate."),
+    MessageClass.NACK_BAD_ENCRYPTION: ("Could not be decrypted", "The destination has no matching key."),
+    MessageClass.NACK_NOT_TRANSACTIONAL_QUEUE: ("Queue is not transactional", "Send it outside a transaction."),
+    MessageClass.NACK_NOT_TRANSACTIONAL_MESSAGE: ("Queue is transactional", "Send it inside a transaction."),
+    MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER: (
+        "Encrypted in an unknown way",
+        "Use a provider that the destination has.",
+    ),
+    MessageClass.NACK_QUEUE_DELETED: (
+        "Queue was deleted",
+        "Create the queue again, or return the message to another one.",
+    ),
+    MessageClass.NACK_QUEUE_PURGED: ("Queue was purged", "Somebody removed the messages of the queue."),
+    MessageClass.NACK_RECEIVE_TIMEOUT: ("Nobody received it in time", "Its time to be received ran out in the queue."),
+    MessageClass.NACK_RECEIVE_TIMEOUT_AT_SENDER: ("Nobody received it in time", "Its time ran out at the sender."),
+    MessageClass.NACK_RECEIVE_REJECTED: ("A program rejected it", "The receiving program refused the message."),
+}
+
+
+def reason(message_class: int) -> str:
+    """Return why a message became a dead letter, in words."""
+    found = REASONS.get(message_class)
+    return "Could not be delivered" if found is None else found[0]
+
+
+def advice(message_class: int) -> str:
+    """Return what to do about a dead letter."""
+    found = REASONS.get(message_class)
+    return "Its class says no reason." if found is None else found[1]
+
+
+def class_name(message_class: int) -> str:
+    """Return MSMQ's name of a message class, for searching."""
+    try:
+        return MessageClass(message_class).name
+    except ValueError:
+        return f"{message_class:#06x}"
+
+
+def number(value: float | None) -> str:
+    """Return a number with grouped thousands; below ten with one decimal if it has any."""
+    if value is None:
+        return "unknown"
+    if value % 1 and abs(value) < 100:
+        return f"{value:,.1f}"
+    return f"{value:,.0f}"
+
+
+def size(count: int | None) -> str:
+    """Return a number of bytes in binary units."""
+    value = float(count or 0)
+    place = 0
+    while value >= 1024 and place < len(_UNITS) - 1:
+        value, place = value / 1024, place + 1
+    unit = _UNITS[place]
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
+
+
+def quota(kilobytes: int) -> str:
+    """Return a quota, which the data model has in kilobytes."""
+    return "no limit" if kilobytes == INFINITE else size(kilobytes * 1024)
+
+
+def duration(seconds: float | None) -> str:
+    """Return a span of time in at most two units."""
+    if seconds is None:
+        return "none"
+    if seconds < 10:
+        return f"{max(0.0, seconds):.1f} s"
+    whole = int(seconds)
+    if whole < _MINUTE:
+        return f"{whole} s"
+    if whole < _HOUR:
+        minutes, rest = divmod(whole, _MINUTE)
+        return f"{minutes} min {rest} s" if minutes < 10 and rest else f"{minutes} min"
+    if whole < 2 * _DAY:
+        hours, rest = divmod(whole, _HOUR)
+        return f"{hours} h {rest // _MINUTE} min" if rest // _MINUTE else f"{hours} h"
+    return f"{whole // _DAY} days"
+
+
+def ago(moment: dt.datetime) -> str:
+    """Return how long ago a moment was, or how far ahead it is."""
+    seconds = (dt.datetime.now(dt.UTC) - moment).total_seconds()
+    if seconds < -2:
+        return f"in {duration(-seconds)}"
+    return "now" if seconds < 2 else f"{duration(seconds)} ago"
+
+
+def age(moment: dt.datetime) -> str:
+    """Return how old something is."""
+    return duration(max(0.0, (dt.datetime.now(dt.UTC) - moment).total_seconds()))
+
+
+def moment(value: dt.datetime | str | float | None) -> dt.datetime | None:
+    """Return a moment from the forms that documents have: ISO 8601, or seconds since 1970."""
+    if value is None or isinstance(value, dt.datetime):
+        return value
+    if isinstance(value, str):
+        return dt.datetime.fromisoformat(value)
+    return dt.datetime.fromtimestamp(value, dt.UTC)
+
+
+def absolute(value: dt.datetime) -> str:
+    """Return a moment with its zone, for the title of a `<time>` element."""
+    return f"{value.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun: "1 message", "1,204 messages"."""
+    ending = "" if count == 1 else "s"
+    if count != 1 and noun.endswith("y"):
+        noun, ending = noun[:-1], "ies"
+    return f"{count:,} {noun}{ending}"
+
+
+def percent(part: float, whole: float) -> int:
+    """Return a share in percent, 0 to 100; something that is used at all has at least 1."""
+    if whole <= 0 or part <= 0:
+        return 0
+    return min(100, max(1, round(100 * part / whole)))
+
+
+FILTERS: Final = {
+    "number": number,
+    "size": size,
+    "quota": quota,
+    "duration": duration,
+    "ago": ago,
+    "age": age,
+    "moment": moment,
+    "absolute": absolute,
+    "plural": plural,
+    "percent": percent,
+    "reason": reason,
+    "advice": advice,
+    "class_name": class_name,
+}
