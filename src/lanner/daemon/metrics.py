@@ -14,6 +14,7 @@ from lanner.host.accepting import listen_tcp
 from lanner.host.budget import Budget, Door
 from lanner.host.runtime import Runtime
 from lanner.model.directory_objects import OutgoingQueue
+from lanner.security.printable import one_line
 from lanner.transfer.incidents import Incident
 from lanner.transfer.refusals import Side
 
@@ -104,7 +105,8 @@ class TransferCollector(Collector):
 
 
 def _metric_name(queue: Queue) -> str:
-    return queue.destination_format_name if isinstance(queue, OutgoingQueue) else queue.pathname.lower()
+    # The names of outgoing queues come from messages: half a surrogate pair cannot be written as UTF-8.
+    return one_line(queue.destination_format_name if isinstance(queue, OutgoingQueue) else queue.pathname.lower())
 
 
 def _counts(queue: Queue | None) -> tuple[int, int]:
