@@ -61,8 +61,8 @@ def new_directory(path: Path) -> Iterator[Path]:
 def copy_running(data: Path, directory: Path, advance: Advance = lambda _done, _total: None) -> None:
     """Copy the last commit of a store that another process has open. This process must not have it open."""
     # LMDB follows links: they lead root to nothing that the owner of the directory cannot write.
-    with as_owner(data):
-        env = lmdb.open(str(data), map_size=DEFAULT_MAP_SIZE, max_dbs=MAX_DBS, readonly=True, create=False)
+    with as_owner(data) as path:
+        env = lmdb.open(str(path), map_size=DEFAULT_MAP_SIZE, max_dbs=MAX_DBS, readonly=True, create=False)
     with env:
         copy_snapshot(env, directory, advance)
 
@@ -109,12 +109,12 @@ def restore_files(
     writes with the rights of the directory's owner, who can put links there meanwhile.
     """
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    partial = data / _PARTIAL
     with ExitStack() as opened:
         try:
             files = {name: opened.enter_context(os.fdopen(open_to_copy(backup / name), "rb")) for name in names}
             total = sum(os.fstat(file.fileno()).st_size for file in files.values())
-            opened.enter_context(as_owner(data))
+            within = opened.enter_context(as_owner(data))
+            partial = within / _PARTIAL
             # Of a restore that was interrupted.
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(mode=0o700)
@@ -123,8 +123,8 @@ def restore_files(
                 _write(file, partial / name, lambda done: advance(done, total))
             contents = verify(partial, verified)
             for name in sorted(names, key=lambda name: name == DATA_FILE):
-                (partial / name).rename(data / name)
-            sync_directory(data)
+                (partial / name).rename(within / name)
+            sync_directory(within)
         except (lmdb.Error, OSError) as error:
             raise InsufficientResources(f"restore of {backup} into {data} failed: {error}") from error
     return contents

@@ -147,26 +147,28 @@ def _give(descriptor: int, owner: os.stat_result) -> None:
 
 
 @contextmanager
-def as_owner(directory: Path) -> Iterator[None]:
-    """Have root reach no other files in the block than the owner of a directory can. For other users, do nothing.
+def as_owner(directory: Path) -> Iterator[Path]:
+    """Have root reach no other files in the block than the owner of a directory can. Other users keep their rights.
 
-    The whole process has the owner's rights meanwhile, its other threads too. It keeps root's real and saved user, so
-    the owner can neither signal nor trace it.
+    Give the path of the directory for the block. It works though the owner cannot reach every directory above, and
+    stays that of this directory whatever is put in its place. The whole process has the owner's rights meanwhile, its
+    other threads too. It keeps root's real and saved user, so the owner can neither signal nor trace it.
     """
-    owner = directory.stat()
-    if os.geteuid() != _ROOT or owner.st_uid == _ROOT:
-        yield
-        return
-    groups, group = os.getgroups(), os.getegid()
-    os.setgroups([owner.st_gid])
-    try:
-        os.setegid(owner.st_gid)
-        os.seteuid(owner.st_uid)
-        yield
-    finally:
-        os.seteuid(_ROOT)
-        os.setegid(group)
-        os.setgroups(groups)
+    with _opened(directory) as descriptor:
+        owner = os.fstat(descriptor)
+        if os.geteuid() != _ROOT or owner.st_uid == _ROOT:
+            yield directory
+            return
+        groups, group = os.getgroups(), os.getegid()
+        os.setgroups([owner.st_gid])
+        try:
+            os.setegid(owner.st_gid)
+            os.seteuid(owner.st_uid)
+            yield Path(f"/proc/self/fd/{descriptor}")
+        finally:
+            os.seteuid(_ROOT)
+            os.setegid(group)
+            os.setgroups(groups)
 
 
 def open_to_copy(path: Path) -> int:

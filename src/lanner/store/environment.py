@@ -69,9 +69,9 @@ class Environment:
 
     def _open(self) -> None:
         # LMDB follows links: they lead root to nothing that the owner of the directory cannot write.
-        with as_owner(self._path):
+        with as_owner(self._path) as path:
             self.env = lmdb.open(
-                str(self._path),
+                str(path),
                 map_size=self._map_size,
                 max_dbs=MAX_DBS,
                 max_readers=_MAX_READERS,
