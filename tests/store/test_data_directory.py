@@ -16,7 +16,7 @@ from types import FrameType
 import pytest
 
 from lanner.store import Store
-from lanner.store.data_directory import UnsafeDirectory, check_data_directory, give_to_owner
+from lanner.store.data_directory import UnsafeDirectory, check_data_directory, give_to_owner, open_own
 from tests.cli.conftest import LANNER
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -137,7 +137,10 @@ def test_root_gives_away_no_file_that_has_another_name(shared: Path) -> None:
     data.mkdir(0o700)
     os.chown(data, OWNER, OWNER)
     os.link(precious, data / "users.json")
-    check_data_directory(data)
+    with pytest.raises(UnsafeDirectory, match=r"users\.json belongs to root, .* has another name elsewhere"):
+        check_data_directory(data)
+    with pytest.raises(UnsafeDirectory, match=r"users\.json belongs to root"):
+        open_own(data / "users.json", os.O_RDWR | os.O_CREAT)
     assert precious.stat().st_uid == 0
 
 

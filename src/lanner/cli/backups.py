@@ -33,6 +33,8 @@ def backup(
     The copy is one moment: it has everything that was acknowledged before the command began. Every record in it is read once.
     """
     check_directory(data)
+    if data.is_dir():
+        check_data_directory(data)
     with new_directory(target) as partial:
         # The files last: an account that is added meanwhile may own messages in the copy of the store.
         name = _copy_store(data, partial)

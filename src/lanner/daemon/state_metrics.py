@@ -20,6 +20,7 @@ from lanner.model.directory_objects import KILOBYTE, OutgoingQueue
 from lanner.model.enums import INFINITE, MessageClass, OutgoingState
 from lanner.model.live import START
 from lanner.model.lookup_ids import LANE_SHIFT, lane_of
+from lanner.security.printable import one_line
 
 if TYPE_CHECKING:
     from lanner.host.runtime import Runtime
@@ -34,7 +35,8 @@ _SLICE: Final = 100
 
 def metric_name(queue: Queue) -> str:
     """Return the label `name` of a queue."""
-    return queue.destination_format_name if isinstance(queue, OutgoingQueue) else queue.pathname.lower()
+    # The names of outgoing queues come from messages: half a surrogate pair cannot be written as UTF-8.
+    return one_line(queue.destination_format_name if isinstance(queue, OutgoingQueue) else queue.pathname.lower())
 
 
 class RateCollector(Collector):
@@ -137,11 +139,11 @@ class StateCollector(Collector):
                 letters.add_metric([_class_name(reason)], count)
             for queue in engine.outgoing_queues():
                 for state in OutgoingState:
-                    states.add_metric([queue.destination_format_name, state.value], queue.state is state)
+                    states.add_metric([metric_name(queue), state.value], queue.state is state)
                 route = None if self._transfer is None else self._transfer.routes.get(queue.number)
                 if route is not None and route.retry_due is not None:
                     left = max(0.0, route.retry_due - engine.monotonic())
-                    retries.add_metric([queue.destination_format_name], left)
+                    retries.add_metric([metric_name(queue)], left)
             links = [] if self._transfer is None else list(self._transfer.links.values())
             begun = list(engine.queue_manager.transaction_collection.values())
             failed = dict(engine.audit.failed_logons)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lanner.store import Store
 
 # Not in the specification: transactions of one user that are decided and that a resource has not heard of.
-MAX_UNFINISHED: Final = 10_000
+MAX_UNFINISHED: Final = 1000
 
 Done_co = TypeVar("Done_co", covariant=True)
 Found_co = TypeVar("Found_co", covariant=True)
@@ -289,11 +289,15 @@ class Coordinator:
         row = self._table.get(transaction.bytes)
         return None if row is None else _decision(transaction, row)
 
-    def decisions(self) -> Iterator[Decision]:
-        """Yield the transactions that a resource has not heard of yet."""
+    def decisions(self, owner: str | None = None) -> Iterator[Decision]:
+        """Yield the transactions that a resource has not heard of yet; with `owner` those of this SID."""
+        text = b"" if owner is None else owner.encode()
         for key, row in self._table.items():
-            if key != COORDINATOR_KEY:
-                yield _decision(uuid.UUID(bytes=key), row)
+            # Those of others are not read.
+            if key != COORDINATOR_KEY and text in row:
+                decision = _decision(uuid.UUID(bytes=key), row)
+                if owner in (None, decision.owner):
+                    yield decision
 
     def _put(self, decision: Decision) -> None:
         document = {

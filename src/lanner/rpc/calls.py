@@ -109,7 +109,7 @@ class ServerCall:
         self.is_cancelled = False
         self.is_finished = False
         self.stub = b""
-        self.parts: list[bytes] = []
+        self.parts = bytearray()
         self.size = 0
 
     @property

@@ -528,7 +528,7 @@ class ServerConnection:
             return
         if alloc_hint > context.interface.max_request_size:
             raise Refused(FaultStatus.ACCESS_DENIED, f"a request of {alloc_hint} bytes", context_id=context_id)
-        call.parts.append(stub)
+        call.parts += stub
         call.size = len(stub)
         self._fragmented = call
 
@@ -567,10 +567,10 @@ class ServerConnection:
             raise Refused(
                 FaultStatus.ACCESS_DENIED, f"a request of more than {call.size} bytes", context_id=call.context_id
             )
-        call.parts.append(stub)
+        call.parts += stub
         if flags & PFC_LAST_FRAG:
             self._fragmented = None
-            call.stub = b"".join(call.parts)
+            call.stub = bytes(call.parts)
             call.parts.clear()
             self._dispatch(call, events)
 

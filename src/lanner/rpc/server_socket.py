@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import stat
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -40,6 +41,8 @@ _WRITE_HIGH_WATER: Final = 1 << 20
 _HIGH_WATER_OF_STRANGERS: Final = 1 << 16
 # Calls that are begun before it is seen whether the answers so far are taken.
 _CALLS_AT_ONCE: Final = 16
+# Seconds after which the other connections have their turn, however many calls wait.
+_TURN: Final = 0.02
 # Where a Unix socket has no need for small fragments.
 _LOCAL_FRAGMENT: Final = 0xFFF8
 
@@ -83,7 +86,7 @@ class ServerSocket(asyncio.Protocol):
         self._has_high_water = False
         # A flush was asked for and has not come yet.
         self._is_flushing = False
-        # Frames that wait go on in the next turn of the event loop.
+        # Calls and frames that wait go on in the next turn of the event loop.
         self._has_turn = False
         # Bytes of a request that has come in part.
         self._unfinished = 0
@@ -190,6 +193,7 @@ class ServerSocket(asyncio.Protocol):
             core.keep(data)
             return
         room = self._server.limits.connection.max_calls - core.outstanding_calls
+        end = time.monotonic() + _TURN
         while True:
             try:
                 events = core.receive(data, None if refuse else min(room, _CALLS_AT_ONCE))
@@ -215,6 +219,9 @@ class ServerSocket(asyncio.Protocol):
                 break
             if not core.has_more:
                 break
+            if time.monotonic() > end and not refuse:
+                self._turn_soon()
+                break
             room = self._server.limits.connection.max_calls - core.outstanding_calls
             if room <= 0 or self._is_choked:
                 break
@@ -237,6 +244,7 @@ class ServerSocket(asyncio.Protocol):
         self._take(b"")
 
     def _turn_soon(self) -> None:
+        """Go on when the other connections had their turn."""
         if not self._has_turn:
             self._has_turn = True
             asyncio.get_running_loop().call_soon(self._turn)
@@ -280,7 +288,7 @@ class ServerSocket(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        is_full = core.has_more and not self._is_choked
+        is_full = core.has_more and not self._is_choked and not self._has_turn
         if is_full and self._busy is None:
             self._busy = asyncio.get_running_loop().call_later(self._server.limits.busy_timeout, self._is_busy_for_long)
         elif not is_full and self._busy is not None:
@@ -306,7 +314,7 @@ class ServerSocket(asyncio.Protocol):
     def _answered(self) -> None:
         """Send the answer to a call that had to wait, and go on with those behind it."""
         self._flush()
-        if self._core is not None and self._core.has_more and not self._is_choked:
+        if self._core is not None and self._core.has_more and not self._is_choked and not self._has_turn:
             self._take(b"")
 
     # Writing ---------------------------------------------------------------------------------------------------

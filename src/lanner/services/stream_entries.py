@@ -262,7 +262,7 @@ def unpack_error(body: memoryview) -> tuple[int, str, tuple[int, ...]]:
 
 
 def _text(error: StatusError) -> bytes:
-    return str(error.args[0]).encode()[:_MAX_TEXT]
+    return str(error.args[0]).encode(errors="replace")[:_MAX_TEXT]
 
 
 def check_count(count: int) -> None:

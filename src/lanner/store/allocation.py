@@ -11,6 +11,7 @@ import logging
 import os
 import time
 
+from lanner.store.data_directory import open_own
 from lanner.store.environment import Environment
 
 __all__ = ["Allocation"]
@@ -30,7 +31,7 @@ class Allocation:
         self._environment = environment
         self._map_size = map_size
         self._reserve = reserve
-        self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        self._file = open_own(self._path, os.O_RDWR)
         self._allocated = 0
         self._logged = 0  # bytes that the next checkpoint will take in the database
         self._since_look = 0  # bytes written since `ensure`

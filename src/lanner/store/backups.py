@@ -11,13 +11,14 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 import lmdb
 
 from lanner.model.errors import InsufficientResources
-from lanner.store.data_directory import give_to_owner
+from lanner.store.data_directory import as_owner, open_to_copy
 from lanner.store.environment import DATA_FILE, DEFAULT_MAP_SIZE, LOCK_FILE, MAX_DBS, sync_directory
 from lanner.store.format import forget_epoch
 from lanner.store.verification import Contents, verify
@@ -59,7 +60,10 @@ def new_directory(path: Path) -> Iterator[Path]:
 
 def copy_running(data: Path, directory: Path, advance: Advance = lambda _done, _total: None) -> None:
     """Copy the last commit of a store that another process has open. This process must not have it open."""
-    with lmdb.open(str(data), map_size=DEFAULT_MAP_SIZE, max_dbs=MAX_DBS, readonly=True, create=False) as env:
+    # LMDB follows links: they lead root to nothing that the owner of the directory cannot write.
+    with as_owner(data) as path:
+        env = lmdb.open(str(path), map_size=DEFAULT_MAP_SIZE, max_dbs=MAX_DBS, readonly=True, create=False)
+    with env:
         copy_snapshot(env, directory, advance)
 
 
@@ -101,35 +105,41 @@ def restore_files(
 ) -> Contents:
     """Copy the files of a backup into a data directory without a store, verify the copy, and make it the store.
 
-    The database takes its place last, so that an interrupted restore leaves no store behind.
+    The database takes its place last, so that an interrupted restore leaves no store behind. Root reads the backup, and
+    writes with the rights of the directory's owner, who can put links there meanwhile.
     """
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
-    partial = data / _PARTIAL
-    # Of a restore that was interrupted.
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(mode=0o700)
-    try:
-        total = sum(_size(backup / name) for name in names)
-        for name in names:
-            copy_file(backup / name, partial / name, lambda done: advance(done, total))
-        contents = verify(partial, verified)
-        for name in sorted(names, key=lambda name: name == DATA_FILE):
-            give_to_owner(partial / name)
-            (partial / name).rename(data / name)
-            give_to_owner(data / name)
-        sync_directory(data)
-    except (lmdb.Error, OSError) as error:
-        raise InsufficientResources(f"restore of {backup} into {data} failed: {error}") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with ExitStack() as opened:
+        try:
+            files = {name: opened.enter_context(os.fdopen(open_to_copy(backup / name), "rb")) for name in names}
+            total = sum(os.fstat(file.fileno()).st_size for file in files.values())
+            within = opened.enter_context(as_owner(data))
+            partial = within / _PARTIAL
+            # Of a restore that was interrupted.
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(mode=0o700)
+            opened.callback(shutil.rmtree, partial, ignore_errors=True)
+            for name, file in files.items():
+                _write(file, partial / name, lambda done: advance(done, total))
+            contents = verify(partial, verified)
+            for name in sorted(names, key=lambda name: name == DATA_FILE):
+                (partial / name).rename(within / name)
+            sync_directory(within)
+        except (lmdb.Error, OSError) as error:
+            raise InsufficientResources(f"restore of {backup} into {data} failed: {error}") from error
     return contents
 
 
-def copy_file(source: Path, target: Path, advance: Callable[[int], object] = lambda _bytes: None) -> None:
+def copy_file(source: Path, target: Path) -> None:
     """Copy a file that only its owner may read, durably."""
+    with os.fdopen(open_to_copy(source), "rb") as file:
+        _write(file, target)
+
+
+def _write(file: BinaryIO, target: Path, advance: Callable[[int], object] = lambda _bytes: None) -> None:
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with source.open("rb") as reading, os.fdopen(descriptor, "wb") as writing:
-        while piece := reading.read(_PIECE):
+    with os.fdopen(descriptor, "wb") as writing:
+        while piece := file.read(_PIECE):
             writing.write(piece)
             advance(len(piece))
         writing.flush()

@@ -4,10 +4,14 @@ A user who can write to the directory can replace any file in it, so the owner m
 not followed: root may run commands on a directory of the service's user, who could point a link at any file of the
 system. For the same reason root leaves no files of its own there: each file that root makes is given to the owner of
 the directory, so that the service can read it.
+
+The owner can exchange a file for a link at any time, also after it was checked. So a file is opened by `open_own`, which
+follows no link; what opens files by their paths itself, as LMDB does, runs with the owner's rights (`as_owner`).
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import stat
@@ -18,7 +22,15 @@ from typing import Final
 
 from lanner.model.errors import LannerError
 
-__all__ = ["UnsafeDirectory", "check_data_directory", "give_to_owner", "open_own", "user_name"]
+__all__ = [
+    "UnsafeDirectory",
+    "as_owner",
+    "check_data_directory",
+    "give_to_owner",
+    "open_own",
+    "open_to_copy",
+    "user_name",
+]
 
 MODE: Final = 0o600
 _WRITERS: Final = stat.S_IWGRP | stat.S_IWOTH
@@ -75,21 +87,30 @@ def _check_entry(path: Path, parent: int, owner: os.stat_result) -> None:
     try:
         found = os.fstat(descriptor)
         if stat.S_ISLNK(found.st_mode):
-            raise UnsafeDirectory(
-                f"{path} is a symbolic link, and none is followed in a data directory: put the file itself there, or remove it"
-            )
+            raise _link(path)
         if found.st_uid != owner.st_uid:
-            if os.geteuid() != _ROOT:
-                name = user_name(owner.st_uid)
-                raise UnsafeDirectory(
-                    f"{path} belongs to {user_name(found.st_uid)}, not to {name}: run chown {owner.st_uid} {path} as root"
-                )
-            _give(descriptor, owner)
+            if os.geteuid() == _ROOT:
+                _give(descriptor, owner)
+            if os.fstat(descriptor).st_uid != owner.st_uid:
+                raise _foreign(path, found.st_uid, owner.st_uid)
         # Any user may connect to a socket; the queue manager checks who that is.
         if not stat.S_ISSOCK(found.st_mode):
             _check_mode(path, found)
     finally:
         os.close(descriptor)
+
+
+def _link(path: Path) -> UnsafeDirectory:
+    return UnsafeDirectory(
+        f"{path} is a symbolic link, and none is followed in a data directory: put the file itself there, or remove it"
+    )
+
+
+def _foreign(path: Path, found: int, owner: int) -> UnsafeDirectory:
+    advice = f"run chown {owner} {path} as root"
+    if os.geteuid() == _ROOT:
+        advice = "it has another name elsewhere; put a copy of it there, or remove it"
+    return UnsafeDirectory(f"{path} belongs to {user_name(found)}, not to {user_name(owner)}: {advice}")
 
 
 def _check_mode(path: Path, found: os.stat_result) -> None:
@@ -125,16 +146,70 @@ def _give(descriptor: int, owner: os.stat_result) -> None:
         os.chown(f"/proc/self/fd/{descriptor}", owner.st_uid, owner.st_gid)
 
 
+@contextmanager
+def as_owner(directory: Path) -> Iterator[Path]:
+    """Have root reach no other files in the block than the owner of a directory can. Other users keep their rights.
+
+    Give the path of the directory for the block. It works though the owner cannot reach every directory above, and
+    stays that of this directory whatever is put in its place. The whole process has the owner's rights meanwhile, its
+    other threads too. It keeps root's real and saved user, so the owner can neither signal nor trace it.
+    """
+    with _opened(directory) as descriptor:
+        owner = os.fstat(descriptor)
+        if os.geteuid() != _ROOT or owner.st_uid == _ROOT:
+            yield directory
+            return
+        groups, group = os.getgroups(), os.getegid()
+        os.setgroups([owner.st_gid])
+        try:
+            os.setegid(owner.st_gid)
+            os.seteuid(owner.st_uid)
+            yield Path(f"/proc/self/fd/{descriptor}")
+        finally:
+            os.seteuid(_ROOT)
+            os.setegid(group)
+            os.setgroups(groups)
+
+
+def open_to_copy(path: Path) -> int:
+    """Open a file of a data directory, or of a backup, that root is to copy elsewhere, and return the descriptor.
+
+    UnsafeDirectory for what is no file, and for a file that another user has in a directory of its owner's: that may
+    be a second name of any file. No symbolic link is followed. Raises OSError.
+    """
+    with _opened(path.parent) as parent:
+        try:
+            descriptor = os.open(path.name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise _link(path) from None
+        found, owner = os.fstat(descriptor).st_uid, os.fstat(parent).st_uid
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise UnsafeDirectory(f"{path} is no file, and cannot be copied: remove it")
+            if os.geteuid() == _ROOT and owner not in (_ROOT, found):
+                raise _foreign(path, found, owner)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+
 def open_own(path: Path, flags: int) -> int:
     """Open a file of a data directory, mode 0600 if it is made, and return the descriptor. No symbolic link is followed.
 
-    Raises OSError.
+    Raises OSError; UnsafeDirectory if root would open a second name of another user's file.
     """
     with _opened(path.parent) as parent:
         descriptor = os.open(path.name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, MODE, dir_fd=parent)
         try:
             if flags & os.O_CREAT and os.geteuid() == _ROOT:
-                _give(descriptor, os.fstat(parent))
+                owner = os.fstat(parent)
+                _give(descriptor, owner)
+                found = os.fstat(descriptor).st_uid
+                if owner.st_uid not in (_ROOT, found):
+                    raise _foreign(path, found, owner.st_uid)
         except BaseException:
             os.close(descriptor)
             raise

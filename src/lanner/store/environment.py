@@ -11,7 +11,7 @@ import lmdb
 
 from lanner.model.errors import InsufficientResources
 from lanner.model.live import Record
-from lanner.store.data_directory import give_to_owner
+from lanner.store.data_directory import as_owner
 from lanner.store.format import ensure_format
 from lanner.store.memory import MapTrimmer
 
@@ -68,18 +68,18 @@ class Environment:
         return self._path / DATA_FILE
 
     def _open(self) -> None:
-        self.env = lmdb.open(
-            str(self._path),
-            map_size=self._map_size,
-            max_dbs=MAX_DBS,
-            max_readers=_MAX_READERS,
-            max_spare_txns=4,
-            # Messages are read once, in places all over the file; reading ahead only fills memory.
-            readahead=False,
-            mode=0o600,
-        )
-        for name in (DATA_FILE, LOCK_FILE):
-            give_to_owner(self._path / name)
+        # LMDB follows links: they lead root to nothing that the owner of the directory cannot write.
+        with as_owner(self._path) as path:
+            self.env = lmdb.open(
+                str(path),
+                map_size=self._map_size,
+                max_dbs=MAX_DBS,
+                max_readers=_MAX_READERS,
+                max_spare_txns=4,
+                # Messages are read once, in places all over the file; reading ahead only fills memory.
+                readahead=False,
+                mode=0o600,
+            )
         try:
             self.epoch, self.log_seed = ensure_format(self.env, self._path)
         except BaseException:

@@ -52,6 +52,8 @@ SEQUENCE_LIFETIME = 30 * 24 * 3600
 NOT_DURABLE_DELAY = 0.02
 
 _ROW = struct.Struct("<QIIIBH")
+# A name that a peer has sent may have half of a surrogate pair.
+_LONE = "surrogatepass"
 _DIRECT = 1
 _DELIVERED = 2
 _KNOWN = 4
@@ -157,7 +159,7 @@ class IncomingSequence:
             waiting.append((batch, self.tx_sequence_id, self.tx_sequence_number))
 
     def pack(self) -> bytes:
-        address, name = self.remote_address.encode(), self.format_name.encode()
+        address, name = self.remote_address.encode(), self.format_name.encode(errors=_LONE)
         flags = _DIRECT * self.is_direct | _DELIVERED * self.has_delivered | _KNOWN * self.is_known
         row = _ROW.pack(
             self.tx_sequence_id,
@@ -176,7 +178,7 @@ class IncomingSequence:
         return cls(
             key,
             uuid.UUID(bytes_le=key[:16]),
-            row[end:].decode(),
+            row[end:].decode(errors=_LONE),
             bool(flags & _DIRECT),
             sequence_id,
             number,
@@ -191,7 +193,7 @@ class IncomingSequence:
 
 def sequence_key(source: bytes, name: FormatName) -> bytes:
     """The row of a sequence: names may be longer than keys."""
-    return source + hashlib.blake2b(name.key.encode(), digest_size=16).digest()
+    return source + hashlib.blake2b(name.key.encode(errors=_LONE), digest_size=16).digest()
 
 
 class _Kept:

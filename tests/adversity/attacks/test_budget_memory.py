@@ -81,6 +81,23 @@ def test_unfinished_requests_cost_little_and_are_given_back(tmp_path: Path, list
         service.check()
 
 
+@pytest.mark.parametrize(("octets", "count"), [(0, 5_000_000), (2, 1_000_000)])
+def test_fragments_with_nothing_in_them_cost_nothing(tmp_path: Path, octets: int, count: int) -> None:
+    """A request in ever more fragments, each of them empty or nearly so, by somebody who has not logged on."""
+    many = request(bytes(octets), flags=0, call_id=1) * 10_000
+    with LimitedService(tmp_path) as service:
+        before = service.memory
+        with socket.create_connection((service.address, service.port("rpc")), 30) as connection:
+            connection.sendall(bind(element(0, MGMT)))
+            connection.recv(4096)
+            connection.sendall(request(bytes(8), flags=PFC_FIRST_FRAG, call_id=1))
+            for _ in range(count // 10_000):
+                connection.sendall(many)
+            # Nearly everything has been read: the buffers of the sockets hold much less.
+            assert service.memory - before < 20 * MIB
+        service.check()
+
+
 def test_a_flood_of_pings_is_answered_in_part(tmp_path: Path) -> None:
     with LimitedService(tmp_path, settings="[transfer]\nanswers_pings = true\n") as service:
         datagram = PingPacket(0, 1, uuid.uuid4()).pack()

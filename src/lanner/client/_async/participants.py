@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from lanner.client._async.io import in_thread
 from lanner.client.databases import Database
 from lanner.engine.dtc import Outcome
 from lanner.host.coordinator import Participant
+from lanner.host.distributed import MAX_TRANSACTIONS
 from lanner.model.branches import Branch
 from lanner.model.errors import LannerError
 
 if TYPE_CHECKING:
     from lanner.client._async.backend import Backend, BackendTransaction, Document
+
+T = TypeVar("T")
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -133,9 +136,9 @@ async def resolve(ask: Ask, participant: Participant[Awaitable[None], Awaitable[
     coordinator = uuid.UUID(told["identifier"])
     branches = await participant.recover(coordinator)
     finished = set(told["pending"]) - {str(branch.transaction) for branch in branches}
-    if branches:
-        answer = await ask("outcomes", transactions=[str(branch.transaction) for branch in branches])
-        for branch in branches:
+    for some in _parts(branches):
+        answer = await ask("outcomes", transactions=[str(branch.transaction) for branch in some])
+        for branch in some:
             outcome = Outcome(answer["outcomes"][str(branch.transaction)])
             if outcome is Outcome.IN_DOUBT:
                 continue
@@ -148,6 +151,12 @@ async def resolve(ask: Ask, participant: Participant[Awaitable[None], Awaitable[
             _LOG.info("branch %s was left behind and is %s now", branch, outcome.value)
             if is_commit:
                 finished.add(str(branch.transaction))
-    if finished:
-        await ask("end distributed", transactions=sorted(finished), resources=[name])
+    for told_of in _parts(sorted(finished)):
+        await ask("end distributed", transactions=told_of, resources=[name])
     return coordinator
+
+
+def _parts(items: list[T]) -> Iterator[list[T]]:
+    """Yield as many as one request may name, and so on."""
+    for start in range(0, len(items), MAX_TRANSACTIONS):
+        yield items[start : start + MAX_TRANSACTIONS]

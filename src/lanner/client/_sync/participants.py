@@ -5,18 +5,22 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from lanner.client._sync.io import in_thread
 from lanner.client.databases import Database
 from lanner.engine.dtc import Outcome
 from lanner.host.coordinator import Participant
+from lanner.host.distributed import MAX_TRANSACTIONS
 from lanner.model.branches import Branch
 from lanner.model.errors import LannerError
 
 if TYPE_CHECKING:
     from lanner.client._sync.backend import Backend, BackendTransaction, Document
+
+T = TypeVar("T")
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -133,9 +137,9 @@ def resolve(ask: Ask, participant: Participant[None, list[Branch]]) -> uuid.UUID
     coordinator = uuid.UUID(told["identifier"])
     branches = participant.recover(coordinator)
     finished = set(told["pending"]) - {str(branch.transaction) for branch in branches}
-    if branches:
-        answer = ask("outcomes", transactions=[str(branch.transaction) for branch in branches])
-        for branch in branches:
+    for some in _parts(branches):
+        answer = ask("outcomes", transactions=[str(branch.transaction) for branch in some])
+        for branch in some:
             outcome = Outcome(answer["outcomes"][str(branch.transaction)])
             if outcome is Outcome.IN_DOUBT:
                 continue
@@ -148,6 +152,12 @@ def resolve(ask: Ask, participant: Participant[None, list[Branch]]) -> uuid.UUID
             _LOG.info("branch %s was left behind and is %s now", branch, outcome.value)
             if is_commit:
                 finished.add(str(branch.transaction))
-    if finished:
-        ask("end distributed", transactions=sorted(finished), resources=[name])
+    for told_of in _parts(sorted(finished)):
+        ask("end distributed", transactions=told_of, resources=[name])
     return coordinator
+
+
+def _parts(items: list[T]) -> Iterator[list[T]]:
+    """Yield as many as one request may name, and so on."""
+    for start in range(0, len(items), MAX_TRANSACTIONS):
+        yield items[start : start + MAX_TRANSACTIONS]

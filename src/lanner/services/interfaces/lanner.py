@@ -24,6 +24,9 @@ Document: TypeAlias = dict[str, Any]
 LANNER_SESSION_HANDLE: Final = ContextHandle("LANNER_SESSION_HANDLE")
 # Not in the specification: octets of one request, room for the largest message and its document.
 MAX_REQUEST_SIZE: Final = 0x0080_0000
+# Not in the specification: those in the document of a frame, which is a bound on the time that it takes to read. The documents
+# of 1,000 messages have fewer, whatever their labels are.
+_MAX_COMMAS: Final = 300_000
 _SIZE: Final = struct.Struct("<I")
 
 # The name and identifier of the queue manager that answers.
@@ -100,8 +103,11 @@ def unpack_frame(frame: bytes) -> tuple[Document, memoryview]:
     (size,) = _SIZE.unpack_from(frame)
     if size > len(frame) - _SIZE.size:
         raise RemoteProtocolError(f"a document of {size} octets in a frame of {len(frame)}")
+    text = frame[_SIZE.size : _SIZE.size + size]
+    if text.count(b",") > _MAX_COMMAS:
+        raise RemoteProtocolError(f"the document of a frame has more than {_MAX_COMMAS} commas")
     try:
-        document = json.loads(frame[_SIZE.size : _SIZE.size + size])
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise RemoteProtocolError(f"the document of a frame: {error}") from None
     if not isinstance(document, dict):

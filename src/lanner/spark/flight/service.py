@@ -17,7 +17,7 @@ import lanner.model.errors as model_errors
 from lanner.host.operations import Operations
 from lanner.host.runtime import Runtime
 from lanner.model.directory_objects import OutgoingQueue, Queue
-from lanner.model.errors import AccessDenied, InvalidParameter, QueueNotFound
+from lanner.model.errors import AccessDenied, IllegalFormatname, InvalidParameter, QueueNotFound
 from lanner.security.identity import Identity
 from lanner.spark.columnar.event_names import EVENTS_NAME, EVENTS_NUMBER, is_events
 from lanner.spark.columnar.events import EventSource
@@ -159,7 +159,8 @@ class Service:
                 continue
             try:
                 source = self._open(operations, name)
-            except (AccessDenied, QueueNotFound):
+            except (AccessDenied, QueueNotFound, IllegalFormatname):
+                # The names of outgoing queues come from messages, and may have characters that no client can write.
                 continue
             about = self._about(source)
             ticket = {"queue": name, "queue_id": source.identifier, "epoch": self._store.epoch}

@@ -1,0 +1,92 @@
+"""Calls of Lanner's own interface that cost more than they look like, by a user with an account and no rights."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import lanner
+from lanner.model.errors import MQ_OK, InvalidParameter
+from lanner.rpc.async_client import connect_tcp
+from lanner.rpc.faults import RpcFault
+from lanner.rpc.interface import RETURNS
+from lanner.rpc.pdu import AuthLevel
+from lanner.services.interfaces.lanner import LANNER, LANNER_CALL, LANNER_OPEN_SESSION, pack_frame
+from tests.adversity.attacks.victim import USER, Victim, victim
+
+_Call = Callable[..., Awaitable[int]]
+# As long as they may be, and as many as a transaction may have.
+_NAMES: Final = [f"{number:02}".ljust(64, "x") for number in range(64)]
+
+
+def _attack(place: Victim, attack: Callable[[_Call], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with await connect_tcp(
+            place.address, place.port(), credentials=USER, level=AuthLevel.PKT_PRIVACY
+        ) as client:
+            bound = await client.bind(LANNER)
+            session = (await bound.call(LANNER_OPEN_SESSION))["session"]
+
+            async def call(request: str, **more: object) -> int:
+                frame = pack_frame({"request": request, **more})
+                answer: Any = await bound.call(LANNER_CALL, session=session, size=len(frame), request=frame)
+                status: int = answer[RETURNS]
+                return status
+
+            await attack(call)
+
+    asyncio.run(main())
+
+
+def test_calls_of_one_client_take_turns_with_those_of_others(tmp_path: Path) -> None:
+    """A user's list of decisions, as long as it may be, asked for as often as calls may wait."""
+    with victim(tmp_path) as place:
+
+        async def attack(call: _Call) -> None:
+            names = [str(uuid.uuid4()) for _ in range(1000)]
+            for some in (names[start : start + 100] for start in range(0, len(names), 100)):
+                begun = await asyncio.gather(*(call("begin distributed", identifier=one) for one in some))
+                assert set(begun) == {MQ_OK}
+                decided = await asyncio.gather(*(call("decide", identifier=one, resources=_NAMES) for one in some))
+                assert set(decided) == {MQ_OK}
+            worst = 0.0
+            with await asyncio.to_thread(lanner.connect, data=place.data) as other:
+                queue = await asyncio.to_thread(other.create_queue, "orders")
+                began = time.monotonic()
+                asked = asyncio.gather(*(call("coordinator", resource="y") for _ in range(250)))
+                while not asked.done():
+                    before = time.monotonic()
+                    await asyncio.to_thread(queue.count)
+                    worst = max(worst, time.monotonic() - before)
+                assert set(await asked) == {MQ_OK}
+                assert worst < (time.monotonic() - began) / 2
+
+        _attack(place, attack)
+
+
+def test_a_request_names_so_many_transactions(tmp_path: Path) -> None:
+    with victim(tmp_path) as place:
+
+        async def attack(call: _Call) -> None:
+            names = [str(uuid.uuid4()) for _ in range(1001)]
+            assert await call("outcomes", transactions=names[1:]) == MQ_OK
+            assert await call("outcomes", transactions=names) == InvalidParameter.status
+            assert await call("end distributed", transactions=names, resources=["y"]) == InvalidParameter.status
+
+        _attack(place, attack)
+
+
+def test_a_document_of_nothing_but_lists_is_not_read(tmp_path: Path) -> None:
+    with victim(tmp_path) as place:
+
+        async def attack(call: _Call) -> None:
+            with pytest.raises(RpcFault):
+                await call("exists", name="orders", more=[[]] * 300_000)
+
+        _attack(place, attack)
