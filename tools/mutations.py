@@ -234,7 +234,7 @@ class _FunctionMutations(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> None:
-        if _is_log_check(node.test) or (not node.orelse and all(map(_only_tells, node.body))):
+        if _is_log_check(node.test) or all(map(_only_tells, [*node.body, *node.orelse])):
             return
         if node.orelse:
             self._add(SWAPPED_BRANCH, node.test, self._negated(node.test))

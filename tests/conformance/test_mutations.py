@@ -99,6 +99,7 @@ def test_branches_are_swapped(body: str, before: str, after: str) -> None:
         "log_of_peer(_LOG, 1, a == b)",
         "if a:\n    _LOG.warning('text')\n    a.problem = f'{b} is wrong'",
         "if packet_log.is_enabled():\n    a.send(b)",
+        "if a:\n    text = f'{a}'\nelse:\n    text = f'{b}'",
         "return 'text'",
         "return 'text' if a else f'{b}'",
         "return f'{a + 1}'",

@@ -301,6 +301,11 @@ def test_a_queue_shows_each_sequence_that_comes_to_it(h: IncomingHarness) -> Non
     h.now += 1
     arrive(h, 9)
     assert (info.last_access_time, info.reject_count) == (int(h.now), 1)
+    # Of 32 bits: it stays where it cannot go on.
+    (sequence,) = h.incoming.sequences
+    sequence.reject_count = 0xFFFF_FFFE
+    arrive(h, 9, 9)
+    assert info.reject_count == 0xFFFF_FFFF
     arrive(h, 1, sequence=NEWER)
     assert list(queue.incoming_transactional_transfer_info.values()) == [info]
     assert (info.sequence_identifier, info.sequence_number) == (NEWER.value, 1)

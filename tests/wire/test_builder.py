@@ -261,6 +261,10 @@ class TestPresence:
                     assert packet[message._layout().debug] & 3 == (queue != GUID_NULL)
                 assert message.tracing_queue_identifier == queue
                 assert message.tracing_requested is requested
+        # Headers may follow it.
+        several = parse(f"PUBLIC={QUEUE},PUBLIC={OTHER}")
+        packet = make(tracing_queue_identifier=QUEUE, destination_multi_queue_format_name=several)
+        assert Message.unpack(packet).tracing_queue_identifier == QUEUE
 
 
 class TestSerialisation:
