@@ -343,6 +343,8 @@ class TestSerialisation:
         packet = full_packet()
         assert user_flags(packet) & (1 << 7 | 1 << 24 | 1 << 25 | 3 << 26 | 7 << 29) == 0
         assert base_flags(packet) & ~(7 | at.DH | at.TR) == 0
+        # The others say what is there.
+        assert UserMessage.unpack(packet).pack() == packet
 
     @pytest.mark.spec("DMPR-3.1.7.1.31-7", "MQMQ-2.2.19.2-10")
     @pytest.mark.parametrize(
