@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 REMOVED_CALL = "removed call"
@@ -65,12 +65,13 @@ class Mutation:
 
 @dataclass(frozen=True, slots=True)
 class FunctionText:
-    """A function's name, the lines that it takes, and the comments directly above it."""
+    """A function's name, the lines that it takes with the comments directly above it, and what it says of itself."""
 
     name: str
     first: int
     last: int
     text: str
+    docstring: str
 
 
 def functions(source: str) -> list[FunctionText]:
@@ -82,8 +83,55 @@ def functions(source: str) -> list[FunctionText]:
         while first > 1 and lines[first - 2].lstrip().startswith("#"):
             first -= 1
         last = node.end_lineno or node.lineno
-        found.append(FunctionText(name, first, last, "\n".join(lines[first - 1 : last])))
+        text = "\n".join(lines[first - 1 : last])
+        found.append(FunctionText(name, first, last, text, ast.get_docstring(node) or ""))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement inside a function: its first line, and what it says."""
+
+    function: str
+    line: int
+    text: str
+
+
+def statements(source: str) -> list[Statement]:
+    """Return the statements of all functions, those inside others too.
+
+    The comments directly above a statement belong to it. Of one that contains others it is the head, and the first that it
+    contains: what a condition is for is told by what depends on it.
+    """
+    lines = source.splitlines()
+    found = []
+    for name, function in _functions(ast.parse(source), ""):
+        for node in _own_statements(function.body):
+            first = node.lineno
+            while first > 1 and lines[first - 2].lstrip().startswith("#"):
+                first -= 1
+            found.append(Statement(name, node.lineno, "\n".join(lines[first - 1 : _last_line(node)])))
+    return found
+
+
+def _own_statements(body: Sequence[ast.AST]) -> Iterator[ast.stmt]:
+    """Yield statements, and those that they contain; functions inside have their own."""
+    for node in body:
+        if isinstance(node, (Function, ast.ClassDef)):
+            continue
+        if isinstance(node, ast.stmt):
+            yield node
+        if isinstance(node, (ast.stmt, ast.excepthandler, ast.match_case)):
+            yield from _own_statements([*ast.iter_child_nodes(node)])
+
+
+def _last_line(node: ast.stmt) -> int:
+    body = getattr(node, "body", None)
+    if body and isinstance(body[0], ast.stmt):
+        inner = body[0]
+        head = getattr(inner, "body", None)
+        return head[0].lineno - 1 if head and isinstance(head[0], ast.stmt) else inner.end_lineno or inner.lineno
+    return node.end_lineno or node.lineno
 
 
 def mutations(source: str) -> list[Mutation]:
@@ -186,7 +234,7 @@ class _FunctionMutations(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> None:
-        if _is_log_check(node.test) or (not node.orelse and all(map(_only_tells, node.body))):
+        if _is_log_check(node.test) or all(map(_only_tells, [*node.body, *node.orelse])):
             return
         if node.orelse:
             self._add(SWAPPED_BRANCH, node.test, self._negated(node.test))

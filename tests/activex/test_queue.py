@@ -341,9 +341,13 @@ class TestChecks:
 
     @pytest.mark.spec("MQAC-3.11.4.1.15-1")
     def test_send_access_peeks_at_nothing(self, world: World, q: Queue) -> None:
+        """The check comes before those of other arguments than a LookupId."""
         queue = opened(world, SEND)
+        bad = Variant(VT.BSTR, "x")
         for member in PEEKS + PEEKS_BY_ID + PEEKS_AT_ENDS:
             assert world.status(queue, member, *arguments(member)) == MQ_ERROR_ACCESS_DENIED, member
+            first = (ui8(1),) if member in PEEKS_BY_ID else ()
+            assert world.status(queue, member, *first, bad) == MQ_ERROR_ACCESS_DENIED, member
 
     @pytest.mark.spec("MQAC-3.11.4.1.14-4", "MQAC-3.11.4.1.14-18")
     @pytest.mark.parametrize(

@@ -99,6 +99,7 @@ def test_branches_are_swapped(body: str, before: str, after: str) -> None:
         "log_of_peer(_LOG, 1, a == b)",
         "if a:\n    _LOG.warning('text')\n    a.problem = f'{b} is wrong'",
         "if packet_log.is_enabled():\n    a.send(b)",
+        "if a:\n    text = f'{a}'\nelse:\n    text = f'{b}'",
         "return 'text'",
         "return 'text' if a else f'{b}'",
         "return f'{a + 1}'",
@@ -152,3 +153,25 @@ def test_every_mutation_of_a_module_of_this_project_is_a_program() -> None:
     }
     for each in found:
         compile(each.apply(source), each.name, "exec")
+
+
+def test_what_statements_say() -> None:
+    """With the comments above them; of a condition also what depends on it; those of an inner function are its own."""
+    source = (
+        "def f(a):\n"
+        "    # Why.\n"
+        "    if a:\n"
+        "        return 1\n"
+        "    try:\n"
+        "        a.b()\n"
+        "    except KeyError:\n"
+        "        def g():\n"
+        "            return 2\n"
+    )
+    assert [(each.function, each.line, each.text.split("\n")) for each in mutations.statements(source)] == [
+        ("f", 3, ["    # Why.", "    if a:", "        return 1"]),
+        ("f", 4, ["        return 1"]),
+        ("f", 5, ["    try:", "        a.b()"]),
+        ("f", 6, ["        a.b()"]),
+        ("f.g", 9, ["            return 2"]),
+    ]

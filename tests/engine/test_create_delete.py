@@ -225,9 +225,10 @@ def test_create_copies_nothing_else(h: Harness) -> None:
 @pytest.mark.spec("DMPR-3.1.7.1.3-4")
 @pytest.mark.parametrize("pathname", [r".\private$\q", r".\q", r".\private$\parent;sub"])
 def test_a_created_queue_is_empty_and_registered(h: Harness, pathname: str) -> None:
-    h.create("parent")
+    parent = h.create("parent")
     h.now += 77
     queue = h.create(pathname)
+    assert parent.subqueues == ({"sub": queue} if queue.parent else {})
     assert h.engine.queue_manager.queue_collection[queue.number] is queue
     assert queue.queue_manager is h.engine.queue_manager
     assert (queue.active, queue.total_bytes, queue.message_count) == (False, 0, 0)

@@ -581,6 +581,18 @@ def test_site_gates_are_read_again_and_one_that_cannot_be_is_kept(integrated: Ha
         ("G2", INFINITE),
         ("GONE", 3),
     ]
+    # One that a routing link has named since is added, and none a second time.
+    new = QueueManager(computer_name="NEW", site_identifier_list=manager.site_identifier_list)
+    assert h.directory.create_object(new)[0] is SUCCESS
+    link = RoutingLink(
+        site1_identifier=sites[0].identifier,
+        site2_identifier=sites[1].identifier,
+        site_gate_identifier_list=[gates[0].identifier, new.identifier],
+    )
+    assert h.directory.create_object(link)[0] is SUCCESS
+    for _ in range(2):
+        h.engine.directory_site_gates_update()
+        assert [gate.computer_name for gate in sites[0].site_gate_collection] == ["G1", "NEW"]
 
 
 @pytest.mark.spec("DMPR-3.1.6.1-1", "DMPR-3.1.6.2-1")

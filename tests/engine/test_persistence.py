@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -223,6 +224,19 @@ def test_the_attributes_of_a_public_queue_are_in_the_directory_and_only_they(h: 
     assert isinstance(found, Queue)
     assert (found.label, found.quota) == ("Invoices", 7)
     assert "queue_type" in attributes_of(Queue, "persistent")
+
+
+@pytest.mark.spec("QQB-3.1.3.2-9")
+def test_a_queue_manager_has_one_identifier_from_its_first_start_on(h: Harness, tmp_path: Path) -> None:
+    """Made once, for this queue manager alone."""
+    identifier = h.engine.queue_manager.identifier
+    assert identifier.int
+    with contextlib.closing(Harness(tmp_path / "other")) as other:
+        assert other.engine.queue_manager.identifier not in (uuid.UUID(int=0), identifier)
+    h.crash()
+    assert h.engine.queue_manager.identifier == identifier
+    h.restart()
+    assert h.engine.queue_manager.identifier == identifier
 
 
 @pytest.mark.spec("DMPR-3.1.1-3")

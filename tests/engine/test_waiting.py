@@ -113,7 +113,9 @@ def test_a_deleted_position_leaves_the_list_and_the_totals(h: Harness) -> None:
     assert queue.total_bytes == qm.total_bytes == sum(sizes.values())
     assert sizes[b"b" * 1000] > 1000
     position = next(p for p in h.engine.positions.all_positions(queue) if body_of(p) == b"b" * 1000)
+    removals = h.removals()
     h.engine.message_position_deleted(queue, position, MessageClass.ACK_RECEIVE)
+    assert removals == [(b"b" * 1000, MessageClass.ACK_RECEIVE)]
     assert position.state is PositionState.DELETED
     assert queue.total_bytes == qm.total_bytes == sizes[b"a"] + sizes[b"c"]
     assert (h.bodies(), queue.message_count) == ([b"a", b"c"], 2)

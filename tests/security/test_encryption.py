@@ -390,7 +390,7 @@ class TestDecrypt:
                 check_privacy_level(message)
             assert caught.value.message_class == 0x8006
 
-    @pytest.mark.spec("MQMQ-2.2.19.3-10")
+    @pytest.mark.spec("MQMQ-2.2.19.3-10", "QQB-3.1.5.8.3-15/an unknown algorithm")
     @pytest.mark.parametrize("level", list(MessagePrivacyLevel)[1:])
     @pytest.mark.parametrize("algorithm", [*EncryptionAlgorithm, 0, 0x6601, 0x6603, 0x6609, 0x6611])
     def test_an_algorithm_that_the_level_does_not_have_is_0x8007(self, level: int, algorithm: int) -> None:
@@ -408,6 +408,7 @@ class TestDecrypt:
         else:
             assert refusal_of(packet) == 0x8007
 
+    @pytest.mark.spec("QQB-3.1.5.8.3-15/bad padding")
     @pytest.mark.parametrize(("provider", "algorithm"), [(p, a) for p, a, _ in PAIRS if a is not RC4])
     def test_a_wrong_body_is_0x8007(self, provider: Provider, algorithm: EncryptionAlgorithm) -> None:
         packet = encrypt_body(make(body=b"a secret"), session_key(provider, algorithm))
@@ -416,6 +417,7 @@ class TestDecrypt:
         for wrong in (size - 1, 0):
             assert refusal_of(property_changed(packet, 32, wrong)) == 0x8007
 
+    @pytest.mark.spec("QQB-3.1.5.8.3-15/bad padding")
     @pytest.mark.parametrize("last", [b"\0", b"\x11", b"\x02"])
     def test_wrong_padding_is_0x8007(self, last: bytes) -> None:
         key = session_key(Provider.AES, AES256)
@@ -424,6 +426,7 @@ class TestDecrypt:
         packet = encrypt_body(make(body=b"fifteen octets!"), key)
         assert refusal_of(changed(packet, Message(packet).body_offset, body)) == 0x8007
 
+    @pytest.mark.spec("QQB-3.1.5.8.3-15/an RSA failure")
     def test_a_wrong_session_key_is_0x8007(self) -> None:
         packet = encrypted()
         blob = Message(packet).symmetric_key
@@ -436,6 +439,7 @@ class TestDecrypt:
         assert refusal_of(changed(packet, offset + 12, b"\xff" * 128)) == 0x8007
         assert refusal_of(make(sender_identifier=SID, privacy_level=5, encryption_algorithm=AES256)) == 0x8007
 
+    @pytest.mark.spec("QQB-3.1.5.8.3-15/an RSA failure")
     def test_a_session_key_of_another_length_is_0x8007(self) -> None:
         strong = session_key(Provider.AES, AES256)
         blob = SimpleBlob(AES128, SimpleBlob.unpack(strong.encrypted_symmetric_key).encrypted_key)

@@ -417,7 +417,7 @@ def test_transactional_or_not(manager: Managed, h: Harness) -> None:
     assert manager.value(r"DIRECT=OS:.\private$\tx", Property.XACT) == "YES"
 
 
-@pytest.mark.spec("MQMR-3.1.4.1-32", "MQMR-3.1.4.1-33")
+@pytest.mark.spec("MQMR-2.2.3.2-6", "MQMR-3.1.4.1-32", "MQMR-3.1.4.1-33")
 def test_foreign_or_not(manager: Managed, h: Harness) -> None:
     h.create("q")
     h.create(r".\public")

@@ -89,7 +89,7 @@ async def test_a_cursor_walks_through_the_queue(site: Site, form: str) -> None:
     assert site.count() == 3
 
 
-@pytest.mark.spec("MQQP-3.1.4.1-17", "MQQP-3.1.4.1-20")
+@pytest.mark.spec("MQQP-3.1.4.1-15", "MQQP-3.1.4.1-17", "MQQP-3.1.4.1-20")
 @FORMS
 @pytest.mark.parametrize("is_ended", [True, False])
 @served

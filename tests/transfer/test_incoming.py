@@ -742,7 +742,7 @@ def test_a_body_that_cannot_be_decrypted_refuses_the_message(h: IncomingHarness,
     assert final_acks(h) == [0x8007]
 
 
-@pytest.mark.spec("QQB-3.1.5.11-1")
+@pytest.mark.spec("QQB-3.1.5.11-1/delivered")
 @pytest.mark.parametrize("message_class", [0x0002, 0x4000, 0x8000, 0x8003, 0xC001])
 def test_administration_acknowledgments_come_as_messages(h: IncomingHarness, message_class: int) -> None:
     h.arrive(h.packet(b"ack", to=ADMIN, message_class=message_class))

@@ -124,10 +124,13 @@ def test_how_far_a_sequence_is_survives_with_its_messages(h: IncomingHarness) ->
     """Written in the batch of the message: after a crash both are there or neither."""
     fresh = IncomingSequence(b"", PEER, "", is_direct=True)
     assert (fresh.tx_sequence_id, fresh.tx_sequence_number, fresh.reject_count) == (0, 0, 0)
-    arrive(h, 1, 2)
+    arrive(h, 1)
+    (sequence,) = h.incoming.sequences
+    h.now += 3
+    arrive(h, 2)
+    assert sequence.last_access_time == int(h.now), "of an accepted one"
     h.now += 5
     arrive(h, 2)
-    (sequence,) = h.incoming.sequences
     assert sequence.last_access_time == int(h.now), "also of a rejected one"
     h.sync()
     arrive(h, 3)
@@ -298,6 +301,11 @@ def test_a_queue_shows_each_sequence_that_comes_to_it(h: IncomingHarness) -> Non
     h.now += 1
     arrive(h, 9)
     assert (info.last_access_time, info.reject_count) == (int(h.now), 1)
+    # Of 32 bits: it stays where it cannot go on.
+    (sequence,) = h.incoming.sequences
+    sequence.reject_count = 0xFFFF_FFFE
+    arrive(h, 9, 9)
+    assert info.reject_count == 0xFFFF_FFFF
     arrive(h, 1, sequence=NEWER)
     assert list(queue.incoming_transactional_transfer_info.values()) == [info]
     assert (info.sequence_identifier, info.sequence_number) == (NEWER.value, 1)

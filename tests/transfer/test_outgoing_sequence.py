@@ -143,6 +143,18 @@ def test_an_order_ack_of_a_message_that_has_expired_counts(h: Outgoing) -> None:
     assert (sequence.last_ack.seq_no, unacked(h)) == (4, [])
 
 
+@pytest.mark.spec("QQB-3.1.5.6-1")
+def test_an_order_ack_of_the_last_message_counts_after_it_has_expired(h: Outgoing) -> None:
+    h.say(b"1", b"2", transactional=True)
+    h.say(b"3", transactional=True, time_to_reach_queue=10)
+    h.transmit()
+    h.order_ack(2)
+    h.tick(11)
+    assert unacked(h) == []
+    h.order_ack(3)
+    assert h.table.tx_outgoing_sequence.last_ack.seq_no == 3
+
+
 @pytest.mark.spec("QQB-3.1.5.5.3-3")
 @pytest.mark.spec("QQB-3.1.5.6-3")
 @pytest.mark.parametrize("order_first", [True, False])

@@ -336,7 +336,7 @@ def test_a_final_ack_with_another_body_is_malformed() -> None:
         examine(altered(final_ack(), message_body=bytes(35)), OWN)
 
 
-@pytest.mark.spec("QQB-3.1.5.1.1-4")
+@pytest.mark.spec("QQB-3.1.5.1.1-4", "QQB-3.1.5.11-1/not for order_queue$")
 @pytest.mark.parametrize("message_class", [*MessageClass])
 def test_administration_acks_and_reports_are_user_messages(message_class: int) -> None:
     """Whatever their class, which 3.1.5.1.1 says must be normal: they are processed as 3.1.5.8 has it (3.1.5.11)."""

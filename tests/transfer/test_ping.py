@@ -326,6 +326,7 @@ def test_the_initiator_takes_the_response_at_its_source_port(clock: list[float],
         result = asyncio.create_task(ping(an_initiator(clock), "127.0.0.3", settings, "127.0.0.2"))
         request, source = await asyncio.to_thread(peer.recvfrom, 100)
         assert source[0] == "127.0.0.2"
+        assert source[1] >= 1024, "one that the system has chosen"
         # Neither a stranger's datagram nor one with another cookie ends it.
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
             stranger.bind(("127.0.0.1", 0))

@@ -293,6 +293,8 @@ def test_entries_up_to_the_number_are_acknowledged_once() -> None:
     assert acks(pair, 1, 0, 0, 0, 0) == ([], [])
     assert acks(pair, 5, 0, 0, 0, 0) == ([3, 4, 5], [])
     assert pair.ours.unacked_message_count == 0
+    # Numbers wrap: half of them lie behind the last one, down to this one.
+    assert acks(pair, 5 + 0x8000, 0, 0, 0, 0) == ([], [])
     # In flight they stay in flight: an acknowledgment makes nothing be sent again.
     assert out(pair.ours) == b""
 

@@ -261,6 +261,10 @@ class TestPresence:
                     assert packet[message._layout().debug] & 3 == (queue != GUID_NULL)
                 assert message.tracing_queue_identifier == queue
                 assert message.tracing_requested is requested
+        # Headers may follow it.
+        several = parse(f"PUBLIC={QUEUE},PUBLIC={OTHER}")
+        packet = make(tracing_queue_identifier=QUEUE, destination_multi_queue_format_name=several)
+        assert Message.unpack(packet).tracing_queue_identifier == QUEUE
 
 
 class TestSerialisation:
@@ -339,6 +343,8 @@ class TestSerialisation:
         packet = full_packet()
         assert user_flags(packet) & (1 << 7 | 1 << 24 | 1 << 25 | 3 << 26 | 7 << 29) == 0
         assert base_flags(packet) & ~(7 | at.DH | at.TR) == 0
+        # The others say what is there.
+        assert UserMessage.unpack(packet).pack() == packet
 
     @pytest.mark.spec("DMPR-3.1.7.1.31-7", "MQMQ-2.2.19.2-10")
     @pytest.mark.parametrize(

@@ -395,7 +395,7 @@ class TestMessagePropertiesHeader:
         )  # fmt: skip
         assert packet[offset + 56 : offset + 64] == "abc\0".encode("utf-16-le")
 
-    @pytest.mark.spec("MQMQ-2.2.19.3-2")
+    @pytest.mark.spec("MQMQ-2.2.19.3-2", "MQMQ-2.2.19.3-5/the exact lengths")
     @pytest.mark.parametrize("size", range(5))
     def test_label_extension_and_body_follow_unpadded_and_the_end_is_padded(self, size: int) -> None:
         packet = make(label="ab", extension=b"E" * 3, body=b"B" * size)
@@ -430,7 +430,7 @@ class TestMessagePropertiesHeader:
         refused(patch(short, where + 60, b"x\0"), "Label")
         assert len(make(label="")) == len(make()) == locate(make()).properties + 56
 
-    @pytest.mark.spec("MQMQ-2.2.19.3-5")
+    @pytest.mark.spec("MQMQ-2.2.19.3-5/sizes beyond the packet")
     def test_sizes_beyond_the_packet_are_refused(self) -> None:
         packet = make(body=b"12345678", extension=b"1234")
         offset = locate(packet).properties
