@@ -12,6 +12,7 @@ import argparse
 import importlib
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -280,6 +281,8 @@ def main() -> None:
         kind, address, level, name, count = arguments.client
         run_client(kind, Target(address, LEVELS[level], name), int(count))
         return
+    # So that the servers end, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     arguments.source = [each.resolve() for each in arguments.source or [HERE]]
     directory = Path(tempfile.mkdtemp(prefix="lanner-foreign-", dir=arguments.directory))
     try:
