@@ -25,7 +25,8 @@ from lanner.engine.tables import EXPIRY, EXPIRY_BLOCK, EXPIRY_HOLDS, EXPIRY_KEY,
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import MessageClass
 from lanner.model.live import DEAD_LETTER, MessagePosition
-from lanner.wire.envelope import Envelope, expiry_times, is_express, read_envelope
+from lanner.wire.envelope import RECOVERABLE, Envelope, expiry_times, read_envelope
+from lanner.wire.fields import user_flags_0
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -121,11 +122,14 @@ class Expiry:
         packets: dict[tuple[bytes, int], bytes] = {}
         for lookup_id, record in rows:
             packet = record.packet
-            if record.flags & DEAD_LETTER or is_express(packet):
+            if record.flags & DEAD_LETTER or not user_flags_0(packet) & RECOVERABLE:
                 continue
             key = expiry_times(packet), lookup_id & _BLOCK_MASK
-            leaving[key] = leaving.get(key, 0) + 1
-            packets[key] = packet
+            if key in leaving:
+                leaving[key] += 1
+            else:
+                leaving[key] = 1
+                packets[key] = packet
         for key, count in leaving.items():
             deadline = _deadline(queue, read_envelope(packets[key]))
             if deadline is not None:
