@@ -54,7 +54,7 @@ def test_it_listens_and_is_tuned_when_it_says_so_and_lets_go_of_everything(tmp_p
         running._stop.set()
 
     service.serve(lambda: settings, on_ready)
-    assert seen == [True, True, ["transfer", "rpc", "com", "flight"], (f"{address}:1801", True)]
+    assert seen == [True, True, ["transfer", "rpc", "com", "flight", "http"], (f"{address}:1801", True)]
     assert not (tmp_path / "data" / "lanner.sock").exists()
     with QueueManager(tmp_path / "data") as manager:
         assert manager.name == "ALPHA"
