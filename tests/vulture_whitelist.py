@@ -38,6 +38,20 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
     "FastAPI calls the functions of the console's routes, and templates read attributes": {
         "http/console/*.py": ["function *", "variable button", "variable left_off"],
     },
+    "FastAPI calls the function of a route": {
+        "http/api/*.py": [
+            "function return_dead_letter",
+            "function copy_message",
+            "function resend_message",
+            "function whoami",
+            "function change_queue",
+            "function change_user",
+        ],
+    },
+    "pydantic reads the fields and the settings of a model": {
+        "http/api/*.py": ["variable model_config", "variable body_encoding"],
+    },
+    "it is written into the file of tokens, and shown": {"security/tokens.py": ["variable created"]},
     "asyncio calls the methods of a protocol by their names": {
         "client/_async/outbox_io.py": ["method pause_writing", "method resume_writing"],
         "rpc/server_socket.py": ["method pause_writing", "method resume_writing"],

@@ -42,7 +42,7 @@ _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 @dataclass(eq=False, slots=True)
-class Session:
+class UserSession:
     """A user who has logged on."""
 
     manager: QueueManager
@@ -76,7 +76,7 @@ class Sessions:
         self._timeout = session_timeout
         self._is_secure = is_secure
         self._key = secrets.token_bytes(32)
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, UserSession] = {}
         self._asked, self._was_ready = -1.0, False
         # So that many requests of a new program log on once.
         self._locks: dict[str, asyncio.Lock] = {}
@@ -94,7 +94,7 @@ class Sessions:
 
     # Browsers -----------------------------------------------------------------------------------------------------
 
-    async def log_on(self, response: Response, secret: Mapping[str, str], address: str) -> Session:
+    async def log_on(self, response: Response, secret: Mapping[str, str], address: str) -> UserSession:
         """Begin the session of a browser, and set its cookie. AccessDenied if what it logs on with is wrong."""
         session = await self._begin(secret, address, self._timeout, 24 * 3600.0)
         session.is_browser = True
@@ -110,7 +110,7 @@ class Sessions:
         if session is not None:
             await session.manager.close()
 
-    def of_browser(self, request: Request) -> Session | None:
+    def of_browser(self, request: Request) -> UserSession | None:
         """Return the session of a browser, if it has one."""
         session = self._sessions.get(request.cookies.get(COOKIE, ""))
         if session is None or not session.is_browser or session.is_over(time.monotonic()):
@@ -119,7 +119,7 @@ class Sessions:
 
     # Requests -----------------------------------------------------------------------------------------------------
 
-    async def of(self, request: Request) -> Session:
+    async def of(self, request: Request) -> UserSession:
         """Return who makes a request. NotLoggedOn if that is nobody; Forbidden if another site has made it."""
         refuse_other_sites(request)
         secret = _authorization(request)
@@ -132,7 +132,7 @@ class Sessions:
             raise Forbidden(f"the CSRF token of the session is missing: send it as {CSRF_HEADER}")
         return session
 
-    async def _of_program(self, secret: Mapping[str, str], address: str) -> Session:
+    async def _of_program(self, secret: Mapping[str, str], address: str) -> UserSession:
         text = "\0".join((*sorted(f"{name}={value}" for name, value in secret.items()), address))
         key = hmac.digest(self._key, text.encode("utf-8", "surrogatepass"), "sha256").hex()
         lock = self._locks.setdefault(key, asyncio.Lock())
@@ -151,7 +151,7 @@ class Sessions:
             if not lock.locked():
                 self._locks.pop(key, None)
 
-    async def _begin(self, secret: Mapping[str, str], address: str, idle: float, life: float) -> Session:
+    async def _begin(self, secret: Mapping[str, str], address: str, idle: float, life: float) -> UserSession:
         await self.tidy()
         if len(self._sessions) >= MAX_SESSIONS:
             raise Forbidden(f"there are {MAX_SESSIONS} sessions, which is the limit: try again later")
@@ -164,7 +164,7 @@ class Sessions:
         except BaseException:
             await manager.close()
             raise
-        return Session(manager, logged_on.is_open, who, address, idle, life)
+        return UserSession(manager, logged_on.is_open, who, address, idle, life)
 
     async def tidy(self) -> None:
         """End what nobody uses any more."""
@@ -211,7 +211,7 @@ def refuse_other_sites(request: Request) -> None:
         raise Forbidden("a page of another site has made this request")
 
 
-async def _has_csrf(request: Request, session: Session) -> bool:
+async def _has_csrf(request: Request, session: UserSession) -> bool:
     given = request.headers.get(CSRF_HEADER)
     if given is None and request.headers.get("content-type", "").startswith(
         ("application/x-www-form-urlencoded", "multipart/form-data")
@@ -229,7 +229,7 @@ def sessions_of(request: Request) -> Sessions:
     return found
 
 
-async def current_session(request: Request) -> AsyncIterator[Session]:
+async def current_session(request: Request) -> AsyncIterator[UserSession]:
     """Yield who makes a request, for as long as it takes."""
     sessions = sessions_of(request)
     session = await sessions.of(request)
@@ -241,10 +241,10 @@ async def current_session(request: Request) -> AsyncIterator[Session]:
         session.last = time.monotonic()
 
 
-async def current_manager(session: Annotated[Session, Depends(current_session)]) -> QueueManager:
+async def current_manager(session: Annotated[UserSession, Depends(current_session)]) -> QueueManager:
     """Return the queue manager as the user of a request sees it."""
     return session.manager
 
 
-CurrentSession = Annotated[Session, Depends(current_session)]
+CurrentSession = Annotated[UserSession, Depends(current_session)]
 Manager = Annotated[QueueManager, Depends(current_manager)]

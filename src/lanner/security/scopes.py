@@ -8,7 +8,7 @@ from lanner.security.access_masks import QueueAccess, QueueManagerAccess
 from lanner.wire.security_descriptor import AccessMask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from lanner.security.identity import Identity
 
@@ -64,7 +64,7 @@ def covers_machine_rights(identity: Identity, rights: int) -> bool:
     return identity.scope is None or _covers(identity.scope, _MACHINE_RIGHTS, rights)
 
 
-def _covers(scope: Iterable[str], table: dict[str, int], rights: int) -> bool:
+def _covers(scope: Iterable[str], table: Mapping[str, int], rights: int) -> bool:
     allowed = 0
     for one in scope:
         if one == ADMIN:

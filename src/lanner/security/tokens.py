@@ -83,14 +83,14 @@ class TokenFile:
             self._write([*kept, made])
         return made, f"{PREFIX}_{made.id}_{secret}"
 
-    def list(self, sid: Sid | None = None) -> list[Token]:
+    def tokens_of(self, sid: Sid | None = None) -> list[Token]:
         """Return the tokens of a user, or of all users."""
         now = self._clock()
         return [token for token in self._read() if not token.is_over(now) and sid in (None, Sid.parse(token.sid))]
 
     def find(self, identifier: str) -> Token:
         """Return a token by its identifier. Raises InvalidParameter."""
-        for token in self.list():
+        for token in self.tokens_of():
             if token.id == identifier:
                 return token
         raise InvalidParameter(f"there is no token {identifier}: it was revoked, or has ended")

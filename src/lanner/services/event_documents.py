@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -47,28 +47,30 @@ class EventDocuments:
         if after is None and message is None:
             return {"events": [], "after": newest}
         wanted = None if message is None else _message_id(message)
+        most = min(limit, MAX_EVENTS)
         found: list[Document] = []
-        position = max(after or 0, oldest)
-        scanned = 0
-        while position < newest and len(found) < min(limit, MAX_EVENTS) and scanned < MAX_SCANNED:
-            for first, records in engine.store.events.read(position, newest, MAX_EVENTS):
-                for offset in range(0, len(records), EVENT.size):
-                    row = records[offset : offset + EVENT.size]
-                    number = first + offset // EVENT.size
-                    if len(found) >= min(limit, MAX_EVENTS):
+        position, scanned = max(after or 0, oldest), 0
+        while position < newest and len(found) < most and scanned < MAX_SCANNED:
+            before = position
+            for number, row in self._rows(position, newest):
+                position = number
+                scanned += 1
+                if row and (wanted is None or wanted in _identifiers(row)):
+                    found.append(self._document(number, row))
+                    if len(found) >= most:
                         break
-                    scanned += 1
-                    position = number
-                    if wanted is None or wanted in (
-                        row[-2 * _MESSAGE_ID_SIZE : -_MESSAGE_ID_SIZE],
-                        row[-_MESSAGE_ID_SIZE:],
-                    ):
-                        found.append(self._document(number, row))
-                if not records:
-                    position = first
-            if not scanned:
-                break
+            if position == before:
+                # A crash has left a gap up to the end.
+                position = newest
         return {"events": found, "after": position, "trimmed": engine.store.events.trimmed(), "newest": newest}
+
+    def _rows(self, after: int, upto: int) -> Iterator[tuple[int, bytes]]:
+        """Yield events with their numbers; of a damaged block, its last number and nothing."""
+        for first, records in self._engine.store.events.read(after, upto, MAX_EVENTS):
+            if not records:
+                yield first, b""
+            for offset in range(0, len(records), EVENT.size):
+                yield first + offset // EVENT.size, records[offset : offset + EVENT.size]
 
     def _document(self, number: int, row: bytes) -> Document:
         time, lookup_id, _, queue, target, size, _, klass, reason, kind, _, source, ordinal, _ = EVENT.unpack(row)
@@ -91,6 +93,11 @@ class EventDocuments:
         with self._engine.store.lock:
             raw = self._engine.store.table(EVENT_QUEUES).get(QUEUE_KEY.pack(number))
         return None if raw is None else str(json.loads(raw)[0])
+
+
+def _identifiers(row: bytes) -> tuple[bytes, bytes]:
+    """Return the identifier of a message, and the one that it correlates to."""
+    return row[-2 * _MESSAGE_ID_SIZE : -_MESSAGE_ID_SIZE], row[-_MESSAGE_ID_SIZE:]
 
 
 def _message_id(text: object) -> bytes:

@@ -192,7 +192,7 @@ class UserDocuments:
         """Those of the user, and of everybody for an administrator."""
         del request
         everybody = is_administrator(self._engine, identity, READ)
-        found = self._token_file().list(None if everybody else identity.sid)
+        found = self._token_file().tokens_of(None if everybody else identity.sid)
         return [self._shown(token.document()) for token in found]
 
     def _revoke_token(self, identity: Identity, request: Request) -> None:

@@ -14,7 +14,7 @@ from lanner.model.errors import InvalidParameter
 router = APIRouter(tags=["access"])
 
 
-class Change(BaseModel):
+class NewAccess(BaseModel):
     """One change of an access list, as `lanner queue access` makes it."""
 
     model_config = ConfigDict(extra="forbid")
@@ -35,7 +35,7 @@ async def access(qm: Manager, name: QueueName) -> dict[str, Any]:
 
 
 @router.post("/queues/{name}/access")
-async def change_access(qm: Manager, name: QueueName, change: Change) -> dict[str, Any]:
+async def change_access(qm: Manager, name: QueueName, change: NewAccess) -> dict[str, Any]:
     """Grant, deny or revoke rights, change the owner, or set everything by SDDL."""
     queue = qm.open(queue_name(name))
     if change.verb == "set":

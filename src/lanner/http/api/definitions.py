@@ -11,6 +11,7 @@ from lanner.aio import QueueManager
 from lanner.http.api.queues import NewQueue, QueueChanges, create_queue, described
 from lanner.http.sessions import Manager
 from lanner.model.errors import InvalidParameter, QueueExists, StatusError
+from lanner.security.access_lists import AccessList
 
 router = APIRouter(tags=["definitions"])
 
@@ -67,7 +68,18 @@ async def _definition(qm: QueueManager, name: str) -> dict[str, Any]:
     document, access = await described(qm, queue), await queue.access()
     kept = {key: document[key] for key in ("transactional", *QueueChanges.model_fields)}
     # Without the computer, so that another one can make it.
-    return {"name": ".\\" + name.partition("\\")[2], **kept, "access": access.sddl}
+    return {"name": ".\\" + name.partition("\\")[2], **kept, "access": _portable(access)}
+
+
+def _portable(access: AccessList) -> dict[str, list[str]] | str | None:
+    """Return rights by account, which another computer understands; SDDL for a list that says more than that."""
+    entries = access.entries
+    if entries is None or any(one.access != "allow" for one in entries):
+        return access.sddl
+    accounts: dict[str, list[str]] = {}
+    for one in entries:
+        accounts.setdefault(one.account, []).extend(one.rights)
+    return accounts
 
 
 @router.post("/definitions")
@@ -77,16 +89,16 @@ async def import_(qm: Manager, definitions: Definitions) -> dict[str, Any]:
     known = {user["name"].casefold() for user in await qm.users()}
     done: dict[str, list[str]] = {"created": [], "changed": []}
     refused: list[dict[str, str]] = []
-    for queue in definitions.queues:
-        try:
-            done[await _import_queue(qm, queue)].append(queue.name)
-        except StatusError as error:
-            refused.append({"name": queue.name, "detail": str(error.args[0])})
     for user in definitions.users:
         try:
             done[await _import_user(qm, user, is_known=user.name.casefold() in known)].append(user.name)
         except StatusError as error:
             refused.append({"name": user.name, "detail": str(error.args[0])})
+    for queue in definitions.queues:
+        try:
+            done[await _import_queue(qm, queue)].append(queue.name)
+        except StatusError as error:
+            refused.append({"name": queue.name, "detail": str(error.args[0])})
     return {**done, "refused": refused}
 
 
@@ -100,6 +112,8 @@ async def _import_queue(qm: QueueManager, queue: QueueDefinition) -> str:
             await found.set(**changes)
         if isinstance(queue.access, str):
             await found.set_access(queue.access)
+        for account, rights in queue.access.items() if isinstance(queue.access, dict) else ():
+            await found.grant(account, *rights)
         return "changed"
     return "created"
 

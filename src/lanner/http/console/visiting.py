@@ -14,11 +14,11 @@ from starlette.responses import RedirectResponse, Response
 from lanner.http.console.page import Visitor, explain, plain_page, render, url
 from lanner.http.console.samples import Sampler
 from lanner.http.problems import Forbidden, NotLoggedOn, http_status
-from lanner.http.sessions import CurrentSession, Session, sessions_of
+from lanner.http.sessions import CurrentSession, UserSession, sessions_of
 from lanner.model.errors import LannerError, StatusError
 
 
-def visitor_of(session: Session) -> Visitor:
+def visitor_of(session: UserSession) -> Visitor:
     """Return the visitor of a session, the same one each time."""
     if not isinstance(session.visit, Visitor):
         manager = session.manager
