@@ -33,6 +33,8 @@ _HEADERS: Final = {"Referrer-Policy": "same-origin"}
 _TEMPLATES: Final = Environment(
     loader=FileSystemLoader(HERE / "templates"),
     autoescape=True,
+    # They do not change while the process runs.
+    auto_reload=False,
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,

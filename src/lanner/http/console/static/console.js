@@ -110,6 +110,8 @@
     probe.remove();
     return found;
   };
+  // 1,204, but 1.2M: a scale has room for five characters.
+  const shortly = (value) => value.toLocaleString("en", value < 1e5 ? {} : { notation: "compact" });
   class Plot {
     constructor(host) {
       this.host = host;
@@ -134,7 +136,7 @@
       const [a, b, grid, text] = ["a", "b", "grid", "text"].map(colour);
       const font = "11px system-ui, sans-serif";
       const axis = { stroke: text, font, grid: { stroke: grid, width: 1 }, ticks: { show: false }, border: { show: false } };
-      const whole = (_plot, marks) => marks.map((mark) => mark.toLocaleString("en"));
+      const whole = (_plot, marks) => marks.map(shortly);
       const clock = (_plot, marks) => marks.map((mark) => new Date(mark * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: this.data[0].length < 300 ? "2-digit" : undefined }));
       const make = (title, series, data, hasTime) => {
         const heading = document.createElement("span");
@@ -170,7 +172,7 @@
         let y = plot.valToPos(value, "y", true);
         if (Math.abs(y - above) < step) y = above - step;
         above = y;
-        context.fillText(names[index - 1] + value.toLocaleString("en"), plot.bbox.left + plot.bbox.width + 6 * devicePixelRatio, y + 4);
+        context.fillText(names[index - 1] + shortly(value), plot.bbox.left + plot.bbox.width + 6 * devicePixelRatio, y + 4);
       }
       context.restore();
     }
