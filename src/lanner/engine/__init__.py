@@ -27,6 +27,7 @@ above it in this list.
     examining           signatures, encrypted bodies, certificates
     arrivals            enqueue a message: quotas, new places
     express_memory      how much memory express messages may take
+    held_memory         how much memory the locked messages of one user may take
     peer_shares         what messages of other computers may take of the quota
     application_deadletters  the dead-letter queues that messages name, and who may use them
     sending             build and enqueue messages through open handles

@@ -57,11 +57,15 @@ class Arrivals:
                 require_open(transaction)
         return self.enqueue(queue, message.packet, transaction)
 
-    def enqueue(self, queue: Queue, packet: bytes, transaction: Transaction | None) -> EnqueueStatus:
+    def enqueue(
+        self, queue: Queue, packet: bytes, transaction: Transaction | None, holder: bytes = b""
+    ) -> EnqueueStatus:
         """Do the steps of Enqueue Message in any state of the queue manager.
 
-        The transaction is open.
+        The transaction is open, and `holder` is the SID of the user whose it is.
         """
+        if transaction is not None:
+            self._positions.held_memory.check(holder)
         now = int(self._clocks.wall())
         envelope = read_envelope(packet)
         status = self.check_quota(queue, len(packet))
@@ -88,7 +92,7 @@ class Arrivals:
             return _OK
         position.is_uncommitted_send = True
         position.transaction = transaction
-        self._positions.lock(position)
+        self._positions.lock(position, holder)
         if envelope.time_to_be_received != INFINITE or isinstance(queue, OutgoingQueue):
             self._expiry.arm(position, envelope)
         transaction.transactional_operations.append(TransactionalOperation(_ENQUEUE, position))

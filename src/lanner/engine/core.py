@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lanner.engine.access import Access
 from lanner.engine.event_recorder import EventRecorder
 from lanner.engine.express_memory import ExpressMemory
+from lanner.engine.held_memory import HeldMemory
 from lanner.engine.numbers import Numbers
 from lanner.engine.peer_shares import PeerShares
 from lanner.engine.persistence import AttributeTables
@@ -39,4 +40,5 @@ class Core:
         self.access = Access(self.queue_manager)
         self.audit = settings.audit or AuditLog()
         self.express_memory = ExpressMemory(store, settings.express_memory)
+        self.held_memory = HeldMemory()
         self.shares = PeerShares(self)

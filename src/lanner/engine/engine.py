@@ -77,6 +77,7 @@ class Engine:
         self.numbers = numbers = core.numbers
         self.shares = core.shares
         self.express_memory = core.express_memory
+        self.held_memory = core.held_memory
         access, attributes = core.access, core.attributes
         # None: events are not recorded.
         self.events = core.recorder

@@ -39,8 +39,10 @@ class Moving:
 
     # Move -----------------------------------------------------------------------------------------
 
-    def move_message(self, position: MessagePosition, target: Queue, transaction: Transaction | None = None) -> None:
-        """3.1.7.1.16 Move Message.
+    def move_message(
+        self, position: MessagePosition, target: Queue, transaction: Transaction | None = None, holder: bytes = b""
+    ) -> None:
+        """3.1.7.1.16 Move Message; `holder` is the SID of the user whose transaction it is.
 
         No Message Position Deleted, so no acknowledgment (DMPR-3.1.7.1.16-5).
         """
@@ -48,7 +50,8 @@ class Moving:
             if target.is_system:
                 raise TransactionUsage(f"a move to {target.pathname} takes no transaction")
             require_open(transaction)
-            self.positions.lock(position)
+            self.positions.held_memory.check(holder)
+            self.positions.lock(position, holder)
             position.transaction = transaction
             transaction.transactional_operations.append(
                 TransactionalOperation(OperationType.MOVE, position, target_queue=target)
@@ -107,7 +110,7 @@ class Moving:
         position = self.positions.seek_available_message_position_with_id(
             from_queue, lookup_id, peek=False, action=MessageSeekAction.CURRENT
         )
-        self.move_message(position, to_queue, transaction)
+        self.move_message(position, to_queue, transaction, source.sender_identifier)
         return position
 
     # Purge ----------------------------------------------------------------------------------------

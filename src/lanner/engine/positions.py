@@ -66,6 +66,7 @@ class Positions:
         self._queue_manager = core.queue_manager
         self._recorder = core.recorder
         self._shares = core.shares
+        self.held_memory = core.held_memory
         self.waiting = waiting
         self.expiry = expiry
         self._purge_pending_table = core.store.table(PURGE_PENDING)
@@ -185,8 +186,10 @@ class Positions:
 
     # Holding --------------------------------------------------------------------------------------
 
-    def lock(self, position: MessagePosition) -> None:
-        """Set the state to Locked, in memory."""
+    def lock(self, position: MessagePosition, holder: bytes = b"") -> None:
+        """Set the state to Locked, in memory; `holder` is the SID of the user for whom."""
+        if holder:
+            self.held_memory.hold(position, holder)
         position.state = _LOCKED
         queue = position.queue
         if queue.head_hint == position.lookup_id - 1:
@@ -195,9 +198,10 @@ class Positions:
         if position.record.flags & ALLOW_PEEK_WHEN_LOCKED:
             queue.peekable_locks[position.lookup_id] = position
 
-    @staticmethod
-    def unhold(position: MessagePosition) -> None:
+    def unhold(self, position: MessagePosition) -> None:
         """Release the lock of a position; the caller decides its state."""
+        if position.holder:
+            self.held_memory.release(position)
         queue = position.queue
         queue.held_positions.pop(position.lookup_id, None)
         queue.peekable_locks.pop(position.lookup_id, None)

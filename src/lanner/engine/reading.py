@@ -72,6 +72,7 @@ class Reading:
         self._queue_manager = core.queue_manager
         self.cursors = cursors
         self._positions = cursors.positions
+        self._held_memory = cursors.positions.held_memory
         self.waiting: WaitingReads = cursors.positions.waiting
 
     def dequeue_message(
@@ -89,6 +90,8 @@ class Reading:
         queue = readable(self._queue_manager, descriptor, RECEIVE_ACCESS)
         if transaction is not None:
             require_open(transaction)
+        if transaction is not None or two_phase_read:
+            self._held_memory.check(descriptor.sender_identifier)
         if cursor is not None:
             found = self.cursors.get_message(cursor, CursorEvent.GET_NEXT_MESSAGE_FOR_DEQUEUE, no_wait=timeout == 0)
             if found is None and timeout == 0:
@@ -150,6 +153,7 @@ class Reading:
             if transaction is None:
                 self._positions.message_position_deleted(queue, found, _ACK_RECEIVE)
             else:
+                self._held_memory.check(descriptor.sender_identifier)
                 self.take(descriptor, found, transaction, two_phase_read=False)
         return found
 
@@ -164,6 +168,7 @@ class Reading:
             if transaction is None:
                 self._positions.message_position_deleted(queue, found, _ACK_RECEIVE)
             else:
+                self._held_memory.check(descriptor.sender_identifier)
                 self.take(descriptor, found, transaction, two_phase_read=False)
             yield found
 
@@ -246,6 +251,8 @@ class Reading:
             queue, lookup_id, peek=peek_operation, action=lookup_operation
         )
         if not peek_operation:
+            if transaction is not None or two_phase_read:
+                self._held_memory.check(descriptor.sender_identifier)
             if allow_peek_when_locked and transaction is not None:
                 position.record.flags |= ALLOW_PEEK_WHEN_LOCKED
             self.take(descriptor, position, transaction, two_phase_read=two_phase_read)
@@ -294,13 +301,13 @@ class Reading:
     ) -> None:
         """Lock or remove the position that a destructive read has found."""
         if transaction is not None and not transaction.is_null:
-            self._positions.lock(position)
+            self._positions.lock(position, descriptor.sender_identifier)
             position.transaction = transaction
             transaction.transactional_operations.append(
                 TransactionalOperation(OperationType.DEQUEUE, position, dequeue_reason=MessageClass.ACK_RECEIVE)
             )
         elif two_phase_read:
-            self._positions.lock(position)
+            self._positions.lock(position, descriptor.sender_identifier)
             descriptor.unfinished_reads[position.lookup_id] = position
         else:
             self._positions.message_position_deleted(position.queue, position, MessageClass.ACK_RECEIVE)

@@ -135,7 +135,7 @@ class Sending:
         enqueue, next_ordinal = self._arrivals.enqueue, self._numbers.next_message_ordinal
         for packet in packets:
             ordinal = next_ordinal()
-            status = enqueue(queue, stamp.stamped(packet, ordinal), transaction)
+            status = enqueue(queue, stamp.stamped(packet, ordinal), transaction, descriptor.sender_identifier)
             # Set only now: the arrival may have sent an acknowledgment, which is a message too.
             self.last_ordinal = ordinal
             yield status
@@ -198,7 +198,7 @@ class Sending:
                 properties.signature or properties.multiple_destination_signature or properties.privacy_level
             ):
                 packet = self._examiner.examined_here(queue, Message(packet)).packet
-            status = self._arrivals.enqueue(queue, packet, transaction)
+            status = self._arrivals.enqueue(queue, packet, transaction, sid)
             # Set only now: the arrival may have sent an acknowledgment, which is a message too.
             self.last_ordinal = ordinal
             return status

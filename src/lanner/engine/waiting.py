@@ -43,6 +43,7 @@ class WaitingReads:
     def __init__(self, core: Core) -> None:
         self._store = core.store
         self._clocks = core.clocks
+        self._held_memory = core.held_memory
         # (deadline, number, read), a heap. A wait that has ended stays in it until it is due or
         # dropped.
         self.timers: list[tuple[float, int, WaitingMessageReadOperation]] = []
@@ -180,6 +181,10 @@ class WaitingReads:
                     or not is_available(self._store, queue, position.lookup_id)
                 ):
                     queue.unserved_positions.pop(0)
+                elif reader.destructive_read and self._held_memory.is_full(reader.descriptor.sender_identifier):
+                    # The message is for the next one.
+                    refusal = self._held_memory.refusal(reader.descriptor.sender_identifier)
+                    self.waiting_message_read_timer_stop(reader, refusal)
                 elif reader.destructive_read:
                     queue.unserved_positions.pop(0)
                     self.waiting_message_read_satisfied(reader, position)

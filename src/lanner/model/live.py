@@ -62,6 +62,8 @@ class MessagePosition:
     transaction: Transaction | None = None
     # Not in the store yet: sent in a transaction that is still open; ours.
     is_uncommitted_send: bool = False
+    # The SID of the user whose memory a locked message counts in; empty: nobody's; ours.
+    holder: bytes = b""
 
 
 @dataclass(slots=True, eq=False)

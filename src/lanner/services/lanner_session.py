@@ -117,10 +117,13 @@ class LannerSession:
     _numbers: count[int] = field(default_factory=lambda: count(1))
     operations: Operations = field(init=False)
     distributed: DistributedRequests = field(init=False)
+    # The SID in whose memory the messages of the session count.
+    _holder: bytes = field(init=False)
 
     def __post_init__(self) -> None:
         self.operations = Operations(self.engine, self.committer, self.identity)
         self.distributed = DistributedRequests(self.engine, self.identity)
+        self._holder = self.identity.sid.pack()
 
     def handle(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
         """Answer a request; StatusError and SendRefused are answers too."""
@@ -135,7 +138,7 @@ class LannerSession:
 
     def confirm(self, number: int) -> None:
         """Forget a read whose answer the client has: it will not take it back any more."""
-        self.ended.pop(number, None)
+        self._forget_ended(number)
         self.unconfirmed.pop(number, None)
 
     def close(self) -> None:
@@ -152,6 +155,8 @@ class LannerSession:
         self.transactions.clear()
         self.queues.clear()
         self.held.clear()
+        for number in list(self.ended):
+            self._forget_ended(number)
 
     def _require_room(self) -> None:
         if self.is_closed:
@@ -174,7 +179,8 @@ class LannerSession:
         for number in range(first, first + count):
             if number in held or number in unconfirmed or number in waiting:
                 raise InvalidParameter(f"read {number} is in use")
-            ended.pop(number, None)
+            if number in ended:
+                self._forget_ended(number)
 
     def _queue(self, request: Mapping[str, Any], key: str = "queue") -> OpenQueueDescriptor:
         return find(self.queues, request.get(key), "queue")
@@ -459,14 +465,24 @@ class LannerSession:
                 read.give_back()
         # The client was cancelled while the removal was on its way to the disk, or its answer to the client.
         for number in numbers:
-            self.operations.undo_receive([read.position for read in self.ended.pop(number, ())])
+            self.operations.undo_receive([read.position for read in self._forget_ended(number)])
         return []
 
     def _remember(self, number: int, reads: list[Read]) -> None:
         """Keep what was removed until the client has the answer: it may be cancelled before."""
         self.ended[number] = reads
-        if len(self.ended) > _MAX_ENDED:
-            del self.ended[next(iter(self.ended))]
+        memory, holder = self.engine.held_memory, self._holder
+        memory.add(holder, _octets(reads))
+        while len(self.ended) > _MAX_ENDED or (memory.is_full(holder) and len(self.ended) > 1):
+            self._forget_ended(next(iter(self.ended)))
+
+    def _forget_ended(self, number: int) -> list[Read]:
+        reads = self.ended.pop(number, None)
+        if reads is None:
+            return []
+        with self.engine.store.lock:
+            self.engine.held_memory.add(self._holder, -_octets(reads))
+        return reads
 
     def peek(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
         del octets
@@ -661,6 +677,10 @@ _REQUESTS: Final[dict[str, Callable[[LannerSession, Mapping[str, Any], memoryvie
     "abort": LannerSession.abort,
     **lanner_transactions.REQUESTS,
 }
+
+
+def _octets(reads: list[Read]) -> int:
+    return sum(len(read.position.record.packet) for read in reads)
 
 
 def _messages(positions: list[MessagePosition]) -> Reply:

@@ -11,10 +11,20 @@ from pathlib import Path
 
 import pytest
 
+import lanner
+from lanner.model.errors import InsufficientResources
 from lanner.rpc.pdu import PFC_FIRST_FRAG, SyntaxId
 from lanner.wire import layout as at
 from lanner.wire.ping_packet import PingPacket
-from tests.adversity.attacks.limited_service import MIB, LimitedService, Session1801, close_all, until
+from tests.adversity.attacks.limited_service import (
+    MIB,
+    PASSWORD,
+    LimitedService,
+    Session1801,
+    add_user,
+    close_all,
+    until,
+)
 from tests.rpc.harness import bind, element, request
 
 # Interfaces that everybody may bind to.
@@ -95,6 +105,30 @@ def test_fragments_with_nothing_in_them_cost_nothing(tmp_path: Path, octets: int
                 connection.sendall(many)
             # Nearly everything has been read: the buffers of the sockets hold much less.
             assert service.memory - before < 20 * MIB
+        service.check()
+
+
+@pytest.mark.soak
+def test_open_transactions_of_one_user_do_not_fill_the_memory(tmp_path: Path) -> None:
+    """Sends that are never committed, by a user who may only send; another user's transactions go on."""
+    with LimitedService(tmp_path) as service:
+        for name in ("bob", "carl"):
+            add_user(service, name)
+        with service.manager() as manager:
+            manager.create_queue("ledger", transactional=True)
+        before = service.memory
+        port = service.port("rpc")
+        with (
+            lanner.connect(service.address, "bob", PASSWORD, port=port) as bob,
+            lanner.connect(service.address, "carl", PASSWORD, port=port) as carl,
+        ):
+            ledger = bob.open("ledger")
+            with pytest.raises(InsufficientResources, match="1024 MiB"), bob.transaction() as transaction:  # noqa: PT012
+                for _ in range(280):
+                    ledger.send(bytes(4_000_000), transaction=transaction)
+            assert service.memory - before < 1536 * MIB
+            with carl.transaction() as transaction:
+                carl.open("ledger").send(b"fine", transaction=transaction)
         service.check()
 
 
