@@ -7,10 +7,12 @@ take its answers.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import socket
 import stat
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -44,6 +46,9 @@ _CALLS_AT_ONCE: Final = 16
 _LOCAL_FRAGMENT: Final = 0xFFF8
 
 
+_numbers: Final = itertools.count(1)
+
+
 class ServerSocket(asyncio.Protocol):
     """A socket and the connection on it."""
 
@@ -52,6 +57,9 @@ class ServerSocket(asyncio.Protocol):
     ) -> None:
         """`strangers`: those of its listener."""
         self._server = server
+        # For those who look at connections: which one, since when (in seconds since 1970).
+        self.number = next(_numbers)
+        self.since = time.time()
         self.granted = granted
         self.strangers = strangers
         self._is_local = is_local
@@ -142,6 +150,11 @@ class ServerSocket(asyncio.Protocol):
             return
         log_of_peer(_LOG, logging.INFO, "idle", self.peer, "%s: no call within %g s", self.peer, limits.idle_timeout)
         self.abort()
+
+    @property
+    def user(self) -> str:
+        """The name of who is at the other end."""
+        return "" if self._core is None else self._core.user
 
     @property
     def is_known(self) -> bool:

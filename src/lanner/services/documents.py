@@ -28,6 +28,7 @@ from lanner.services.management_properties import QUEUE_PROPERTIES, QueriedQueue
 from lanner.services.outgoing_documents import PROGRESS, outgoing_document, values_of
 from lanner.services.outgoing_queues import transfer_info
 from lanner.services.peer_documents import PeerDocuments
+from lanner.services.session_documents import SessionDocuments
 from lanner.services.transaction_documents import TransactionDocuments
 from lanner.transfer.addresses import format_address, get_destination_info
 from lanner.wire.format_name import FormatName, parse
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from lanner.engine import Engine
     from lanner.host.change import Change, Changes
     from lanner.model.directory_objects import OutgoingQueue
+    from lanner.rpc.server_socket import ServerSocket
     from lanner.security.identity import Identity
     from lanner.transfer.link import Link
     from lanner.transfer.route import Route
@@ -59,7 +61,9 @@ class Documents:
         changes: Changes,
         transfer: Transfer | None = None,
         about: Callable[[], Document] = dict,
+        clients: Callable[[], list[ServerSocket]] = list,
     ) -> None:
+        self._sessions = SessionDocuments(self._links, clients)
         self._engine = engine
         self._changes = changes
         self._transfer = transfer
@@ -74,6 +78,7 @@ class Documents:
             "peers": self._peers,
             "directory": self._directory,
             "transactions": self._transactions,
+            "sessions": lambda _identity, _request: self._sessions.describe(),
         }
         self._orders: dict[str, _Handler] = {
             "provision": self._provision,
@@ -81,6 +86,7 @@ class Documents:
             "register certificate": self._register_certificate,
             "trust peer": self._trust_peer,
             "forget peer": self._forget_peer,
+            "close session": self._close_session,
             "take offline": lambda _identity, _request: engine.take_offline(),
             "bring online": lambda _identity, _request: engine.bring_online(),
             "commit transaction": partial(self._end_transaction, is_commit=True),
@@ -186,6 +192,12 @@ class Documents:
         if route is None or route.retry_due is None:
             return None
         return max(0.0, round(route.retry_due - self._engine.monotonic(), 1))
+
+    def _close_session(self, identity: Identity, request: Request) -> object:
+        kind, number = request.get("kind"), request.get("number")
+        self._sessions.close(kind, number)
+        self._engine.audit.done("close session", identity, kind=kind, number=number)
+        return None
 
     def _links(self) -> list[Link]:
         return [] if self._transfer is None else list(self._transfer.links.values())

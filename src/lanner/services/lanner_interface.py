@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lanner.host.committer import Committer
     from lanner.rpc.calls import ServerCall
     from lanner.rpc.server import Results
+    from lanner.rpc.server_socket import ServerSocket
     from lanner.transfer.transfer import Transfer
 
 _LOG: Final = logging.getLogger(__name__)
@@ -38,11 +39,12 @@ class LannerInterface(ServerInterface):
         committer: Committer,
         transfer: Transfer | None = None,
         about: Callable[[], Document] = dict,
+        clients: Callable[[], list[ServerSocket]] = list,
     ) -> None:
         sessions = LannerSessions(engine, committer)
         self._engine = engine
         self._about = about
-        self._documents = Documents(engine, committer, transfer, about)
+        self._documents = Documents(engine, committer, transfer, about, clients)
         super().__init__(
             LANNER,
             {LANNER_WHO.name: self.who, LANNER_ASK.name: self.ask, **sessions.handlers},

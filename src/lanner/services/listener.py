@@ -27,6 +27,7 @@ from lanner.services.remote_read import RemoteRead
 if TYPE_CHECKING:
     from lanner.engine import Engine
     from lanner.host.budget import Budget
+    from lanner.rpc.server_socket import ServerSocket
     from lanner.security.identity import Identity
     from lanner.security.users import UserFile
     from lanner.transfer.transfer import Transfer
@@ -139,7 +140,7 @@ class RpcListener:
                 *QueueClient(queues, ports).interfaces,
                 RemoteRead(queues, ports).interface,
                 ManagementService(engine, committer, self._transfer),
-                LannerInterface(engine, committer, self._transfer, self._about),
+                LannerInterface(engine, committer, self._transfer, self._about, self._clients),
             ],
             users=self._users,
             providers=ServerSecurity(
@@ -166,6 +167,9 @@ class RpcListener:
         except BaseException:
             await self.stop()
             raise
+
+    def _clients(self) -> list[ServerSocket]:
+        return self.server.clients()
 
     def identity_of(self, principal: str) -> Identity | None:
         """Who a Kerberos principal is: of the realm of our own domain, the account of that name."""

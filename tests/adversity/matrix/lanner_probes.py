@@ -10,7 +10,7 @@ from uuid import uuid4
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from lanner.model.errors import MQ_OK
+from lanner.model.errors import MQ_OK, InvalidParameter
 from lanner.rpc.interface import Method
 from lanner.security.certificates import generate_certificate
 from lanner.services.interfaces.lanner import (
@@ -175,6 +175,12 @@ def ending(request: str) -> Probe:
     return probe
 
 
+async def end_connection(caller: Caller) -> str:
+    """There is no connection of this number, which only those hear who may end one."""
+    status = await ask(caller, request="close session", kind="client", number=0)
+    return outcome(status, InvalidParameter.status)
+
+
 def asking(request: str, **arguments: object) -> Probe:
     async def probe(caller: Caller) -> str:
         return outcome(await ask(caller, request=request, **arguments))
@@ -309,6 +315,10 @@ ASK_PROBES: Final[Probes] = {
     ("outgoing", ""): asking("outgoing"),
     ("peer", ""): asking("peer", name="OMEGA", addresses=["127.255.255.2"]),
     ("peers", ""): asking("peers"),
+    ("sessions", ""): asking("sessions"),
+    ("close session", ""): end_connection,
+    ("take offline", ""): asking("take offline"),
+    ("bring online", ""): asking("bring online"),
     ("trust peer", ""): about_peer("trust peer"),
     ("forget peer", ""): about_peer("forget peer"),
     ("directory", ""): asking("directory"),

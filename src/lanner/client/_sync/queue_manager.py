@@ -221,6 +221,18 @@ class QueueManager(Closeable):
         """Bring everything that was acknowledged before the call into the database file, for a copy of it. For administrators."""
         self._backend.ask("checkpoint")
 
+    def sessions(self) -> list[Document]:
+        """Return who is connected: kind (client or queue manager), number, address, user, since. For administrators."""
+        documents: list[Document] = self._backend.ask("sessions")
+        return documents
+
+    def close_session(self, kind: str, number: int) -> None:
+        """End a connection that `sessions` has named; what a client holds returns to its queues. For administrators.
+
+        InvalidParameter if there is no such connection.
+        """
+        self._backend.ask("close session", kind=kind, number=number)
+
     def take_offline(self) -> None:
         """End the sessions with other computers and begin none, until `bring_online` or a restart. For administrators."""
         self._backend.ask("take offline")
