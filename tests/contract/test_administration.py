@@ -48,6 +48,29 @@ async def test_a_queue_manager_goes_offline_and_online(qm: lanner.aio.QueueManag
     assert (await qm.status())["online"] is True
 
 
+@covers("QueueManager.sessions", "QueueManager.close_session", "QueueManager.close_session: InvalidParameter")
+async def test_sessions_are_listed_and_ended(qm: lanner.aio.QueueManager, place: Place) -> None:
+    text = "there is no session client 0; `lanner sessions` lists them"
+    await refused(errors.InvalidParameter, text, qm.close_session("client", 0))
+    if place.service is None:
+        assert await qm.sessions() == []
+        return
+    before = {one["number"] for one in await qm.sessions()}
+    async with await place.connect() as other:
+        queue = await other.create_queue(new_name(), transactional=True)
+        unit = other.transaction()
+        await queue.send("x", transaction=unit)
+        (new,) = [one for one in await qm.sessions() if one["number"] not in before]
+        assert (new["kind"], bool(new["user"]), bool(new["address"])) == ("client", True, True)
+        assert dt.datetime.fromisoformat(new["since"]) <= dt.datetime.now(dt.UTC)
+        await qm.close_session("client", new["number"])
+        # What was open is undone; the next call makes a new connection.
+        with pytest.raises(errors.LannerError):
+            await unit.commit()
+        assert await queue.count() == 0
+        assert new["number"] not in [one["number"] for one in await qm.sessions()]
+
+
 @covers("QueueManager.checkpoint")
 async def test_a_checkpoint_brings_messages_into_the_database(qm: lanner.aio.QueueManager) -> None:
     queue = await qm.create_queue(new_name())

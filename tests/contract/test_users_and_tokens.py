@@ -98,12 +98,6 @@ async def test_a_service_has_metrics_and_settings(qm: lanner.aio.QueueManager, p
         assert (await qm.settings())["name"] == "ALPHA"
 
 
-@covers("QueueManager.close_session", "QueueManager.close_session: InvalidParameter")
-async def test_a_session_that_is_not_there_cannot_be_closed(qm: lanner.aio.QueueManager) -> None:
-    text = "there is no session with 192.0.2.7: `lanner status` shows those that are"
-    await refused(errors.InvalidParameter, text, qm.close_session("192.0.2.7"))
-
-
 @covers("QueueManager.events", "QueueManager.events: UnsupportedOperation")
 async def test_without_a_log_of_events_there_are_none(qm: lanner.aio.QueueManager) -> None:
     text = "the log of events is off: set events.enabled"

@@ -52,6 +52,10 @@ COMMANDS: Final = {
         "outgoing.status",
         "Show the running queue manager: where it listens, who is connected, what was refused. Exit code 3 if none runs.",
     ),
+    "sessions": (
+        "sessions.sessions",
+        "List who is connected: clients, and other queue managers; or end a connection.",
+    ),
     "resolve": (
         "resolve.resolve",
         "Show step by step what a name means: its format name, and the queue here or the way there.",

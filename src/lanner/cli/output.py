@@ -41,6 +41,8 @@ __all__ = [
 _WIDTH_OF_A_FILE = 240
 # Not in the specification: what is left of a column of text on a narrow terminal.
 _LEAST = 8
+# Columns of text that are of no use when they are cut.
+_WHOLE = ("LOOKUP ID", "SENT")
 _GAP = "  "
 # Ours: below this many messages a bar would only flicker.
 _WORTH_A_BAR = 200
@@ -77,7 +79,9 @@ def show_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]
     cells = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(titles, *cells, strict=True)]
     if sys.stdout.isatty():
-        widths = _narrowed(widths, [is_number for _, is_number in columns], shutil.get_terminal_size().columns)
+        widths = _narrowed(
+            widths, [is_number or title in _WHOLE for title, is_number in columns], shutil.get_terminal_size().columns
+        )
     out = console()
     for row in (titles, *cells):
         aligned = [
@@ -88,12 +92,12 @@ def show_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]
         out.print(line, soft_wrap=not sys.stdout.isatty(), no_wrap=True, overflow="ellipsis")
 
 
-def _narrowed(widths: list[int], are_numbers: list[bool], room: int) -> list[int]:
+def _narrowed(widths: list[int], are_whole: list[bool], room: int) -> list[int]:
     """Return the widths of columns that fit, as far as columns of text can be cut."""
     widths = list(widths)
     for index in reversed(range(len(widths))):
         excess = sum(widths) + len(_GAP) * (len(widths) - 1) - room
-        if excess > 0 and not are_numbers[index]:
+        if excess > 0 and not are_whole[index]:
             widths[index] = min(widths[index], max(_LEAST, widths[index] - excess))
     return widths
 

@@ -118,8 +118,7 @@ def list_messages(messages: Iterable[tuple[str, ReceivedMessage]], *, as_json: b
             ("REASON", "DESTINATION", "LABEL") if with_reason else ("PRIORITY", "SIZE", "DESTINATION", "LABEL", "BODY")
         )
         titles = ("LOOKUP ID", "SENT", *rest)
-        # A lookup id and a time that are cut are of no use.
-        show_table([(title, title in ("LOOKUP ID", "SENT", "PRIORITY", "SIZE")) for title in titles], rows)
+        show_table([(title, title in ("PRIORITY", "SIZE")) for title in titles], rows)
     return len(rows)
 
 

@@ -331,6 +331,11 @@ class ServerConnection:
         flags = PFC_WHOLE | (PFC_DID_NOT_EXECUTE if did_not_execute else 0)
         self._out.append(Fault(status, call.context_id).pack(flags, call.call_id))
 
+    @property
+    def user(self) -> str:
+        """The name of who is at the other end: who has logged on last, or the local user."""
+        return self._security.user or self.identity.name
+
     def close(self) -> None:
         """The transport is gone: leave the association; its handles are run down with its last connection."""
         if self._closed is None:

@@ -91,6 +91,8 @@ class SecurityContexts:
         self._under_way: set[int] = set()  # auth_context_ids
         # Somebody has logged on who is not anonymous.
         self.is_authenticated = False
+        # Who has logged on last; empty: nobody.
+        self.user = ""
         self._contexts: dict[int, SecurityContext] = {}
         # MS-RPCE 3.3.1.5.4: calls without a sec_trailer belong to the security context of level connect, if there is one.
         self.default: SecurityContext | None = None
@@ -211,6 +213,7 @@ class SecurityContexts:
         context.is_complete = True
         self._ended(context.context_id)
         self.is_authenticated = self.is_authenticated or not context.identity.is_anonymous
+        self.user = context.identity.name
         if context.level == AuthLevel.CONNECT and self.default is None:
             self.default = context
         _LOG.debug("%s is %s at level %s", self._peer, context.identity.name, context.level.name)

@@ -306,6 +306,10 @@ class RpcServer:
     def connections(self) -> int:
         return len(self._connections)
 
+    def clients(self) -> list[ServerSocket]:
+        """Return the connections of clients, the oldest first."""
+        return list(self._connections)
+
     def register(self, interface: ServedInterface) -> None:
         key = (interface.syntax.uuid, interface.syntax.major)
         if key in self._interfaces:

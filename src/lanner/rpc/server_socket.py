@@ -7,6 +7,7 @@ take its answers.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import socket
@@ -47,6 +48,9 @@ _TURN: Final = 0.02
 _LOCAL_FRAGMENT: Final = 0xFFF8
 
 
+_numbers: Final = itertools.count(1)
+
+
 class ServerSocket(asyncio.Protocol):
     """A socket and the connection on it."""
 
@@ -62,6 +66,9 @@ class ServerSocket(asyncio.Protocol):
         """`strangers`: those of its listener. `only`: the interface of a socket through which users log on, and of nothing else."""
         self._only = only
         self._server = server
+        # For those who look at connections: which one, since when (in seconds since 1970).
+        self.number = next(_numbers)
+        self.since = time.time()
         self.granted = granted
         self.strangers = strangers
         self._is_local = is_local
@@ -164,6 +171,11 @@ class ServerSocket(asyncio.Protocol):
             return
         log_of_peer(_LOG, logging.INFO, "idle", self.peer, "%s: no call within %g s", self.peer, limits.idle_timeout)
         self.abort()
+
+    @property
+    def user(self) -> str:
+        """The name of who is at the other end."""
+        return "" if self._core is None else self._core.user
 
     @property
     def is_known(self) -> bool:

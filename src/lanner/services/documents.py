@@ -32,6 +32,7 @@ from lanner.services.management_properties import QUEUE_PROPERTIES, QueriedQueue
 from lanner.services.outgoing_documents import PROGRESS, outgoing_document, values_of
 from lanner.services.outgoing_queues import transfer_info
 from lanner.services.peer_documents import PeerDocuments
+from lanner.services.session_documents import SessionDocuments
 from lanner.services.transaction_documents import TransactionDocuments
 from lanner.services.user_documents import UserDocuments
 from lanner.transfer.addresses import format_address, get_destination_info
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from lanner.engine import Engine
     from lanner.host.change import Change, Changes
     from lanner.model.directory_objects import OutgoingQueue
+    from lanner.rpc.server_socket import ServerSocket
     from lanner.security.identity import Identity
     from lanner.transfer.link import Link
     from lanner.transfer.route import Route
@@ -66,11 +68,13 @@ class Documents:
         about: Callable[[], Document] = dict,
         of_users: UserDocuments | None = None,
         others: Mapping[str, _Handler] | None = None,
+        clients: Callable[[], list[ServerSocket]] = list,
     ) -> None:
         """`others`: questions that the daemon answers, in a thread."""
         users = UserDocuments(engine) if of_users is None else of_users
         self._of_users: dict[str, _Handler] = users.handlers
         self._everybody = users.handlers.keys() | users.slow.keys()
+        self._sessions = SessionDocuments(self._links, clients)
         self._engine = engine
         self._changes = changes
         self._transfer = transfer
@@ -85,14 +89,15 @@ class Documents:
             "peers": self._peers,
             "directory": self._directory,
             "transactions": self._transactions,
+            "sessions": lambda _identity, _request: self._sessions.describe(),
         }
         self._orders: dict[str, _Handler] = {
             "provision": self._provision,
             "remove from directory": self._remove_from_directory,
             "register certificate": self._register_certificate,
-            "close session": self._close_session,
             "trust peer": self._trust_peer,
             "forget peer": self._forget_peer,
+            "close session": self._close_session,
             "take offline": lambda _identity, _request: engine.take_offline(),
             "bring online": lambda _identity, _request: engine.bring_online(),
             "commit transaction": partial(self._end_transaction, is_commit=True),
@@ -214,15 +219,10 @@ class Documents:
         return max(0.0, round(route.retry_due - self._engine.monotonic(), 1))
 
     def _close_session(self, identity: Identity, request: Request) -> object:
-        """End the sessions with a queue manager at an address. Messages under way are sent again in the next one."""
-        address = _text(request, "address")
-        links = [link for link in self._links() if link.remote_address == address]
-        if not links:
-            raise InvalidParameter(f"there is no session with {address}: `lanner status` shows those that are")
-        for link in links:
-            link.close(f"{identity.name} has closed it")
-        self._engine.audit.done("close session", identity, address=address)
-        return {"closed": len(links)}
+        kind, number = request.get("kind"), request.get("number")
+        self._sessions.close(kind, number)
+        self._engine.audit.done("close session", identity, kind=kind, number=number)
+        return None
 
     def _links(self) -> list[Link]:
         return [] if self._transfer is None else list(self._transfer.links.values())

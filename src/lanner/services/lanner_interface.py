@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lanner.host.committer import Committer
     from lanner.rpc.calls import ServerCall
     from lanner.rpc.server import Handler, Results
+    from lanner.rpc.server_socket import ServerSocket
     from lanner.security.identity import Identity
     from lanner.services.log_on import LogOn
     from lanner.services.user_documents import UserDocuments
@@ -45,11 +46,12 @@ class LannerInterface(ServerInterface):
         log_on: LogOn | None = None,
         of_users: UserDocuments | None = None,
         others: Mapping[str, Callable[[Identity, Mapping[str, Any]], object]] | None = None,
+        clients: Callable[[], list[ServerSocket]] = list,
     ) -> None:
         sessions = LannerSessions(engine, committer)
         self._engine = engine
         self._about = about
-        self._documents = Documents(engine, committer, transfer, about, of_users, others)
+        self._documents = Documents(engine, committer, transfer, about, of_users, others, clients)
         self._refuse_hardened = refuse_in_hardened_mode(engine)
         handlers: dict[str, Handler] = {LANNER_WHO.name: self.who, LANNER_ASK.name: self.ask, **sessions.handlers}
         if log_on is not None:

@@ -34,6 +34,7 @@ from lanner.services.user_documents import UserDocuments
 if TYPE_CHECKING:
     from lanner.engine import Engine
     from lanner.host.budget import Budget
+    from lanner.rpc.server_socket import ServerSocket
     from lanner.security.identity import Identity
     from lanner.security.users import UserFile
     from lanner.transfer.transfer import Transfer
@@ -161,7 +162,9 @@ class RpcListener:
                 RemoteRead(queues, ports).interface,
                 RemoteReadService(engine, committer, ports, 60 * settings.cancel_timeout).interface,
                 ManagementService(engine, committer, self._transfer),
-                LannerInterface(engine, committer, self._transfer, self._about, log_on, of_users, others),
+                LannerInterface(
+                    engine, committer, self._transfer, self._about, log_on, of_users, others, self._clients
+                ),
             ],
             users=self._users,
             providers=ServerSecurity(
@@ -192,6 +195,9 @@ class RpcListener:
     def door_for_log_ons(self, name: str) -> Callable[[socket.socket], None]:
         """Return what takes the sockets of a program of ours, through which users log on to Lanner's own interface."""
         return self.server.door_for_log_ons(name, SyntaxId(LANNER.uuid, *LANNER.version))
+
+    def _clients(self) -> list[ServerSocket]:
+        return self.server.clients()
 
     def identity_of(self, principal: str) -> Identity | None:
         """Who a Kerberos principal is: of the realm of our own domain, the account of that name."""

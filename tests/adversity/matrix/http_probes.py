@@ -168,7 +168,7 @@ HTTP_PROBES: Final[Probes] = {
     ("POST /outgoing/{name}/pause", ""): on_outgoing("pause"),
     ("POST /outgoing/{name}/resume", ""): on_outgoing("resume"),
     ("POST /outgoing/{name}/resend", ""): on_outgoing("resend"),
-    ("DELETE /sessions/{address}", ""): plainly("DELETE", "/sessions/127.255.255.2", 400),
+    ("DELETE /sessions/{kind}/{number}", ""): plainly("DELETE", "/sessions/client/0", 400),
     ("POST /deadletters/{lookup_id}/return", ""): plainly("POST", "/deadletters/1/return", 404),
     ("POST /peers/{guid}/trust", ""): plainly("POST", f"/peers/{uuid4()}/trust", json={"addresses": ["127.255.255.3"]}),
     ("DELETE /peers/{guid}", ""): plainly("DELETE", f"/peers/{uuid4()}", 400),

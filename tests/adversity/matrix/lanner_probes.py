@@ -197,6 +197,12 @@ def ending(request: str) -> Probe:
     return probe
 
 
+async def end_connection(caller: Caller) -> str:
+    """There is no connection of this number, which only those hear who may end one."""
+    status = await ask(caller, request="close session", kind="client", number=0)
+    return outcome(status, InvalidParameter.status)
+
+
 def asking(request: str, **arguments: object) -> Probe:
     async def probe(caller: Caller) -> str:
         return outcome(await ask(caller, request=request, **arguments))
@@ -299,11 +305,6 @@ async def about_events(caller: Caller) -> str:
     return outcome(await ask(caller, request="events"), UnsupportedOperation.status)
 
 
-async def about_session(caller: Caller) -> str:
-    """End a session; there is none, which is told to who may."""
-    return outcome(await ask(caller, request="close session", address="127.255.255.2"), InvalidParameter.status)
-
-
 def about_user(request: str, **arguments: object) -> Probe:
     """About an account that nobody is."""
 
@@ -363,6 +364,10 @@ ASK_PROBES: Final[Probes] = {
     ("outgoing", ""): asking("outgoing"),
     ("peer", ""): asking("peer", name="OMEGA", addresses=["127.255.255.2"]),
     ("peers", ""): asking("peers"),
+    ("sessions", ""): asking("sessions"),
+    ("close session", ""): end_connection,
+    ("take offline", ""): asking("take offline"),
+    ("bring online", ""): asking("bring online"),
     ("trust peer", ""): about_peer("trust peer"),
     ("forget peer", ""): about_peer("forget peer"),
     ("directory", ""): asking("directory"),
@@ -380,7 +385,6 @@ ASK_PROBES: Final[Probes] = {
     ("events", ""): about_events,
     ("metrics", ""): asking("metrics"),
     ("settings", ""): asking("settings"),
-    ("close session", ""): about_session,
     ("users", ""): asking("users"),
     ("add user", ""): about_user("add user", password=PASSWORD),
     ("set user", ""): about_user("set user", administrator=True),

@@ -286,6 +286,18 @@ class QueueManager(Closeable):
         """Bring everything that was acknowledged before the call into the database file, for a copy of it. For administrators."""
         await self._backend.ask("checkpoint")
 
+    async def sessions(self) -> list[Document]:
+        """Return who is connected: kind (client or queue manager), number, address, user, since. For administrators."""
+        documents: list[Document] = await self._backend.ask("sessions")
+        return documents
+
+    async def close_session(self, kind: str, number: int) -> None:
+        """End a connection that `sessions` has named; what a client holds returns to its queues. For administrators.
+
+        InvalidParameter if there is no such connection.
+        """
+        await self._backend.ask("close session", kind=kind, number=number)
+
     async def take_offline(self) -> None:
         """End the sessions with other computers and begin none, until `bring_online` or a restart. For administrators."""
         await self._backend.ask("take offline")
@@ -293,13 +305,6 @@ class QueueManager(Closeable):
     async def bring_online(self) -> None:
         """Exchange messages with other computers again. For administrators."""
         await self._backend.ask("bring online")
-
-    async def close_session(self, address: str) -> None:
-        """End the sessions with the queue manager at an address; InvalidParameter if there is none.
-
-        Messages under way are sent again in the next one.
-        """
-        await self._backend.ask("close session", address=address)
 
     async def events(self, after: int | None = None, *, limit: int = 100, message: str | None = None) -> Document:
         """Return what happened to messages after an event's number: `events`, and `after` to go on from.

@@ -284,6 +284,18 @@ class QueueManager(Closeable):
         """Bring everything that was acknowledged before the call into the database file, for a copy of it. For administrators."""
         self._backend.ask("checkpoint")
 
+    def sessions(self) -> list[Document]:
+        """Return who is connected: kind (client or queue manager), number, address, user, since. For administrators."""
+        documents: list[Document] = self._backend.ask("sessions")
+        return documents
+
+    def close_session(self, kind: str, number: int) -> None:
+        """End a connection that `sessions` has named; what a client holds returns to its queues. For administrators.
+
+        InvalidParameter if there is no such connection.
+        """
+        self._backend.ask("close session", kind=kind, number=number)
+
     def take_offline(self) -> None:
         """End the sessions with other computers and begin none, until `bring_online` or a restart. For administrators."""
         self._backend.ask("take offline")
@@ -291,13 +303,6 @@ class QueueManager(Closeable):
     def bring_online(self) -> None:
         """Exchange messages with other computers again. For administrators."""
         self._backend.ask("bring online")
-
-    def close_session(self, address: str) -> None:
-        """End the sessions with the queue manager at an address; InvalidParameter if there is none.
-
-        Messages under way are sent again in the next one.
-        """
-        self._backend.ask("close session", address=address)
 
     def events(self, after: int | None = None, *, limit: int = 100, message: str | None = None) -> Document:
         """Return what happened to messages after an event's number: `events`, and `after` to go on from.

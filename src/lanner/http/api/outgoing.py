@@ -42,13 +42,12 @@ async def resend(qm: Manager, name: QueueName) -> Response:
 
 @router.get("/sessions")
 async def sessions(qm: Manager) -> list[dict[str, Any]]:
-    """The sessions with other queue managers."""
-    found: list[dict[str, Any]] = (await qm.status())["sessions"]
-    return found
+    """Who is connected: clients, and other queue managers."""
+    return await qm.sessions()
 
 
-@router.delete("/sessions/{address}", status_code=HTTPStatus.NO_CONTENT)
-async def close_session(qm: Manager, address: str) -> Response:
-    """End the sessions with the queue manager at an address. Messages under way are sent again in the next one."""
-    await qm.close_session(address)
+@router.delete("/sessions/{kind}/{number}", status_code=HTTPStatus.NO_CONTENT)
+async def close_session(qm: Manager, kind: str, number: int) -> Response:
+    """End a connection. What a client holds returns to its queues; a queue manager connects again."""
+    await qm.close_session(kind, number)
     return Response(status_code=HTTPStatus.NO_CONTENT)
