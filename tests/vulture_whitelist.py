@@ -44,6 +44,7 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
             "function copy_message",
             "function resend_message",
             "function whoami",
+            "function import_",
             "function change_queue",
             "function change_user",
         ],
@@ -64,7 +65,7 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
             "method resume_writing",
         ],
     },
-    "generated functions read them (rpc/ndr/generator.py)": {
+    "generated functions read them (rpc/ndr/compiler.py)": {
         "rpc/ndr/stream.py": ["attribute aliases"],
     },
     "Python looks up these names": {
@@ -238,6 +239,8 @@ CALLED_FROM_OUTSIDE = [
             "asyncio calls the methods of a protocol by their names",
             "Python looks up these names",
             "a decorator registers them: typer commands, an exit handler",
+            "cli/app.py names them in its table of commands",
+            "FastAPI calls the function of a route",
             "FastAPI calls the functions of the console's routes, and templates read attributes",
             "libraries read them: typer, pydantic, pyspnego, expat, ssl",
             "Arrow Flight and pyspark call the methods of their base classes by name",

@@ -86,7 +86,9 @@ def commands_page() -> str:
 def _commands(names: list[str], command: Command) -> Iterator[tuple[list[str], Command]]:
     if names != ["lanner"]:
         yield names, command
-    for name, one in getattr(command, "commands", {}).items():
+    for name in getattr(command, "commands", {}):
+        # The root's own entries are stand-ins: a command is imported when it is asked for.
+        one = command.get_command(None, name)
         if not one.hidden:
             yield from _commands([*names, name], one)
 

@@ -44,7 +44,7 @@ from lanner.rpc.ndr import (
     u32,
     u64,
 )
-from lanner.rpc.ndr.generator import Expressions, Reader, Writer
+from lanner.rpc.ndr.compiler import Expressions, Reader, Writer
 from lanner.rpc.ndr.pointers import Pointer
 from lanner.rpc.ndr.stream import Slot
 from lanner.rpc.ndr.types import Partial

@@ -11,7 +11,7 @@ import codecs
 import struct
 from typing import Final
 
-from lanner.rpc.ndr.generator import UNDECLARED, Expressions, Reader, Writer
+from lanner.rpc.ndr.compiler import UNDECLARED, Expressions, Reader, Writer
 from lanner.rpc.ndr.stream import MAX_COUNT, UNRELATED, Correlation, Representation, Value
 from lanner.rpc.ndr.types import FixedType, GeneratedType, Partial, Type, char, u8, wchar
 

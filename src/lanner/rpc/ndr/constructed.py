@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from typing import TypeAlias, get_args, get_type_hints
 
-from lanner.rpc.ndr.generator import MODULUS, UNDECLARED, Expressions, Reader, Writer
+from lanner.rpc.ndr.compiler import MODULUS, UNDECLARED, Expressions, Reader, Writer
 from lanner.rpc.ndr.stream import (
     REPRESENTATIONS,
     UNRELATED,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from lanner.rpc.ndr.generator import Expressions, Reader, Writer
+from lanner.rpc.ndr.compiler import Expressions, Reader, Writer
 from lanner.rpc.ndr.stream import UNRELATED, Correlation, Representation, Slot, Value
 from lanner.rpc.ndr.types import Adapted, FixedType, Partial, Type
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
-from lanner.rpc.ndr.generator import Expressions, Reader, Writer, reader_of, writer_of
+from lanner.rpc.ndr.compiler import Expressions, Reader, Writer, reader_of, writer_of
 from lanner.rpc.ndr.stream import (
     REPRESENTATIONS,
     UNRELATED,
