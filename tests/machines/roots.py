@@ -184,6 +184,10 @@ class Machine:
             try:
                 yield process
             finally:
+                # The first process of the machine, with which all others end. The kernel does not do it: --kill-child
+                # is forgotten when chroot changes the user.
+                for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+                    os.kill(int(child), signal.SIGKILL)
                 process.send_signal(signal.SIGKILL)
 
 

@@ -6,4 +6,5 @@ import sys
 
 from lanner.http.server import main
 
-main(*(int(one) for one in sys.argv[1:4]))
+if __name__ == "__main__":
+    main(*(int(one) for one in sys.argv[1:4]))
