@@ -347,7 +347,8 @@ def _cause(packet: bytes) -> bytes:
 
     A FinalAck names no message where all acknowledgments do, so its destination stands for the source.
     """
-    _, _, _, message_class, correlation = event_fields(packet)
+    found = event_fields(packet)
+    message_class, correlation = found.message_class, found.correlation
     if message_class == MessageClass.NORMAL:
         return fields.source_queue_manager(packet)
     if any(correlation):

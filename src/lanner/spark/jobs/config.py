@@ -98,7 +98,7 @@ class IngestConfig(_Section):
     include_body: bool = True
     trigger: str = AVAILABLE_NOW  # or an interval, such as "30 seconds"
     max_messages_per_trigger: Annotated[int, Field(ge=1)] | None = None
-    events: bool = False
+    events: bool = True  # of the queue managers that write some
 
     @model_validator(mode="after")
     def _trigger(self) -> IngestConfig:

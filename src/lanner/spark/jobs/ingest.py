@@ -1,4 +1,4 @@
-"""ingest: what is in the queues, and in files of packets, into the table `messages`; with `ingest.events` the logs of events into `events`.
+"""ingest: what is in the queues, and in files of packets, into the table `messages`, and the logs of events into `events`.
 
 A stream for each queue manager, with a checkpoint for each epoch of it: one that was restored from a backup is read anew, and what was
 seen before is found again by its identifier. Each batch is written under a name of its own, so that a batch which is written again
@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from lanner.model.errors import AccessDenied, QueueNotFound, UnsupportedOperation
 from lanner.spark.columnar.schema import RowSchema
 from lanner.spark.jobs.config import AVAILABLE_NOW, ConfigError
 from lanner.spark.jobs.session import Context, Result, submit
@@ -37,18 +38,20 @@ def run(context: Context) -> Result:
         )
     written, told = Written(), Written()
     sources: list[Callable[[], StreamingQuery]] = []
+    if config.ingest.events:
+        # First of all: an event whose message comes later is whole, a message that is gone by then is not.
+        writers = [manager for manager in config.source.managers if _has_events(context, manager)]
+        sources += [partial(_start_events, context, manager, told) for manager in writers]
     if config.ingest.packet_files is not None:
         directory = config.resolve(config.ingest.packet_files)
         sources.append(lambda: _start(context, packet_files(context.spark, directory), "files", written))
     sources += [partial(_start_manager, context, manager, written) for manager in config.source.managers]
-    if config.ingest.events:
-        sources += [partial(_start_events, context, manager, told) for manager in config.source.managers]
     if config.ingest.trigger == AVAILABLE_NOW:
         for start in sources:
             context.progress.follow([start()], written.total)
     else:
         context.progress.follow([start() for start in sources], written.total)
-    return {"messages": written.total()} | ({"events": told.total()} if config.ingest.events else {})
+    return {"messages": written.total(), "events": told.total()}
 
 
 class Written:
@@ -74,6 +77,23 @@ def _start_manager(context: Context, manager: str, written: Written) -> Streamin
         options["maxMessagesPerTrigger"] = str(config.max_messages_per_trigger)
     key, frame = manager_stream(context, manager, config.queues, options)
     return _start(context, frame, key, written)
+
+
+def _has_events(context: Context, manager: str) -> bool:
+    """Whether a queue manager has a log of events that may be read; what is not known without it is said."""
+    from lanner.spark.source.options import batch_options
+    from lanner.spark.source.queue_names import ask_all
+
+    access = batch_options({**context.config.source.options(manager), "queues": "*"}).access
+    try:
+        ask_all(access, is_log=True)
+    except (QueueNotFound, AccessDenied, UnsupportedOperation) as error:
+        context.progress.say(
+            f"{manager}: {error.args[0]}; without events times are whole seconds, and what left a queue without a "
+            "journal is known only if an acknowledgment tells"
+        )
+        return False
+    return True
 
 
 def _start_events(context: Context, manager: str, written: Written) -> StreamingQuery:

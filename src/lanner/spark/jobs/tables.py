@@ -120,6 +120,13 @@ class Lake:
         reader = self.spark.read
         return (reader.schema(SCHEMAS[table]) if table in SCHEMAS else reader).parquet(self.path(table))
 
+    def sightings(self, table: str) -> DataFrame:
+        """`messages` or `events`; without rows if only the other one is there."""
+        other = MESSAGES if table == EVENTS else EVENTS
+        if not self.has(table) and self.has(other):
+            return self.spark.createDataFrame([], SCHEMAS[table])
+        return self.read(table)
+
     def write(self, frame: DataFrame, table: str) -> None:
         """Replace a table that is made of others, when all of the new one is there: a job that dies before leaves the old one."""
         new, place = (_hadoop(self.spark).Path(self.path(name)) for name in (f"{_NEW}/{table}", table))
@@ -169,6 +176,8 @@ def observations(messages: DataFrame) -> DataFrame:
     found = messages.where("packet_error is null and msg_id_text is not null").select(
         *_OBSERVED,
         F.sha2("body", 256).alias("body_sha256"),
+        F.substring("body", 1, 9).alias("body_start"),
+        F.col("extension").isNotNull().alias("has_extension"),
         F.col("xact_id").isNotNull().alias("is_transactional"),
         F.col("signature").isNotNull().alias("is_signed"),
         F.when(F.col("class") == int(MessageClass.REPORT), F.col("body")).alias("report_body"),
@@ -193,9 +202,12 @@ def _role() -> Column:
     )
 
 
-def machine_names(observed: DataFrame) -> DataFrame:
-    """The names of the queue managers that were read, by their identifiers."""
-    return observed.groupBy(F.col("qm_id").alias("machine_id")).agg(F.max("qm_name").alias("machine"))
+def machine_names(*read: DataFrame) -> DataFrame:
+    """The names of the queue managers whose messages or events were read, by their identifiers."""
+    seen, *others = (frame.select("qm_id", "qm_name") for frame in read)
+    for other in others:
+        seen = seen.unionByName(other)
+    return seen.groupBy(F.col("qm_id").alias("machine_id")).agg(F.max("qm_name").alias("machine"))
 
 
 def named(frame: DataFrame, names: DataFrame, identifier: str, name: str) -> DataFrame:
