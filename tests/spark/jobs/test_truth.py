@@ -165,8 +165,7 @@ class World:
         offers, acks = self.warehouse.open("offers"), self.shop.open("acks")
         self.until("offers expire", lambda: len(self.diary.shown) >= ALL - CLOSED and not offers.count())
         self.diary.expired_after = time.time() + AHEAD
-        # Arrival and receipt of bills and of payments, but for the poison; 25 offers, and the rest.
-        told = 2 * BILLS + 2 * PAYMENTS - POISON + OFFERS // 2 + REST
+        told = BILLS + PAYMENTS - POISON + OFFERS // 2 + REST
         self.until("acknowledgments", lambda: acks.count() >= told)
         outgoing = [queue for manager in (self.shop, self.warehouse) for queue in manager.outgoing_queues()]
         self.until("outgoing queues", lambda: not sum(queue.count() for queue in outgoing))

@@ -77,10 +77,10 @@ def acks(messages: DataFrame) -> DataFrame:
     )
 
 
-def reason(column: str) -> Column:
+def reason(column: str | Column) -> Column:
     """The name of a class."""
     pairs = [F.lit(value) for member in MessageClass for value in (int(member), member.name)]
-    return F.create_map(*pairs)[F.col(column)]
+    return F.create_map(*pairs)[F.col(column) if isinstance(column, str) else column]
 
 
 def summary(found: DataFrame) -> DataFrame:

@@ -104,6 +104,7 @@ def lifecycle(found: DataFrame, names: DataFrame) -> DataFrame:
             "dead_class": F.coalesce("e_dead.reason", "dead_class"),
             "dead_time": F.coalesce("e_dead.time", "dead_time"),
             "dead_at_id": F.coalesce("e_dead.qm_id", "dead_at_id"),
+            "abort_count": F.coalesce("abort_count", F.lit(0)),
         }
     )
     end = F.element_at("hops", -1)
@@ -279,8 +280,14 @@ def _named_queues(rows: DataFrame) -> DataFrame:
 
 def run(context: Context) -> Result:
     messages, events = context.lake.sightings(MESSAGES), context.lake.sightings(EVENTS)
-    found = facts(observations(messages), each_once(events))
-    return {"messages": context.make(NAME, lifecycle(found, machine_names(messages, events)))}
+    # Each is used several times.
+    found = facts(observations(messages), each_once(events)).persist()
+    names = machine_names(messages, events).persist()
+    try:
+        return {"messages": context.make(NAME, lifecycle(found, names))}
+    finally:
+        found.unpersist()
+        names.unpersist()
 
 
 def main() -> None:
