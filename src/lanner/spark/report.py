@@ -567,7 +567,7 @@ def _messages(data: ReportData) -> str:
         for place, (name, key) in enumerate(zip(columns, keys, strict=True))
     )
     return (
-        '<section id="messages-section"><h2>Messages</h2><p class="note"><span id="messages-count"></span> '
+        '<section id="messages-section"><h2>Messages</h2><p class="note"><span id="messages-count"></span>. '
         "Choose a number above to see its messages, and a column to sort by it. The label is unknown where only events tell.</p>"
         f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody id="messages"></tbody></table></div>'
         '<button id="messages-more" hidden>more</button></section>'
@@ -618,6 +618,7 @@ def _embedded(data: ReportData) -> str:
                 reason_words(row["reason"]),
                 row["abort_count"] or 0,
                 row["msg_id"],
+                row["source"],
             ]
             for row in data.messages
         ],

@@ -73,8 +73,8 @@
     id("messages").replaceChildren(...rows.slice(0, state.shown).map((row) => {
       const line = document.createElement("tr");
       const cells = [row[0] || "\u2013", data.queues[row[1]] ?? "?", data.statuses[row[2]] + (row[6] ? `: ${row[6]}` : ""),
-        time(row[3]), seconds(row[4]), seconds(row[5]), String(row[7] || ""), row[8]];
-      cells.forEach((cell, place) => line.append(element("td", cell, { className: [4, 5, 6].includes(place) ? "n" : place === 7 ? "id" : "name" })));
+        time(row[3]), seconds(row[4]), seconds(row[5]), String(row[7] || ""), `${row[9] ?? "?"}\\${row[8].split("\\")[1] ?? ""}`];
+      cells.forEach((cell, place) => line.append(element("td", cell, { className: [4, 5, 6].includes(place) ? "n" : place === 7 ? "id" : "name", title: place === 7 ? row[8] : "" })));
       return line;
     }));
     const missing = data.total - data.messages.length;

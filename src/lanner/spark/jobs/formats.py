@@ -53,9 +53,7 @@ class TableFormat(Protocol):
     def last_batch(self, table: str, stream: str) -> int:
         """Return the number of the last batch of a stream that is in the table, -1 for none."""
 
-    def commit(
-        self, table: str, schema: pa.Schema, files: Sequence[DataFile], *, batch: Batch | None = None
-    ) -> None:
+    def commit(self, table: str, schema: pa.Schema, files: Sequence[DataFile], *, batch: Batch | None = None) -> None:
         """Add a batch of a stream to a table; without a batch, replace all that it has."""
 
 
@@ -93,9 +91,7 @@ class DeltaTables:
         number = None if found is None else found.transaction_version(stream)
         return -1 if number is None else int(number)
 
-    def commit(
-        self, table: str, schema: pa.Schema, files: Sequence[DataFile], *, batch: Batch | None = None
-    ) -> None:
+    def commit(self, table: str, schema: pa.Schema, files: Sequence[DataFile], *, batch: Batch | None = None) -> None:
         from deltalake.transaction import (
             AddAction,
             CommitProperties,
@@ -169,9 +165,7 @@ class IcebergTables:
         found = self._open(table)
         return -1 if found is None else int(found.properties.get(_PROPERTY + stream, -1))
 
-    def commit(
-        self, table: str, schema: pa.Schema, files: Sequence[DataFile], *, batch: Batch | None = None
-    ) -> None:
+    def commit(self, table: str, schema: pa.Schema, files: Sequence[DataFile], *, batch: Batch | None = None) -> None:
         from pyiceberg.expressions import AlwaysTrue
 
         found = self._open(table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -55,7 +56,9 @@ def gather(lake: Lake, title: str, seconds: int = 60) -> ReportData:
         F.min("sent_at").alias("first"),
         F.max("sent_at").alias("last"),
         F.sum("body_size").alias("bytes"),
-        F.countDistinct("source_id").alias("machines"),
+        F.size(
+            F.array_distinct(F.flatten(F.collect_set(F.array_compact(F.array("source_id", "destination_id")))))
+        ).alias("machines"),
     ).collect()[0]
     data.first, data.last, data.bytes, data.machines = (
         first["first"],
@@ -75,6 +78,7 @@ def gather(lake: Lake, title: str, seconds: int = 60) -> ReportData:
         found = lake.read("latency_by_queue").orderBy(F.desc("messages"), "queue")
         data.latency = _rows(found.limit(2 * _LINES))
         data.reference, data.skew = _skew(lake.read("clock_skew"))
+        _take_off(data.messages, lake.read("clock_skew"))
     if lake.has("acks"):
         acks = lake.read("ack_summary")
         data.acks = _rows(acks.groupBy("queue", "outcome").agg(F.sum("messages").alias("messages")))
@@ -135,6 +139,8 @@ def _list(messages: DataFrame) -> Rows:
             "label",
             "queue",
             "status",
+            "source",
+            "destination",
             "sent_at",
             (F.unix_micros("arrived_time") / 1e6 - F.unix_micros(sent) / 1e6).alias("way"),
             F.when(is_one_clock, seconds_between("received_time", "arrived_time")).alias("wait"),
@@ -143,6 +149,18 @@ def _list(messages: DataFrame) -> Rows:
             "msg_id",
         )
     )
+
+
+def _take_off(listed: Rows, skews: DataFrame) -> None:
+    """Take the difference of the clocks off the ways of listed messages, as `latency` does."""
+    ahead: dict[tuple[str, str], list[float]] = {}
+    for row in skews.where("not is_step").select("name_a", "name_b", "skew_seconds").collect():
+        ahead.setdefault((row["name_a"], row["name_b"]), []).append(row["skew_seconds"])
+        ahead.setdefault((row["name_b"], row["name_a"]), []).append(-row["skew_seconds"])
+    for message in listed:
+        known = ahead.get((message["source"], message["destination"]))
+        if known and message["way"] is not None:
+            message["way"] = max(message["way"] - statistics.median(known), 0.0)
 
 
 def _filled(rows: Rows, length: int, names: tuple[str, ...]) -> Rows:
