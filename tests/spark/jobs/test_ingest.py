@@ -19,8 +19,9 @@ from lanner.spark.flight.server import FlightListener
 from lanner.spark.flight.settings import FlightSettings
 from lanner.spark.jobs import compact, ingest, lifecycle, throughput
 from lanner.spark.jobs.config import ConfigError
+from lanner.spark.jobs.lake import Lake, NoTable
 from lanner.spark.jobs.progress import Progress
-from lanner.spark.jobs.tables import EVENTS, MESSAGES, NoTable, observations
+from lanner.spark.jobs.tables import EVENTS, MESSAGES, observations
 from tests.client.conftest import no_keys
 from tests.spark.jobs.worlds import Ingested, context
 
@@ -79,10 +80,10 @@ def test_what_was_read_is_not_read_again_and_what_is_new_is(
 
 def test_a_batch_that_is_written_again_replaces_itself(business: Ingested, tmp_path: Path) -> None:
     rows = business.context.lake.read(MESSAGES).drop("date", "batch").limit(50)
-    table = str(tmp_path / "messages")
-    for name in ("a-1", "a-1", "a-2"):
-        ingest.write_batch(rows, table, name)
-    assert rows.sparkSession.read.parquet(table).count() == 100
+    lake = Lake(rows.sparkSession, str(tmp_path))
+    for number in (1, 1, 2):
+        ingest.write_batch(rows, lake, MESSAGES, "a", number)
+    assert lake.read(MESSAGES).count() == 100
 
 
 @pytest.mark.parametrize("mode", ["peek", "receive"])
@@ -213,7 +214,7 @@ def test_events_become_rows_and_throughput_knows_what_no_journal_has(
     check()
     # A second time what was there: as if compaction had been killed before it deleted the old files.
     events = made.lake.read(EVENTS)
-    ingest.write_batch(events.drop("date", "batch").localCheckpoint(), made.lake.path(EVENTS), "again")
+    ingest.write_batch(events.drop("date", "batch").localCheckpoint(), made.lake, EVENTS, "again", 1)
     check()
     few = context(spark, tmp_path, compact={"files": 1})
     assert compact.run(few) == {"rewritten": 1, "deleted": 0}

@@ -44,9 +44,11 @@ class _Section(BaseModel):
 
 
 class LakeConfig(_Section):
-    """`path`: the directory, or URI, of the tables."""
+    """`path`: the directory, or URI, of the tables. `options`: storage of Delta Lake, or properties of the catalog of Iceberg."""
 
     path: str
+    format: Literal["parquet", "delta", "iceberg"] = "parquet"
+    options: dict[str, str] = Field(default_factory=dict)
 
 
 class SparkConfig(_Section):

@@ -14,16 +14,17 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lanner.model.errors import LannerError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 # A batch of a stream: the stream's name, and the number of the batch.
 Batch = tuple[str, int]
+FORMATS: Final = ("parquet", "delta", "iceberg")
 _CATALOG, _NAMESPACE = "lanner", "lake"
 _PROPERTY: Final = "lanner.batch."
 
@@ -86,6 +87,11 @@ class DeltaTables:
         # Paths as Spark has written them, relative to the table.
         return None if found is None else [f"{self._root}/{table}/{path}" for path in _paths(found)]
 
+    def spark_schema(self, table: str) -> StructType:
+        import pyarrow as pa
+
+        return _spark_schema(pa.schema(self._open(table).schema().to_arrow()))
+
     def last_batch(self, table: str, stream: str) -> int:
         found = self._open(table)
         number = None if found is None else found.transaction_version(stream)
@@ -95,7 +101,6 @@ class DeltaTables:
         from deltalake.transaction import (
             AddAction,
             CommitProperties,
-            RemoveAction,
             Transaction,
             create_table_with_add_actions,
         )
@@ -121,7 +126,12 @@ class DeltaTables:
             found.create_write_transaction(adds, "append", delta_schema, partitions, commit_properties=properties)
         else:
             found.create_write_transaction(adds, "overwrite", delta_schema, partitions, commit_properties=properties)
-        del RemoveAction
+
+
+def _spark_schema(schema: pa.Schema) -> StructType:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema)
 
 
 def _paths(table: Any) -> list[str]:  # noqa: ANN401 (a DeltaTable)
@@ -143,8 +153,9 @@ class IcebergTables:
             raise FormatError('lake.format = "iceberg" needs packages: pip install "lanner[iceberg]"') from None
         if not properties:
             if "://" in root:
-                raise FormatError(f'lake.path {root}: format = "iceberg" needs [lake.catalog] there')
-            PurePosixPath(root)
+                raise FormatError(
+                    f'lake.path {root}: format = "iceberg" needs the properties of a catalog in [lake.options]'
+                )
             properties = {"type": "sql", "uri": f"sqlite:///{root}/catalog.db", "warehouse": f"file://{root}"}
         self._root = root
         self._catalog: Any = load_catalog(_CATALOG, **dict(properties))
@@ -160,6 +171,9 @@ class IcebergTables:
     def files(self, table: str) -> list[str] | None:
         found = self._open(table)
         return None if found is None else [task.file.file_path for task in found.scan().plan_files()]
+
+    def spark_schema(self, table: str) -> StructType:
+        return _spark_schema(self._open(table).schema().as_arrow())
 
     def last_batch(self, table: str, stream: str) -> int:
         found = self._open(table)

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final
 from lanner.model.errors import AccessDenied, QueueNotFound, UnsupportedOperation
 from lanner.spark.columnar.schema import RowSchema
 from lanner.spark.jobs.config import AVAILABLE_NOW, ConfigError
+from lanner.spark.jobs.lake import Lake, batch_name
 from lanner.spark.jobs.session import Context, Result, submit
-from lanner.spark.jobs.tables import EVENTS, MESSAGES, PARTITIONS
+from lanner.spark.jobs.tables import EVENTS, MESSAGES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -158,11 +159,10 @@ def _decoded_file(path: str, content: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def _start(context: Context, frame: DataFrame, key: str, written: Written, table: str = MESSAGES) -> StreamingQuery:
-    path = context.lake.path(table)
+    lake = context.lake
 
     def write(batch: DataFrame, number: int) -> None:
-        name = f"{key}-{number:08d}"
-        written.add(name, write_batch(batch, path, name))
+        written.add(batch_name(key, number), write_batch(batch, lake, table, key, number))
 
     writer = frame.writeStream.queryName(f"{NAME} {key}").foreachBatch(write)
     writer = writer.option("checkpointLocation", context.lake.checkpoint(f"{NAME}/{key}"))
@@ -171,21 +171,19 @@ def _start(context: Context, frame: DataFrame, key: str, written: Written, table
     return writer.start()
 
 
-def write_batch(batch: DataFrame, path: str, name: str) -> int:
-    """Add rows to the table; what was written under this name before is replaced. How many there were."""
+def write_batch(batch: DataFrame, lake: Lake, table: str, stream: str, number: int) -> int:
+    """Add a batch of a stream to a table, once. Return how many rows there were, 0 if the table has the batch."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F  # noqa: N812
 
     counted = Observation()
     day = F.to_date("event_time" if "event_time" in batch.columns else F.coalesce("arrived_time", "read_time"))
-    rows = batch.withColumn("date", day).withColumn("batch", F.lit(name))
+    rows = batch.withColumn("date", day).withColumn("batch", F.lit(batch_name(stream, number)))
     rows = rows.withColumn("qm_name", F.coalesce("qm_name", F.lit("unknown")))
     # A day of a queue manager in one file, unless it is large.
     rows = rows.hint("rebalance", "date", "qm_name")
     rows = rows.observe(counted, F.count(F.lit(1)).alias("rows"))
-    writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic").partitionBy(*PARTITIONS)
-    writer.parquet(path)
-    return int(counted.get["rows"])
+    return int(counted.get["rows"]) if lake.append(rows, table, stream, number) else 0
 
 
 def main() -> None:

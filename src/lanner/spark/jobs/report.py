@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import functions as F  # noqa: N812
 
 from lanner.spark.jobs.config import ConfigError
+from lanner.spark.jobs.lake import Lake
 from lanner.spark.jobs.latency import bucket
 from lanner.spark.jobs.session import Context, Result, submit
-from lanner.spark.jobs.tables import Lake
 from lanner.spark.jobs.tables import seconds as seconds_between
 from lanner.spark.report import ReportData, Rows, render
 
