@@ -61,6 +61,7 @@ REMOVALS: Final = {
 }
 
 _pack = EVENT.pack
+_MOST_ABORTS: Final = 0xFFFF
 _DM_SHIFT, _TH = at.DM_SHIFT, at.TH
 
 
@@ -81,6 +82,8 @@ class EventRecorder:
         self._named: set[int] = set()
         self._sender_rows = store.table(EVENT_SENDERS)
         self._senders: dict[bytes, int] = {}
+        # SecurityHeaders up to their sender identifiers, and what EVENT says of them. Most messages have one of a few.
+        self._headers: dict[bytes, tuple[int, int]] = {}
         self._is_full = False
         # Numbers of the protocols' own queues. Their messages have no events.
         self._inner: frozenset[int] = frozenset()
@@ -100,6 +103,7 @@ class EventRecorder:
         self._read_senders()
 
     def _read_senders(self) -> None:
+        self._headers.clear()
         self._senders = {row: SENDER_KEY.unpack(key)[0] for key, row in self._sender_rows.items()}
 
     def arrived(self, position: MessagePosition) -> None:
@@ -214,19 +218,21 @@ class EventRecorder:
         is_closed: bool = False,
     ) -> bytes:
         """Return the row of one event; `now` is in milliseconds."""
-        sent_time, ordinal, flags, acknowledge, message_class, correlation, privacy, security = event_fields(packet)
-        bits = flags >> _DM_SHIFT & 1 | acknowledge << ACKNOWLEDGE_SHIFT
+        sent_time, ordinal, flags, acknowledge, message_class, correlation, privacy, security, end = event_fields(
+            packet
+        )
+        bits = flags >> _DM_SHIFT & 1 | (acknowledge & 15) << 4
         if flags & _TH:
             bits |= TRANSACTIONAL
         if privacy:
             bits |= ENCRYPTED
         if security and kind in ARRIVALS:
-            sender, level, is_signed = sender_of(packet, security)
-            other = self._senders.get(sender) or (0 if is_closed else self._new_sender(sender))
-            if is_signed:
-                bits |= SIGNED
-            if level:
-                other |= VERIFIED
+            header = packet[security:end]
+            found = self._headers.get(header)
+            if found is None:
+                found = self._read_header(header, packet, security, is_closed=is_closed)
+            other = found[0]
+            bits |= found[1]
         return _pack(
             now,
             lookup_id,
@@ -239,11 +245,22 @@ class EventRecorder:
             reason,
             kind,
             bits,
-            min(aborts, 0xFFFF),
+            min(_MOST_ABORTS, aborts),
             source_queue_manager(packet),
             ordinal,
             correlation,
         )
+
+    def _read_header(self, header: bytes, packet: bytes, security: int, *, is_closed: bool) -> tuple[int, int]:
+        """Return EVENT's `other` and flags for a SecurityHeader up to its sender identifier."""
+        sender, level, is_signed = sender_of(packet, security)
+        number = self._senders.get(sender) or (0 if is_closed else self._new_sender(sender))
+        found = number | (VERIFIED if level else 0), SIGNED if is_signed else 0
+        if len(self._headers) >= MAX_SENDERS:
+            self._headers.clear()
+        if number or not sender:
+            self._headers[header] = found
+        return found
 
     def _new_sender(self, sender: bytes) -> int:
         """Give a sender a number; 0 to nobody."""

@@ -113,23 +113,15 @@ def wants_attention(packet: bytes) -> bool:
     return packet[_FLAGS_8_TO_15] & _ATTENTION_BITS != 0
 
 
-class EventFields(NamedTuple):
-    """What the log of events takes from a packet."""
-
-    sent_time: int
-    ordinal: int
-    flags: int  # of UserHeader
-    acknowledge: int
-    message_class: int
-    correlation: bytes
-    privacy_level: int
-    security: int  # where SecurityHeader begins; 0 without one
+# UserHeader.SentTime, MessageID and Flags; MessagePropertiesHeader.Flags, MessageClass, CorrelationID and PrivacyLevel; where
+# SecurityHeader begins and where its sender identifier ends, both 0 without one.
+EventFields = tuple[int, int, int, int, int, bytes, int, int, int]
 
 
 def event_fields(packet: bytes) -> EventFields:
-    """Return fields of UserHeader and MessagePropertiesHeader, and the place of SecurityHeader."""
+    """Return what the log of events takes from a packet."""
     sent_time, ordinal, flags = _fixed(packet)
-    security = 0
+    security = end = 0
     if flags & _SHAPE == _DIRECT_ONLY:
         # The common shape, computed here instead of by a call: a direct name, and a SecurityHeader
         # or none.
@@ -137,14 +129,14 @@ def event_fields(packet: bytes) -> EventFields:
         if flags & at.SH:
             security = position
             sender, *others = _security_sizes(packet, position)
-            position += at.SECURITY_HEADER_SIZE + (sender + 3 & ~3) + sum([size + 3 & ~3 for size in others if size])
+            end = position + at.SECURITY_HEADER_SIZE + sender
+            position = (end + 3 & ~3) + sum([size + 3 & ~3 for size in others if size])
     else:
         security, position = header_offsets(packet, flags)
+        if security:
+            end = security + at.SECURITY_HEADER_SIZE + _security_sizes(packet, security)[0]
     acknowledge, message_class, correlation, privacy = _properties(packet, position)
-    return _new(
-        EventFields,
-        (sent_time, ordinal, flags, acknowledge & at.ACKNOWLEDGE_MASK, message_class, correlation, privacy, security),
-    )
+    return sent_time, ordinal, flags, acknowledge, message_class, correlation, privacy, security, end
 
 
 def sender_of(packet: bytes, security: int) -> tuple[bytes, int, bool]:

@@ -349,15 +349,16 @@ def test_spark_reads_events(spark: SparkSession, qm: QueueManager, address: str,
 @given(st.one_of(common_packets(), any_packets()))
 def test_class_and_correlation_are_found_where_they_are(packet: bytes) -> None:
     flags = int.from_bytes(packet[60:64], "little")
-    layout, message, found = locate(packet), Packet(packet), event_fields(packet)
+    layout, message = locate(packet), Packet(packet)
+    _, ordinal, _, acknowledge, message_class, correlation, privacy, security, end = event_fields(packet)
     assert header_offsets(packet, flags) == (layout.security, layout.properties)
-    assert found.security == layout.security
-    assert (found.message_class, found.correlation) == (message.message_class, message.correlation_identifier)
-    assert found.ordinal.to_bytes(4, "little") == message.identifier_bytes[16:]
-    assert (found.acknowledge, found.privacy_level) == (message.acknowledgements_requested, message.privacy_level)
-    if found.security:
-        sender, level, is_signed = sender_of(packet, found.security)
-        assert sender[1:] == message.sender_identifier
+    assert security == layout.security
+    assert (message_class, correlation) == (message.message_class, message.correlation_identifier)
+    assert ordinal.to_bytes(4, "little") == message.identifier_bytes[16:]
+    assert (acknowledge & 15, privacy) == (message.acknowledgements_requested, message.privacy_level)
+    if security:
+        sender, level, is_signed = sender_of(packet, security)
+        assert sender[1:] == message.sender_identifier == packet[end - len(message.sender_identifier) : end]
         assert (level, is_signed) == (message.authentication_level, bool(message.signature))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
-import polars
+import polars as pl
 import pytest
 from deltalake import DeltaTable
 from pyspark.errors import PySparkException
@@ -154,9 +154,9 @@ def test_others_read_the_tables(spark: SparkSession, tmp_path: Path, monkeypatch
             write_batch(events(lake, 10 * number, 10), lake, EVENTS, "a", number)
     delta = DeltaTable(str(tmp_path / "delta" / EVENTS)).to_pyarrow_table()
     assert duckdb.from_arrow(delta).aggregate("count(*), max(seq)").fetchall() == [(20, 19)]
-    assert polars.read_delta(str(tmp_path / "delta" / EVENTS)).height == 20
+    assert pl.read_delta(str(tmp_path / "delta" / EVENTS)).height == 20
     table = IcebergTables(str(tmp_path / "iceberg"), {})._open(EVENTS)
-    assert sorted(polars.scan_iceberg(table).select("seq").collect()["seq"]) == [*range(20)]
+    assert sorted(pl.scan_iceberg(table).select("seq").collect()["seq"]) == [*range(20)]
     iceberg = table.scan().to_arrow()
     assert duckdb.from_arrow(iceberg).aggregate("count(*), max(seq)").fetchall() == [(20, 19)]
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F  # noqa: N812
 
 from demo.business import free_addresses
 from lanner.client import Message, QueueManager
@@ -23,8 +24,9 @@ from lanner.client.runtimes import runtime_of
 from lanner.model.enums import MessageClass
 from lanner.spark.flight.server import FlightListener
 from lanner.spark.flight.settings import FlightSettings
-from lanner.spark.jobs import JOBS, audit, ingest
+from lanner.spark.jobs import JOBS, audit, checks, ingest
 from lanner.spark.jobs.session import Context
+from lanner.spark.jobs.tables import EVENTS, each_once
 from lanner.wire.fields import message_id, source_queue_manager
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.reader import Reader
@@ -42,7 +44,7 @@ ALL = ORDERS + BILLS + PAYMENTS + OFFERS + CLOSED + REST
 WAIT = 0.2  # seconds that orders lie in their queue
 PATIENCE = 60.0
 MILLISECOND = 0.001  # tables cut what is smaller off
-JOBS_RUN = ("lifecycle", "acks", "latency", "throughput", "poison", "routes", "audit", "report")
+JOBS_RUN = ("lifecycle", "acks", "latency", "throughput", "poison", "routes", "audit", "report", "checks")
 
 Span = tuple[float, float]
 
@@ -346,6 +348,24 @@ def test_routes_are_those_of_all_messages(truth: Tables) -> None:
     }
     assert set(rows) == {"step", "route"}
     assert 0 <= rows["step"]["median_seconds"] < PATIENCE
+
+
+def test_the_tables_agree_and_what_does_not_is_found(truth: Tables) -> None:
+    lake = truth.context.lake
+    assert {row["check"]: row["wrong"] for row in truth.rows("checks")} == dict.fromkeys(
+        ("messages", "arrivals", "receives", "senders", "lost", "clocks"), 0
+    )
+    messages, events = lake.read("lifecycle"), each_once(lake.read(EVENTS))
+    received = events.where("event != 'received' or queue not like '%orders'")
+    torn = lake.read("clock_skew").withColumn("uncertainty_seconds", F.lit(-1.0))
+    found = checks.checks(messages.where("status != 'refused'"), received, lake.read("throughput"), torn)
+    wrong = {row["check"]: row["wrong"] for row in found.collect()}
+    assert wrong["messages"] == CLOSED
+    # Nothing is told of a queue that has no events of a kind.
+    assert wrong["receives"] == 0
+    assert wrong["clocks"] == torn.count()
+    few = checks.checks(messages, events, lake.read("throughput").where("received = 0"), torn)
+    assert {row["check"]: row["wrong"] for row in few.collect()}["receives"] == ORDERS + BILLS + PAYMENTS - POISON
 
 
 def test_senders_and_bodies(truth: Tables) -> None:

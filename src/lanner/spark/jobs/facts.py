@@ -61,7 +61,7 @@ _EVENT_PROPERTIES: Final = (
     "size",
 )
 # Queues in which a message has arrived. In an outgoing queue it is still on its way.
-_REAL_KINDS: Final = ("destination", "subqueue", "admin", "report", "connector")
+REAL_KINDS: Final = ("destination", "subqueue", "admin", "report", "connector")
 _OUTGOING_KINDS: Final = ("outgoing",)
 
 # How each column is merged: least, greatest (of structs: by their first fields), or the set of all elements.
@@ -215,12 +215,17 @@ def _of_reports(observed: DataFrame) -> DataFrame:
 # Events ---------------------------------------------------------------------------------------------------------------
 
 
+def of_programs(events: DataFrame) -> DataFrame:
+    """The events of messages that programs have sent: not of acknowledgments, reports and the protocols' own."""
+    about = ~F.col("class").isin(_INTERNAL) | (F.col("event") == "dead_lettered")
+    return events.where(about & F.col("msg_id_text").isNotNull())
+
+
 def _of_events(events: DataFrame) -> DataFrame:
     """What the logs of events tell of messages that programs have sent; `events` has each once."""
-    about = ~F.col("class").isin(_INTERNAL) | (F.col("event") == "dead_lettered")
-    found = events.where(about & F.col("msg_id_text").isNotNull())
+    found = of_programs(events)
     is_source = F.col("qm_id") == F.substring_index("msg_id_text", "\\", 1)
-    is_real = F.col("queue_kind").isin(*_REAL_KINDS)
+    is_real = F.col("queue_kind").isin(*REAL_KINDS)
     is_outgoing = F.col("queue_kind").isin(*_OUTGOING_KINDS)
     event = F.col("event")
     is_arrival = event.isin("arrived", "transferred_in")
@@ -262,6 +267,6 @@ def _of_acknowledgment_events(events: DataFrame) -> DataFrame:
         F.col("class").isin(_ABOUT_OTHERS)
         & F.col("correlation_text").isNotNull()
         & F.col("event").isin("arrived", "transferred_in")
-        & F.col("queue_kind").isin(*_REAL_KINDS)
+        & F.col("queue_kind").isin(*REAL_KINDS)
     )
     return _told(came, F.substring_index("msg_id_text", "\\", 1), F.lit(None).cast("string"))
