@@ -324,9 +324,8 @@ class UserFile:
         """
         if self.is_local(sid):
             return None
-        accounts = self._read()
         confirmed = frozenset(group for group in groups if not self.is_local(group))
-        here = frozenset[Sid]().union(*(_groups_of(accounts, str(one)) for one in (sid, *confirmed)))
+        here = self.groups_naming((sid, *confirmed))
         return Identity(
             name,
             sid,
@@ -335,6 +334,11 @@ class UserFile:
             is_administrator=BUILTIN_ADMINISTRATORS in here,
             is_guest=sid.is_guest,
         )
+
+    def groups_naming(self, sids: Iterable[Sid]) -> frozenset[Sid]:
+        """Return the groups of this file that have one of several SIDs from elsewhere as a member."""
+        accounts = self._read()
+        return frozenset[Sid]().union(*(_groups_of(accounts, str(sid)) for sid in sids))
 
     def resolve(self, sid: Sid) -> Identity | None:
         """A user of the file with its groups, or a SID from elsewhere that one of its groups names."""
