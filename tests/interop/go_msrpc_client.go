@@ -1,8 +1,8 @@
 // A client of message queuing made of go-msrpc, whose stubs are generated from the published IDL:
 //
-//	client HOST USER PASSWORD call|packet|sign|seal ntlm|spnego|bare ndr|ndr64 mqmr|mqmp|mqqp|dcom [QUEUE]
+//	client HOST USER PASSWORD call|packet|sign|seal ntlm|spnego|bare ndr|ndr64 mqmr|mqmp|mqqp|dcom|epm [QUEUE]
 //
-// It finds every port through the endpoint mapper and prints what it saw as JSON. go-msrpc itself is no part of Lanner.
+// It finds every port through the endpoint mapper, which it asks in the same transfer syntax, and prints what it saw as JSON. go-msrpc itself is no part of Lanner.
 package main
 
 import (
@@ -16,6 +16,7 @@ import (
 
 	"github.com/oiweiwei/go-msrpc/dcerpc"
 	"github.com/oiweiwei/go-msrpc/midl/uuid"
+	"github.com/oiweiwei/go-msrpc/msrpc/dcetypes"
 	"github.com/oiweiwei/go-msrpc/msrpc/dcom"
 	"github.com/oiweiwei/go-msrpc/msrpc/dcom/iactivation/v0"
 	"github.com/oiweiwei/go-msrpc/msrpc/dcom/iobjectexporter/v0"
@@ -33,8 +34,12 @@ import (
 	"github.com/oiweiwei/go-msrpc/ssp/ntlm"
 )
 
-// MSMQQueueInfo, MC-MQAC 1.9.
-const queueInfoClass = "d7d6e07c-dccd-11d0-aa4b-0060970debae"
+const (
+	// MSMQQueueInfo, MC-MQAC 1.9.
+	queueInfoClass = "d7d6e07c-dccd-11d0-aa4b-0060970debae"
+	// The transfer syntax, MS-RPCE 2.2.4.12: the one that towers name.
+	ndr20 = "8a885d04-1ceb-11c9-9fe8-08002b104860"
+)
 
 var seen = map[string]any{}
 
@@ -44,6 +49,7 @@ type client struct {
 	level     dcerpc.AuthLevel
 	mechanism dcerpc.AuthType
 	isBare    bool
+	syntax    dcerpc.Option
 	options   []dcerpc.Option
 }
 
@@ -76,7 +82,7 @@ func check(what string, err error) {
 
 // dial connects to wherever the endpoint mapper says that an interface is; the port is found when the interface is bound.
 func (c *client) dial() dcerpc.Conn {
-	conn, err := dcerpc.Dial(c.ctx, c.host, epm.EndpointMapper(c.ctx, c.host, dcerpc.WithInsecure()), dcerpc.WithTimeout(20*time.Second))
+	conn, err := dcerpc.Dial(c.ctx, c.host, epm.EndpointMapper(c.ctx, c.host, dcerpc.WithInsecure(), c.syntax), dcerpc.WithTimeout(20*time.Second))
 	check("dial", err)
 	return conn
 }
@@ -231,6 +237,31 @@ func (c *client) objects(path string) {
 	seen["label"] = label.Label.Data
 }
 
+// mapper asks for the port of an interface as a client does that knows its tower but for the port. What says the minor version
+// of the RPC protocol, the right side of the third floor, may be left out.
+func (c *client) mapper() {
+	conn, err := dcerpc.Dial(c.ctx, net.JoinHostPort(c.host, "135"))
+	check("dial", err)
+	cli, err := epm.NewEpmClient(c.ctx, conn, dcerpc.WithInsecure(), c.syntax)
+	check("bind", err)
+	for name, version := range map[string][]byte{"whole": {0, 0}, "empty third floor": {}} {
+		found, err := cli.Map(c.ctx, &epm.MapRequest{
+			MapTower: dcetypes.FloorsToTower([]*dcetypes.Floor{
+				{Protocol: uint8(dcetypes.ProtocolUUID), UUID: qm2qm.Qm2qmSyntaxV1_0.IfUUID, VersionMajor: 1, Data: []byte{0, 0}},
+				{Protocol: uint8(dcetypes.ProtocolUUID), UUID: uuid.MustParse(ndr20), VersionMajor: 2, Data: []byte{0, 0}},
+				{Protocol: uint8(dcetypes.ProtocolRPC_CO), Data: version},
+				{Protocol: uint8(dcetypes.ProtocolTCP), Data: []byte{0, 0}},
+				{Protocol: uint8(dcetypes.ProtocolIP), Data: []byte{0, 0, 0, 0}},
+			}),
+			MaxTowers: 1,
+		})
+		check("map", err)
+		if told(name, int32(found.Status), nil) {
+			seen[name] = found.Towers[0].Floors()[3].Port()
+		}
+	}
+}
+
 func main() {
 	host, user, password, level, mechanism, syntax, what := os.Args[1], os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6], os.Args[7]
 	path := ""
@@ -248,13 +279,11 @@ func main() {
 	}
 	mechanisms := map[string]dcerpc.AuthType{"ntlm": dcerpc.AuthTypeWinNT, "spnego": dcerpc.AuthTypeGSSNegotiate, "bare": dcerpc.AuthTypeGSSNegotiate}
 	c := &client{ctx: ctx, host: host, level: levels[level], mechanism: mechanisms[mechanism], isBare: mechanism == "bare"}
-	c.options = c.security()
-	switch syntax {
-	case "ndr":
-		c.options = append(c.options, dcerpc.WithNDR20())
-	case "ndr64":
-		c.options = append(c.options, dcerpc.WithNDR64())
+	c.syntax = dcerpc.WithNDR20()
+	if syntax == "ndr64" {
+		c.syntax = dcerpc.WithNDR64()
 	}
+	c.options = append(c.security(), c.syntax)
 	switch what {
 	case "mqmr":
 		c.management()
@@ -264,6 +293,8 @@ func main() {
 		c.remoteRead(path)
 	case "dcom":
 		c.objects(path)
+	case "epm":
+		c.mapper()
 	}
 	check("report", json.NewEncoder(os.Stdout).Encode(seen))
 }

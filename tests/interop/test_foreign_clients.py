@@ -292,6 +292,13 @@ def test_go_msrpc_uses_objects_with_each_mechanism(site: Site, mechanism: str, l
     go_uses_objects(site, level, mechanism)
 
 
+@pytest.mark.parametrize("syntax", ["ndr", "ndr64"])
+def test_go_msrpc_finds_a_port_also_with_an_empty_third_floor(site: Site, syntax: str) -> None:
+    """C706 appendix L: the minor version of the RPC protocol says nothing about where to connect."""
+    port = impacket_stubs.mapped(site.address, QM2QM)
+    assert go_msrpc(site, USER, "seal", "epm", syntax=syntax) == {"whole": port, "empty third floor": port}
+
+
 @pytest.mark.parametrize(("what", "call"), [("mqmr", "action"), ("mqmp", "open")])
 def test_go_msrpc_is_told_that_these_interfaces_have_no_ndr64(site: Site, what: str, call: str) -> None:
     """MS-MQMR 2.2: NDR only."""
