@@ -1,6 +1,6 @@
 // A client of message queuing made of go-msrpc, whose stubs are generated from the published IDL:
 //
-//	client HOST USER PASSWORD call|packet|sign|seal ntlm|spnego|bare ndr|ndr64 mqmr|mqmp|mqqp|dcom|epm [QUEUE]
+//	client HOST USER PASSWORD call|packet|sign|seal ntlm|spnego|bare ndr|ndr64 mqmr|mqmp|mqqp|mqrr|dcom|epm [QUEUE]
 //
 // It finds every port through the endpoint mapper, which it asks in the same transfer syntax, and prints what it saw as JSON. go-msrpc itself is no part of Lanner.
 package main
@@ -28,6 +28,7 @@ import (
 	"github.com/oiweiwei/go-msrpc/msrpc/mqmq"
 	"github.com/oiweiwei/go-msrpc/msrpc/mqmr/qmmgmt/v1"
 	"github.com/oiweiwei/go-msrpc/msrpc/mqqp/qm2qm/v1"
+	"github.com/oiweiwei/go-msrpc/msrpc/mqrr/remoteread/v1"
 	"github.com/oiweiwei/go-msrpc/ssp"
 	"github.com/oiweiwei/go-msrpc/ssp/credential"
 	"github.com/oiweiwei/go-msrpc/ssp/gssapi"
@@ -197,6 +198,38 @@ func (c *client) remoteRead(path string) {
 	told("close", closed.Return, err)
 }
 
+// newRemoteRead reads by MS-MQRR, whose handles need no other interface.
+func (c *client) newRemoteRead(path string) {
+	cli, err := remoteread.NewRemoteReadClient(c.ctx, c.dial(), c.options...)
+	check("bind", err)
+	opened, err := cli.OpenQueue(c.ctx, &remoteread.OpenQueueRequest{
+		QueueFormat: direct(`OS:.\private$\` + path), Access: 1, ClientID: &dtyp.GUID{Data1: 1, Data4: make([]byte, 8)},
+		Major: 6, Minor: 1, Workgroup: 1,
+	})
+	if err != nil {
+		// A method without a status: the refusal is a fault.
+		told("open", 0, err)
+		return
+	}
+	queue := (*remoteread.QueueNoSerialize)(opened.Context)
+	read, err := cli.StartReceive(c.ctx, &remoteread.StartReceiveRequest{
+		Context: queue, RequestID: 1, MaxBodySize: 1 << 20, MaxCompoundMessageSize: 1 << 20,
+	})
+	check("receive", err)
+	told("receive", read.Return, err)
+	packet := []byte{}
+	for _, section := range read.PacketSections {
+		packet = append(packet, section.SectionBuffer...)
+	}
+	seen["packet"] = hex.EncodeToString(packet)
+	ended, err := cli.EndReceive(c.ctx, &remoteread.EndReceiveRequest{Context: queue, Ack: 2, RequestID: 1})
+	check("end", err)
+	told("end", ended.Return, err)
+	closed, err := cli.CloseQueue(c.ctx, &remoteread.CloseQueueRequest{Context: opened.Context})
+	check("close", err)
+	told("close", closed.Return, err)
+}
+
 func (c *client) objects(path string) {
 	// Activation has a port that everybody knows; the exporter's is told by it.
 	conn, err := dcerpc.Dial(c.ctx, net.JoinHostPort(c.host, "135"))
@@ -204,7 +237,10 @@ func (c *client) objects(path string) {
 	exporter, err := iobjectexporter.NewObjectExporterClient(c.ctx, conn, c.options...)
 	check("bind IObjectExporter", err)
 	alive, err := exporter.ServerAlive2(c.ctx, &iobjectexporter.ServerAlive2Request{})
-	check("ServerAlive2", err)
+	if err != nil {
+		told("ServerAlive2", 0, err)
+		return
+	}
 	activator, err := iactivation.NewActivationClient(c.ctx, conn, c.options...)
 	check("bind IActivation", err)
 	made, err := activator.RemoteActivation(c.ctx, &iactivation.RemoteActivationRequest{
@@ -291,6 +327,8 @@ func main() {
 		c.queueClient(path)
 	case "mqqp":
 		c.remoteRead(path)
+	case "mqrr":
+		c.newRemoteRead(path)
 	case "dcom":
 		c.objects(path)
 	case "epm":
