@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,7 @@ from lanner.model.errors import (
     InvalidHandle,
     IOTimeout,
     MessageNotFound,
+    NoDs,
     StatusError,
     StoreLocked,
 )
@@ -98,6 +100,9 @@ def test_every_front_end_sees_one_queue_manager(tmp_path: Path) -> None:
         assert queue.queue_manager is made.queue_manager is engine.queue_manager
         with pytest.raises(StoreLocked):
             Client(tmp_path / "data", name="ALPHA")
+        # The one that was refused has let go of the directory.
+        descriptors = [os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()]
+        assert descriptors.count(str(tmp_path / "data" / "lock")) == 1
 
 
 @pytest.mark.spec("DMPR-3.1.1.1-1")
@@ -169,7 +174,7 @@ def test_a_workgroup_queue_manager_is_never_offline(h: Harness) -> None:
     h.engine.write_directory(qm)
     h.engine.create_directory_object(Queue(pathname=r"ALPHA\x"))
     h.engine.delete_directory_object(Queue(pathname=r"ALPHA\x"))
-    with pytest.raises(StatusError):
+    with pytest.raises(NoDs):
         h.create(r".\public")
     assert qm.directory_offline is False
     assert h.engine.next_delay() is None
