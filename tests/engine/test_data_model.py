@@ -139,7 +139,7 @@ def test_a_new_queue_manager_is_nobodys_server(tmp_path: Path) -> None:
     h.close()
 
 
-@pytest.mark.spec("DMPR-3.1.1.1-2")
+@pytest.mark.spec("DMPR-3.1.1.1-2", "DMPR-6-2")
 def test_the_quota_of_the_queue_manager_is_in_kilobytes_and_eight_gibibytes(h: Harness) -> None:
     """DECISIONS: kilobytes, 0x00800000 unless configured; over all queues together."""
     qm = h.engine.queue_manager
@@ -425,7 +425,7 @@ def test_each_copy_of_a_message_to_many_names_one_of_them(h: Harness) -> None:
         MultipleElementFormatName((parse(many), parse(r"DIRECT=OS:ALPHA\private$\c")))
 
 
-@pytest.mark.spec("DMPR-3.1.1.12-22")
+@pytest.mark.spec("DMPR-3.1.1.12-22", "DMPR-6-7")
 def test_algorithms_have_their_numbers_and_defaults(h: Harness) -> None:
     """HashAlgorithm defaults to SHA1 (SHA is the same), EncryptionAlgorithm to RC4; both are carried unchanged."""
     h.create()
