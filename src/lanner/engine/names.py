@@ -93,9 +93,10 @@ class Names:
             if not isinstance(element, DistributionListFormatName):
                 found[element.key] = element
                 continue
-            members = self.directory_events.directory.resolve_distribution_list(element.identifier, element.domain)
+            directory = self.directory_events.directory
+            result, members = directory.resolve_distribution_list(element.identifier, element.domain)
             if members is None:
-                raise IllegalFormatname(f"{element}: no such distribution list in the directory")
+                raise IllegalFormatname(f"{element}: no such distribution list in the directory ({result.value})")
             for member in members:
                 pending.extend(parse(member).elements)
         if not found:
