@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ import pytest
 from lanner.directory import AttributeFilter, Operator, SortOrder
 from lanner.directory.ldap.connection import LdapConnection, LogOn
 from lanner.directory.ldap.directory import LdapDirectory
-from lanner.directory.ldap.messages import Control, Request, Response
+from lanner.directory.ldap.messages import Control, Request, Response, SaslBind, Unbind
 from lanner.model.directory_objects import GUID_NULL, DirectoryObject, Queue, QueueManager, RoutingLink, Site
 from lanner.model.enums import DirectoryOperationResult
 from lanner.security.profile import Profile
@@ -45,21 +44,33 @@ class Exchange:
 class Wire:
     """What went over LDAP connections, in its order."""
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch, domain: Domain) -> None:
         self.exchanges: list[Exchange] = []
         plain = LdapConnection._exchange
+        plain_close = LdapConnection.close
 
         def exchange(
             connection: LdapConnection, request: Request, controls: Sequence[Control] = ()
         ) -> list[Response]:
             answers = plain(connection, request, controls)
-            self.exchanges.append(Exchange(request, tuple(controls), answers))
+            if connection is not domain._connection:
+                self.exchanges.append(Exchange(request, tuple(controls), answers))
             return answers
 
+        def close(connection: LdapConnection) -> None:
+            if connection is not domain._connection:
+                self.exchanges.append(Exchange(Unbind(), (), []))
+            plain_close(connection)
+
         patch.setattr(LdapConnection, "_exchange", exchange)
+        patch.setattr(LdapConnection, "close", close)
 
     def __len__(self) -> int:
         return len(self.exchanges)
+
+    def operations(self) -> list[Request]:
+        """What was asked, without log-ons and ends of connections."""
+        return [one.request for one in self.exchanges if not isinstance(one.request, (SaslBind, Unbind))]
 
     def clear(self) -> None:
         self.exchanges.clear()
@@ -72,8 +83,8 @@ class Wire:
 
 
 @pytest.fixture
-def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
-    return Wire(monkeypatch)
+def wire(monkeypatch: pytest.MonkeyPatch, domain: Domain) -> Wire:
+    return Wire(monkeypatch, domain)
 
 
 class World:

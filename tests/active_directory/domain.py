@@ -13,6 +13,7 @@ import socket
 import subprocess
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +34,7 @@ ROOT: Final = "DC=mq,DC=test"
 CONFIGURATION: Final = f"CN=Configuration,{ROOT}"
 HOST: Final = f"dc1.{DNS_DOMAIN}"
 SERVER: Final = Server(HOST, ADDRESS)
-ADMINISTRATOR: Final = LogOn(f"MQ\\Administrator", PASSWORD)
+ADMINISTRATOR: Final = LogOn("MQ\\Administrator", PASSWORD)
 _PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
 _PORTS: Final = (53, 88, 389, 3268)
 # MS-SAMR 2.2.1.12 UF_WORKSTATION_TRUST_ACCOUNT, UF_NORMAL_ACCOUNT.
@@ -55,6 +56,7 @@ class Domain:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._process: subprocess.Popen[bytes] | None = None
+        self._connection: LdapConnection | None = None
         self._provision()
         self.start()
         self.administrator = self.directory()
@@ -108,6 +110,9 @@ class Domain:
             time.sleep(0.05)
 
     def stop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -156,12 +161,11 @@ class Domain:
         return uuid.UUID(bytes_le=self.attributes(dn, "objectGUID")["objectGUID"][0])
 
     @contextlib.contextmanager
-    def connected(self):  # type: ignore[no-untyped-def] # noqa: ANN201
-        connection = LdapConnection(HOST, ADDRESS, 389, ADMINISTRATOR)
-        try:
-            yield connection
-        finally:
-            connection.close()
+    def connected(self) -> Iterator[LdapConnection]:
+        """The administrator's own connection, which is no part of what is tested."""
+        if self._connection is None or self._connection.is_closed:
+            self._connection = LdapConnection(HOST, ADDRESS, 389, ADMINISTRATOR)
+        yield self._connection
 
     def add_computer(self, name: str, container: str = "CN=Computers") -> LogOn:
         """An account for a computer, as joining a domain makes one."""

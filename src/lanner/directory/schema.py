@@ -38,8 +38,10 @@ class Lookup(Protocol):
     """What a row may ask about other entries of the directory."""
 
     root: str
-    # MS-MQDSSM 3.1.6.11.5.3: a link with a site gate that has gone cannot be read.
-    is_strict: bool
+    @property
+    def is_strict(self) -> bool:
+        """MS-MQDSSM 3.1.6.11.5.3: whether a link with a site gate that has gone cannot be read."""
+        ...
 
     def dn_of(self, object_class: str, guid: uuid.UUID) -> str | None: ...
 
