@@ -308,6 +308,8 @@ def _directory_path(entry: Entry, _: Lookup) -> str:
 
 
 def _enterprise_name(_: Entry, lookup: Lookup) -> str:
+    if not lookup.root:
+        raise Unset("rootDomainNamingContext")
     return lookup.root
 
 
