@@ -111,7 +111,7 @@ def test_no_connection(domain: Domain, monkeypatch: pytest.MonkeyPatch) -> None:
     assert directory.read("Enterprise", None)[0] is SUCCESS
 
 
-@pytest.mark.spec("DSSM-3.1.6.18-1", "DMPR-3.1.3-4")
+@pytest.mark.spec("DSSM-3.1.6.18-1")
 def test_domain_controllers_are_found_by_dns(domain: Domain) -> None:
     found = domain_controllers("mq.test", [ADDRESS])
     assert found == [Server(HOST, ADDRESS, LDAP_PORT)]
