@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import tempfile
 import uuid
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lanner.directory import AttributeFilter, Operator, SortOrder
-from lanner.directory.ldap.connection import LdapConnection, LogOn
+from lanner.directory.ldap.connection import LdapConnection, LdapRefused, LogOn
 from lanner.directory.ldap.directory import LdapDirectory
 from lanner.directory.ldap.messages import Control, Request, Response, SaslBind, Unbind
 from lanner.model.directory_objects import GUID_NULL, DirectoryObject, Queue, QueueManager, RoutingLink, Site
@@ -49,9 +50,7 @@ class Wire:
         plain = LdapConnection._exchange
         plain_close = LdapConnection.close
 
-        def exchange(
-            connection: LdapConnection, request: Request, controls: Sequence[Control] = ()
-        ) -> list[Response]:
+        def exchange(connection: LdapConnection, request: Request, controls: Sequence[Control] = ()) -> list[Response]:
             answers = plain(connection, request, controls)
             if connection is not domain._connection:
                 self.exchanges.append(Exchange(request, tuple(controls), answers))
@@ -110,18 +109,15 @@ class World:
     def add_server(self, site: str = "", computer: str = "") -> str:
         """The server object below which the settings of a server lie; an administrator makes it."""
         parent = f"CN=Servers,{self.site_dn(site)}"
-        try:
+        # Another computer's may have made it.
+        with contextlib.suppress(LdapRefused):
             self.domain.add(parent, objectClass="serversContainer")
-        except Exception:  # noqa: BLE001, S110 - it is there already
-            pass
         dn = f"CN={computer or self.computer},{parent}"
         self.domain.add(dn, objectClass="server")
         return dn
 
     def manager(self, **values: object) -> QueueManager:
-        manager = QueueManager(
-            identifier=GUID_NULL, computer_name=self.computer, site_identifier_list=[self.site]
-        )
+        manager = QueueManager(identifier=GUID_NULL, computer_name=self.computer, site_identifier_list=[self.site])
         for name, value in values.items():
             setattr(manager, name, value)
         return manager

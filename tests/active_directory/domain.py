@@ -105,7 +105,8 @@ class Domain:
         while True:
             with contextlib.suppress(OSError), socket.create_connection((ADDRESS, port), 1):
                 return
-            assert self._process is not None and self._process.poll() is None, "the domain controller has ended"
+            assert self._process is not None
+            assert self._process.poll() is None, "the domain controller has ended"
             assert time.monotonic() < deadline, f"nobody listens on port {port} of the domain controller"
             time.sleep(0.05)
 

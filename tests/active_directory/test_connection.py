@@ -42,9 +42,7 @@ def test_initialization(domain: Domain, wire: Wire) -> None:
 
 
 @pytest.mark.spec("DSSM-3.1.3-3", "DSSM-3.1.3-4", "DSSM-3.1.6.12-1")
-def test_nothing_works_before_initialization(
-    domain: Domain, wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_works_before_initialization(domain: Domain, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     servers = [NOBODY]
     directory = LdapDirectory(lambda: servers, ADMINISTRATOR)
     assert directory.initialize() is NOT_CONNECTED
@@ -193,9 +191,10 @@ def test_a_connection_belongs_to_one_account(world: World) -> None:
     with mine.operations.held(), other.operations.held():
         assert mine.operations.connection is not other.operations.connection
         assert mine.operations.caller() != other.operations.caller()
-        assert other.operations.caller() == world.domain.attributes(
-            f"CN=user{world.computer},CN=Users,DC=mq,DC=test", "objectSid"
-        )["objectSid"][0]
+        assert (
+            other.operations.caller()
+            == world.domain.attributes(f"CN=user{world.computer},CN=Users,DC=mq,DC=test", "objectSid")["objectSid"][0]
+        )
         assert other.create_object(world.queue("theirs"))[0] is GENERIC_ERROR
         assert mine.create_object(world.queue("ours"))[0] is SUCCESS
         assert other.create_object(world.queue("theirs"))[0] is GENERIC_ERROR

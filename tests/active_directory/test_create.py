@@ -636,7 +636,7 @@ def test_values_of_a_queue_manager_and_a_queue(world: World) -> None:
     assert found["mSMQEncryptKey"] == [keys]
     assert (found["mSMQQuota"], found["mSMQJournalQuota"]) == ([b"4096"], [b"-1"])
     flags = ("mSMQForeign", "mSMQRoutingServices", "mSMQDsServices", "mSMQDependentClientServices")
-    assert {name: found[name] for name in flags} == dict.fromkeys(flags, [b"FALSE"])
+    assert {name: found[name] for name in flags} == {name: [b"FALSE"] for name in flags}
     manager = world.read("QueueManager", guid)
     assert set(manager.site_identifier_list) == set(sites)
     assert manager.public_encryption_key_list == keys

@@ -133,9 +133,7 @@ def test_what_the_computers_object_has(world: World, wire: Wire, name: str) -> N
         ("Queue", "DirectoryPath", {"distinguishedName"}),
     ],
 )
-def test_attributes_that_are_asked_for(
-    world: World, wire: Wire, kind: str, name: str, attributes: set[str]
-) -> None:
+def test_attributes_that_are_asked_for(world: World, wire: Wire, kind: str, name: str, attributes: set[str]) -> None:
     guid = world.add_manager()
     if kind == "Queue":
         guid = world.add_queue("orders")
@@ -223,8 +221,8 @@ def test_defaults_of_a_queue_manager(world: World) -> None:
     assert found.queue_manager_version == ""
     assert found.operating_system_type is OperatingSystemType.OTHER
     assert (found.queue_manager_quota, found.journal_quota) == (0x0080_0000, INFINITE)
-    assert not (found.foreign_system or found.directory_server or found.remote_access_server)
-    assert not (found.routing_server or found.supporting_server)
+    flags = (found.foreign_system, found.directory_server, found.remote_access_server)
+    assert (*flags, found.routing_server, found.supporting_server) == (False,) * 5
     assert found.site_identifier_list == found.out_routing_server_identifier_list == []
     assert found.in_routing_server_identifier_list == []
     assert found.public_encryption_key_list == b""
@@ -253,11 +251,11 @@ def test_routing_servers_that_have_gone_are_passed_over(world: World, monkeypatc
     from lanner.directory.protocol import Refused
 
     plain = operations.LdapOperations.get
-    answer = NOT_FOUND
+    answers = [NOT_FOUND]
 
     def get(self: operations.LdapOperations, path: str, attributes: object, guid: uuid.UUID | None = None) -> object:
         if path == world.dn:
-            raise Refused(answer)
+            raise Refused(answers[0])
         return plain(self, path, attributes, guid)  # type: ignore[arg-type]
 
     # A controller drops such names when the object goes; one that has not heard of it yet still has them.
@@ -265,6 +263,7 @@ def test_routing_servers_that_have_gone_are_passed_over(world: World, monkeypatc
     found = world.read("QueueManager", second, *names)
     assert found.out_routing_server_identifier_list == found.in_routing_server_identifier_list == []
     for answer in (GENERIC_ERROR, DirectoryOperationResult.DIRECTORY_NOT_CONNECTED):
+        answers[:] = [answer]
         for one in names:
             assert world.directory.read("QueueManager", [equals("Identifier", second)], [one])[0] is GENERIC_ERROR
 
@@ -306,7 +305,7 @@ def test_defaults_of_a_queue(world: World) -> None:
     found = world.read("Queue", guid)
     assert (found.label, found.multicast_address or "", found.type) == ("", "", GUID_NULL)
     assert (found.quota, found.journal_quota, found.base_priority) == (INFINITE, INFINITE, 0)
-    assert not (found.journaling or found.authentication or found.transactional)
+    assert (found.journaling, found.authentication, found.transactional) == (False,) * 3
     assert found.privacy_level is QueuePrivacyLevel.OPTIONAL
     assert found.directory_path == f"LDAP://{dn}"
     assert found.pathname == f"{world.computer}\\orders"
@@ -350,7 +349,7 @@ def test_defaults_of_a_site(world: World) -> None:
     guid = world.domain.add(f"CN={name},CN=Sites,{CONFIGURATION}", objectClass="site")
     found = world.read("Site", guid)
     assert (found.intra_site_replication_interval, found.inter_site_replication_interval) == (2, 10)
-    assert not (found.foreign_site or found.migrated_from_msmq10)
+    assert (found.foreign_site, found.migrated_from_msmq10) == (False, False)
 
 
 @pytest.mark.spec("DSSM-3.1.6.11.5-1", "DSSM-3.1.6.11.5.1-1", "DSSM-3.1.6.11.5.3-1")
@@ -375,16 +374,17 @@ def test_a_routing_link(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     from lanner.directory.protocol import Refused
 
     plain = operations.LdapOperations.get
-    hidden = world.dn
+    hidden = [world.dn]
 
     def get(self: operations.LdapOperations, path: str, attributes: object, guid: uuid.UUID | None = None) -> object:
-        if path == hidden:
+        if path in hidden:
             raise Refused(NOT_FOUND)
         return plain(self, path, attributes, guid)  # type: ignore[arg-type]
 
     monkeypatch.setattr(operations.LdapOperations, "get", get)
     assert world.directory.read("RoutingLink", by_guid) == (GENERIC_ERROR, None)
-    for hidden in (world.site_dn(), world.site_dn(f"{world.site_name}b")):
+    for site in (world.site_dn(), world.site_dn(f"{world.site_name}b")):
+        hidden[:] = [site]
         assert world.directory.read("RoutingLink", by_guid) == (GENERIC_ERROR, None)
 
 

@@ -112,9 +112,7 @@ def test_text_of_filters(world: World) -> None:
     assert one("Quota", less, 50) == "(&(&(mSMQQueueQuota<=50)(mSMQQueueQuota>=0))(!(mSMQQueueQuota=50)))"
 
 
-@pytest.mark.spec(
-    "DSSM-3.1.6.15-6", "DSSM-3.1.6.15-10", "DSSM-3.1.6.15-11", "DSSM-3.1.6.4.2.2-1", "DSSM-3.1.6.20.1-1"
-)
+@pytest.mark.spec("DSSM-3.1.6.15-6", "DSSM-3.1.6.15-10", "DSSM-3.1.6.15-11", "DSSM-3.1.6.4.2.2-1", "DSSM-3.1.6.20.1-1")
 def test_what_filters_find(world: World) -> None:
     world.add_manager()
     kind = uuid.uuid4()

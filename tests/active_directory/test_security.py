@@ -160,7 +160,7 @@ def test_a_new_queues_list_as_printed(document: World, wire: Wire) -> None:
     for add in wire.requests(Add):
         assert "nTSecurityDescriptor" not in dict(add.attributes)
     # The default of the class names the Domain Admins.
-    admins = Sid(administrator(world).authority, administrator(world).sub_authorities[:-1] + (512,))
+    admins = Sid(administrator(world).authority, (*administrator(world).sub_authorities[:-1], 512))
     assert admins in [one.sid for one in own(stored(world, f"CN=unlisted,{world.dn}"))]
 
 
@@ -264,7 +264,7 @@ def test_only_the_parts_of_a_descriptor_that_are_there(world: World, wire: Wire)
 
 @pytest.mark.spec("DSSM-3.1.6.1.1.2-5", "DSSM-5.1.1-1")
 @pytest.mark.parametrize("listed", [True, False])
-def test_a_computer_makes_its_queue_manager_and_its_queues(world: World, wire: Wire, listed: bool) -> None:  # noqa: FBT001
+def test_a_computer_makes_its_queue_manager_and_its_queues(world: World, wire: Wire, listed: bool) -> None:
     mine = world.as_account(world.computer_log_on)
     wire.clear()
     names = None if listed else ["ComputerName", "SiteIdentifierList"]

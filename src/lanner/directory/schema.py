@@ -38,6 +38,7 @@ class Lookup(Protocol):
     """What a row may ask about other entries of the directory."""
 
     root: str
+
     @property
     def is_strict(self) -> bool:
         """MS-MQDSSM 3.1.6.11.5.3: whether a link with a site gate that has gone cannot be read."""

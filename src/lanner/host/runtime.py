@@ -59,9 +59,7 @@ class Runtime:
                 if directory is None:
                     embedded = EmbeddedDirectory(self.store.table("directory"), profile=settings.profile)
                     site = embedded.provision()
-                    settings = dataclasses.replace(
-                        settings, site_identifiers=settings.site_identifiers or (str(site),)
-                    )
+                    settings = dataclasses.replace(settings, site_identifiers=settings.site_identifiers or (str(site),))
                     directory = embedded
                 settings = dataclasses.replace(
                     settings,
