@@ -76,6 +76,8 @@ class Domain:
             "\tdns forwarder =",
             "\tserver services = ldap, kdc, rpc, cldap, winbindd, s3fs, dns",
             f"\twinbindd socket directory = {self.path}/winbindd",
+            f"\tpid directory = {self.path}",
+            f"\tncalrpc dir = {self.path}/ncalrpc",
             f"\tlog file = {self.path}/log.%m",
         ]
         configuration.write_text("\n".join(lines) + "\n")
@@ -106,7 +108,7 @@ class Domain:
             with contextlib.suppress(OSError), socket.create_connection((ADDRESS, port), 1):
                 return
             assert self._process is not None
-            assert self._process.poll() is None, "the domain controller has ended"
+            assert self._process.poll() is None, (self.path / "samba.out").read_text()[-2000:]
             assert time.monotonic() < deadline, f"nobody listens on port {port} of the domain controller"
             time.sleep(0.05)
 

@@ -298,9 +298,11 @@ def test_an_object_that_makes_no_sense_is_one_error(world: World) -> None:
     world.add_manager()
     good = world.add_queue("good", label=world.computer)
     world.add_queue("bad", label=world.computer)
-    world.domain.modify(f"CN=bad,{world.dn}", mSMQQueueType=b"short")
-    order = [SortOrder(0), SortOrder(1)]
-    result, handle = world.directory.read_begin("Queue", [equals("Label", world.computer)], ["Type", "Pathname"], order)
+    world.domain.modify(f"CN=bad,{world.dn}", mSMQPrivacyLevel="7")
+    order = [SortOrder(0), SortOrder(1)]  # "bad" comes first
+    result, handle = world.directory.read_begin(
+        "Queue", [equals("Label", world.computer)], ["PrivacyLevel", "Pathname"], order
+    )
     assert result is SUCCESS
     assert handle is not None
     assert world.directory.read_next(handle) == (GENERIC_ERROR, None)

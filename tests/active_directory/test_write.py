@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from lanner.directory.ldap.messages import Add, Change, Delete, Modify, Scope, Search
 from lanner.model.directory_objects import GUID_NULL, Enterprise, Queue, QueueManager, RoutingLink, Site, User
 from lanner.model.enums import DirectoryOperationResult, DirectoryServerType
-from lanner.security.certificates import add_certificate, remove_certificate
+from lanner.security.certificates import add_certificate, generate_certificate, remove_certificate
 from lanner.wire.user_certificates import UserSignCert, UserSignCerts
 from tests.active_directory.conftest import Wire, World, equals, made
 from tests.active_directory.domain import CONFIGURATION, ROOT
@@ -105,8 +106,8 @@ def test_nothing_follows_a_modify_that_failed(world: World, wire: Wire) -> None:
     world.add_server()
     guid = world.add_manager()
     manager = world.read("QueueManager", guid)
-    # The schema has an upper bound for the version.
-    manager.queue_manager_version = "x" * 5000
+    # More than the syntax has bits for.
+    manager.queue_manager_quota = 1 << 40
     manager.routing_server = True
     manager.public_signing_key_list = UserSignCerts((UserSignCert(uuid.uuid4(), b"x"),)).pack()
     wire.clear()
@@ -263,10 +264,9 @@ def test_certificates_of_a_user(world: World, wire: Wire) -> None:
     user = world.directory.read("User", [equals("SecurityIdentifier", sid)])[1]
     assert isinstance(user, User)
     assert user.identifier == world.domain.guid(dn)
-    first, second = UserSignCert(uuid.uuid4(), b"first"), UserSignCert(uuid.uuid4(), b"second")
     user.identifier = GUID_NULL
-    add_certificate(user, first)
-    add_certificate(user, second)
+    now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    first, second = (add_certificate(user, generate_certificate(one, now).certificate) for one in ("one", "two"))
     wire.clear()
     assert world.directory.write(user) is SUCCESS
     (modify,) = wire.requests(Modify)

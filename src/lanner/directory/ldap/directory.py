@@ -410,7 +410,7 @@ class LdapDirectory:
             case True, False:
                 settings.delete()
             case True, True:
-                settings.update(current, [name for row in rows if row.field in _SERVICE_FIELDS for name in row.ldap])
+                settings.update(current)
 
     # 3.1.6.8, 3.1.6.9 Queue aliases and distribution lists ----------------------------------------------
 

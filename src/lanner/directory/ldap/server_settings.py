@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from lanner.directory.ldap.operations import LdapOperations
@@ -44,8 +44,9 @@ class ServerSettings:
                 self._operations.delete(dn)
                 self._operations.create(parent, SETTINGS_NAME, SETTINGS_CLASS, values)
 
-    def update(self, manager: Entry, changed: Sequence[str]) -> None:
-        values = {name: manager.get(source, []) for name, source in SETTINGS_ATTRIBUTES.items() if source in changed}
+    def update(self, manager: Entry) -> None:
+        """Any of the roles may have changed mSMQServiceType too, so all of it is written."""
+        values = {name: manager.get(source, []) for name, source in SETTINGS_ATTRIBUTES.items()}
         for dn in self._names():
             self._operations.set_properties(dn, values)
 
