@@ -502,7 +502,7 @@ class RemoteReadService:
             read.give_back()
             return MQ_OK
         with self._committer.change() as change:
-            self._engine.dequeue_message_end(queue.descriptor, read.position, delete_message=True)
+            self._engine.dequeue_message_end(queue.descriptor, read.position, delete_message=True, counts_purged=True)
         return _when_durable(change)
 
     # Moves --------------------------------------------------------------------------------------------------------

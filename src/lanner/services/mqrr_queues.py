@@ -132,7 +132,9 @@ class OpenQueue:
         """Raise InvalidParameter for a read in a transaction, which stays: R_EndTransactionalReceive ends it (DECISIONS)."""
         request = self.requests.get(request_id)
         if request is not None and request.transaction is not None:
-            raise InvalidParameter(f"dwRequestId {request_id:#x} is in a transaction: R_EndTransactionalReceive ends it")
+            raise InvalidParameter(
+                f"dwRequestId {request_id:#x} is in a transaction: R_EndTransactionalReceive ends it"
+            )
 
     def subqueue_header(self, *, abort_count: int, move_count: int) -> SubqueueHeader:
         """MS-MQRR 2.2.5.3 for a message of this queue."""

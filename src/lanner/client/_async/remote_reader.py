@@ -178,6 +178,10 @@ class RemoteReader(Closeable):
         with contextlib.suppress(LannerError):
             await self.handshake.call(mqmp.R_QM_CLOSE_REMOTE_QUEUE_CONTEXT, pph_context=context)
 
+    async def check(self) -> None:
+        """Make a first call: a wrong password is refused there."""
+        await self.version()
+
     async def version(self) -> tuple[int, int]:
         """Return major and minor version of the server; (0, 0) if it is too old to say."""
         if self._version is None:

@@ -176,6 +176,10 @@ class RemoteReader(Closeable):
         with contextlib.suppress(LannerError):
             self.handshake.call(mqmp.R_QM_CLOSE_REMOTE_QUEUE_CONTEXT, pph_context=context)
 
+    def check(self) -> None:
+        """Make a first call: a wrong password is refused there."""
+        self.version()
+
     def version(self) -> tuple[int, int]:
         """Return major and minor version of the server; (0, 0) if it is too old to say."""
         if self._version is None:
