@@ -10,14 +10,16 @@ import struct
 import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lanner.client._async import msmq_connection
-from lanner.client._async.mqrr_reader import MqrrReader
+from lanner.client._async.connections import Connections
+from lanner.client._async.mqrr_reader import MqrrReader, PendingRead
 from lanner.client._async.msmq_connection import CLIENT_ID as OWN_ID
 from lanner.client._async.msmq_connection import MsmqConnection
+from lanner.client._async.msmq_handles import Handles
 from lanner.client._async.remote_reader import OPEN_TIMEOUT, RemoteReader
 from lanner.client.remote_message import from_remote_read
 from lanner.client.target import Target
@@ -31,6 +33,7 @@ from lanner.model.errors import (
     QueueNotFound,
     RemoteProtocolError,
     SharingViolation,
+    StatusError,
     TransactionSequence,
 )
 from lanner.rpc.calls import ServerCall
@@ -39,18 +42,19 @@ from lanner.rpc.interface import RETURNS
 from lanner.rpc.ndr import Syntax, Value
 from lanner.rpc.pdu import AuthType
 from lanner.services.interfaces.mqmq import QueueFormat
+from lanner.services.interfaces.mqqp import RemoteReadAck
 from lanner.services.interfaces.mqrr import REMOTE_READ, SectionBuffer
 from lanner.services.remote_read import MQ_ACTION_PEEK_CURRENT, MQ_LOOKUP_PEEK_NEXT
 from lanner.wire.extension_headers import Extensions, SubqueueHeader
 from lanner.wire.format_name import parse
+from lanner.wire.message import Message
 from lanner.wire.propagation_token import pack_token
 from lanner.wire.remote_packet import Section, joined, remote_packet, stored_packet
-from tests.services.mqrr_peer import Site, served
+from tests.services.mqrr_peer import Site, served, serving
 from tests.services.site import until
 from tests.services.test_mqrr_transactions import Unit
 from tests.statuses import (
     MQ_ERROR_DTC_CONNECT,
-    MQ_ERROR_QUEUE_NOT_FOUND,
     MQ_ERROR_TRANSACTION_SEQUENCE,
 )
 from tests.wire.samples import full_packet
@@ -121,32 +125,39 @@ async def test_it_is_read_by_mqrr_where_that_is_served(site: Site) -> None:
 
 
 @pytest.mark.spec("MQRR-3.2.4.1-7")
-@served
-async def test_a_computer_without_it_is_read_by_mqqp(site: Site) -> None:
-    site.server._interfaces = {k: v for k, v in site.server._interfaces.items() if k != REMOTE_READ.uuid}
-    connection = await MsmqConnection.make(target(site))
-    assert isinstance(connection.reader, RemoteReader)
-    await connection.close()
+def test_a_computer_without_it_is_read_by_mqqp(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with serving(tmp_path, has_mqrr=False) as site:
+            connection = await MsmqConnection.make(target(site))
+            assert isinstance(connection.reader, RemoteReader)
+            await connection.close()
+
+    asyncio.run(run())
 
 
 @pytest.mark.spec("MQRR-3.2.4.1-8")
 @pytest.mark.spec("MQRR-3.2.4.1-9")
 @pytest.mark.spec("MQRR-3.2.4-1")
 @served
-async def test_a_refused_open_is_the_application_s(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[object] = []
-    monkeypatch.setattr(msmq_connection.RemoteReader, "connect", tried.append)
+async def test_a_refused_open_is_the_application_s(site: Site) -> None:
     async with reading(site) as reader:
         with pytest.raises(QueueNotFound):
             await reader.open(parse(r"DIRECT=OS:.\private$\none"))
         queue = await reader.open(parse(Q), QueueAccessType.RECEIVE, QueueShareMode.DENY_RECEIVE)
         with pytest.raises(SharingViolation):
             await reader.open(parse(Q))
-        answered(site, "R_OpenQueue", lambda *_, **__: (_ for _ in ()).throw(RpcFault(MQ_ERROR_QUEUE_NOT_FOUND)))
-        with pytest.raises(QueueNotFound):
-            await reader.open(parse(Q))
         assert queue.is_open
-    assert not tried
+        with pytest.raises(StatusError):
+            await reader.enlist(bytes(range(16)), b"no token", parse(Q))
+        with pytest.raises(StatusError):
+            await queue.end(PendingRead(77), RemoteReadAck.RR_ACK)
+    # The whole client: no other protocol is tried after a refusal.
+    connections = Connections(target(site), MsmqConnection.make)
+    handles = Handles(parse(r"DIRECT=OS:.\private$\none"), exclusive=False)
+    with pytest.raises(QueueNotFound):
+        await handles.reading(await connections.now(), QueueAccessType.RECEIVE)
+    assert isinstance((await connections.now()).reader, MqrrReader)
+    await connections.close()
 
 
 @pytest.mark.spec("MQRR-3.2.4.1-1")
@@ -321,11 +332,12 @@ async def test_a_packet_in_two_sections(site: Site) -> None:
 @served
 async def test_the_time_to_reach_the_queue_is_relative_again(site: Site) -> None:
     site.send(b"one", time_to_reach_queue=1000)
-    site.send(b"never")
+    site.create("t", transactional=True)
+    site.send(b"never", queue="t")
     async with reading(site) as reader:
-        queue = await reader.open(parse(Q))
+        queue, unlimited = await reader.open(parse(Q)), await reader.open(parse(T))
         assert (await queue.receive(0)).message.time_to_reach_queue == 1000
-        assert (await queue.receive(0)).message.time_to_reach_queue == 0xFFFF_FFFF
+        assert (await unlimited.receive(0)).message.time_to_reach_queue == 0xFFFF_FFFF
 
 
 def made_up(*parts: SectionBuffer, count: int | None = None) -> Callable[..., Value]:
@@ -606,8 +618,6 @@ def message_of(packet: bytes) -> Any:
 @pytest.mark.spec("MQRR-2.2.5.3-14")
 @pytest.mark.spec("MQRR-2.2.5.5-5")
 def test_what_a_client_ignores() -> None:
-    from lanner.wire.message import Message
-
     bare = full_packet()
     assert Message(message_of(bare)).body == Message(bare).body
     plain = remote_packet(bare, SubqueueHeader(abort_counter=2))
@@ -634,10 +644,3 @@ def test_what_a_client_ignores() -> None:
         assert one.subqueue is not None
         assert (one.subqueue.abort_counter, one.subqueue.subqueue_name) == (2, "")
         assert one.subqueue.acknowledgement_class == 0
-
-
-@pytest.mark.spec("MQRR-2.2.8-1")
-@pytest.mark.spec("MQRR-2.2.8-2")
-def test_transactions_have_identifiers_of_their_own() -> None:
-    branches = [Branch(uuid.uuid4(), uuid.uuid4(), "x") for _ in range(3)]
-    assert len({pack_token(one) for one in branches}) == 3

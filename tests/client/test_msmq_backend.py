@@ -42,12 +42,12 @@ COLOURS = ["sync", "async"]
 _numbers = iter(range(1000))
 
 
-@pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OtherManager]:
+@pytest.fixture(scope="module", params=["mqqp", "mqrr"])
+def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OtherManager]:
     """One that serves everything, on TCP and on a Unix socket."""
     directory = tmp_path_factory.mktemp("other")
     manager = OtherManager(directory / "data")
-    manager.serve_local(manager.serve_everything())
+    manager.serve_local(manager.serve_everything(reads_by=request.param))
     yield manager
     manager.close()
     shutil.rmtree(directory)

@@ -227,7 +227,12 @@ async def fault(awaitable: Any) -> int:
 
 @contextlib.asynccontextmanager
 async def serving(
-    path: Path, *, level: AuthLevel = AuthLevel.NONE, cleanup_seconds: float = 300.0, make: bool = True
+    path: Path,
+    *,
+    level: AuthLevel = AuthLevel.NONE,
+    cleanup_seconds: float = 300.0,
+    make: bool = True,
+    has_mqrr: bool = True,
 ) -> AsyncIterator[Site]:
     runtime = Runtime(path / "data", local_settings("alpha"))
     committer = SteeredCommitter(runtime.store, asyncio.get_running_loop())
@@ -235,7 +240,7 @@ async def serving(
     service = RemoteReadService(runtime.engine, committer, ports, cleanup_seconds)
     queues = RemoteQueues(runtime.engine, committer)
     interfaces = [service.interface, RemoteRead(queues, ports).interface, *QueueClient(queues, ports).interfaces]
-    server = RpcServer(interfaces, users=runtime.users, authentication_level=level)
+    server = RpcServer(interfaces if has_mqrr else interfaces[1:], users=runtime.users, authentication_level=level)
     ports.ip_read = ports.ip_handshake = await server.listen_tcp(ADDRESS, 0)
     site = Site(runtime, server, ports.ip_read, committer, make=make)
     site.ports, site.service = ports, service

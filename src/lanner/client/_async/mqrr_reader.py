@@ -329,6 +329,7 @@ class OpenMqrrQueue:
         await self._cancel(entry)
 
     async def _cancel(self, entry: PendingRead) -> None:
+        entry.is_waiting = False
         await self._call(mqrr.R_CANCEL_RECEIVE, dw_request_id=entry.request_id)
 
     async def _cancel_all(self, wanted: Callable[[PendingRead], bool]) -> None:

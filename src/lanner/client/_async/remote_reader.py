@@ -361,14 +361,17 @@ class OpenRemoteQueue:
 
 
 async def call(bound: BoundInterface, method: Method, **arguments: Value) -> dict[str, Any]:
-    """Return the results of a call; raise any status but MQ_OK, returned or thrown (3.1.4.7)."""
+    """Return the results of a call; raise any status but MQ_OK, returned or thrown (3.1.4.7).
+
+    Methods that open return none.
+    """
     try:
         results = await bound.call(method, **arguments)
     except RpcFault as fault:
         if fault.status in StatusError.by_status:
             raise status_error(fault.status) from fault
         raise
-    status = cast("int", results[RETURNS])
+    status = cast("int", results.get(RETURNS, MQ_OK))
     if status != MQ_OK:
         raise status_error(status)
     return results

@@ -325,6 +325,7 @@ class OpenMqrrQueue:
         self._cancel(entry)
 
     def _cancel(self, entry: PendingRead) -> None:
+        entry.is_waiting = False
         self._call(mqrr.R_CANCEL_RECEIVE, dw_request_id=entry.request_id)
 
     def _cancel_all(self, wanted: Callable[[PendingRead], bool]) -> None:
