@@ -59,6 +59,7 @@ class OtherManager:
         self.mqrr = RemoteReadService(self.engine, self._committer, self.ports).interface
         self.management = ManagementService(self.engine, self._committer, None)
         self._servers: list[RpcServer] = []
+        self.reads_by = ""
 
     def _run(self, work: Coroutine[object, object, object]) -> None:
         asyncio.run_coroutine_threadsafe(work, self.loop).result(30)
@@ -72,6 +73,7 @@ class OtherManager:
 
     def serve_everything(self, *, reads_by: str = "mqqp") -> RpcServer:
         """`reads_by` mqrr: as Windows Vista and later; else as computers before them."""
+        self.reads_by = reads_by
         newer = [self.mqrr] if reads_by == "mqrr" else []
         return self.serve([*self.queue_client, self.remote_read, self.management, *newer])
 

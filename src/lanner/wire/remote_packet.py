@@ -61,17 +61,15 @@ def _expiry(message: Message) -> int:
 def sections(packet: bytes, max_body_size: int) -> list[Section]:
     """Return the whole packet, or if its body is longer than a reader wants, the headers with a part of it and the rest.
 
-    `packet` comes from `remote_packet`, and so always has trailers.
+    A packet of `remote_packet` always has trailers; without any there is no rest.
     """
     message = Message(packet)
     if max_body_size >= message.body_size:
         return [Section(packet, len(packet))]
     # The first part counts the padding after the body, so that the second begins where the first would end.
     end = message.end_of_properties
-    return [
-        Section(packet[: message.body_offset + max_body_size], end),
-        Section(packet[end:], len(packet) - end),
-    ]
+    first = Section(packet[: message.body_offset + max_body_size], end)
+    return [first] if end == len(packet) else [first, Section(packet[end:], len(packet) - end)]
 
 
 def joined(parts: list[Section]) -> bytes:
