@@ -53,7 +53,7 @@ from lanner.wire.remote_packet import Section, joined, stored_packet
 _NO_ROUTER: Final = 1
 _VERSION: Final = (6, 1, 7601)
 # MS-MQRR 2.2.8: no transaction.
-_NO_TRANSACTION: Final = bytes(16)
+NO_TRANSACTION: Final = bytes(16)
 _ACCESS: Final = {QueueAccessType.RECEIVE: mqrr.RECEIVE_ACCESS, QueueAccessType.PEEK: mqrr.PEEK_ACCESS}
 _MAX_REQUEST_ID: Final = 0xFFFF_FFFF
 _FIRST: Final = frozenset((SectionType.FULL_PACKET, SectionType.BINARY_FIRST_SECTION, SectionType.SRMP_FIRST_SECTION))
@@ -66,7 +66,7 @@ class PendingRead:
     request_id: int
     cursor: int = 0
     # The XACTUOW of the receive; zero without a transaction.
-    transaction: bytes = _NO_TRANSACTION
+    transaction: bytes = NO_TRANSACTION
     is_waiting: bool = True
 
 
@@ -223,12 +223,12 @@ class OpenMqrrQueue:
         return (await self.begin(MQ_ACTION_PEEK_NEXT, timeout, cursor))[1]
 
     async def receive(
-        self, timeout: int = INFINITE, cursor: int = 0, transaction: bytes = _NO_TRANSACTION
+        self, timeout: int = INFINITE, cursor: int = 0, transaction: bytes = NO_TRANSACTION
     ) -> RemoteMessage:
         """Take a message, in both phases (3.2.4.4, 3.2.4.10)."""
         return await self._finish(*await self.begin(MQ_ACTION_RECEIVE, timeout, cursor, transaction))
 
-    async def look_up(self, lookup_id: int, action: int, transaction: bytes = _NO_TRANSACTION) -> RemoteMessage:
+    async def look_up(self, lookup_id: int, action: int, transaction: bytes = NO_TRANSACTION) -> RemoteMessage:
         """Peek or receive by lookup identifier: `action` is one of MQ_LOOKUP_*."""
         return await self._finish(*await self.begin_look_up(lookup_id, action, transaction))
 
@@ -242,7 +242,7 @@ class OpenMqrrQueue:
         action: int = MQ_ACTION_RECEIVE,
         timeout: int = INFINITE,
         cursor: int = 0,
-        transaction: bytes = _NO_TRANSACTION,
+        transaction: bytes = NO_TRANSACTION,
         *,
         max_body_size: int = INFINITE,
     ) -> tuple[PendingRead, RemoteMessage]:
@@ -250,7 +250,7 @@ class OpenMqrrQueue:
         return await self._begin(action, 0, timeout, cursor, transaction, max_body_size)
 
     async def begin_look_up(
-        self, lookup_id: int, action: int, transaction: bytes = _NO_TRANSACTION
+        self, lookup_id: int, action: int, transaction: bytes = NO_TRANSACTION
     ) -> tuple[PendingRead, RemoteMessage]:
         """Make the first phase of a read by lookup identifier."""
         return await self._begin(action, lookup_id, 0, 0, transaction, INFINITE)
@@ -275,7 +275,7 @@ class OpenMqrrQueue:
             "dw_max_compound_message_size": INFINITE,
         }
         method = mqrr.R_START_RECEIVE
-        if transaction != _NO_TRANSACTION:
+        if transaction != NO_TRANSACTION:
             method = mqrr.R_START_TRANSACTIONAL_RECEIVE
             arguments["p_transaction_id"] = transaction
 
@@ -314,7 +314,7 @@ class OpenMqrrQueue:
     async def end(self, entry: PendingRead, ack: RemoteReadAck) -> None:
         """Make the second phase: say what became of a message (3.2.4.4.1, 3.2.4.4.2)."""
         self._forget(entry)
-        is_transacted = entry.transaction != _NO_TRANSACTION
+        is_transacted = entry.transaction != NO_TRANSACTION
         await self._call(
             mqrr.R_END_TRANSACTIONAL_RECEIVE if is_transacted else mqrr.R_END_RECEIVE,
             dw_ack=int(ack),
@@ -355,7 +355,7 @@ class OpenMqrrQueue:
         """Remove every message (3.2.4.7)."""
         await self._call(mqrr.R_PURGE_QUEUE)
 
-    async def move(self, lookup_id: int, target: OpenMqrrQueue, transaction: bytes = _NO_TRANSACTION) -> None:
+    async def move(self, lookup_id: int, target: OpenMqrrQueue, transaction: bytes = NO_TRANSACTION) -> None:
         """Move a message to the queue, or the subqueue of it, that `open_for_move` has opened (3.2.4.6)."""
         self._require_open()
         await call(

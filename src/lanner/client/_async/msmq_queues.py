@@ -13,10 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from lanner.client._async.io import WINDOW, gather
+from lanner.client._async.mqrr_reader import NO_TRANSACTION, MqrrReader
 from lanner.client._async.msmq_handles import Handles, RemoteHandle
 from lanner.client._async.msmq_held import Held, give_back, remove
-from lanner.client._async.msmq_transaction import own
-from lanner.client._async.remote_reader import OpenRemoteQueue, RemoteReader
+from lanner.client._async.msmq_transaction import RemoteBranch, own
 from lanner.client.found import Found
 from lanner.client.preparing import to_message
 from lanner.client.remote_message import from_remote_read, lookup
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lanner.client._async.backend import BackendCursor, BackendQueue, BackendTransaction
+    from lanner.client._async.mqrr_reader import OpenMqrrQueue
     from lanner.client._async.msmq_backend import MsmqBackend
     from lanner.client._async.msmq_connection import MsmqConnection
     from lanner.client._async.msmq_handles import Handle
@@ -118,7 +119,7 @@ class MsmqQueue:
 
     # Sending ------------------------------------------------------------------------------------------------------
 
-    def _buffer(self, message: Message, unit: MsmqTransaction | None) -> CACTransferBufferV2:
+    def _buffer(self, message: Message, unit: MsmqTransaction | RemoteBranch | None) -> CACTransferBufferV2:
         if message.authenticate:
             raise UnsupportedOperation(
                 f"authenticate: a signature covers the identifier of the queue manager, which {self.backend.place} "
@@ -164,7 +165,7 @@ class MsmqQueue:
             ) from error
         return [str(identifier) for identifier in identifiers]
 
-    async def _send(self, buffer: CACTransferBufferV2, unit: MsmqTransaction | None) -> str:
+    async def _send(self, buffer: CACTransferBufferV2, unit: MsmqTransaction | RemoteBranch | None) -> str:
         async def send(connection: MsmqConnection) -> str:
             if unit is not None:
                 await unit.enlist(connection)
@@ -315,27 +316,31 @@ class MsmqQueue:
 
     async def move(self, lookup_ids: Sequence[int], target: BackendQueue, unit: BackendTransaction | None) -> None:
         """Move messages by MS-MQRR, one after the other, to a subqueue of the queue or back."""
-        if unit is not None:
+        branch = None if unit is None else own(unit)
+        if branch is not None and not isinstance(branch, RemoteBranch):
             raise UnsupportedOperation(
                 f"{self.text}: the transactions of {self.backend.place} move nothing for other computers"
             )
 
-        async def move(opened: Handle) -> None:
-            queue = self._remote(opened).queue
-            reader = opened.connection.reader
-            if isinstance(queue, OpenRemoteQueue) or isinstance(reader, RemoteReader):
+        async def move(connection: MsmqConnection) -> None:
+            if not isinstance(connection.reader, MqrrReader):
                 raise UnsupportedOperation(
                     f"{self.text}: {self.backend.place} does not serve MS-MQRR, the only protocol that moves messages of "
                     "another computer; receive them, or move them with a program there"
                 )
-            there = await reader.open_for_move(cast("MsmqQueue", target).name)
+            if branch is not None:
+                queue = await branch.open(self, connection)
+            else:
+                opened = self._remote(await self.handles.reading(connection, _RECEIVE))
+                queue = cast("OpenMqrrQueue", opened.queue)
+            there = await connection.reader.open_for_move(cast("MsmqQueue", target).name)
             try:
                 for lookup_id in lookup_ids:
-                    await queue.move(lookup_id, there)
+                    await queue.move(lookup_id, there, NO_TRANSACTION if branch is None else branch.xactuow)
             finally:
                 await there.close()
 
-        await self.read(_RECEIVE, move)
+        await self.do(move)
 
     async def find(
         self, conditions: Sequence[str], after: int | None, limit: int, scan: int, *, ids_only: bool
@@ -424,11 +429,14 @@ class MsmqCursor:
         return await self._queue.backend.connections.do(self._queue.text, peek)
 
     async def receive(self, timeout: float | None, unit: BackendTransaction | None) -> ReceivedMessage:
-        if unit is not None:
+        limit = milliseconds(timeout)
+        branch = None if unit is None else own(unit)
+        if isinstance(branch, RemoteBranch):
+            return await self._receive_in(branch, limit)
+        if branch is not None:
             raise UnsupportedOperation(
                 f"{self._queue.text}: a cursor receives outside transactions; use receive of the queue in them"
             )
-        limit = milliseconds(timeout)
 
         async def receive(connection: MsmqConnection) -> Held | ReceivedMessage:
             opened, cursor = await self._at(connection)
@@ -438,3 +446,13 @@ class MsmqCursor:
 
         got = await self._queue.backend.connections.do(self._queue.text, receive)
         return (await remove([got]))[0] if isinstance(got, Held) else got
+
+    async def _receive_in(self, branch: RemoteBranch, limit: int) -> ReceivedMessage:
+        async def receive(connection: MsmqConnection) -> ReceivedMessage:
+            queue = await branch.open(self._queue, connection)
+            opened, cursor = await self._at(connection)
+            if opened is not await self._queue.handles.reading(connection, _RECEIVE):
+                raise InvalidHandle(f"{self._queue.text}: the cursor is for peeking, or its handle was closed")
+            return from_remote_read(await queue.receive(limit, cursor, branch.xactuow))
+
+        return await self._queue.backend.connections.do(self._queue.text, receive)
