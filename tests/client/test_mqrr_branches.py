@@ -17,7 +17,7 @@ import pytest
 import lanner
 import lanner.aio
 from lanner import errors
-from lanner.client._async import queue_manager
+from lanner.client._async import connecting
 from lanner.client._async.msmq_backend import MsmqBackend
 from lanner.client._async.msmq_transaction import MsmqTransaction
 from lanner.model.branches import Branch
@@ -30,7 +30,7 @@ from tests.client.other_manager import PORT, OtherManager
 @pytest.fixture
 def by_msmq(monkeypatch: pytest.MonkeyPatch) -> None:
     """Connect by Microsoft's protocols, whatever the other side serves."""
-    monkeypatch.setattr(queue_manager, "open_backend", MsmqBackend.connect)
+    monkeypatch.setattr(connecting, "open_backend", MsmqBackend.connect)
 
 
 def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -333,7 +333,8 @@ async def test_a_packet_in_two_sections(site: Site) -> None:
 async def test_the_time_to_reach_the_queue_is_relative_again(site: Site) -> None:
     site.send(b"one", time_to_reach_queue=1000)
     site.create("t", transactional=True)
-    site.send(b"never", queue="t")
+    site.runtime.engine.sending._long_live_time = 0xFFFF_FFFF
+    site.send(b"never", queue="t", time_to_reach_queue=None)
     async with reading(site) as reader:
         queue, unlimited = await reader.open(parse(Q)), await reader.open(parse(T))
         assert (await queue.receive(0)).message.time_to_reach_queue == 1000

@@ -582,7 +582,9 @@ async def test_the_octets_of_a_read_in_ndr64(site: Site, opnum: int) -> None:
 async def test_sections(site: Site) -> None:
     s = await scene(site)
     site.send(b"0123456789", queue="t", time_to_reach_queue=1000)
-    site.send(b"never", queue="t")
+    # LongLiveTime, which no message may exceed.
+    site.runtime.engine.sending._long_live_time = 0xFFFF_FFFF
+    site.send(b"never", queue="t", time_to_reach_queue=None)
     whole = await s.receive(dw_max_body_size=10, dw_max_compound_message_size=0)
     (entry,) = whole.sections
     assert (entry.section_buffer_type, entry.section_size, entry.section_size_alloc) == (
