@@ -51,7 +51,7 @@ def planned(sizes: dict[str, int], least: int | None = None) -> list[list[int]]:
     manager = cast("Manager", KnownManager(sizes))
     wanted = [Wanted(name, number, 0, 1 << 40) for number, name in enumerate(sizes)]
     planner = Planner(Columns("all", include_body=True), least, fail_on_data_loss=True)
-    return [[piece.bytes for piece in part.pieces] for part in planner.plan([(manager, 1, wanted)])]
+    return [[piece.part.bytes for piece in part.pieces] for part in planner.plan([(manager, 1, wanted)])]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ from lanner.spark.source.options import PARTITION_BYTES
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from lanner.spark.flight.client import Partition
+
 _LOG: Final = logging.getLogger(__name__)
 
 # Not in the specification: this many partitions are enough if the user has not set minPartitions. A
@@ -61,11 +63,7 @@ class Piece:
     """A range that is read in one stream."""
 
     queue: str
-    ticket: bytes
-    after: int
-    upto: int
-    messages: int
-    bytes: int
+    part: Partition
 
 
 class MessagePartition(InputPartition):
@@ -117,7 +115,7 @@ class Planner:
         """
         target = PARTITION_BYTES
         found = [(manager, self._pieces(manager, epoch, ranges, target)) for manager, epoch, ranges in wanted]
-        size = sum(piece.bytes for _, pieces in found for piece in pieces)
+        size = sum(piece.part.bytes for _, pieces in found for piece in pieces)
         if self._asked is None:
             return self._packed(found, min(max(size // ENOUGH, target), MAX_PARTITION_BYTES))
         # Pieces stay whole, so that the last partition would be a small one without a bit of room.
@@ -152,11 +150,7 @@ class Planner:
             count = sum(part.messages for part in plan.partitions)
             if wanted.messages is not None and count < wanted.messages:
                 vanished(wanted.name, wanted.after, wanted.upto, wanted.messages, count, is_error=self._fails)
-            pieces += [
-                Piece(wanted.name, part.ticket, part.after, part.upto, part.messages, part.bytes)
-                for part in plan.partitions
-                if part.messages
-            ]
+            pieces += [Piece(wanted.name, part) for part in plan.partitions if part.messages]
         return pieces
 
     @staticmethod
@@ -166,7 +160,7 @@ class Planner:
         for manager, pieces in found:
             packed: list[Piece] = []
             for piece in pieces:
-                if packed and sum(one.bytes for one in packed) + piece.bytes > target:
+                if packed and sum(one.part.bytes for one in packed) + piece.part.bytes > target:
                     partitions.append(MessagePartition(manager.address, packed))
                     packed = []
                 packed.append(piece)
@@ -190,11 +184,12 @@ def _batches(
     manager = Manager(access, partition.address)
     for piece in partition.pieces:
         found = 0
-        for batch in manager.read(piece.ticket):
+        for batch in manager.read(piece.part):
             found += len(batch)
             yield batch
-        if found < piece.messages:
-            vanished(piece.queue, piece.after, piece.upto, piece.messages, found, is_error=fail_on_data_loss)
+        part = piece.part
+        if found < part.messages:
+            vanished(piece.queue, part.after, part.upto, part.messages, found, is_error=fail_on_data_loss)
 
 
 @cache
