@@ -369,8 +369,9 @@ class Service:
         source, after, found = self._measured(operations, request)
         upto = request.number_or_none("upto")
         request.done()
-        more = {"lost": source.lost(after), "expiries": self._expiries()}
-        return self._about(source) | dataclasses.asdict(found(upto)) | more
+        part = found(upto)
+        more = {"lost": source.lost(after), "expiries": self._expiries(), **self._behind(source, part)}
+        return self._about(source) | dataclasses.asdict(part) | more
 
     def _measured(self, operations: Operations, request: Request) -> tuple[Source, int, Callable[[int | None], Range]]:
         source = self._source(operations, request)
@@ -420,9 +421,16 @@ class Service:
                     "lost": source.lost(part.after),
                     "expiries": expiries,
                     **dataclasses.asdict(found),
+                    **self._behind(source, found),
                 }
             )
         return {"queues": answers}
+
+    @staticmethod
+    def _behind(source: Source, part: Range) -> Answer:
+        """What is in the queue after a range, up to now: so far behind is who has read that range."""
+        rest = source.measure(part.upto, max(source.horizon, part.upto), max_messages=MAX_MEASURED)
+        return {"behind_messages": rest.messages, "behind_bytes": rest.bytes}
 
     def _acquire(self, operations: Operations, request: Request, _: Client) -> Answer:
         mode = request.text_or("mode", "receive")

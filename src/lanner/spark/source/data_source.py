@@ -73,13 +73,15 @@ class MsmqDataSource(DataSource):
         return RowSchema.select(columns, include_body=include_body).ddl
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from lanner.spark.source.batch_reader import MsmqBatchReader
+        from lanner.spark.source.batch_reader import FilteringBatchReader, MsmqBatchReader
 
         options = msmq_options.batch_options(self.options)
         if options.access.transport == RPC:
             from lanner.spark.source.rpc_batch import RpcBatchReader
 
             return RpcBatchReader(options, _chosen(schema, options))
+        if options.push_filters:
+            return FilteringBatchReader(options, _chosen(schema, options))
         return MsmqBatchReader(options, _chosen(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
