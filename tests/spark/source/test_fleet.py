@@ -102,7 +102,7 @@ def test_a_fleet_of_twenty_with_three_down_and_one_slow(
         assert driver.latest_known is not None
         assert driver.latest_known["skipped"] == sorted(DOWN)
         behind = driver.latest_known["behind"]
-        assert {manager: list(queues.values())[0]["messages"] for manager, queues in behind.items()} == {
+        assert {manager: next(iter(queues.values()))["messages"] for manager, queues in behind.items()} == {
             f"QM{number}": MESSAGES - 2 for number in range(len(fleet))
         }
         partitions = driver.plan(began, reached)
@@ -114,9 +114,7 @@ def test_a_fleet_of_twenty_with_three_down_and_one_slow(
         driver.close()
 
 
-def test_a_slow_queue_manager_is_not_starved(
-    fleet: list[str], slow: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_queue_manager_is_not_starved(fleet: list[str], slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has its share of each batch, also when it answers after the patience with it is over."""
     two = fleet[:2]
     for patience in (1.0, 0.02):

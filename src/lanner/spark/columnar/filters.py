@@ -11,8 +11,8 @@ times are microseconds since 1970. A null fulfils none. What cannot be told here
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from lanner.model.errors import InvalidParameter
 from lanner.spark.columnar.packet_source import Place
-from lanner.spark.columnar.schema import BY_NAME, TIMESTAMP, RowSchema
+from lanner.spark.columnar.schema import BY_NAME, TIMESTAMP
 
 __all__ = ["COMPARED", "OPERATORS", "Filter", "Filters"]
 
@@ -152,18 +152,3 @@ class Filters:
     def rest(self) -> tuple[Filter, ...]:
         """Those that each row must be looked at for."""
         return tuple(one for one in self.all if one.column not in ("seq", *_PLACES))
-
-    def read_with(self, schema: RowSchema) -> RowSchema:
-        """Return the columns to make: those that are wanted, and those that conditions are about, as they are."""
-        more = dict.fromkeys(one.column for one in self.rest if one.column not in schema.names)
-        return replace(schema, columns=(*schema.columns, *(BY_NAME[name] for name in more)), is_compact=False)
-
-    def applied(self, batches: Iterable[pa.RecordBatch], schema: RowSchema) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of batches, made with `read_with`, that fulfil all conditions; also batches that are empty then."""
-        for batch in batches:
-            mask = None
-            for one in self.rest:
-                found = one.mask(batch.column(batch.schema.get_field_index(one.column)))
-                mask = found if mask is None else pc.and_(mask, found)
-            wanted = batch.select(list(schema.names))
-            yield wanted if mask is None else wanted.filter(mask)

@@ -363,7 +363,8 @@ def _schema_of(ticket: bytes) -> RowSchema | None:
     """Return the columns that a ticket is for, if they are made of packets. If the ticket is wrong, the service reports why."""
     try:
         request = Request.parse(ticket, "ticket")
-        if len(ticket) > MAX_TICKET or is_events(request.text("queue")):
+        is_shaped = request.anything("where") or request.has("body_format")
+        if len(ticket) > MAX_TICKET or is_shaped or is_events(request.text("queue")):
             return None
         return RowSchema.select(request.columns("columns"), include_body=request.flag("include_body", default=True))
     except InvalidParameter:

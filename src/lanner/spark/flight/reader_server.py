@@ -22,6 +22,8 @@ from lanner.spark.columnar.filters import Filters
 from lanner.spark.columnar.packet_source import Place
 from lanner.spark.columnar.scans import Begun, ScannedRange
 from lanner.spark.columnar.schema import RowSchema
+from lanner.spark.columnar.shaping import Shape
+from lanner.spark.columnar.values import BodyFormat
 from lanner.spark.flight.auth import NoHandshake
 from lanner.spark.flight.errors import EpochChanged
 from lanner.spark.flight.front import Front, tls_context
@@ -56,7 +58,10 @@ class ReaderServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
                 front.logged_on(caller)
             schema = RowSchema.select(grant.columns, include_body=grant.include_body)
             schema = dataclasses.replace(schema, is_compact=grant.compact)
-            source, where = self._range(grant, after), Filters.of(grant.where)
+            source, shape = (
+                self._range(grant, after),
+                Shape(Filters.of(grant.where), BodyFormat.of(grant.body_format, grant.body_schema)),
+            )
 
         def hang_up() -> None:
             if front is not None:
@@ -64,9 +69,9 @@ class ReaderServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
 
         def rows() -> Iterator[tuple[pa.RecordBatch, pa.Buffer]]:
             with refusals():
-                yield from self._streams.run(grant.user, positioned(source, schema, where), 0.0, hang_up)
+                yield from self._streams.run(grant.user, positioned(source, schema, shape), 0.0, hang_up)
 
-        return fl.GeneratorStream(schema.arrow, rows())
+        return fl.GeneratorStream(shape.schema(schema).arrow, rows())
 
     def _refused(self, *_: object) -> Never:
         raise fl.FlightUnauthorizedError(
@@ -93,13 +98,11 @@ class ReaderServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         return ScannedRange(Place(**grant.place), after, grant.upto, begin)
 
 
-def positioned(source: ScannedRange, schema: RowSchema, where: Filters) -> Iterator[tuple[pa.RecordBatch, pa.Buffer]]:
+def positioned(source: ScannedRange, schema: RowSchema, shape: Shape) -> Iterator[tuple[pa.RecordBatch, pa.Buffer]]:
     """Yield the batches of a range, each with the number up to which the stream has come: if it breaks off, another one begins there."""
     followed = _Followed(source)
-    made = (
-        where.applied(batches(followed, where.read_with(schema)), schema) if where.rest else batches(followed, schema)
-    )
-    for batch in made:
+    made = batches(followed, schema if shape.is_plain else shape.read_with(schema))
+    for batch in made if shape.is_plain else shape.applied(made, schema):
         yield batch, pa.py_buffer(str(followed.reached).encode())
 
 

@@ -27,6 +27,8 @@ from lanner.spark.columnar.packet_source import PacketSource
 from lanner.spark.columnar.ranges import Range
 from lanner.spark.columnar.reading import PARTITION_BYTES, QueueSource
 from lanner.spark.columnar.schema import RowSchema
+from lanner.spark.columnar.shaping import Shape
+from lanner.spark.columnar.values import BodyFormat
 from lanner.spark.flight.arrival_marks import ArrivalMarks
 from lanner.spark.flight.arrivals import Arrivals
 from lanner.spark.flight.errors import EpochChanged
@@ -58,18 +60,22 @@ class GrantedScan:
     upto: int
     schema: RowSchema
     ticket: Answer
-    where: Filters
+    # Of which columns the batches are made, and how.
+    selected: RowSchema
+    shape: Shape
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        if not self.where.rest:
+        if self.shape.is_plain:
             return self.source.batches(self.after, self.upto, self.schema)
-        made = self.source.batches(self.after, self.upto, self.where.read_with(self.schema))
-        return self.where.applied(made, self.schema)
+        made = self.source.batches(self.after, self.upto, self.shape.read_with(self.selected))
+        return self.shape.applied(made, self.selected)
 
     def packets(self) -> PacketSource:
         """Return the messages that the batches are made of. InvalidParameter for the log of events."""
-        if isinstance(self.source, EventSource) or self.where.rest:
-            raise InvalidParameter("events, and rows that conditions choose, are not packets: there is Flight for them")
+        if isinstance(self.source, EventSource) or not self.shape.is_plain:
+            raise InvalidParameter(
+                "events, and rows that are chosen or decoded here, are no packets: there is Flight for them"
+            )
         return self.source.range(self.after, self.upto)
 
 
@@ -259,6 +265,8 @@ class Service:
                     include_body=ticket["include_body"],
                     compact=ticket["compact"],
                     where=ticket["where"],
+                    body_format=ticket.get("body_format"),
+                    body_schema=ticket.get("body_schema"),
                 )
                 ticket["grant"] = self._pool.tickets.sealed(grant)
         return found
@@ -286,22 +294,27 @@ class Service:
         after, upto, horizon = source.bounds()
         after, upto = request.number("after", after), request.number("upto", upto)
         where = Filters.of(request.anything("where"))
+        body = BodyFormat.of(request.text_or("body_format", None), request.text_or("body_schema", None))
         request.done()
         if upto > horizon:
             raise InvalidParameter(f"upto {upto}: numbers reach up to {horizon} so far")
         if where.all:
             after, upto = self._narrowed(where, source, after, upto)
-            schema = dataclasses.replace(schema, is_compact=is_compact and not where.rest)
         ticket = {
             "queue": source.place.queue,
             "queue_id": source.identifier,
             "epoch": self._store.epoch,
             "columns": columns,
             "include_body": include_body,
-            "compact": schema.is_compact,
+            "compact": is_compact,
             "where": where.to_json(),
         }
-        return GrantedScan(source, after, max(after, upto), schema, ticket, where)
+        if body is not None:
+            if isinstance(source, EventSource):
+                raise InvalidParameter(f"body_format: {EVENTS_NAME} has no bodies")
+            ticket |= {"body_format": body.name} | ({} if body.schema is None else {"body_schema": body.schema})
+        shape = Shape(where, body)
+        return GrantedScan(source, after, max(after, upto), shape.schema(schema), ticket, schema, shape)
 
     def _narrowed(self, where: Filters, source: Source, after: int, upto: int) -> tuple[int, int]:
         """Return the part of a range that must be read for conditions."""

@@ -44,6 +44,8 @@ class Grant:
     include_body: bool
     compact: bool
     where: list[list[object]]  # columnar.filters
+    body_format: str | None = None  # columnar.values
+    body_schema: str | None = None
     until: float = 0.0  # seconds since 1970
 
 

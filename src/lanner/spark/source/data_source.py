@@ -65,12 +65,17 @@ class MsmqDataSource(DataSource):
         return "msmq"
 
     def schema(self) -> str:
+        from lanner.spark.columnar.filters import Filters
         from lanner.spark.columnar.schema import RowSchema
+        from lanner.spark.columnar.shaping import Shape
+        from lanner.spark.columnar.values import BodyFormat
 
         columns, include_body, is_events = _columns(self.options)
         if is_events:
             return RowSchema.select_events(columns).ddl
-        return RowSchema.select(columns, include_body=include_body).ddl
+        lowered = {name.lower(): value.strip() for name, value in self.options.items()}
+        body = BodyFormat.of((lowered.get("bodyformat") or "none").lower(), lowered.get("bodyschema"))
+        return Shape(Filters(), body).schema(RowSchema.select(columns, include_body=include_body)).ddl
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from lanner.spark.source.batch_reader import FilteringBatchReader, MsmqBatchReader
@@ -125,18 +130,29 @@ def _chosen(schema: StructType, options: msmq_options.ReadOptions) -> Columns:
     """What to ask for so that rows have the schema that Spark was told: ours, or some columns of it that the user has given."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    from lanner.spark.columnar.filters import Filters
     from lanner.spark.columnar.schema import RowSchema
+    from lanner.spark.columnar.shaping import Shape
+    from lanner.spark.columnar.values import VALUE
     from lanner.spark.source.partitions import Columns
 
     if options.is_events:
         row = RowSchema.select_events(options.columns)
     else:
         row = RowSchema.select(options.columns, include_body=options.include_body)
-    columns = Columns(options.columns, options.include_body)
+    body = options.body
+    told = () if body is None else (body.name, body.schema)
+    columns = Columns(options.columns, options.include_body, *told)
     names = tuple(schema.fieldNames())
+    row = Shape(Filters(), body).schema(row)
     if names != row.names:
-        row = RowSchema.select_events(names) if options.is_events else RowSchema.select(names)
-        columns = Columns(names, include_body=True)
+        if body is not None and VALUE in names[:-1]:
+            raise InvalidParameter("schema: the column value is the last one")
+        body = body if VALUE in names else None
+        chosen = tuple(name for name in names if name != VALUE or body is None)
+        row = RowSchema.select_events(chosen) if options.is_events else RowSchema.select(chosen)
+        row = Shape(Filters(), body).schema(row)
+        columns = Columns(chosen, True, *(() if body is None else told))
     given = to_arrow_schema(schema, timezone="UTC")
     for field, ours in zip(given, row.arrow, strict=True):
         if field != ours:

@@ -16,6 +16,7 @@ from typing import Final
 from lanner.model.errors import InvalidParameter
 from lanner.spark.columnar.event_names import EVENTS_NAME
 from lanner.spark.columnar.filters import Filters
+from lanner.spark.columnar.values import FORMATS, BodyFormat
 from lanner.spark.source.connections import FLIGHT, RPC, Access, parse_address, parse_host
 from lanner.spark.source.offsets import Offset
 from lanner.spark.source.queue_names import is_pattern
@@ -55,6 +56,8 @@ _READ: Final = (
     "failOnDataLoss",
     "startingTimestamp",
     "onManagerDown",
+    "bodyFormat",
+    "bodySchema",
 )
 _BATCH: Final = ("endingOffsets", "endingTimestamp", "where", "pushFilters", "limit")
 _STREAM: Final = (
@@ -92,6 +95,7 @@ class ReadOptions:
     is_events: bool
     starting_ms: int | None
     on_down: str
+    body: BodyFormat | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +242,9 @@ class _Options:
 
     def read(
         self, retry: int, mode: str, *, fail_on_data_loss: bool
-    ) -> tuple[Access, tuple[str, ...], str, bool, str | Offset, int | None, bool, bool, int | None, str]:
+    ) -> tuple[
+        Access, tuple[str, ...], str, bool, str | Offset, int | None, bool, bool, int | None, str, BodyFormat | None
+    ]:
         self._values["queues"] = self.either("queues") or ""
         queues = self.texts("queues")
         if mode == EVENTS:
@@ -259,6 +265,9 @@ class _Options:
         since, on_down = self.time("startingTimestamp"), self.one_of("onManagerDown", FAIL, SKIP, WAIT)
         if since is not None and (self.text("startingOffsets") is not None or mode == EVENTS):
             raise self.wrong("startingTimestamp", "startingOffsets or a timestamp, of messages,")
+        body = BodyFormat.of(self.one_of("bodyFormat", *FORMATS), self.text("bodySchema"))
+        if body is not None and (mode == EVENTS or self.one_of("transport", FLIGHT, RPC) == RPC):
+            raise self.wrong("bodyFormat", "none with mode events or transport rpc")
         return (
             self.access(FOR_EVER if on_down == WAIT else 0 if on_down == SKIP else retry),
             queues,
@@ -270,6 +279,7 @@ class _Options:
             mode == EVENTS,
             since,
             on_down,
+            body,
         )
 
     def _check_rpc(self, mode: str, queues: tuple[str, ...]) -> None:

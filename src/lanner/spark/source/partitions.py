@@ -59,6 +59,8 @@ class Columns:
 
     columns: str | tuple[str, ...]
     include_body: bool
+    body_format: str | None = None
+    body_schema: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,9 @@ class Planner:
                 "include_body": self._columns.include_body,
                 "partition_bytes": target,
             }
+            for name in ("body_format", "body_schema"):
+                if getattr(self._columns, name) is not None:
+                    request[name] = getattr(self._columns, name)
             if self._where:
                 request["where"] = self._where
             try:
