@@ -76,6 +76,7 @@ def fill(data: Path, messages: int, size: int) -> None:
     with QueueManager(data, "BENCH") as manager:
         runtime_of(manager).users.add("bench", PASSWORD, administrator=True)
         manager.create_queue("read")
+        manager.create_queue("received")
         for name, wanted in {
             "read": messages,
             "received": messages // 2,

@@ -28,12 +28,18 @@ ListFlights, criteria = nothing, or a pattern for the name such as `*orders*`
     one FlightInfo per queue, journals, dead-letter and outgoing queues too. Its descriptor is a path of one element, the name.
     `app_metadata`: {queue, queue_id, queue_kind, subqueue, is_transactional, after, upto, horizon, messages, bytes}.
 GetFlightInfo, GetSchema; descriptor = a path of one element, the name; or a command:
-    {queue, [queue_id], [epoch], [after], [upto], [columns], [include_body], [compact = false], [partition_bytes = 33554432], [min_partitions = 1]}
+    {queue, [queue_id], [epoch], [after], [upto], [columns], [include_body], [where], [body_format], [body_schema], [compact = false],
+    [partition_bytes = 33554432], [min_partitions = 1]}
     `columns`: "all" (default), "core", or names as a list or with commas (see `schema`). Without `after` and `upto`: what is visible now.
     `compact`: columns whose values mostly come many times in a row are run-end encoded, for tools that can read that; a third less is sent.
+    `where`: conditions on rows (`columnar.filters`). Those on `seq`, and the beginning of those on `arrived_time`, are bounds of what is read.
+    `body_format`, `body_schema`: a last column `value` has what bodies hold (`columnar.values`).
+    Where the queue manager has reader processes, endpoints have two locations: theirs, and this service. A reader process takes the ticket as it is, without
+    `authorization`, for 15 minutes, and `after` in it may be higher: each batch comes with metadata, the number up to which the stream has come, so that another
+    one can go on there. What is not in the database, express messages above all, only this service can serve.
     The answer has one endpoint per partition, cut by bytes; each ticket has the `messages` and `bytes` that were planned.
     `app_metadata` as above, with `after` and `upto` of the whole.
-DoGet, ticket = {queue, queue_id, epoch, columns, include_body, compact, after, upto, messages, bytes}; queue and epoch are enough
+DoGet, ticket = {queue, queue_id, epoch, columns, include_body, where, compact, after, upto, messages, bytes, [body_format], [body_schema], [grant]}; queue and epoch are enough
     batches of about 16 MiB, ordered by seq. What was received, purged or has expired since it was planned is not there. A message that
     another client is receiving is left out. A message that cannot be decoded is a row with `packet` and `packet_error`.
 
@@ -42,10 +48,11 @@ Actions
 info        {} -> {queue_manager, queue_manager_id, user, horizon, near}
             `near`: a Unix socket at which programs of the same user on the same machine get the packets that DoGet makes batches of, through memory (`near_streams`). Null for others.
 bounds      {queue, [queue_id]} -> as app_metadata of ListFlights
+position    {queue, time_ms} -> {after}: the number before the first message that arrived at that time, in milliseconds since 1970, or later
 measure     {queue, [after = 0], [upto], [max_messages], [max_bytes]} -> as bounds, with the range {after, upto, messages, bytes} that keeps
-            to the limits; at least one message, if there is one
+            to the limits; at least one message, if there is one. What comes after it, at most a million messages, is {behind_messages, behind_bytes}
 poll        {queues: [{queue, after, [max_messages], [max_bytes]}, ...], [timeout_ms = 0, at most 60000]}
-            -> {queues: [{queue, queue_id, after, upto, messages, bytes, backlog_messages, backlog_bytes, lost}, ...]}
+            -> {queues: [{queue, queue_id, after, upto, messages, bytes, backlog_messages, backlog_bytes, behind_messages, behind_bytes, lost}, ...]}
             answers as soon as one of the queues has messages after its number. Without new messages upto = after.
 acquire     {queue, reader, [mode = "receive" | "peek"], [start = "earliest" | "latest" | number], [lease_ms = 30000], [take_over = false]}
             -> {queue_id, fence, start, acknowledged, lease_ms}
