@@ -24,7 +24,11 @@ def _password(monkeypatch: pytest.MonkeyPatch) -> None:
 def filled(qm: QueueManager) -> QueueManager:
     queue = qm.create_queue("orders")
     queue.send_many(
-        Message(body=f'{{"id": {number}, "who": "customer {number % 3}"}}'.encode(), label=f"l{number % 5}", recoverable=True)
+        Message(
+            body=f'{{"id": {number}, "who": "customer {number % 3}"}}'.encode(),
+            label=f"l{number % 5}",
+            recoverable=True,
+        )
         for number in range(COUNT)
     )
     return qm
@@ -77,17 +81,3 @@ def test_sql_knows_queues_as_tables(filled: QueueManager, address: str, spark: S
         assert (row.n, row.l) == (COUNT, "l4")
     finally:
         spark.catalog.dropTempView("orders_now")
-
-
-def test_create_table(filled: QueueManager, address: str, spark: SparkSession) -> None:
-    options = f"managers '{address}', user 'root', retrySeconds '0', queues 'orders', columns 'core'"
-    for clause in ("options", "tblproperties"):
-        try:
-            spark.sql(f"create table t_{clause} using msmq {clause} ({options.replace(chr(32) + chr(39), '=' + chr(39)) if clause == 'tblproperties' else options})")
-            print(clause, "created")
-            print(clause, spark.sql(f"select count(*) from t_{clause}").collect())
-        except Exception as error:
-            print(clause, type(error), str(error)[:1500])
-        finally:
-            spark.sql(f"drop table if exists t_{clause}")
-    raise AssertionError

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,7 +30,7 @@ import pyarrow.json as pj
 from lanner.client.bodies import json_value, text_of
 from lanner.model.errors import InvalidParameter
 from lanner.spark.columnar.schema import BIGINT, BINARY, BOOLEAN, INT, STRING, TIMESTAMP, Column
-from lanner.wire.body_values import BodyKind, decode_body
+from lanner.wire.body_values import BodyKind, Value, decode_body
 
 __all__ = ["FORMATS", "VALUE", "BodyFormat", "parse_type"]
 
@@ -207,11 +207,8 @@ class BodyFormat:
         if value is _EMPTY:
             return None
         if self.schema is None:
-            return (
-                value
-                if isinstance(value, str) and self.name == "text"
-                else json.dumps(json_value(value), ensure_ascii=False)
-            )  # type: ignore[arg-type]
+            shown = json_value(cast("Value", value))
+            return shown if self.name == "text" else json.dumps(shown, ensure_ascii=False)
         return fitted(value, self.type)
 
     def _decoded(self, body: bytes, body_type: int) -> object:

@@ -138,7 +138,7 @@ class Planner:
         if self._asked is None:
             return self._packed(found, min(max(size // ENOUGH, PARTITION_BYTES), MAX_PARTITION_BYTES))
         count = max(self._asked, -(-size // MAX_ASKED_BYTES))
-        share = max(-(-size // count), 1)
+        share = max(size // count, 1)
         ranges = sum(len(some) for _, _, some in wanted)
         # One range is cut into equal parts. Of several, small pieces are put together to parts that are nearly equal.
         target = share if ranges == 1 else max(share // _PIECES, 1)
