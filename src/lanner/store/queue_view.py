@@ -207,41 +207,78 @@ class QueueView(Overlay[int, Record, int]):
                     return found, record
             after = found
 
-    def read_run(self, after: int, upto: int, count: int, size: int) -> list[tuple[int, Record]]:
+    def read_run(
+        self, after: int, upto: int, count: int, size: int, passed_over: Container[int] = ()
+    ) -> list[tuple[int, Record]]:
         """Return messages in order, as `Store.read_run`; StoreCorrupt if the first of them fails its checksum."""
+        return self._run(after, upto, count, size, passed_over)[0]
+
+    def take_run(
+        self, after: int, upto: int, count: int, size: int, passed_over: Container[int]
+    ) -> list[tuple[int, Record]]:
+        """Return the same messages, deleted."""
+        rows, stored = self._run(after, upto, count, size, passed_over)
+        if stored:
+            # Straight from the snapshot: no layer has them, and no need to ask the disk for their numbers.
+            # What `_hide` does, without the layers below: each receive comes here.
+            layer = self.current or self._begin(self)
+            hidden, references = layer.hidden, layer.references
+            for lookup_id, record in stored:
+                hidden[lookup_id] = record.visibility
+                if record.reference:
+                    references[lookup_id] = record.reference
+                if self._runs:
+                    self._grow_runs(lookup_id)
+                self.size -= len(record.packet)
+            self.messages -= len(stored)
+            self._environment.last_read = None
+        if len(stored) < len(rows):
+            known = dict(stored)
+            for lookup_id, record in rows:
+                if lookup_id not in known:
+                    self.delete(lookup_id, record)
+        return rows
+
+    def _run(
+        self, after: int, upto: int, count: int, size: int, passed_over: Container[int]
+    ) -> tuple[list[tuple[int, Record]], list[tuple[int, Record]]]:
+        """Return messages in order, and those of them that come straight from the snapshot."""
         rows: list[tuple[int, Record]] = []
+        straight: list[tuple[int, Record]] = []
+        stored, added = self._unhidden_ceiling(after + 1), self._added_or_express_ceiling(after + 1)
         while len(rows) < count and size > 0:
-            # What lies before it is stored: no layer and no express message has to be asked for each of these.
-            added = self._added_ceiling(after + 1)
-            if self.express is not None:
-                other = self.express.keys.ceiling(after + 1)
-                if other is not None and (added is None or other < added):
-                    added = other
-            end = upto if added is None else min(added - 1, upto)
-            while len(rows) < count and size > 0:
-                stored = self._unhidden_ceiling(after + 1)
-                if stored is None or stored > end:
-                    break
+            # A row of a layer that replaces a stored one hides it: the two are never equal.
+            is_stored = added is None or (stored is not None and stored < added)
+            found = stored if is_stored else added
+            if found is None or found > upto:
+                break
+            record = None
+            if found not in passed_over:
                 try:
-                    record = self._read_stored(stored)
+                    record = self._read_stored(found) if is_stored else self.get(found)
                 except StoreCorrupt:
                     if rows:
-                        return rows
+                        break
                     raise
-                after = stored
-                if record is not None:
-                    rows.append((stored, record))
-                    size -= len(record.packet)
-            else:
-                break
-            if added is None or added > upto:
-                break
-            after = added
-            record = self.get(added)
             if record is not None:
-                rows.append((added, record))
+                rows.append((found, record))
                 size -= len(record.packet)
-        return rows
+                if is_stored:
+                    straight.append((found, record))
+            if is_stored:
+                stored = self._unhidden_ceiling(found + 1)
+            else:
+                added = self._added_or_express_ceiling(found + 1)
+        return rows, straight
+
+    def _added_or_express_ceiling(self, key: int) -> int | None:
+        """Return the lowest key that is not below `key`, of what is not in the snapshot."""
+        found = self._added_ceiling(key)
+        if self.express is not None:
+            other = self.express.keys.ceiling(key)
+            if other is not None and (found is None or other < found):
+                return other
+        return found
 
     def get(self, lookup_id: int) -> Record | None:
         """Return the newest record; StoreCorrupt if the stored one fails its checksum."""
