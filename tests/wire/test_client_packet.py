@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -163,8 +164,8 @@ FORMS = pytest.mark.parametrize(
 @pytest.mark.parametrize("transaction", [None, 0x12345])
 def test_packets_that_follow_each_other_are_runs_of_equal_shape(
     monkeypatch: pytest.MonkeyPatch,
-    form: Any,
-    transaction: int | None,  # noqa: ANN401 (a function)
+    form: Callable[..., tuple[list[bytes], int]],
+    transaction: int | None,
 ) -> None:
     monkeypatch.setattr(client_packet, "stamp_packets", form)
     index = None if transaction is None else 0
@@ -190,7 +191,7 @@ def test_the_ordinals_of_a_run_begin_again_after_32_bits() -> None:
 @FORMS
 def test_what_cannot_be_sent_ends_the_runs_and_what_is_no_packet_all(
     monkeypatch: pytest.MonkeyPatch,
-    form: Any,  # noqa: ANN401 (a function)
+    form: Callable[..., tuple[list[bytes], int]],
 ) -> None:
     monkeypatch.setattr(client_packet, "stamp_packets", form)
     good, bad = built(), built(allocation_body_size=9)

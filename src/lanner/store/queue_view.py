@@ -25,6 +25,7 @@ GARBAGE_QUEUE = struct.Struct(">cII")
 EXPRESS_OVERHEAD = 384
 
 _key = MESSAGE_KEY.pack
+_PREFIX_SIZE = 8  # of a key: queue and generation
 _parts = MESSAGE_KEY.unpack
 
 
@@ -248,28 +249,65 @@ class QueueView(Overlay[int, Record, int]):
         stored, added = self._unhidden_ceiling(after + 1), self._added_or_express_ceiling(after + 1)
         while len(rows) < count and size > 0:
             # A row of a layer that replaces a stored one hides it: the two are never equal.
-            is_stored = added is None or (stored is not None and stored < added)
-            found = stored if is_stored else added
-            if found is None or found > upto:
-                break
-            record = None
-            if found not in passed_over:
+            if stored is not None and (added is None or stored < added):
+                end = upto if added is None else min(upto, added - 1)
+                if stored > end:
+                    break
                 try:
-                    record = self._read_stored(found) if is_stored else self.get(found)
+                    last, some = self._stored_run(stored, end, count - len(rows), size, passed_over)
                 except StoreCorrupt:
                     if rows:
                         break
                     raise
-            if record is not None:
+                rows += some
+                straight += some
+                size -= sum([len(record.packet) for _, record in some])
+                stored = self._unhidden_ceiling(last + 1)
+            elif added is not None and added <= upto:
+                record = None if added in passed_over else self.get(added)
+                if record is not None:
+                    rows.append((added, record))
+                    size -= len(record.packet)
+                added = self._added_or_express_ceiling(added + 1)
+            else:
+                break
+        return rows, straight
+
+    def _stored_run(
+        self, first: int, end: int, count: int, size: int, passed_over: Container[int]
+    ) -> tuple[int, list[tuple[int, Record]]]:
+        """Return the last lookup id that was looked at, and messages of the snapshot from `first` to `end` that nothing hides.
+
+        StoreCorrupt if the first of them fails its checksum; another one ends the run before it.
+        """
+        environment = self._environment
+        cursor, txn, staged = environment.message_cursor, environment.txn, environment.staged
+        prefix = _key(self.number, self.generation, first)[:_PREFIX_SIZE]
+        rows: list[tuple[int, Record]] = []
+        last, before = first, size
+        if environment.message_at != first or environment.message_in is not self:
+            cursor.set_range(_key(self.number, self.generation, first))
+        environment.message_in = None
+        for key, raw in cursor.iternext():
+            found = int.from_bytes(key[_PREFIX_SIZE:], "big")
+            if not key.startswith(prefix) or found > end:
+                break
+            if found not in passed_over and not self._is_hidden(found):
+                try:
+                    record = decode(raw, txn, staged)
+                except StoreCorrupt:
+                    if rows:
+                        break
+                    raise
                 rows.append((found, record))
                 size -= len(record.packet)
-                if is_stored:
-                    straight.append((found, record))
-            if is_stored:
-                stored = self._unhidden_ceiling(found + 1)
-            else:
-                added = self._added_or_express_ceiling(found + 1)
-        return rows, straight
+            last = found
+            if size <= 0 or len(rows) == count:
+                # The cursor stands there: what comes next is a step away.
+                environment.message_in, environment.message_at = self, found
+                break
+        environment.memory.touch(before - size)
+        return last, rows
 
     def _added_or_express_ceiling(self, key: int) -> int | None:
         """Return the lowest key that is not below `key`, of what is not in the snapshot."""

@@ -219,7 +219,14 @@ class Sending:
         return self._template[1].pack(zeros, run.labels[first : first + count], bodies[:count], transactions)
 
     async def _sent(self, connection: LannerConnection, under_way: deque[Posted]) -> None:
-        body = await connection.answer(under_way.popleft())
+        try:
+            body = await connection.answer(under_way.popleft())
+        except RemoteMachineNotAvailable:
+            raise
+        except StatusError:
+            # It was refused, and what came behind it was not looked at: another try is another send.
+            self.end()
+            raise
         self._numbers.end(self._parts.popleft().number)
         self.identifiers += connection.identifiers(entries.unpack_ordinals(body))
         self._losses = 0
