@@ -74,6 +74,8 @@ def together(messages: Sequence[Message], properties: MessageProperties) -> Mess
 
 def _end_of_run(messages: Sequence[Message], start: int) -> int:
     """Return where the messages end that can be one run with the first."""
+    if start + 1 == len(messages):
+        return start + 1
     first = messages[start]
     shape = _shape(first)
     if not (
