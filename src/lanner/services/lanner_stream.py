@@ -21,6 +21,7 @@ from lanner.rpc.frames import Entry, pack_entry, unpack_entries
 from lanner.security.log_lines import log_of_peer
 from lanner.services import stream_entries as entries
 from lanner.services.lanner_session import MAX_ANSWER, find
+from lanner.wire import client_packet
 
 if TYPE_CHECKING:
     from lanner.host.committer import Committer
@@ -193,14 +194,16 @@ class LannerStream:
         """Send packets; return the number of each message, and whether none of them outlives a restart."""
         session = self._session
         ordinals: list[int] = []
+        octets = entry.body[start:]
         try:
             descriptor = find(session.queues, number, "queue")
             transaction = self._transaction(transaction_number)
-            octets = entry.body[start:]
             is_express_only = session.operations.send_packets(
                 descriptor, octets, entries.MAX_MESSAGES, ordinals, transaction
             )
         except StatusError as error:
+            # What is no packet ends the connection, whatever else is wrong.
+            client_packet.check_octets(octets, entries.MAX_MESSAGES)
             self._break(first or entry.number)
             raise _Refused(error, ordinals) from None
         return ordinals, is_express_only

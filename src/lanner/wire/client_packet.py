@@ -49,6 +49,16 @@ def _cut(octets: memoryview, position: int) -> tuple[bytes, int]:
     return bytes(octets[position : position + size]), position + size
 
 
+def check_octets(octets: memoryview, most: int) -> None:
+    """Raise RemoteProtocolError unless packets, and so many at most, fill the octets."""
+    position, count = 0, 0
+    while position < len(octets):
+        _, position = _cut(octets, position)
+        count += 1
+        if count > most:
+            raise RemoteProtocolError(f"more than {most} packets")
+
+
 class Stamp:
     """Makes the packets of a program the queue manager's own, for one destination, sender and time."""
 
@@ -104,31 +114,30 @@ class Stamp:
         Their ordinals begin with `ordinal`. RemoteProtocolError if they do not fill the octets.
         """
         runs: list[list[bytes]] = []
-        error: InvalidParameter | None = None
         count, position, end = 0, 0, len(octets)
         while position < end:
             packet, position = _cut(octets, position)
-            run: list[bytes] = []
-            if error is None:
-                try:
-                    run.append(self.stamped(packet, ordinal))
-                except InvalidParameter as caught:
-                    error = caught
-            if run:
-                runs.append(run)
-                transaction_at, properties = self._places(packet)
-                if not self._transaction:
-                    transaction_at = -1
-                front = run[0][: at.DESTINATION_OFFSET]
-                more, position = stamp_packets(
-                    octets, position, packet, transaction_at, properties, front, self._transaction, ordinal + 1
-                )
-                run += more
-            ordinal += len(run)
-            count += len(run) or 1
+            try:
+                first = self.stamped(packet, ordinal + count)
+            except InvalidParameter as error:
+                check_octets(octets[position:], most - count - 1)
+                return runs, error
+            transaction_at, properties = self._places(packet)
+            more, position = stamp_packets(
+                octets,
+                position,
+                packet,
+                transaction_at if self._transaction else -1,
+                properties,
+                first[: at.DESTINATION_OFFSET],
+                self._transaction,
+                ordinal + count + 1,
+            )
+            runs.append([first, *more])
+            count += 1 + len(more)
             if count > most:
                 raise RemoteProtocolError(f"more than {most} packets")
-        return runs, error
+        return runs, None
 
     def stamped(self, packet: bytes, ordinal: int) -> bytes:
         """Return a packet as the queue manager sends it; InvalidParameter for one that a program cannot send."""
