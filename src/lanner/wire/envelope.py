@@ -24,6 +24,8 @@ _TIME_TO_REACH_QUEUE = slice(12, 16)
 _TIME_TO_BE_RECEIVED = slice(48, 52)
 # From TimeToReachQueue to SentTime: if it is equal in two packets of one source and destination, they expire together.
 expiry_times: Final[Callable[[bytes], bytes]] = itemgetter(slice(12, 56))
+# What `Envelope` has, as bytes: BaseHeader.Flags; from TimeToReachQueue to SentTime; UserHeader.Flags.
+envelope_bytes: Final[Callable[[bytes], tuple[bytes, ...]]] = itemgetter(slice(2, 4), slice(12, 56), slice(60, 64))
 _NEVER = INFINITE.to_bytes(4, "little")
 _FLAGS_0_TO_7, _FLAGS_8_TO_15 = 60, 61  # of UserHeader.Flags
 # What Envelope._make does, without its check of the length.

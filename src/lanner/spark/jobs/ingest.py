@@ -111,7 +111,7 @@ def manager_stream(
     from lanner.spark.source.queue_names import ask_all, patterns_without_queues
 
     access = context.config.source.options(manager)
-    [known] = ask_all(batch_options({**access, "queues": "*"}).access)
+    [known] = ask_all(batch_options({**access, "queues": "*"}).access).managers
     # Spark changes what several streams would share.
     session = context.spark.newSession()
     session.dataSource.register(MsmqDataSource)
