@@ -116,8 +116,8 @@ def wants_attention(packet: bytes) -> bool:
 
 
 # UserHeader.SentTime, MessageID and Flags; MessagePropertiesHeader.Flags, MessageClass, CorrelationID and PrivacyLevel; where
-# SecurityHeader begins and where its sender identifier ends, both 0 without one.
-EventFields = tuple[int, int, int, int, int, bytes, int, int, int]
+# SecurityHeader begins, 0 without one, and what it has up to the end of its sender identifier.
+EventFields = tuple[int, int, int, int, int, bytes, int, int, bytes]
 
 
 def event_fields(packet: bytes) -> EventFields:
@@ -138,7 +138,7 @@ def event_fields(packet: bytes) -> EventFields:
         if security:
             end = security + at.SECURITY_HEADER_SIZE + _security_sizes(packet, security)[0]
     acknowledge, message_class, correlation, privacy = _properties(packet, position)
-    return sent_time, ordinal, flags, acknowledge, message_class, correlation, privacy, security, end
+    return sent_time, ordinal, flags, acknowledge, message_class, correlation, privacy, security, packet[security:end]
 
 
 def sender_of(packet: bytes, security: int) -> tuple[bytes, int, bool]:
