@@ -34,7 +34,6 @@ class Ndr64Client(rpcclient.DCERPC_Client):  # type: ignore[misc]  # of Any
 
 class Client:
     def __init__(self, host: str, user: str, password: str, *, is_ndr64: bool) -> None:
-        ports = rpcclient.get_endpoint(host, dcerpc.find_dcerpc_interface("RemoteRead"), verb=False)
         kind = Ndr64Client if is_ndr64 else rpcclient.DCERPC_Client
         self._rpc = kind(
             dcerpc.DCERPC_Transport.NCACN_IP_TCP,
@@ -43,9 +42,7 @@ class Client:
             ssp=ntlm.NTLMSSP(UPN=f"{user}@MQ", PASSWORD=password),
             auth_level=dcerpc.RPC_C_AUTHN_LEVEL.PKT_PRIVACY,
         )
-        self._rpc.connect(host, port=ports[0])
-        if not self._rpc.bind(dcerpc.find_dcerpc_interface("RemoteRead")):
-            raise RuntimeError("the bind was refused")
+        self._rpc.connect_and_bind(host, dcerpc.find_dcerpc_interface("RemoteRead"))
         self.is_ndr64: bool = self._rpc.ndr64
 
     def call(self, name: str, **members: Peer) -> Peer:
