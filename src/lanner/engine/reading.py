@@ -227,8 +227,12 @@ class Reading:
         *,
         delete_message: bool,
         transactional: bool = False,
+        counts_purged: bool = False,
     ) -> None:
-        """3.1.7.1.12 Dequeue Message End."""
+        """3.1.7.1.12 Dequeue Message End.
+
+        `counts_purged`: a message that was purged meanwhile is received all the same (DECISIONS).
+        """
         queue = descriptor.queue
         if queue is None:
             raise not_available(descriptor)
@@ -237,7 +241,7 @@ class Reading:
         if transactional:
             return
         descriptor.unfinished_reads.pop(position.lookup_id, None)
-        if position.state is PositionState.LOCKED and delete_message:
+        if delete_message and (counts_purged or position.state is PositionState.LOCKED):
             self._positions.message_position_deleted(queue, position, MessageClass.ACK_RECEIVE)
         else:
             self._positions.give_back(position, is_abort=False)

@@ -12,6 +12,7 @@ event loop's thread.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -44,6 +45,7 @@ from lanner.wire.format_name import FormatName, parse
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
+    from lanner.host.change import Change
     from lanner.host.committer import Committer
     from lanner.host.reads import Read
     from lanner.model.live import Cursor, OpenQueueDescriptor, Transaction
@@ -69,6 +71,9 @@ _MAX_ENDED: Final = 1024
 # Not in the specification: messages of one send, and of one move.
 _MAX_MESSAGES: Final = 1000
 _MAX_MOVES: Final = 10_000
+# Not in the specification: messages that are passed on at a time, and the seconds that they may take if more are to be.
+_MAX_PASSED: Final = 1024
+_SHORT: Final = 0.003
 # Not in the specification: queues that one name may stand for.
 _MAX_ELEMENTS: Final = 1024
 
@@ -432,6 +437,8 @@ class LannerSession:
         for number in numbers:
             if number not in self.held:
                 raise InvalidHandle(f"read {number} is not held: its queue was closed, and its messages are back in it")
+        if len(set(numbers)) != len(numbers):
+            raise InvalidParameter("a read is named twice")
         reads = {number: self.held.pop(number) for number in numbers}
         failed = self.operations.remove_all(list(chain.from_iterable(reads.values())))
         refused = {index for index, _ in failed}
@@ -556,23 +563,46 @@ class LannerSession:
             edited=edited,
             complete=complete,
         )
-        error: StatusError | None = None
-        identifiers: list[str] = []
-        with self.committer.change() as change:
-            try:
-                identifiers = passing.run(lookup_ids)
-            except StatusError as caught:
-                error = caught
-        if passing.transaction is not None:
-            change.forget()
-        return self._passed_on(change, identifiers, error)
+        return self._passed_on(passing, lookup_ids)
 
-    async def _passed_on(self, change: Awaitable[None], identifiers: list[str], error: StatusError | None) -> Reply:
-        # Those before one that was refused may have been passed on: that is durable before it is answered.
-        await change
-        if error is not None:
-            raise error
+    async def _passed_on(self, passing: Passing, lookup_ids: list[int]) -> Reply:
+        """Pass messages on, a few at a time, so that nobody else waits for large ones."""
+        identifiers: list[str] = []
+        own: Transaction | None = None
+        if passing.needs_one_transaction:
+            with self.engine.store.lock:
+                own = passing.transaction = self.operations.begin(uuid4())
+        place, size = 0, 1
+        try:
+            while place < len(lookup_ids):
+                begun = time.perf_counter()
+                error: StatusError | None = None
+                with self.committer.change() as change:
+                    try:
+                        identifiers += passing.run(lookup_ids[place : place + size])
+                    except StatusError as caught:
+                        error = caught
+                if passing.transaction is not None:
+                    change.forget()
+                place += size
+                size = min(2 * size, _MAX_PASSED) if time.perf_counter() - begun < _SHORT else max(size // 2, 1)
+                # Those before one that was refused may have been passed on: that is durable before it is answered.
+                await change
+                if error is not None:
+                    raise error
+                await asyncio.sleep(0)
+        except BaseException:
+            if own is not None:
+                self._end_own(own, self.operations.abort).soon()
+            raise
+        if own is not None:
+            await self._end_own(own, self.operations.commit)
         return {"ids": identifiers}, b""
+
+    def _end_own(self, own: Transaction, event: Callable[[Transaction], None]) -> Change:
+        with self.committer.change() as change:
+            event(own)
+        return change
 
     def delete(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
         """Delete messages, all of them or none."""
