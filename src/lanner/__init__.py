@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lanner import com, errors
+    from lanner import com, errors, telemetry
     from lanner.client import (
         Cursor,
         DistributedTransaction,
@@ -47,6 +47,7 @@ __all__ = [
     "connect",
     "distributed",
     "errors",
+    "telemetry",
 ]
 __version__ = "0.2.0"
 
@@ -60,7 +61,7 @@ if not TYPE_CHECKING:  # else every name would be known to exist
 
     def __getattr__(name: str) -> object:
         """Import a name when it is first used: a program that needs one layer does not load them all."""
-        if name in ("aio", "com", "errors"):
+        if name in ("aio", "com", "errors", "telemetry"):
             return import_module(f"lanner.{name}")
         if name not in __all__:
             raise AttributeError(f"module 'lanner' has no attribute {name!r}")

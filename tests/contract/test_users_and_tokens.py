@@ -75,10 +75,10 @@ async def test_accounts_are_added_changed_and_removed(qm: lanner.aio.QueueManage
     assert made in await qm.users()
     assert "long enough" not in str(await qm.users())
     await refused(errors.InvalidParameter, f"user {name} exists already", qm.add_user(name, "long enough"))
-    changed = await qm.set_user(name, password="longer still", administrator=True)
+    changed = await qm.set_user(name, password="longer still", role="administrator")
     assert changed["administrator"] is True
     await qm.remove_user(name)
-    await refused(errors.IllegalUser, f"there is no user {name}", qm.set_user(name, administrator=False))
+    await refused(errors.IllegalUser, f"there is no user {name}", qm.set_user(name, role="user"))
     await refused(errors.IllegalUser, f"there is no user {name}", qm.remove_user(name))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lanner.security.roles import has_role_for
 from lanner.security.scopes import ADMIN, has_scope
 from lanner.wire.sid import LOCAL_SYSTEM
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def is_administrator(engine: Engine, identity: Identity, scope: str = ADMIN) -> bool:
-    """Return whether a caller is an administrator now, and if it came by a token, whether that has a scope.
+    """Return whether a caller is an administrator now, or has a role for a scope; and if it came by a token, whether that has the scope.
 
     A connection may live longer than a right: the accounts are asked again with each call
     (MS-MQMR 5.1), and a caller whom they no longer know is nobody.
@@ -24,4 +25,4 @@ def is_administrator(engine: Engine, identity: Identity, scope: str = ADMIN) -> 
         return True
     resolve = engine.settings.resolve_identity
     current = identity if resolve is None else resolve(identity.sid)
-    return current is not None and current.is_administrator
+    return current is not None and has_role_for(current, scope)
