@@ -177,7 +177,8 @@ def test_a_program_carries_its_trace_in_an_empty_extension_only(
     data, _ = serve("ALPHA")
     lanner.telemetry.instrument(provider, carry_context=True)
     with lanner.connect(data=data) as manager:
-        queue = manager.create_queue("orders")
+        manager.create_queue("orders")
+        queue = manager.open("orders")
         with provider.get_tracer("shop").start_as_current_span("checkout") as checkout:
             queue.send(lanner.Message(body="hello", authenticate=False))
             queue.send(lanner.Message(body="own", extension=b"mine"))
@@ -234,7 +235,8 @@ def test_awaitable_sends_and_receives_are_spans_too(
 
     async def work() -> None:
         async with lanner.aio.QueueManager(tmp_path / "data", name="ALPHA") as manager:
-            queue = await manager.create_queue("orders")
+            await manager.create_queue("orders")
+            queue = manager.open("orders")
             await queue.send_many(["one", "two"])
             assert [message.extension for message in await queue.receive_many(2)] == [b"", b""]
 

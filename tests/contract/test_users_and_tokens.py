@@ -52,7 +52,7 @@ async def test_tokens_are_made_listed_and_revoked(qm: lanner.aio.QueueManager) -
     assert made["id"] not in [one["id"] for one in await qm.tokens()]
     text = f"there is no token {made['id']}: it was revoked, or has ended"
     await refused(errors.InvalidParameter, text, qm.revoke_token(made["id"]))
-    text = "unknown scope everything: one or more of read, send, receive, manage, admin"
+    text = "unknown scope everything: one or more of read, send, receive, manage, operate, admin"
     await refused(errors.InvalidParameter, text, qm.create_token(["everything"]))
 
 
