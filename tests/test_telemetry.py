@@ -68,8 +68,10 @@ class Collector:
     def take(self, request: ExportTraceServiceRequest) -> None:
         for resource in request.resource_spans:
             about = {one.key: one.value.string_value for one in resource.resource.attributes}
+            name = about["service.name"]
+            origin = about["service.instance.id"] if name == "lanner" else name
             for scope in resource.scope_spans:
-                self.spans += [(about.get("service.instance.id", about["service.name"]), span) for span in scope.spans]
+                self.spans += [(origin, span) for span in scope.spans]
 
     def close(self) -> None:
         self._server.shutdown()

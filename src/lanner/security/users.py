@@ -426,7 +426,7 @@ def _load(path: Path, data: bytes) -> _Accounts:
         Sid.parse(content["machine_sid"])
         # A file of before has not all of them.
         missing = [one for one in _ROLE_GROUPS if all(one.sid != other.sid for other in groups)]
-        names = {one.name.casefold() for one in (*users, *groups)}
+        names = {user.name.casefold() for user in users} | {group.name.casefold() for group in groups}
         groups += tuple(replace(one, name=one.sid) if one.name.casefold() in names else one for one in missing)
         policy = PasswordPolicy(**content.get("policy", {}))
         return _Accounts(content["machine_sid"], int(content["next_rid"]), users, groups, policy)
