@@ -45,7 +45,7 @@ def service(data: Path) -> Iterator[lanner.QueueManager]:
     """Run a queue manager; give a connection to it."""
     data.mkdir(mode=0o700)
     UserFile(data / USER_FILE).add("alice", PASSWORD, administrator=True)
-    command = [LANNER, "serve", "--json", "--data", data, "--name", "BENCH", "--bind", ADDRESS]
+    command = [str(LANNER), "serve", "--json", "--data", str(data), "--name", "BENCH", "--bind", ADDRESS]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         try:
             if process.stdout is None or not process.stdout.readline():

@@ -26,6 +26,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 import lanner
+import lanner.aio
 from lanner.client import carrying
 from lanner.client.runtimes import runtime_of
 from lanner.daemon import telemetry as daemon_telemetry
@@ -125,7 +126,8 @@ def serve(tmp_path: Path, collector: Collector) -> Iterator[Serve]:
         settings.write_text(
             "\n".join((f'name = "{name}"', "[telemetry]", f'endpoint = "{collector.endpoint}"', *lines))
         )
-        command = [LANNER, "serve", "--json", "--data", data, "--bind", address, "--config", settings]
+        command = [str(LANNER), "serve", "--json", "--data", str(data)]
+        command += ["--bind", address, "--config", str(settings)]
         processes.append(subprocess.Popen(command, stdout=subprocess.PIPE))
         ready = processes[-1].stdout
         assert ready is not None
@@ -141,7 +143,7 @@ def serve(tmp_path: Path, collector: Collector) -> Iterator[Serve]:
 
 
 def attribute(span: Span, name: str) -> str:
-    return next(one.value.string_value for one in span.attributes if one.key == name)
+    return next(str(one.value.string_value) for one in span.attributes if one.key == name)
 
 
 def test_the_hops_of_a_message_are_one_trace_that_its_identifier_makes(serve: Serve, collector: Collector) -> None:

@@ -110,7 +110,7 @@ def test_the_command_gives_roles_here_and_at_a_host(service: HttpService, tmp_pa
     there = ["--host", service.address, "--user", "alice", "--password-file", str(word)]
 
     def run(*arguments: str) -> str:
-        command = [LANNER, "user", *arguments, *there, "--json"]
+        command = [str(LANNER), "user", *arguments, *there, "--json"]
         return subprocess.run(command, input=f"{PASSWORD}\n", capture_output=True, text=True, check=True).stdout
 
     assert '"monitor"' in run("add", "mona", "--role", "monitor", "--password-stdin")

@@ -26,8 +26,8 @@ from lanner.wire.reader import Reader
 from lanner.wire.trace_context import SAMPLED, TraceContext, read_trace_context, trace_of_message
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import Tracer, TracerProvider
-    from opentelemetry.trace import SpanKind
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import SpanKind, Tracer
 
     from lanner.daemon.settings import TelemetryTable
     from lanner.model.directory_objects import Queue
@@ -118,7 +118,7 @@ class Telemetry:
     def heard(self, kind: EventKind, queue: Queue | None, lookup_id: int, packet: bytes, reason: int) -> None:
         """Make a note of an event."""
         shape = SHAPES.get(kind)
-        if shape is None or event_fields(packet)[3] != MessageClass.NORMAL:
+        if shape is None or _message_class(packet) != MessageClass.NORMAL:
             # Acknowledgments and reports tell of a message that has spans of its own.
             return
         now = time.time_ns()
@@ -246,6 +246,11 @@ class Spans:
         if note.shape.is_failure:
             found["error.type"] = f"{note.reason:#06x}"
         return found
+
+
+def _message_class(packet: bytes) -> int:
+    _sent, _ordinal, _flags, _acknowledge, message_class, *_rest = event_fields(packet)
+    return message_class
 
 
 def _name_of(queue: Queue | None) -> str:

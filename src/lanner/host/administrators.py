@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lanner.security.identity import Identity
 from lanner.security.roles import has_role_for
 from lanner.security.scopes import ADMIN, has_scope
-from lanner.wire.sid import LOCAL_SYSTEM
+from lanner.wire.sid import BUILTIN_ADMINISTRATORS, LOCAL_SYSTEM
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
-    from lanner.security.identity import Identity
 
 
 def is_administrator(engine: Engine, identity: Identity, scope: str = ADMIN) -> bool:
@@ -23,6 +23,14 @@ def is_administrator(engine: Engine, identity: Identity, scope: str = ADMIN) -> 
         return False
     if identity.sid == LOCAL_SYSTEM:
         return True
-    resolve = engine.settings.resolve_identity
+    settings = engine.settings
+    resolve, groups_naming = settings.resolve_identity, settings.groups_naming
     current = identity if resolve is None else resolve(identity.sid)
-    return current is not None and has_role_for(current, scope)
+    if current is not None and has_role_for(current, scope):
+        return True
+    # The account file does not know users of a domain, but may name their groups.
+    if not identity.is_domain_user or groups_naming is None:
+        return False
+    here = groups_naming(identity.groups)
+    named = Identity(identity.name, identity.sid, here, is_administrator=BUILTIN_ADMINISTRATORS in here)
+    return has_role_for(named, scope)

@@ -66,10 +66,11 @@ _MACHINE_RIGHTS: Final[Mapping[Role, QueueManagerAccess]] = {
 
 
 def role_of(identity: Identity) -> Role:
-    """Return the role that the groups of a user give."""
+    """Return the role of a user, as whoever made the identity has found it in the account file."""
     if identity.is_administrator:
         return Role.ADMINISTRATOR
-    return next((role for role, (_, sid) in GROUPS.items() if sid in identity.groups), Role.USER)
+    lesser = (Role.OPERATOR, Role.MONITOR)
+    return next((role for role in lesser if GROUPS[role][1] in identity.groups), Role.USER)
 
 
 def has_role_for(identity: Identity, scope: str) -> bool:
