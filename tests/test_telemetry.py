@@ -27,6 +27,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 import lanner
 import lanner.aio
+import lanner.telemetry
 from lanner.client import carrying
 from lanner.client.runtimes import runtime_of
 from lanner.daemon import telemetry as daemon_telemetry

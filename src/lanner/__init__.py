@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lanner import com, errors, telemetry
+    from lanner import com, errors
     from lanner.client import (
         Cursor,
         DistributedTransaction,
@@ -47,7 +47,6 @@ __all__ = [
     "connect",
     "distributed",
     "errors",
-    "telemetry",
 ]
 __version__ = "0.2.0"
 

@@ -20,6 +20,7 @@ from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import MessageClass
 from lanner.model.events import EventKind
 from lanner.wire.envelope import event_fields
+from lanner.wire.fields import message_id, source_queue_manager
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.message import Message
 from lanner.wire.reader import Reader
@@ -140,7 +141,7 @@ class Telemetry:
                 begun,
                 now,
                 _name_of(queue),
-                packet[16:32] + packet[56:60],
+                source_queue_manager(packet) + message_id(packet),
                 message.extension,
                 len(packet),
                 reason,
