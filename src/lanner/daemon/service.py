@@ -28,6 +28,7 @@ from lanner.activex import COCLASSES
 from lanner.activex.coordinated import CoordinatedTransactions
 from lanner.activex.environment import ActivexSettings, Environment
 from lanner.com.server.listener import ComListener, ComSettings
+from lanner.daemon.domain import member_of
 from lanner.daemon.http_process import HttpListener
 from lanner.daemon.metrics import MetricsListener, metrics_registry
 from lanner.daemon.metrics_server import metrics_text
@@ -142,7 +143,21 @@ class Daemon:
         }
         if settings.dns_domain is not None:
             overrides["dns_domain"] = settings.dns_domain
-        return Runtime(settings.data, local_settings(settings.name, **overrides))
+        membership = member_of(settings.directory, settings.data, Profile(settings.security.profile))
+        if membership is None:
+            return Runtime(settings.data, local_settings(settings.name, **overrides))
+        overrides["directory_integrated"] = True
+        overrides["dns_domain"] = settings.directory.domain
+        if membership.site is not None:
+            overrides["site_identifiers"] = (str(membership.site),)
+        runtime = Runtime(settings.data, local_settings(settings.name, **overrides), membership.directory)
+        if not runtime.engine.queue_manager.directory_integrated:
+            runtime.close()
+            raise SettingsError(
+                f"directory.domain: the queue manager in {settings.data} was made outside a domain, and others know it "
+                "by the identifier it has; use a new data directory, or leave directory.domain out"
+            )
+        return runtime
 
     def _keep_password_policy(self) -> None:
         """Leave it where `lanner user` finds it. Who cannot write the file may still be able to serve."""
@@ -254,7 +269,9 @@ class Daemon:
         own = self.settings.bind
         bind = table.bind or (own if ipaddress.ip_address(own).is_loopback else FlightSettings().bind)
         try:
-            settings = FlightSettings(bind, **table.model_dump(exclude={"enabled", "bind"}))
+            processes = max(1, min((os.cpu_count() or 1) // 2, 4)) if table.processes is None else table.processes
+            given = table.model_dump(exclude={"enabled", "bind", "processes"})
+            settings = FlightSettings(bind, processes=processes, **given)
             if table.enabled is None:
                 return flight_listener_if_available(self.runtime, settings, self.logons, self.budget)
             return flight_listener(self.runtime, settings, self.logons, self.budget)

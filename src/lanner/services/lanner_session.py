@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 from uuid import UUID, uuid4
 
@@ -340,7 +340,7 @@ class LannerSession:
         error: StatusError | None = None
         with self.committer.change() as change:
             try:
-                sent.extend(self.operations.send_many(descriptor, messages, transaction))
+                self.operations.send_many(descriptor, messages, sent, transaction)
             except StatusError as caught:
                 error = caught
         if transaction is not None or all(
@@ -382,13 +382,11 @@ class LannerSession:
     def hold(self, number: int, first: Read, wanted: int) -> list[MessagePosition]:
         """Hold a message, and others that are there, for the client to acknowledge."""
         reads = [first]
-        size = len(first.position.record.packet)
-        # Whatever ends this, an empty queue or one that was deleted: the first message is answered.
+        room = MAX_ANSWER - len(first.position.record.packet)
+        # Whatever ends this, a deleted queue or too much that is held: the first message is answered.
         with suppress(StatusError):
-            while len(reads) < wanted and size < MAX_ANSWER and first.cursor is None:
-                read = self.operations.receive(first.descriptor, 0, transaction=first.transaction)
-                reads.append(read)
-                size += len(read.position.record.packet)
+            if first.cursor is None:
+                reads += self.operations.receive_ready(first.descriptor, wanted - 1, room, first.transaction)
         if first.transaction is None:
             self.held[number] = reads
         else:
@@ -398,25 +396,18 @@ class LannerSession:
         return [read.position for read in reads]
 
     def receive_ready(
-        self, first: int, most: int, descriptor: OpenQueueDescriptor, transaction: Transaction
+        self, first: int, most: int, descriptor: OpenQueueDescriptor, transaction: Transaction | None
     ) -> list[MessagePosition]:
-        """Receive messages that are there in a transaction, each under a number of its own; IOTimeout if none is."""
-        positions: list[MessagePosition] = []
-        unconfirmed = self.unconfirmed
-        size = 0
-        for read in self.operations.receive_ready(descriptor, transaction):
-            position = read.position
-            unconfirmed[first + len(positions)] = [read]
-            positions.append(position)
-            size += len(position.record.packet)
-            if len(positions) == most or size >= MAX_ANSWER:
-                break
-        if not positions:
+        """Receive messages that are there, each under a number of its own; IOTimeout if none is."""
+        reads = self.operations.receive_ready(descriptor, most, MAX_ANSWER, transaction)
+        if not reads:
             # The error of an empty queue is that of every receive.
             self.operations.receive(descriptor, 0, transaction=transaction)
-        while len(unconfirmed) > _MAX_UNCONFIRMED:
-            del unconfirmed[next(iter(unconfirmed))]
-        return positions
+        kept = self.held if transaction is None else self.unconfirmed
+        kept.update((number, [read]) for number, read in enumerate(reads, first))
+        while len(self.unconfirmed) > _MAX_UNCONFIRMED:
+            del self.unconfirmed[next(iter(self.unconfirmed))]
+        return [read.position for read in reads]
 
     def look_up(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
         del octets
@@ -448,17 +439,15 @@ class LannerSession:
                 raise InvalidHandle(f"read {number} is not held: its queue was closed, and its messages are back in it")
         if len(set(numbers)) != len(numbers):
             raise InvalidParameter("a read is named twice")
-        failed: list[tuple[int, StatusError]] = []
+        reads = {number: self.held.pop(number) for number in numbers}
+        failed = self.operations.remove_all(list(chain.from_iterable(reads.values())))
+        refused = {index for index, _ in failed}
         index = 0
-        for number in numbers:
-            removed = []
-            for read in self.held.pop(number):
-                try:
-                    read.remove()
-                    removed.append(read)
-                except StatusError as error:
-                    failed.append((index, error))
-                index += 1
+        for number, those in reads.items():
+            removed = those
+            if refused:
+                removed = [read for place, read in enumerate(those, index) if place not in refused]
+                index += len(those)
             self._remember(number, removed)
         return failed
 
