@@ -7,16 +7,16 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
 import lanner
 from tests.adversity.served import LANNER, PASSWORD, ROOT, Served
+from tests.client.other_manager import until
 from tests.services.mqrr_peer import FOREVER, RECEIVE, Site, served
 
 USER = "alice"
-MESSAGES, CLIENT_KILLS, SERVER_KILLS = 600, 8, 3
+MESSAGES, CLIENT_KILLS, SERVER_KILLS = 3000, 8, 3
 
 
 @served
@@ -72,6 +72,11 @@ def reader(site: Served, log: Path) -> subprocess.Popen[str]:
     return process
 
 
+def written(log: Path) -> int:
+    """Return how many lines the readers have written."""
+    return log.read_bytes().count(b"\n")
+
+
 def killed(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -91,8 +96,9 @@ def test_kills_of_client_and_server_lose_and_double_nothing(tmp_path: Path) -> N
         kills = ["client"] * CLIENT_KILLS + ["server"] * SERVER_KILLS
         chance.shuffle(kills)
         for victim in kills:
+            wanted = written(log) + chance.randrange(1, 60)
             process = reader(site, log)
-            time.sleep(chance.uniform(0.02, 0.15))
+            until(lambda wanted=wanted: written(log) >= wanted)
             if victim == "server":
                 restarted(site)
             killed(process)

@@ -34,7 +34,6 @@ class Ndr64Client(rpcclient.DCERPC_Client):  # type: ignore[misc]  # of Any
 
 class Client:
     def __init__(self, host: str, user: str, password: str, *, is_ndr64: bool) -> None:
-        ports = rpcclient.get_endpoint(host, dcerpc.find_dcerpc_interface("RemoteRead"), verb=False)
         kind = Ndr64Client if is_ndr64 else rpcclient.DCERPC_Client
         self._rpc = kind(
             dcerpc.DCERPC_Transport.NCACN_IP_TCP,
@@ -43,14 +42,15 @@ class Client:
             ssp=ntlm.NTLMSSP(UPN=f"{user}@MQ", PASSWORD=password),
             auth_level=dcerpc.RPC_C_AUTHN_LEVEL.PKT_PRIVACY,
         )
-        self._rpc.connect(host, port=ports[0])
-        if not self._rpc.bind(dcerpc.find_dcerpc_interface("RemoteRead")):
-            raise RuntimeError("the bind was refused")
+        self._rpc.connect_and_bind(host, dcerpc.find_dcerpc_interface("RemoteRead"))
         self.is_ndr64: bool = self._rpc.ndr64
 
     def call(self, name: str, **members: Peer) -> Peer:
         request = getattr(mqrr, f"{name}_Request")(ndr64=self.is_ndr64, **members)
         answer = self._rpc.sr1_req(request)
+        if name.startswith("R_OpenQueue"):
+            # The generator gave a void method a status, for which there is no room.
+            return bytes(answer)
         if not isinstance(answer, getattr(mqrr, f"{name}_Response")):
             raise TypeError(f"{name}: {answer!r}")
         return answer
@@ -71,6 +71,11 @@ class Client:
             "fWorkgroup": 1,
         }
 
+    def handle(self, octets: bytes) -> Peer:
+        """The context handle of 20 octets."""
+        attributes = int.from_bytes(octets[:4], "little")
+        return dcerpc.NDRContextHandle(ndr64=self.is_ndr64, attributes=attributes, uuid=octets[4:20])
+
     def close(self) -> None:
         self._rpc.close()
 
@@ -82,11 +87,17 @@ def octets(value: Peer) -> bytes:
     return value
 
 
+def sections(value: Peer) -> list[Peer]:
+    """Return the sections behind the wrappers of a pointer to an array of them."""
+    if value is None:
+        return []
+    if isinstance(value, list):
+        return [section for one in value for section in sections(one)]
+    return [value] if isinstance(value, mqrr.SectionBuffer) else sections(value.value)
+
+
 def packet(answer: Peer) -> str:
-    sections = answer.ppPacketSections
-    while sections is not None and not isinstance(sections, list):
-        sections = sections.value
-    return b"".join(octets(one.pSectionBuffer) for one in sections or []).hex()
+    return b"".join(octets(one.pSectionBuffer) for one in sections(answer.ppPacketSections)).hex()
 
 
 def main() -> None:
@@ -96,7 +107,7 @@ def main() -> None:
     client = Client(host, user, password, is_ndr64=syntax == "ndr64")
     seen: dict[str, Peer] = {"is_ndr64": client.is_ndr64}
     seen["port"] = client.call("R_GetServerPort").status
-    opened = read_handle(client.call("R_OpenQueue", **client.opening(name, 1)))
+    opened = client.handle(client.call("R_OpenQueue", **client.opening(name, 1)))
 
     def start(what: str, method: str = "R_StartReceive", **members: Peer) -> Peer:
         got = client.call(
@@ -115,7 +126,7 @@ def main() -> None:
     seen["move"] = client.call(
         "R_MoveMessage",
         phContextFrom=opened,
-        ullContextTo=there.pMoveContext,
+        ullContextTo=int.from_bytes(there[:8], "little"),
         LookupId=LANE | following.pSequenceId,
         pTransactionId=mqrr.XACTUOW(ndr64=client.is_ndr64, rgb=bytes(16)),
     ).status
@@ -138,14 +149,10 @@ def main() -> None:
     seen["cancel"] = client.call("R_CancelReceive", phContext=opened, dwRequestId=99).status
     seen["purge"] = client.call("R_PurgeQueue", phContext=opened).status
     start("empty", dwRequestId=4)
-    for handle in (opened, read_handle(there)):
+    for handle in (opened, client.handle(there[8:])):
         seen["close"] = client.call("R_CloseQueue", pphContext=handle).status
     client.close()
     sys.stdout.write(json.dumps(seen))
-
-
-def read_handle(answer: Peer) -> Peer:
-    return answer.pphContext
 
 
 if __name__ == "__main__":

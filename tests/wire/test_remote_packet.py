@@ -6,7 +6,10 @@ import struct
 
 import pytest
 
+from lanner.model.directory_objects import GUID_NULL
+from lanner.wire.builder import MessageProperties, build
 from lanner.wire.extension_headers import SubqueueHeader
+from lanner.wire.format_name import parse
 from lanner.wire.message import Message
 from lanner.wire.remote_packet import remote_packet, sections
 from tests.wire.samples import full_packet
@@ -57,11 +60,11 @@ def test_the_class_stands_in_bits_1_to_16() -> None:
 
 @pytest.mark.spec("MQRR-3.1.4.7-64")
 def test_a_packet_without_trailers_has_one_section() -> None:
-    message = Message(PACKET)
-    bare = bytearray(PACKET[: message.end_of_properties])
-    struct.pack_into("<I", bare, 8, len(bare))
-    # No DebugHeader.
-    bare[2] &= ~0x20 & 0xFF
-    (only,) = sections(bytes(bare), 1)
-    assert only.octets == bytes(bare[: message.body_offset + 1])
+    destination = parse(r"DIRECT=OS:.\private$\q")
+    properties = MessageProperties(body=b"0123456789")
+    bare = build(properties, source=GUID_NULL, ordinal=1, sent_time=1, destination=destination)
+    message = Message(bare)
+    assert message.end_of_properties == len(bare)
+    (only,) = sections(bare, 1)
+    assert only.octets == bare[: message.body_offset + 1]
     assert only.whole_size == len(bare)

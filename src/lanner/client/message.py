@@ -9,6 +9,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from lanner.client import carrying
 from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import (
     INFINITE,
@@ -108,6 +109,8 @@ class Message:
         )
         if self.extension:
             properties.extension = _octets(self.extension, "extension")
+        elif carrying.carrier is not None:
+            properties.extension = carrying.carrier()
         if self.use_dead_letter_queue:
             properties.negative_journaling_requested = True
         if self.use_journal_queue:

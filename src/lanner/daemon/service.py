@@ -44,6 +44,7 @@ from lanner.daemon.settings import (
     dotted,
     quota_in_kilobytes,
 )
+from lanner.daemon.telemetry import Telemetry
 from lanner.host.addresses import addresses_of, local_settings
 from lanner.host.budget import Budget, Usage, raise_descriptor_limit
 from lanner.host.early_ports import close_early
@@ -108,6 +109,9 @@ class Daemon:
         # Before anything is opened, and what the budget divides.
         self.budget = Budget(raise_descriptor_limit())
         self.budget.show("log lines", _log_lines)
+        self.telemetry = None if self.settings.telemetry.endpoint is None else Telemetry(self.settings.telemetry)
+        if self.telemetry is not None:
+            self.budget.show("telemetry", self.telemetry.usage)
         self.runtime = self._open()
         self.logons = Logons(self.settings.security.lockout)
         self.budget.show("disk", self._disk)
@@ -138,6 +142,7 @@ class Daemon:
             "legacy_crypto": settings.security.legacy_crypto,
             "legacy_signatures": settings.security.legacy_signatures,
             "events": settings.events.settings,
+            "event_listener": None if self.telemetry is None else self.telemetry.heard,
             "audit": AuditLog(None if settings.log.audit == "none" else settings.data / settings.log.audit),
             "local_origin": f"service uid {os.geteuid()}",
         }
@@ -366,6 +371,8 @@ class Daemon:
                 started.append(listener)
             close_early()
             resolver.start()
+            if self.telemetry is not None:
+                self.telemetry.start(self.name)
             on_ready(self)
             notify("READY=1")
             await self._stop.wait()
@@ -375,6 +382,8 @@ class Daemon:
             for listener in reversed(started):
                 await listener.stop()
             await asyncio.to_thread(self.runtime.close)
+            if self.telemetry is not None:
+                await asyncio.to_thread(self.telemetry.stop)
             # uvloop does not do it when it is closed: the process would ignore Ctrl-C afterwards.
             for number in handlers:
                 loop.remove_signal_handler(number)

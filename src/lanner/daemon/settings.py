@@ -378,6 +378,24 @@ class MetricsSettings(_Table):
         return value
 
 
+class TelemetryTable(_Table):
+    """Spans of OpenTelemetry for what happens to messages."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    # Of a collector that speaks OTLP over HTTP, such as http://127.0.0.1:4318; none, no spans.
+    endpoint: str | None = None
+    # The part of the traces that is sampled, of messages whose sender has not decided.
+    sample: Share = 1.0
+
+    @field_validator("endpoint")
+    @classmethod
+    def _is_url(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", value):
+            raise ValueError("the address of a collector, such as http://127.0.0.1:4318")
+        return value
+
+
 class HttpTable(_Table):
     """The HTTP API and the console, in a process of their own."""
 
@@ -540,6 +558,7 @@ class Settings(BaseSettings):
     peers: dict[str, PeerTable] = Field(default_factory=dict)
     metrics: MetricsSettings = MetricsSettings()
     http: HttpTable = HttpTable()
+    telemetry: TelemetryTable = TelemetryTable()
 
     @model_validator(mode="after")
     def _follow_profile(self) -> Self:

@@ -79,7 +79,7 @@ class Engine:
         self.express_memory = core.express_memory
         self.held_memory = core.held_memory
         access, attributes = core.access, core.attributes
-        # None: events are not recorded.
+        # None: nobody wants to know of events.
         self.events = core.recorder
         self.audit = core.audit
         self._identifier_text = ""

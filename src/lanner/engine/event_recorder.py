@@ -1,6 +1,6 @@
-"""The recorder: one row in the log of events per event of a message (`model.events`).
+"""The recorder: one row in the log of events per event of a message (`model.events`), and a call to who wants to hear of it.
 
-An engine without a log of events has no recorder; its parts compare one attribute with None. The
+An engine without a log of events and without a listener has no recorder; its parts compare one attribute with None. The
 fields of a row are taken from their places in the packet (`wire.envelope`); nothing is decoded.
 Every method is called with the store's lock held.
 """
@@ -25,6 +25,7 @@ from lanner.wire.fields import source_queue_manager
 
 if TYPE_CHECKING:
     from lanner.engine.clocks import Clocks
+    from lanner.engine.settings import EngineSettings, EventListener
     from lanner.model.directory_objects import Queue, QueueManager
     from lanner.model.live import MessagePosition
     from lanner.store import Store
@@ -71,8 +72,19 @@ class EventRecorder:
     `start` must be called when the queue manager has its identifier and system queues.
     """
 
-    def __init__(self, store: Store, queue_manager: QueueManager, clocks: Clocks) -> None:
+    def __init__(
+        self,
+        store: Store,
+        queue_manager: QueueManager,
+        clocks: Clocks,
+        *,
+        listener: EventListener | None = None,
+        is_kept: bool = True,
+    ) -> None:
+        """`listener` hears of each event; with `is_kept` it is in the log, too."""
         self._store = store
+        self._listener = listener
+        self._is_kept = is_kept
         self._queue_manager = queue_manager
         self._clocks = clocks
         self._append = store.events.add
@@ -156,7 +168,11 @@ class EventRecorder:
     ) -> None:
         """Record an event of a message that has no position."""
         number = 0 if queue is None else queue.number
-        if number in self._inner or ((self._is_full or self._store.refuses_sends) and self._has_no_room()):
+        if number in self._inner:
+            return
+        if self._listener is not None:
+            self._listener(kind, queue, lookup_id, packet, reason)
+        if not self._is_kept or ((self._is_full or self._store.refuses_sends) and self._has_no_room()):
             return
         if queue is not None and number not in self._named:
             self._name(queue)
@@ -181,16 +197,19 @@ class EventRecorder:
     def published(self, number: int) -> EventMaker:
         """Return the function that makes the events of messages that are published to a queue."""
         queue = self._queue_manager.queue_collection[number]
-        if number not in self._named:
+        if self._is_kept and number not in self._named:
             self._name(queue)
         now = int(self._clocks.wall() * 1000)
-        arrival = self._arrival
+        arrival, listener, is_kept = self._arrival, self._listener, self._is_kept
 
         def make(lookup_id: int, packet: bytes, visibility: int) -> bytes:
+            kind = arrival(queue, packet)
+            if listener is not None:
+                listener(kind, queue, lookup_id, packet, 0)
+            if not is_kept:
+                return b""
             # The batch is closed: no sender can get a number any more.
-            return self._row(
-                arrival(queue, packet), now, number, lookup_id, packet, visibility, 0, 0, 0, is_closed=True
-            )
+            return self._row(kind, now, number, lookup_id, packet, visibility, 0, 0, 0, is_closed=True)
 
         return make
 
@@ -270,3 +289,13 @@ class EventRecorder:
         self._sender_rows.put(SENDER_KEY.pack(number), sender)
         self._senders[sender] = number
         return number
+
+
+def make_recorder(
+    store: Store, queue_manager: QueueManager, clocks: Clocks, settings: EngineSettings
+) -> EventRecorder | None:
+    """Return what the settings ask for."""
+    is_kept, listener = settings.event_settings is not None, settings.event_listener
+    if not is_kept and listener is None:
+        return None
+    return EventRecorder(store, queue_manager, clocks, listener=listener, is_kept=is_kept)

@@ -566,13 +566,18 @@ class LannerSession:
         return self._passed_on(passing, lookup_ids)
 
     async def _passed_on(self, passing: Passing, lookup_ids: list[int]) -> Reply:
-        """Pass messages on, a few at a time, so that nobody else waits for large ones."""
+        """Pass messages on, a few at a time, so that nobody else waits for large ones.
+
+        Those that are moved in one transaction go at once: were it aborted after some, these would count as aborted.
+        """
         identifiers: list[str] = []
         own: Transaction | None = None
-        if passing.needs_one_transaction:
+        place, size = 0, 1
+        if passing.needs_one_transaction and passing.is_copy:
             with self.engine.store.lock:
                 own = passing.transaction = self.operations.begin(uuid4())
-        place, size = 0, 1
+        elif passing.needs_one_transaction:
+            size = len(lookup_ids)
         try:
             while place < len(lookup_ids):
                 begun = time.perf_counter()

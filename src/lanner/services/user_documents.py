@@ -14,8 +14,9 @@ from lanner.host.administrators import is_administrator
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import AccessDenied, InvalidParameter, UnsupportedOperation
 from lanner.security.access_masks import QueueAccess
+from lanner.security.roles import Role, role_of
 from lanner.security.scopes import READ
-from lanner.wire.sid import Sid
+from lanner.wire.sid import LOCAL_SYSTEM, Sid
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
@@ -89,10 +90,18 @@ class UserDocuments:
         return {
             "user": identity.name,
             "sid": str(identity.sid),
-            "administrator": is_administrator(self._engine, identity, READ),
+            "role": self._role(identity).value,
+            # Of everything: what an administrator sees, by role and scope.
+            "sees_all": is_administrator(self._engine, identity, READ),
+            "administrator": self._role(identity) is Role.ADMINISTRATOR,
             "scope": None if identity.scope is None else sorted(identity.scope),
             "queue_manager": self._engine.queue_manager.computer_name,
         }
+
+    def _role(self, identity: Identity) -> Role:
+        resolve = self._engine.settings.resolve_identity
+        current = identity if resolve is None or identity.sid == LOCAL_SYSTEM else resolve(identity.sid)
+        return Role.USER if current is None else role_of(current)
 
     # Queues -------------------------------------------------------------------------------------------------------
 
@@ -121,7 +130,7 @@ class UserDocuments:
             "messages": sum(queue.message_count for queue in queues),
             "bytes": sum(queue.total_bytes for queue in queues),
         }
-        if document["administrator"]:
+        if document["sees_all"]:
             outgoing = list(self._engine.outgoing_queues())
             dead = (qm.system_deadletter_queue, qm.system_transactional_deadletter_queue)
             document |= {

@@ -138,7 +138,7 @@ def _text_forms(body: bytes, body_type: int) -> list[str]:
     if decoded is None:
         return []
     start = decoded[0].lstrip()[:1]
-    if start == "<" and decoded[0].rstrip().endswith(">"):
+    if start == "<" and (len(body) > _MAX_DECODED or decoded[0].rstrip().endswith(">")):
         return ["xml", "text"]
     return ["json", "text"] if start in ("{", "[") else ["text"]
 
