@@ -10,6 +10,7 @@ not need (`confinement`), so nothing heavy is imported before.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import logging
 import os
@@ -28,6 +29,8 @@ BEAT: Final = 1.0
 # Ours: messages that come and go are more urgent than who looks at many of them.
 _NICENESS: Final = 5
 
+_M_ARENA_MAX: Final = -8  # malloc.h
+
 
 def main() -> None:
     listening, control = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
@@ -35,6 +38,10 @@ def main() -> None:
         told = json.loads(lines.readline())
     logging.basicConfig(level=told["log_level"], format="%(levelname)s %(name)s: %(message)s")
     os.nice(_NICENESS)
+    # As in the daemon: the memory of a batch that any thread of gRPC has freed is kept for the next one.
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):  # glibc has it
+        libc.mallopt(_M_ARENA_MAX, 1)
     place = Path(told["data"])
     confine(_allowed(place, told))
     # It imports gRPC, which starts threads.
