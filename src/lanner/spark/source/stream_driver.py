@@ -305,7 +305,7 @@ class StreamDriver:
         answer = _NOTHING
         with self._perhaps_away(ask.known):
             answer = ask.known.manager.call(lambda flight: flight.act("measure", **request))
-        return answer
+        return answer  # noqa: RET504 (nothing, if it is away)
 
     def _polled(
         self, requests: dict[str, list[dict[str, Any]]], timeout: int
@@ -347,7 +347,7 @@ class StreamDriver:
         answers = [_NOTHING] * len(request)
         with self._perhaps_away(known):
             answers = known.manager.call(lambda flight: flight.poll(request, timeout, known.epoch))
-        return answers
+        return answers  # noqa: RET504 (nothing, if it is away)
 
     @contextmanager
     def _perhaps_away(self, known: KnownManager) -> Iterator[None]:
