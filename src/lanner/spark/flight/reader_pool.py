@@ -42,7 +42,7 @@ _END: Final = 2.0
 # Not in the specification: seconds that a process may take to start, on a machine that is busy; seconds for which the first
 # caller waits for one.
 MAX_START: Final = 300.0
-_PATIENCE: Final = 10.0
+PATIENCE: Final = 10.0
 
 
 class Snapshots:
@@ -128,7 +128,7 @@ class ReaderPool:
                 self._thread = threading.Thread(target=self._watch, name="lanner-readers", daemon=True)
                 self._thread.start()
         if self._is_first:
-            self._is_ready.wait(_PATIENCE)
+            self._is_ready.wait(PATIENCE)
             self._is_first = False
         return self._is_ready.is_set()
 

@@ -37,7 +37,6 @@ def main() -> None:
     with control.makefile("r", encoding="utf-8") as lines:
         told = json.loads(lines.readline())
     logging.basicConfig(level=told["log_level"], format="%(levelname)s %(name)s: %(message)s")
-    os.nice(_NICENESS)
     # As in the daemon: the memory of a batch that any thread of gRPC has freed is kept for the next one.
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):  # glibc has it
@@ -47,6 +46,8 @@ def main() -> None:
     # It imports gRPC, which starts threads.
     from lanner.spark.flight.reader_server import ReaderService
 
+    # Of this thread and of those that are started later: those that serve. Starting is not slowed down.
+    os.nice(_NICENESS)
     service = ReaderService(place, listening, told)
     while True:
         try:
