@@ -25,6 +25,7 @@ from lanner.host.budget import Budget
 from lanner.model.errors import AccessDenied, InvalidParameter
 from lanner.security.users import USER_FILE
 from lanner.spark.columnar import packet_source
+from lanner.spark.flight import reader_pool
 from lanner.spark.flight import tickets as flight_tickets
 from lanner.spark.flight.client import FlightQueues, Partition
 from lanner.spark.flight.errors import EpochChanged, TicketRefused, TooBusy
@@ -34,7 +35,13 @@ from lanner.spark.flight.server import FlightListener
 from lanner.spark.flight.settings import FlightSettings
 from lanner.spark.flight.tickets import LIFE, Grant, Tickets
 
-WAIT = 20.0
+WAIT = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is: these tests are about what the processes do."""
+    monkeypatch.setattr(reader_pool, "PATIENCE", 300.0)
 
 
 @pytest.fixture
@@ -189,7 +196,7 @@ def test_a_process_that_stands_still_is_replaced(
     fill(qm, 3)
     assert at_readers(queues, only(queues)).num_rows == 3
     [first] = pool_of(served).processes
-    monkeypatch.setattr("lanner.spark.flight.reader_pool.MAX_SILENCE", 2.0)
+    monkeypatch.setattr(reader_pool, "MAX_SILENCE", 2.0)
     os.kill(first, signal.SIGSTOP)
     eventually(lambda: pool_of(served).processes not in ([], [first]))
     assert queues.table("q").num_rows == 3

@@ -165,3 +165,47 @@ def test_a_password_comes_from_a_private_file_or_a_variable(tmp_path: Path, monk
 )
 def test_what_a_pattern_means(pattern: str, name: str, kind: str, is_meant: bool) -> None:
     assert matches(pattern, name, kind) is is_meant
+
+
+def test_managers_are_found_in_a_file_and_in_dns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = tmp_path / "fleet"
+    fleet.write_text("alpha  # in Berlin\n\n10.0.0.2:1811\nalpha\n")
+    found = batch_options({"managers": f"file:{fleet},beta", "queues": "q"}).access.managers
+    assert found == ("grpc://alpha:1810", "grpc://10.0.0.2:1811", "grpc://beta:1810")
+    answers = [(2, 1, 6, "", ("10.0.0.3", 1812)), (10, 1, 6, "", ("fd00::1", 1812, 0, 0))]
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_args, **_more: answers)
+    found = batch_options({"managers": "dns:fleet.example.com:1812", "queues": "q"}).access.managers
+    assert found == ("grpc://10.0.0.3:1812", "grpc://[fd00::1]:1812")
+    monkeypatch.undo()
+    fleet.write_text("# nobody\n")
+    for wrong, why in {f"file:{fleet}": "names no", f"file:{tmp_path}": "cannot be read", "dns:": "DNS"}.items():
+        with pytest.raises(InvalidParameter, match=why):
+            batch_options({"managers": wrong, "queues": "q"})
+
+
+def test_times_conditions_and_limits() -> None:
+    given = {"queues": "q", "startingTimestamp": "2026-03-01T08:00:00Z", "endingTimestamp": "1772352000000"}
+    options = batch_options(given | {"where": '[["seq", ">", 5]]', "pushFilters": "true"})
+    assert (options.starting_ms, options.ending_ms) == (1772352000000, 1772352000000)
+    assert options.where.to_json() == [["seq", ">", 5]]
+    stream = stream_options({"queues": "q", "minMessagesPerTrigger": "10", "maxTriggerDelay": "2m"})
+    assert (stream.min_messages, stream.max_delay) == (10, 120)
+    for wrong in (
+        {"startingTimestamp": "yesterday"},
+        {"startingTimestamp": "2026-03-01T08:00:00"},
+        {"startingTimestamp": "1", "startingOffsets": "earliest"},
+        {"where": "seq > 5"},
+        {"where": '[["seq", "~", 5]]'},
+        {"limit": "5", "pushFilters": "true"},
+        {"onManagerDown": "perhaps"},
+        {"bodyFormat": "yaml"},
+        {"bodySchema": "int"},
+        {"bodyFormat": "json", "bodySchema": "whatever"},
+        {"bodyFormat": "json", "mode": "events"},
+    ):
+        with pytest.raises(InvalidParameter):
+            batch_options({"queues": "q"} | wrong)
+    with pytest.raises(InvalidParameter):
+        stream_options({"queues": "q", "maxTriggerDelay": "soon"})
+    # What Spark adds to the options of its tables means nothing here.
+    assert batch_options({"queues": "q", "serialization.format": "1"}).queues == ("q",)

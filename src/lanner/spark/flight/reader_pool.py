@@ -34,11 +34,15 @@ _LOG: Final = logging.getLogger(__name__)
 
 # Not in the specification: seconds between two looks; seconds of silence, or of one snapshot, after which a process is killed;
 # seconds before one that has failed is started again, at first and at most; seconds that one has to end.
-_LOOK: Final = 1.0
-MAX_SILENCE: Final = 30.0
+_LOOK, _LOOK_FIRST = 1.0, 0.1
+MAX_SILENCE: Final = 60.0
 MAX_SNAPSHOT: Final = 30.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 60.0
 _END: Final = 2.0
+# Not in the specification: seconds that a process may take to start, on a machine that is busy; seconds for which the first
+# caller waits for one.
+MAX_START: Final = 300.0
+PATIENCE: Final = 10.0
 
 
 class Snapshots:
@@ -113,15 +117,20 @@ class ReaderPool:
         self._snapshots = Snapshots()
         self._starting = threading.Lock()
         self._is_over = threading.Event()
+        self._is_ready = threading.Event()
+        self._is_first = True
         self._thread: threading.Thread | None = None
 
     def begin(self) -> bool:
-        """Have processes. False: they fail again and again, and nobody should be sent to them."""
+        """Have processes. False: none is ready, and nobody should be sent to them."""
         with self._starting:
             if self._thread is None and not self._is_over.is_set():
                 self._thread = threading.Thread(target=self._watch, name="lanner-readers", daemon=True)
                 self._thread.start()
-        return min(self._pauses) < _LONGEST_PAUSE
+        if self._is_first:
+            self._is_ready.wait(PATIENCE)
+            self._is_first = False
+        return self._is_ready.is_set()
 
     def stop(self) -> None:
         self._is_over.set()
@@ -150,7 +159,11 @@ class ReaderPool:
                 for place, reader in enumerate(self._readers):
                     self._look_at(place, reader)
                 self._end_those_with_old_snapshots()
-                if self._is_over.wait(_LOOK):
+                if any(one is not None and one.condition for one in self._readers):
+                    self._is_ready.set()
+                else:
+                    self._is_ready.clear()
+                if self._is_over.wait(_LOOK if self._is_ready.is_set() else _LOOK_FIRST):
                     return
         finally:
             for reader in filter(None, self._readers):
@@ -168,7 +181,7 @@ class ReaderPool:
         if reader.condition:
             self._pauses[place] = _FIRST_PAUSE
         if reader.process.poll() is None:
-            if now - reader.heard > MAX_SILENCE:
+            if now - reader.heard > (MAX_SILENCE if reader.condition else MAX_START):
                 _LOG.error("reader process %d says nothing: it is ended", reader.process.pid)
                 reader.process.kill()
             return

@@ -10,6 +10,7 @@ not need (`confinement`), so nothing heavy is imported before.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import logging
 import os
@@ -28,18 +29,25 @@ BEAT: Final = 1.0
 # Ours: messages that come and go are more urgent than who looks at many of them.
 _NICENESS: Final = 5
 
+_M_ARENA_MAX: Final = -8  # malloc.h
+
 
 def main() -> None:
     listening, control = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
     with control.makefile("r", encoding="utf-8") as lines:
         told = json.loads(lines.readline())
     logging.basicConfig(level=told["log_level"], format="%(levelname)s %(name)s: %(message)s")
-    os.nice(_NICENESS)
+    # As in the daemon: the memory of a batch that any thread of gRPC has freed is kept for the next one.
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):  # glibc has it
+        libc.mallopt(_M_ARENA_MAX, 1)
     place = Path(told["data"])
     confine(_allowed(place, told))
     # It imports gRPC, which starts threads.
     from lanner.spark.flight.reader_server import ReaderService
 
+    # Of this thread and of those that are started later: those that serve. Starting is not slowed down.
+    os.nice(_NICENESS)
     service = ReaderService(place, listening, told)
     while True:
         try:

@@ -8,6 +8,7 @@ Spark worker runs many short tasks.
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -85,6 +86,31 @@ def parse_address(text: str) -> str:
         raise InvalidParameter(f"managers: {parts.hostname}: user and password do not belong into an address")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{parts.scheme}://{host}:{port}"
+
+
+def discovered(text: str) -> list[str]:
+    """The addresses that an item of `managers` means: those in a file (file:PATH), those of a name in DNS (dns:NAME or dns:NAME:PORT), or itself."""
+    kind, colon, rest = text.partition(":")
+    if colon and kind == "file":
+        try:
+            lines = Path(rest).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidParameter(f"managers: {rest} cannot be read, one address a line: {error}") from None
+        found = [line.partition("#")[0].strip() for line in lines]
+    elif colon and kind == "dns":
+        name, _, port = rest.partition(":")
+        try:
+            infos = socket.getaddrinfo(name, port or PORT, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise InvalidParameter(f"managers: DNS has no address of {name!r}: {error}") from None
+        hosts = [str(where[0]) for *_, where in infos]
+        found = [f"[{host}]:{port or PORT}" if ":" in host else f"{host}:{port or PORT}" for host in hosts]
+    else:
+        return [text]
+    found = list(dict.fromkeys(filter(None, found)))
+    if not found:
+        raise InvalidParameter(f"managers: {text} names no queue manager")
+    return found
 
 
 def parse_host(text: str) -> str:

@@ -7,7 +7,7 @@ What a row has is in `schema`; which queues `queues` means, in `queue_names`.
 
 | option | of | what |
 |---|---|---|
-| managers | all | queue managers: host, host:port, grpc+tls://host:port, with commas; default 127.0.0.1. A writer has one |
+| managers | all | queue managers: host, host:port, grpc+tls://host:port, with commas; file:PATH with one on each line; dns:NAME or dns:NAME:PORT for all addresses of a name; default 127.0.0.1. A writer has one |
 | transport | all | flight (default); rpc: remote read of any MSMQ computer, by batches that peek and streams that receive, at least once, see `rpc_reading` |
 | user | all | who reads or writes; without it, anonymous |
 | passwordFile, passwordEnv | all | where the password is: a file of mode 0600, or a variable (default LANNER_PASSWORD), on driver and workers |

@@ -17,7 +17,7 @@ from lanner.model.errors import InvalidParameter
 from lanner.spark.columnar.event_names import EVENTS_NAME
 from lanner.spark.columnar.filters import Filters
 from lanner.spark.columnar.values import FORMATS, BodyFormat
-from lanner.spark.source.connections import FLIGHT, RPC, Access, parse_address, parse_host
+from lanner.spark.source.connections import FLIGHT, RPC, Access, discovered, parse_address, parse_host
 from lanner.spark.source.offsets import Offset
 from lanner.spark.source.queue_names import is_pattern
 
@@ -228,7 +228,8 @@ class _Options:
         """How to reach the queue managers; `retry` is for how many seconds, unless an option says so."""
         transport = self.one_of("transport", FLIGHT, RPC)
         parse = parse_address if transport == FLIGHT else parse_host
-        managers = tuple(dict.fromkeys(parse(text) for text in self.texts("managers") or ("127.0.0.1",)))
+        given = self.texts("managers") or ("127.0.0.1",)
+        managers = tuple(dict.fromkeys(parse(text) for item in given for text in discovered(item)))
         user = self.text("user")
         file, variable = self.text("passwordFile"), self.text("passwordEnv")
         if file is not None and variable is not None:

@@ -28,7 +28,7 @@ _MICROSECOND: Final = dt.timedelta(microseconds=1)
 def pushed(given: spark.Filter) -> Filter | None:
     """Return the same condition; None: only Spark can tell it."""
     operator = _OPERATORS.get(type(given))
-    attribute = getattr(given, "attribute", ())
+    attribute: tuple[str, ...] = getattr(given, "attribute", ())
     if operator is None or len(attribute) != 1:
         return None
     value = given.value  # type: ignore[attr-defined] # all of these have it

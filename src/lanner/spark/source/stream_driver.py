@@ -302,9 +302,10 @@ class StreamDriver:
     def _measured(self, ask: _Ask, limits: Limits) -> dict[str, Any]:
         targets = self._targets or {}
         request = ask.request(limits) | {"epoch": ask.known.epoch, "upto": targets[ask.known.identifier]}
+        answer = _NOTHING
         with self._perhaps_away(ask.known):
-            return ask.known.manager.call(lambda flight: flight.act("measure", **request))
-        return _NOTHING
+            answer = ask.known.manager.call(lambda flight: flight.act("measure", **request))
+        return answer  # noqa: RET504 (nothing, if it is away)
 
     def _polled(
         self, requests: dict[str, list[dict[str, Any]]], timeout: int
@@ -343,9 +344,10 @@ class StreamDriver:
 
     def _poll(self, identifier: str, request: list[dict[str, Any]], timeout: int) -> list[dict[str, Any]]:
         known = self._known[identifier]
+        answers = [_NOTHING] * len(request)
         with self._perhaps_away(known):
-            return known.manager.call(lambda flight: flight.poll(request, timeout, known.epoch))
-        return [_NOTHING] * len(request)
+            answers = known.manager.call(lambda flight: flight.poll(request, timeout, known.epoch))
+        return answers  # noqa: RET504 (nothing, if it is away)
 
     @contextmanager
     def _perhaps_away(self, known: KnownManager) -> Iterator[None]:
