@@ -188,10 +188,11 @@ def test_a_computer_without_values(world: World, monkeypatch: pytest.MonkeyPatch
     assert world.directory.read("QueueManager", by_guid, ["QualifiedComputerName"])[0] is SUCCESS
     hidden.undo()
     assert world.directory.read("QueueManager", by_guid, ["Clustered"])[0] is SUCCESS
-    world.domain.modify(world.computer_dn, dNSHostName=())
+    _hide(hidden, "dNSHostName")
     assert world.directory.read("QueueManager", by_guid, ["QualifiedComputerName"]) == (GENERIC_ERROR, None)
     assert world.directory.read("QueueManager", by_guid) == (GENERIC_ERROR, None)
     assert world.read("Queue", queue).qualified_pathname == ""
+    hidden.undo()
     # Whatever the read of the computer's object says is what the whole read says.
     from lanner.directory.ldap import operations
     from lanner.directory.protocol import Refused

@@ -120,9 +120,11 @@ def create_default_queue_security_descriptor(
     machine = machine_sid() if machine_sid is not None else None
     if profile is Profile.SAFE:
         security, accounts = _safely_owned(supplied, caller, is_domain_user)
-        return (
-            security.pack() if security.has_dacl else _with_entries(security, *_safe_entries(accounts, machine)).pack()
-        )
+        entries = _safe_entries(accounts, machine)
+        if machine_sid is not None:
+            # A domain controller hides what nobody may read: a public queue that others are to find by its name.
+            entries.append((EVERYONE, READ_QUEUE))
+        return security.pack() if security.has_dacl else _with_entries(security, *entries).pack()
     security, owner, is_open = _owned(supplied, caller, is_domain_user)
     if not security.has_dacl:
         world, owner_access, anonymous = READ_QUEUE, QueueAccess.GENERIC_ALL, QueueAccess(0)
