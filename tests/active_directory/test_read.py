@@ -322,7 +322,7 @@ def test_defaults_of_a_queue(world: World) -> None:
 
 
 @pytest.mark.spec("DSSM-3.1.6.11.3-1", "DSSM-3.1.6.11.3.1-1", "DSSM-3.1.6.11.3.2-1")
-def test_the_enterprise(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_enterprise(world: World) -> None:
     dn = f"CN=MsmqServices,CN=Services,{CONFIGURATION}"
     before = world.domain.attributes(dn)
     world.domain.modify(dn, mSMQCSPName=(), mSMQLongLived=(), mSMQVersion=(), mSMQNameStyle=())
@@ -340,7 +340,7 @@ def test_the_enterprise(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         names = ("mSMQCSPName", "mSMQLongLived", "mSMQVersion", "mSMQNameStyle")
         world.domain.modify(dn, **{name: before.get(name, ()) for name in names})
-    monkeypatch.setattr(world.directory.operations, "root", "")
+    world.directory.operations.root = ""
     assert world.directory.read("Enterprise", None, ["Name"])[0] is GENERIC_ERROR
 
 

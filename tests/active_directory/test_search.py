@@ -76,8 +76,8 @@ def test_where_is_searched(world: World, wire: Wire, kind: str, base: str) -> No
 
 
 @pytest.mark.spec("DSSM-3.1.6.15-3")
-def test_no_search_without_its_base(world: World, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world.directory.operations, "domain", "DC=none")
+def test_no_search_without_its_base(world: World, wire: Wire) -> None:
+    world.directory.operations.domain = "DC=none"
     wire.clear()
     assert world.directory.read_begin("Queue", None)[0] is not SUCCESS
     assert [one.scope for one in wire.requests(Search)] == [Scope.BASE]
@@ -360,7 +360,7 @@ def test_order_of_results(world: World) -> None:
 
 
 @pytest.mark.spec("DSSM-3.1.6.15-8", "DSSM-3.1.6.15-9")
-def test_an_answer_of_many_pages(world: World, monkeypatch: pytest.MonkeyPatch, wire: Wire) -> None:
+def test_an_answer_of_many_pages(world: World, wire: Wire) -> None:
     world.add_manager()
     with world.domain.connected() as connection:
         from lanner.directory.ldap.messages import SEARCH_REFERENCE, Add
