@@ -43,7 +43,7 @@ from lanner.spark.columnar.checksums import joined_checksum
 from lanner.spark.columnar.gathering import _ENTRY, _MESSAGE, gather
 from lanner.spark.columnar.packet_source import BATCH_BYTES, BATCH_ROWS, Facts, PacketBatch, first_batch
 from lanner.spark.columnar.packets import Packets
-from lanner.spark.columnar.reading import stored_packets
+from lanner.spark.columnar.scans import stored_packets
 from lanner.spark.columnar.vectors import SLACK, Buffer, Scratch
 from lanner.store import Record, Store
 from lanner.store.checksum import crc32
@@ -181,7 +181,7 @@ def fill(directory: Path, messages: int, size: int, *, is_mixed: bool) -> None:
 
 
 def read_all(store: Store, way: Way, room: Scratch) -> Iterator[PacketBatch]:
-    """Read the whole queue, as `reading.QueueRange` does it."""
+    """Read the whole queue, as `scans.ScannedRange` does it."""
     after = 0
     while True:
         with store.lock:

@@ -76,8 +76,10 @@ def fill(data: Path, messages: int, size: int) -> None:
     with QueueManager(data, "BENCH") as manager:
         runtime_of(manager).users.add("bench", PASSWORD, administrator=True)
         manager.create_queue("read")
+        manager.create_queue("received")
         for name, wanted in {
             "read": messages,
+            "received": messages // 2,
             **dict.fromkeys(map(backlog_name, (ALONE, BESIDE)), messages // 4),
         }.items():
             queue = manager.open(name)
@@ -171,14 +173,29 @@ class Bench:
             raise AssertionError("messages were lost, or are there twice")
         # It stays: to sweep it up would count against the next round.
 
+    def receive(self, directory: Path) -> float:
+        """Rows per second of a stream that receives a queue into Parquet."""
+        options = {"managers": ADDRESS, "user": "bench", "mode": "receive", "reader": "bench"}
+        stream = self._spark.readStream.format("msmq").options(**options).load("received")
+        began = time.perf_counter()
+        writer = stream.writeStream.format("parquet").option("checkpointLocation", str(directory / "checkpoint"))
+        writer.trigger(availableNow=True).start(str(directory / "parquet")).awaitTermination()
+        took = time.perf_counter() - began
+        if self._spark.read.parquet(str(directory / "parquet")).count() != self._messages // 2:
+            raise AssertionError("messages were lost, or are there twice")
+        return self._messages // 2 / took
+
     @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Read again and again meanwhile."""
+    def reading(self, rates: list[float]) -> Iterator[None]:
+        """Read again and again meanwhile; add the rows per second of each read that ended before."""
         is_over = threading.Event()
 
         def read() -> None:
             while not is_over.is_set():
+                began = time.perf_counter()
                 self._read("all")
+                if not is_over.is_set() or not rates:
+                    rates.append(self._messages / (time.perf_counter() - began))
 
         thread = threading.Thread(target=read)
         thread.start()
@@ -219,10 +236,13 @@ def spark(directory: Path, messages: int, size: int, rounds: int, out: Writer) -
         found = rates(bench.reads(), messages, rounds, warm_up=2)
         after = process.memory_info().rss
         found |= rates(bench.writes(), messages, WRITE_ROUNDS, warm_up=1)
+        received = bench.receive(directory)
         manager.close()
         alone = transfer_rate(directory, ALONE, messages // 4)
-        with bench.reading():
+        reads: list[float] = []
+        with bench.reading(reads):
             beside = transfer_rate(directory, BESIDE, messages // 4)
+        readers = sum(child.memory_info().rss for child in process.children())
     median = {name: statistics.median(values) for name, values in found.items()}
     against = {
         "Lanner, all columns": "ready batches, all columns",
@@ -236,10 +256,20 @@ def spark(directory: Path, messages: int, size: int, rounds: int, out: Writer) -
         for name, rate in median.items()
     ]
     print_rows(rows, out)
-    print(f"Memory of the queue manager: {before >> 20} MiB before the reads, {after >> 20} MiB after.\n", file=out)
+    print(
+        f"Memory of the queue manager: {before >> 20} MiB before the reads, {after >> 20} MiB after; of its reader processes "
+        f"{readers >> 20} MiB.\n",
+        file=out,
+    )
+    print(f"A stream that receives into Parquet: {received:,.0f} rows/s.\n", file=out)
     if alone:
         print(
             f"Transfer: {alone:,.0f} messages/s alone, {beside:,.0f} while Spark reads: {beside / alone:.2f}.\n",
+            file=out,
+        )
+        slowest = statistics.median(reads)
+        print(
+            f"Reading all columns meanwhile: {slowest:,.0f} rows/s, {slowest / median['Lanner, all columns']:.2f} of the idle rate.\n",
             file=out,
         )
     return median

@@ -28,13 +28,14 @@ class Event(NamedTuple):
     lookup_id: int
     visibility: int
     queue: int
-    target: int
+    other: int
     size: int
     sent_time: int
     message_class: int
     reason: int
     kind: int
     flags: int
+    aborts: int
     source: bytes
     ordinal: int
     correlation: bytes
@@ -79,7 +80,7 @@ def test_a_row_tells_of_message_queue_and_time(h: Harness) -> None:
     (event,) = logged(h)
     (message,) = h.messages()
     assert event.time == int(START_TIME * 1000) + 250
-    assert (event.kind, event.queue, event.target, event.reason) == (EventKind.ARRIVED, queue.number, 0, 0)
+    assert (event.kind, event.queue, event.aborts, event.reason) == (EventKind.ARRIVED, queue.number, 0, 0)
     assert event.source + event.ordinal.to_bytes(4, "little") == message.identifier_bytes
     assert (event.correlation, event.message_class) == (correlation, 7)
     assert (event.size, event.sent_time, event.flags) == (message.size, int(h.now), 1)
@@ -88,7 +89,7 @@ def test_a_row_tells_of_message_queue_and_time(h: Harness) -> None:
     h.sync()
     received = logged(h)[-1]
     assert received.kind == EventKind.RECEIVED
-    assert received[1:8] == event[1:8]
+    assert received[1:4] + received[5:8] == event[1:4] + event[5:8]
     stored = h.store.table(EVENT_QUEUES).get(QUEUE_KEY.pack(queue.number))
     assert json.loads(stored or b"") == [r"DIRECT=OS:ALPHA\private$\q", "destination"]
 
@@ -180,7 +181,7 @@ def test_moves_name_both_queues(h: Harness) -> None:
     assert kinds(h) == ["ARRIVED", "MOVED"]
     moved = logged(h)[-1]
     assert target.queue is not None
-    assert (moved.queue, moved.target, moved.lookup_id) == (queue.number, target.queue.number, ids[b""])
+    assert (moved.queue, moved.other, moved.lookup_id) == (queue.number, target.queue.number, ids[b""])
 
 
 def test_transactions(h: Harness) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from lanner.wire.extension_headers import SubqueueHeader
 from lanner.wire.message import Message
-from lanner.wire.remote_packet import remote_packet
+from lanner.wire.remote_packet import remote_packet, sections
 from tests.wire.samples import full_packet
 
 PACKET = full_packet()
@@ -53,3 +53,15 @@ def test_a_dead_letter_queue_of_the_application_stands_behind_the_subqueue() -> 
 def test_the_class_stands_in_bits_1_to_16() -> None:
     header = SubqueueHeader(acknowledgement_class=0xC004)
     assert struct.unpack_from("<I", header.pack(), 4)[0] == 0xC004 << 1
+
+
+@pytest.mark.spec("MQRR-3.1.4.7-64")
+def test_a_packet_without_trailers_has_one_section() -> None:
+    message = Message(PACKET)
+    bare = bytearray(PACKET[: message.end_of_properties])
+    struct.pack_into("<I", bare, 8, len(bare))
+    # No DebugHeader.
+    bare[2] &= ~0x20 & 0xFF
+    (only,) = sections(bytes(bare), 1)
+    assert only.octets == bytes(bare[: message.body_offset + 1])
+    assert only.whole_size == len(bare)

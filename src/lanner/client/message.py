@@ -45,7 +45,7 @@ _EXPRESS, _RECOVERABLE = DeliveryGuarantee.EXPRESS, DeliveryGuarantee.RECOVERABL
 _NORMAL, _AES256 = MessageClass.NORMAL, EncryptionAlgorithm.AES256
 _PRIORITY = 3
 # Labels up to this length are not looked at one by one: they fit even if each character takes two units.
-_SHORT_LABEL = MAX_LABEL_CHARACTERS // 2
+SHORT_LABEL = MAX_LABEL_CHARACTERS // 2
 _AES = {EncryptionAlgorithm.AES128, EncryptionAlgorithm.AES192, EncryptionAlgorithm.AES256}
 
 
@@ -92,7 +92,7 @@ class Message:
             body = _octets(body, "body")
         if not isinstance(self.label, str):
             raise IllegalPropertyValue(f"label {self.label!r}: text expected")
-        if self.priority != _PRIORITY or self.app_specific or self.body_type or len(self.label) > _SHORT_LABEL:
+        if self.priority != _PRIORITY or self.app_specific or self.body_type or len(self.label) > SHORT_LABEL:
             self._check()
         # By place, and the rest only where it is set: names would double what the object costs.
         properties = MessageProperties(

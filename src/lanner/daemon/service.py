@@ -269,7 +269,9 @@ class Daemon:
         own = self.settings.bind
         bind = table.bind or (own if ipaddress.ip_address(own).is_loopback else FlightSettings().bind)
         try:
-            settings = FlightSettings(bind, **table.model_dump(exclude={"enabled", "bind"}))
+            processes = max(1, min((os.cpu_count() or 1) // 2, 4)) if table.processes is None else table.processes
+            given = table.model_dump(exclude={"enabled", "bind", "processes"})
+            settings = FlightSettings(bind, processes=processes, **given)
             if table.enabled is None:
                 return flight_listener_if_available(self.runtime, settings, self.logons, self.budget)
             return flight_listener(self.runtime, settings, self.logons, self.budget)

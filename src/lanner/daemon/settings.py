@@ -332,6 +332,9 @@ class FlightTable(_Table):
     max_connections: Number = _FLIGHT.max_connections
     max_connections_per_peer: Number = _FLIGHT.max_connections_per_peer
     max_calls: Number = _FLIGHT.max_calls
+    # None: one for two cores, and no more than four.
+    processes: int | None = None
+    reader_port: Port = _FLIGHT.reader_port
 
 
 _EVENTS = EventSettings()

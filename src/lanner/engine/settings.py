@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from lanner.model.directory_objects import GUID_NULL
@@ -122,6 +122,8 @@ class EngineSettings:
     # The user of a SID with its groups, None where it is not known (DECISIONS: a pluggable
     # resolver).
     resolve_identity: Callable[[Sid], Identity | None] | None = None
+    # The groups of this computer that name one of several SIDs: a domain's tickets cannot know them.
+    groups_naming: Callable[[Iterable[Sid]], frozenset[Sid]] | None = None
 
     @property
     def encryption_preferences(self) -> EncryptionPreferences:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lanner.security.scopes import ADMIN, has_scope
-from lanner.wire.sid import LOCAL_SYSTEM
+from lanner.wire.sid import BUILTIN_ADMINISTRATORS, LOCAL_SYSTEM
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
@@ -22,6 +22,14 @@ def is_administrator(engine: Engine, identity: Identity, scope: str = ADMIN) -> 
         return False
     if identity.sid == LOCAL_SYSTEM:
         return True
-    resolve = engine.settings.resolve_identity
+    settings = engine.settings
+    resolve, groups_naming = settings.resolve_identity, settings.groups_naming
     current = identity if resolve is None else resolve(identity.sid)
-    return current is not None and current.is_administrator
+    if current is not None and current.is_administrator:
+        return True
+    # The account file does not know users of a domain, but may name their groups.
+    return (
+        identity.is_domain_user
+        and groups_naming is not None
+        and BUILTIN_ADMINISTRATORS in groups_naming(identity.groups)
+    )

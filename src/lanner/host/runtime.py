@@ -68,6 +68,7 @@ class Runtime:
                     is_domain_user=settings.is_domain_user or self.users.is_domain_user,
                     is_local_account=settings.is_local_account or self.users.is_local,
                     resolve_identity=settings.resolve_identity or self.users.resolve,
+                    groups_naming=settings.groups_naming or self.users.groups_naming,
                     accounts=Accounts(self.users),
                     audit=self.audit,
                 )

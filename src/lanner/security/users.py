@@ -316,6 +316,30 @@ class UserFile:
             is_guest=account.is_guest,
         )
 
+    def domain_identity(self, name: str, sid: Sid, groups: Iterable[Sid]) -> Identity | None:
+        """Return a user whose SIDs a domain has confirmed; None if it claims an account of this file.
+
+        Groups of this file may name the user or one of its groups. They alone make an administrator:
+        SIDs of this computer are not taken from a domain (MS-PAC 4.1.2.2, trust boundary "Member").
+        """
+        if self.is_local(sid):
+            return None
+        confirmed = frozenset(group for group in groups if not self.is_local(group))
+        here = self.groups_naming((sid, *confirmed))
+        return Identity(
+            name,
+            sid,
+            confirmed | here,
+            is_domain_user=True,
+            is_administrator=BUILTIN_ADMINISTRATORS in here,
+            is_guest=sid.is_guest,
+        )
+
+    def groups_naming(self, sids: Iterable[Sid]) -> frozenset[Sid]:
+        """Return the groups of this file that have one of several SIDs from elsewhere as a member."""
+        accounts = self._read()
+        return frozenset[Sid]().union(*(_groups_of(accounts, str(sid)) for sid in sids))
+
     def resolve(self, sid: Sid) -> Identity | None:
         """A user of the file with its groups, or a SID from elsewhere that one of its groups names."""
         accounts = self._read()

@@ -149,6 +149,13 @@ class Environment:
             pages += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
         return pages * self.env.stat()["psize"]
 
+    def snapshots(self) -> tuple[int, list[tuple[int, int]]]:
+        """Return the number of the last commit, and process and commit of each snapshot that is open."""
+        # LMDB gives a table as text: process, thread, commit. One that is not open has a dash.
+        rows = [line.split() for line in self.env.readers().splitlines()[1:]]
+        found = [(int(row[0]), int(row[2])) for row in rows if len(row) == 3 and row[2].isdigit()]
+        return self.env.info()["last_txnid"], found
+
     def reopen(self) -> None:
         """Open the file again after an error that LMDB calls fatal (a failed write of the meta page)."""
         self.memory.stop()

@@ -15,7 +15,7 @@ import lmdb
 
 from lanner.model.errors import StoreVersion
 
-__all__ = ["FORMAT", "MIGRATIONS", "ensure_format", "forget_epoch", "table_key"]
+__all__ = ["FORMAT", "MIGRATIONS", "ensure_format", "epoch_of", "forget_epoch", "table_key"]
 
 # 2: acknowledged changes may be in the write-ahead log only, which a program of format 1 does not read.
 FORMAT = 2
@@ -68,6 +68,13 @@ def ensure_format(env: lmdb.Environment, path: Path) -> tuple[int, int]:
         txn.put(_SEED_KEY, _U64.pack(seed), db=tables)
         txn.put(_FORMAT_KEY, _U64.pack(version), db=tables)
     return epoch, seed
+
+
+def epoch_of(env: lmdb.Environment) -> int:
+    """Read the epoch of a store that another process has open."""
+    tables = env.open_db(b"tables", create=False)
+    with env.begin() as txn:
+        return _unpack(txn.get(_EPOCH_KEY, db=tables))
 
 
 def forget_epoch(env: lmdb.Environment) -> None:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import logging
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import lmdb
 
 from lanner.model.errors import StoreCorrupt
 from lanner.store.environment import Environment
+from lanner.store.memory import MapTrimmer
 from lanner.store.queue_view import QueueView
 from lanner.store.record import MESSAGE_KEY, Record, decode
 
-__all__ = ["Scan"]
+__all__ = ["Scan", "Scanned"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -32,6 +33,19 @@ _number = _U64.unpack_from
 _size = struct.Struct(">I").unpack_from  # the second half of INDEX_ENTRY
 
 
+class Scanned(Protocol):
+    """An open database that can be scanned: that of the store, or that of another process (`read_only`)."""
+
+    env: lmdb.Environment
+    messages: lmdb._Database
+    visible: lmdb._Database
+    staged: lmdb._Database
+    memory: MapTrimmer
+
+    @property
+    def data_file(self) -> Path: ...
+
+
 class Scan:
     """The messages of a queue with a visibility number in (after, upto], in the order of their numbers.
 
@@ -41,19 +55,20 @@ class Scan:
 
     def __init__(
         self,
-        view: QueueView,
-        environment: Environment,
+        environment: Scanned,
+        queue: int,
+        generation: int,
         after: int,
         upto: int,
         corrupt: Callable[[int, int], None],
-        limit: int | None = None,
+        express: Sequence[tuple[int, int, Record]] = (),
     ) -> None:
-        """`limit`: so many express messages are enough; the range ends with the last of them then."""
+        """`express`: those in the range, which are in no database."""
         self.after = after
-        self._express = express_between(view, after, upto, limit)
-        self.upto = self._express[-1][0] if limit is not None and len(self._express) == limit else upto
-        self._queue = view.number
-        self._prefix = _key(view.number, view.generation, 0)[:8]
+        self.upto = upto
+        self._express = express
+        self._queue = queue
+        self._prefix = _key(queue, generation, 0)[:8]
         self._environment = environment
         self._corrupt = corrupt
         self._close_lock = threading.Lock()
@@ -163,7 +178,7 @@ def express_between(view: QueueView, after: int, upto: int, limit: int | None = 
 
 
 def index_rows(
-    cursor: lmdb.Cursor[bytes], environment: Environment, prefix: bytes, after: int, upto: int
+    cursor: lmdb.Cursor[bytes], environment: Scanned, prefix: bytes, after: int, upto: int
 ) -> Iterator[tuple[int, bytes, int]]:
     """Yield (visibility, lookup id as in keys, size) of the index entries with a number in (after, upto].
 

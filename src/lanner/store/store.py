@@ -195,17 +195,31 @@ class Store:
             except StoreCorrupt:
                 self._quarantine_next(queue, after, passed_over)
 
-    def read_run(self, queue: int, after: int, upto: int, count: int, size: int) -> list[tuple[int, Record]]:
+    def read_run(
+        self, queue: int, after: int, upto: int, count: int, size: int, passed_over: Container[int] = ()
+    ) -> list[tuple[int, Record]]:
         """Return the messages with a lookup id in (after, upto], in order: so many at most, and none after `size` bytes of packets.
 
-        Fewer may come before what fails its checksum, which is put aside; empty: there are no more.
+        Those in `passed_over` are left out. Fewer may come before what fails its checksum, which is put aside; empty: there
+        are no more.
         """
         view = self._queues.get(queue) or self._commits.queue(queue)
         while True:
             try:
-                return view.read_run(after, upto, count, size)
+                return view.read_run(after, upto, count, size, passed_over)
             except StoreCorrupt:
-                self._quarantine_next(queue, after, ())
+                self._quarantine_next(queue, after, passed_over)
+
+    def take_run(
+        self, queue: int, after: int, upto: int, count: int, size: int, passed_over: Container[int]
+    ) -> list[tuple[int, Record]]:
+        """Delete what `read_run` returns, and return it."""
+        view = self._queues.get(queue) or self._commits.queue(queue)
+        while True:
+            try:
+                return view.take_run(after, upto, count, size, passed_over)
+            except StoreCorrupt:
+                self._quarantine_next(queue, after, passed_over)
 
     def delete_run(self, queue: int, rows: Iterable[tuple[int, Record]]) -> list[tuple[int, Record]]:
         """Delete messages as `delete` does, and return those that were there."""
@@ -311,7 +325,27 @@ class Store:
         """
         horizon = self._commits.scan_horizon
         upto = horizon if upto is None else min(upto, horizon)
-        return Scan(self._commits.queue(queue), self._environment, after, upto, self._quarantine_scanned, limit)
+        view = self._commits.queue(queue)
+        express = express_between(view, after, upto, limit)
+        if limit is not None and len(express) == limit:
+            upto = express[-1][0]
+        return Scan(self._environment, queue, view.generation, after, upto, self._quarantine_scanned, express)
+
+    def has_express(self, queue: int, after: int, upto: int) -> bool:
+        """Whether express messages have numbers in (after, upto]. No other process can read them."""
+        return bool(express_between(self._commits.queue(queue), after, upto, 1))
+
+    def generation(self, queue: int) -> int:
+        """Which of the generations of a queue holds its messages; a purge begins another."""
+        return self._commits.queue(queue).generation
+
+    def snapshots(self) -> tuple[int, list[tuple[int, int]]]:
+        """Return the number of the last commit, and process and commit of each snapshot that is open. Needs no lock."""
+        return self._environment.snapshots()
+
+    def forget_dead_snapshots(self) -> int:
+        """Free the pages that processes which are gone were reading; how many snapshots there were. Needs no lock."""
+        return self._environment.env.reader_check()
 
     def index(self, queue: int, after: int, upto: int) -> Iterator[tuple[int, int, int]]:
         """Yield (visibility, lookup id, size of the packet) of what is visible in (after, upto], without reading it.

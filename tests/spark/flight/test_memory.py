@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -50,16 +51,23 @@ def test_memory_stays_flat_over_200_000_messages(served: tuple[int, FlightQueues
         root.publish("w", batch, [staged["token"]])
         written.append(memory(pid))
     assert max(written) < written[0] + 32, written
-    for is_near in (True, False):
-        root._is_near = is_near
+    for way in ("reader process", "memory", "port"):
+        root._is_near = way == "memory"
         while_reading, when_read = [], []
         for _ in range(3):
             count = 0
-            for found in root.batches("deep"):
-                count += len(found)
-                while_reading.append(memory(pid))
+            for partition in root.plan("deep").partitions:
+                assert partition.locations
+                for found in root.read(partition if way == "reader process" else partition.ticket):
+                    count += len(found)
+                    while_reading.append(memory(pid))
             assert count == MESSAGES
             when_read.append(memory(pid))
-        assert len(root._idle) == 1
+        assert len(root._idle) == (0 if way == "reader process" else 1)
         assert max(when_read) < when_read[0] + 32, when_read
+        if way == "reader process":
+            # Its memory is its own: the queue manager has none of it.
+            [reader] = psutil.Process(pid).children()
+            assert max(while_reading) < written[0] + 32, while_reading
+            assert memory(reader.pid) < 260
         assert max(while_reading) < written[0] + 160, while_reading

@@ -29,10 +29,12 @@ from lanner.spark.columnar import packet_source, reading
 from lanner.spark.columnar.reading import QueueSource
 from lanner.spark.columnar.schema import CORE, RowSchema
 from lanner.spark.flight import server as flight
+from lanner.spark.flight import streams as flight_streams
 from lanner.spark.flight.client import FlightFailed, FlightQueues
 from lanner.spark.flight.errors import EpochChanged, TooBusy
-from lanner.spark.flight.server import FlightListener, Streams
+from lanner.spark.flight.server import FlightListener
 from lanner.spark.flight.settings import FlightSettings
+from lanner.spark.flight.streams import Streams
 from lanner.wire.message import Message as Packet
 from lanner.wire.security_descriptor import Acl, SecurityDescriptor, allow
 from lanner.wire.sid import Sid
@@ -284,8 +286,8 @@ def test_memory_is_kept_while_there_are_streams_and_given_back_with_the_last(mon
     given: list[int] = []
     kept: list[int] = []
     streams = Streams(2)
-    monkeypatch.setattr(flight, "keep", lambda _: kept.append(streams.count))
-    monkeypatch.setattr(flight, "give_back", lambda: given.append(streams.count))
+    monkeypatch.setattr(flight_streams, "keep", lambda _: kept.append(streams.count))
+    monkeypatch.setattr(flight_streams, "give_back", lambda: given.append(streams.count))
     users = itertools.count()
 
     def stream() -> AbstractContextManager[object]:

@@ -64,7 +64,7 @@ class CrashingReader(MsmqStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         for batch in super().read(partition):
             yield batch
-            if any(piece.after >= FIRST * AT_ONCE for piece in getattr(partition, "pieces", ())):
+            if any(piece.part.after >= FIRST * AT_ONCE for piece in getattr(partition, "pieces", ())):
                 crash("in read")
 
 

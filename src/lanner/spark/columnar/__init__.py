@@ -6,6 +6,10 @@ interface, and `decode` turns what it yields into Arrow batches.
     schema        the row of a message: every column, its type, and how a caller selects columns
     packet_source the interface for reading messages as columns, and its one fallback
     reading       a queue of a store as packets and as Arrow batches
+    scans         a range of a queue, batch by batch, here and in reader processes
+    filters       conditions that are told where the queue is
+    values        the column `value`: what bodies hold
+    shaping       decoded rows as they are sent: chosen, and with values
     ranges        cuts a range of a queue into parts by the sizes in its index
     gathering     reads many stored messages at once from the pages of LMDB's file
     pages         the layout of LMDB's file

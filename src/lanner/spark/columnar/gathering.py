@@ -1,6 +1,6 @@
 """Read many stored messages at once from the pages of LMDB's file, and compare their checksums.
 
-This is the fast way of `reading.QueueRange`. Express messages, which are not in the file, and anything that is
+This is the fast way of `scans.ScannedRange`. Express messages, which are not in the file, and anything that is
 not as it was written are left to its fallback.
 """
 

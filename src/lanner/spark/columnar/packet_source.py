@@ -3,7 +3,7 @@
 A packet source yields packets many at a time. They lie in one buffer, with an array beside it for each
 fact that a queue keeps about a message. `decode.batches` turns any source into Arrow batches. The sources:
 
-    reading.QueueRange         a range of a queue in the store of this process
+    scans.ScannedRange         a range of a queue in a store, here or in another process
     near_streams.NearStream    the same in the store of another process, through shared memory
     packet_files.PacketReader  a file of packets
     rpc_columns.RemoteQueue    a queue of any MSMQ computer, through remote read

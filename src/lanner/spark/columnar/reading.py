@@ -1,18 +1,15 @@
 """A queue of this process's store as packets and as Arrow batches, by ranges of the visibility sequence.
 
-Each batch is read from a snapshot of its own, which is closed before the batch is yielded. So a caller that
-is slow, or gone, keeps no page of the store in use. No message is missed between two snapshots: a number of
-the sequence is issued once, and a message that has one can only disappear.
+`scans` reads a range batch by batch, here and in other processes.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
 from lanner.engine import Engine
@@ -22,18 +19,27 @@ from lanner.model.directory_objects import Queue
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import QueueNotAvailable
 from lanner.spark.columnar import packet_source
-from lanner.spark.columnar.decode import MAKING, batches
-from lanner.spark.columnar.gathering import gather
-from lanner.spark.columnar.packet_source import Facts, PacketBatch, Place, StoredPacket, first_batch
+from lanner.spark.columnar.decode import batches
+from lanner.spark.columnar.packet_source import Place
 from lanner.spark.columnar.ranges import Range, cut
+from lanner.spark.columnar.scans import Begun, ScannedRange
 from lanner.spark.columnar.schema import RowSchema
-from lanner.spark.columnar.vectors import Room
-from lanner.store import Store
-from lanner.store.scan import Scan
 from lanner.wire.path_name import PathName
 
 # Not in the specification: about how much one partition reads.
 PARTITION_BYTES: Final = 32 << 20
+# Not in the specification: locked messages that a ticket names. They are few, unless somebody receives thousands
+# in one transaction.
+MAX_HELD: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Where messages lie in the database, and the lookup ids of those that clients were receiving."""
+
+    queue: int
+    generation: int
+    held: list[int]
 
 
 class QueueSource:
@@ -95,62 +101,33 @@ class QueueSource:
         """Cut a range into parts of about `target_bytes`, which together are the range."""
         return list(cut(self._store, self._queue.number, after, upto, sys.maxsize, target_bytes))
 
-    def range(self, after: int, upto: int) -> QueueRange:
+    def range(self, after: int, upto: int) -> ScannedRange:
         """Return the messages with a number in (after, upto]."""
-        return QueueRange(self._store, self._queue, self.place, after, upto)
+        store, queue = self._store, self._queue
+
+        def begin(after: int) -> Begun:
+            store.checkpoint()
+            with store.lock:
+                if queue.is_deleted:
+                    raise QueueNotAvailable(f"queue {queue.pathname} was deleted")
+                return store.scan(queue.number, after, upto, packet_source.BATCH_ROWS), list(queue.held_positions)
+
+        return ScannedRange(self.place, after, upto, begin)
+
+    def snapshot(self, after: int, upto: int) -> Snapshot | None:
+        """Return what another process needs to read a range from the database; None if only this one can read it.
+
+        After a checkpoint up to `upto`. The range has no more locked messages than a ticket can name.
+        """
+        store, queue = self._store, self._queue
+        with store.lock:
+            if queue.is_deleted or len(queue.held_positions) > MAX_HELD or store.has_express(queue.number, after, upto):
+                return None
+            return Snapshot(queue.number, store.generation(queue.number), sorted(queue.held_positions))
 
     def batches(self, after: int, upto: int, schema: RowSchema) -> Iterator[pa.RecordBatch]:
         """Yield the same as Arrow batches."""
         return batches(self.range(after, upto), schema)
-
-
-@dataclass(frozen=True, slots=True)
-class QueueRange:
-    """A packet source: the messages of a queue with a number in (after, upto], in the order of their numbers."""
-
-    store: Store
-    queue: Queue
-    place: Place
-    after: int
-    upto: int
-
-    def packet_batches(self, room: Room) -> Generator[PacketBatch, None, None]:
-        """Yield the messages, except for those that a client is receiving."""
-        after = self.after
-        while after < self.upto:
-            with MAKING:
-                batch, held = self._next(after, room)
-            if not len(batch.packets):
-                return
-            after = int(batch.facts.seq[-1])
-            if held:
-                free = ~np.isin(batch.facts.lookup_id, held)
-                facts = Facts(*(column[free] for column in batch.facts))
-                batch = PacketBatch(batch.packets.taken(free), facts)
-            if len(batch.packets):
-                yield batch
-
-    def _next(self, after: int, room: Room) -> tuple[PacketBatch, list[int]]:
-        """Return the first messages of the range, and the lookup ids of all locked messages in the queue.
-
-        A locked message belongs to a receive that has not ended. If the receive fails, the message gets another number.
-        """
-        queue, rows = self.queue, packet_source.BATCH_ROWS
-        self.store.checkpoint()
-        with self.store.lock:
-            if queue.is_deleted:
-                raise QueueNotAvailable(f"queue {queue.pathname} was deleted")
-            held = list(queue.held_positions)
-            scan = self.store.scan(queue.number, after, self.upto, rows)
-        with scan:
-            batch = gather(scan, rows, packet_source.BATCH_BYTES, room)
-            return first_batch(stored_packets(scan), room) if batch is None else batch, held
-
-
-def stored_packets(scan: Scan) -> Iterator[StoredPacket]:
-    """Yield the messages of a scan, which is iterated."""
-    for number, lookup_id, record in scan:
-        yield StoredPacket(number, lookup_id, record.arrived, record.abort_count, record.move_count, record.packet)
 
 
 def _place(engine: Engine, queue: Queue) -> Place:

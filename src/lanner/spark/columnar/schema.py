@@ -33,6 +33,8 @@ _DDL: Final = {
     BIGINT: "bigint",
     BOOLEAN: "boolean",
     TIMESTAMP: "timestamp",
+    pa.float64(): "double",
+    pa.date32(): "date",
 }
 _TYPES: Final = {ddl: kind for kind, ddl in _DDL.items()}
 
@@ -50,7 +52,15 @@ class Column:
     @property
     def ddl(self) -> str:
         """Spark's type."""
-        return _DDL[self.type]
+        return _ddl(self.type)
+
+
+def _ddl(kind: pa.DataType) -> str:
+    if pa.types.is_struct(kind):
+        return f"struct<{', '.join(f'`{field.name}`: {_ddl(field.type)}' for field in kind)}>"
+    if pa.types.is_list(kind):
+        return f"array<{_ddl(kind.value_type)}>"
+    return f"decimal({kind.precision},{kind.scale})" if pa.types.is_decimal(kind) else _DDL[kind]
 
 
 def _columns(table: str) -> tuple[Column, ...]:
@@ -176,6 +186,13 @@ sent_time               timestamp  read  SentTime, whole seconds of the sender's
 priority                int        read  0 to 7; 0 for a transactional message
 delivery                int        read  0 express, 1 recoverable
 is_transactional        boolean    read  whether it was sent in a transaction
+acknowledge             int        read  AcknowledgementsRequested: bits 1, 2, 4, 8
+abort_count             int        read  aborted receives of it so far, in this queue manager
+sender_id               binary     read  of arrivals: SID or queue manager GUID of the sender; null: anonymous, or no arrival
+sender_id_type          int        read  of arrivals: 0 none, 1 SID, 2 queue manager
+is_signed               boolean    read  of arrivals: whether it has a signature
+authenticated           int        read  of arrivals: 1: the signature was verified here
+is_encrypted            boolean    read  whether its body was sent encrypted
 """)
 
 BY_NAME: Final = {column.name: column for column in COLUMNS}
@@ -204,7 +221,9 @@ CORE: Final = (
     "packet_error",
 )
 # Columns that differ from row to row. In others a value mostly comes many times in a row.
-DISTINCT: Final = frozenset({"seq", "lookup_id", "msg_id", "msg_id_text", "body", "body_text", "extension", "packet"})
+DISTINCT: Final = frozenset(
+    {"seq", "lookup_id", "msg_id", "msg_id_text", "body", "body_text", "extension", "packet", "value"}
+)
 # What `includeBody=false` leaves out.
 BODIES: Final = ("body", "body_text", "compound_message")
 

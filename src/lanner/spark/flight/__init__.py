@@ -10,6 +10,14 @@ imported on first use, so that `settings` can be imported without pyarrow.
     requests      strict parsing of the JSON that callers send
     auth          who calls: passwords and tokens
     local_user    who calls from this machine: the user that the kernel names
+    refusals      errors as Flight errors
+    streams       how many streams run, and whose
+    tickets       signed tickets: what a reader process may show
+    reader_process  a process that shows what such tickets name: its start and its limits
+    reader_server   its Flight service
+    reader_pool     the processes, as the queue manager starts and watches them
+    confinement   takes from a process the rights that it does not need
+    arrival_marks when numbers of the visibility sequence were issued
     errors        the errors of the service, beside those of the queue manager
     readers       named readers of a queue and their leases
     writing       staged and published writes

@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
-import json
 import secrets
 import threading
 import time
@@ -31,6 +30,7 @@ from lanner.security.identity import ANONYMOUS, Identity
 from lanner.security.logons import Attempt, LogonRefused, Logons
 from lanner.security.users import UserFile
 from lanner.spark.flight.errors import NotAuthenticated, TooBusy
+from lanner.spark.flight.refusals import refusal
 
 # Not in the specification: seconds after its last use.
 TOKEN_LIFE: Final = 12 * 3600.0
@@ -54,12 +54,6 @@ MAX_LOGONS: Final = 64
 HANDSHAKE: Final = "Flight handshake"
 # The address of programs on this machine that come by the socket of the data directory.
 NEAR: Final = "local"
-
-
-def refusal(error: LannerError) -> bytes:
-    """What goes with an error for programs: its class, and its status where it has one."""
-    status = getattr(error, "status", None)
-    return json.dumps({"error": type(error).__name__, "status": status, "message": str(error.args[0])}).encode()
 
 
 @dataclass(slots=True)

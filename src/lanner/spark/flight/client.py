@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import json
+import logging
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,11 +30,13 @@ from lanner.spark.columnar.event_names import is_events
 from lanner.spark.columnar.expansion import Expansion, plain
 from lanner.spark.columnar.schema import RowSchema
 from lanner.spark.flight import errors as pipeline_errors
-from lanner.spark.flight.errors import NotAuthenticated
+from lanner.spark.flight.errors import EpochChanged, NotAuthenticated, TicketRefused, TooBusy
 from lanner.spark.flight.requests import Request
 
 if TYPE_CHECKING:
     from lanner.spark.flight.near_streams import NearReader
+
+_LOG: Final = logging.getLogger(__name__)
 
 DEFAULT_ADDRESS: Final = "grpc://127.0.0.1:1810"
 
@@ -56,6 +59,8 @@ class Partition:
     upto: int
     messages: int  # planned
     bytes: int
+    # Where the stream can be had beside the service itself.
+    locations: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,9 @@ class FlightQueues:
         self.address = address
         self._is_near = _is_near(address)
         roots = tls_roots.read_bytes() if isinstance(tls_roots, Path) else tls_roots
-        self._client = fl.FlightClient(address, **({} if roots is None else {"tls_root_certs": roots}))
+        self._tls = {} if roots is None else {"tls_root_certs": roots}
+        self._client = fl.FlightClient(address, **self._tls)
+        self._readers: dict[str, fl.FlightClient] = {}
         self._authorization: str | None = None
         self._near: tuple[Path, str] | None = None  # the socket, and whose it is
         self._idle: list[NearReader] = []
@@ -123,6 +130,8 @@ class FlightQueues:
 
     def close(self) -> None:
         self._client.close()
+        for client in self._readers.values():
+            client.close()
         while self._idle:
             self._idle.pop().close()
 
@@ -143,11 +152,52 @@ class FlightQueues:
         for endpoint in info.endpoints:
             ticket = json.loads(endpoint.ticket.ticket)
             numbers = (ticket[name] for name in ("after", "upto", "messages", "bytes"))
-            partitions.append(Partition(endpoint.ticket.ticket, *numbers))
+            partitions.append(Partition(endpoint.ticket.ticket, *numbers, self._locations(endpoint)))
         return Plan(plain(info.schema), partitions, json.loads(info.app_metadata))
 
-    def read(self, ticket: bytes) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of a partition. If the caller stops reading, the service stops sending."""
+    def _locations(self, endpoint: fl.FlightEndpoint) -> tuple[str, ...]:
+        """Where else an endpoint can be had: at the host that this connection has reached, under the name that was verified."""
+        own = urlsplit(self.address)
+        host = f"[{own.hostname}]" if ":" in (own.hostname or "") else own.hostname
+        ports = (urlsplit(location.uri.decode()).port for location in endpoint.locations)
+        return tuple(f"{own.scheme}://{host}:{port}" for port in ports if port is not None)
+
+    def read(self, partition: Partition | bytes) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a partition, or of a ticket alone. If the caller stops reading, the service stops sending.
+
+        A reader process is asked first. If it fails, the service itself goes on where that ended.
+        """
+        ticket = partition if isinstance(partition, bytes) else partition.ticket
+        if not isinstance(partition, bytes) and partition.locations:
+            position: int | None = None
+            try:
+                for batch, reached in self._read_at(partition.locations[0], ticket):
+                    position = reached
+                    yield batch
+            except (FlightFailed, ServiceNotAvailable, TicketRefused, TooBusy, EpochChanged) as error:
+                _LOG.info("%s; going on at %s", error, self.address)
+            else:
+                return
+            if position is not None:
+                ticket = _dump(json.loads(ticket) | {"after": position})
+        yield from self._read_here(ticket)
+
+    def _read_at(self, location: str, ticket: bytes) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield the batches that a reader process sends, each with the number up to which they are all."""
+        client = self._readers.get(location)
+        if client is None:
+            client = self._readers.setdefault(location, fl.FlightClient(location, **self._tls))
+        expansion = Expansion()
+        with _raised(location):
+            reader = client.do_get(fl.Ticket(ticket))
+            try:
+                for chunk in reader:
+                    yield expansion.of(chunk.data), int(chunk.app_metadata.to_pybytes())
+            except GeneratorExit:
+                reader.cancel()
+                raise
+
+    def _read_here(self, ticket: bytes) -> Iterator[pa.RecordBatch]:
         schema = _schema_of(ticket)
         near = None if schema is None else self._near_reader()
         if schema is None or near is None:
@@ -201,12 +251,12 @@ class FlightQueues:
     def batches(self, queue: str, **options: object) -> Iterator[pa.RecordBatch]:
         """Everything that `plan` gives, one partition after the other."""
         for partition in self.plan(queue, **options).partitions:
-            yield from self.read(partition.ticket)
+            yield from self.read(partition)
 
     def table(self, queue: str, **options: object) -> pa.Table:
         """The same in memory."""
         plan = self.plan(queue, **options)
-        found = (batch for partition in plan.partitions for batch in self.read(partition.ticket))
+        found = (batch for partition in plan.partitions for batch in self.read(partition))
         return pa.Table.from_batches(found, plan.schema)
 
     # Actions --------------------------------------------------------------------------------------------------------
@@ -313,7 +363,8 @@ def _schema_of(ticket: bytes) -> RowSchema | None:
     """Return the columns that a ticket is for, if they are made of packets. If the ticket is wrong, the service reports why."""
     try:
         request = Request.parse(ticket, "ticket")
-        if len(ticket) > MAX_TICKET or is_events(request.text("queue")):
+        is_shaped = request.anything("where") or request.has("body_format")
+        if len(ticket) > MAX_TICKET or is_shaped or is_events(request.text("queue")):
             return None
         return RowSchema.select(request.columns("columns"), include_body=request.flag("include_body", default=True))
     except InvalidParameter:

@@ -31,3 +31,7 @@ class NotAuthenticated(LannerError):
 
 class TooBusy(LannerError):
     """More is asked for at once than the queue manager gives; try again."""
+
+
+class TicketRefused(LannerError):
+    """A reader process does not take a ticket; the queue manager itself may."""

@@ -113,6 +113,11 @@ class Front:
         client = self._client(grpc_peer)
         return None if client is None else user_of(*client.ends)
 
+    def host(self, grpc_peer: str) -> str | None:
+        """The address of this machine at which a client has found it; any thread."""
+        client = self._client(grpc_peer)
+        return None if client is None else str(client.ends[0][0])
+
     def logged_on(self, grpc_peer: str) -> None:
         """A call of an account has come from a client; any thread."""
         client = self._client(grpc_peer)

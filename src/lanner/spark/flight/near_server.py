@@ -21,8 +21,8 @@ from lanner.rpc.server_socket import bind_unix
 from lanner.security.log_lines import log_of_peer
 from lanner.spark.columnar.packet_source import PacketBatch, PacketSource
 from lanner.spark.columnar.vectors import Octets
-from lanner.spark.flight.auth import refusal
 from lanner.spark.flight.near_streams import SLOTS, Frame, Slot, greeting, receive, send
+from lanner.spark.flight.refusals import refusal
 
 _LOG = logging.getLogger(__name__)
 

@@ -110,6 +110,10 @@ class Request:
             raise self.wrong(key, "a list of JSON objects")
         return [Request(item, f"{self._what}, {key}") for item in value]
 
+    def anything(self, key: str) -> object:
+        """A value that its own parser looks at."""
+        return self._get(key)
+
     def has(self, key: str) -> bool:
         return self._get(key) is not None
 

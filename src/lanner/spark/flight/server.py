@@ -28,12 +28,18 @@ ListFlights, criteria = nothing, or a pattern for the name such as `*orders*`
     one FlightInfo per queue, journals, dead-letter and outgoing queues too. Its descriptor is a path of one element, the name.
     `app_metadata`: {queue, queue_id, queue_kind, subqueue, is_transactional, after, upto, horizon, messages, bytes}.
 GetFlightInfo, GetSchema; descriptor = a path of one element, the name; or a command:
-    {queue, [queue_id], [epoch], [after], [upto], [columns], [include_body], [compact = false], [partition_bytes = 33554432], [min_partitions = 1]}
+    {queue, [queue_id], [epoch], [after], [upto], [columns], [include_body], [where], [body_format], [body_schema], [compact = false],
+    [partition_bytes = 33554432], [min_partitions = 1]}
     `columns`: "all" (default), "core", or names as a list or with commas (see `schema`). Without `after` and `upto`: what is visible now.
     `compact`: columns whose values mostly come many times in a row are run-end encoded, for tools that can read that; a third less is sent.
+    `where`: conditions on rows (`columnar.filters`). Those on `seq`, and the beginning of those on `arrived_time`, are bounds of what is read.
+    `body_format`, `body_schema`: a last column `value` has what bodies hold (`columnar.values`).
+    Where the queue manager has reader processes, endpoints have two locations: theirs, and this service. A reader process takes the ticket as it is, without
+    `authorization`, for 15 minutes, and `after` in it may be higher: each batch comes with metadata, the number up to which the stream has come, so that another
+    one can go on there. What is not in the database, express messages above all, only this service can serve.
     The answer has one endpoint per partition, cut by bytes; each ticket has the `messages` and `bytes` that were planned.
     `app_metadata` as above, with `after` and `upto` of the whole.
-DoGet, ticket = {queue, queue_id, epoch, columns, include_body, compact, after, upto, messages, bytes}; queue and epoch are enough
+DoGet, ticket = {queue, queue_id, epoch, columns, include_body, where, compact, after, upto, messages, bytes, [body_format], [body_schema], [grant]}; queue and epoch are enough
     batches of about 16 MiB, ordered by seq. What was received, purged or has expired since it was planned is not there. A message that
     another client is receiving is left out. A message that cannot be decoded is a row with `packet` and `packet_error`.
 
@@ -42,10 +48,11 @@ Actions
 info        {} -> {queue_manager, queue_manager_id, user, horizon, near}
             `near`: a Unix socket at which programs of the same user on the same machine get the packets that DoGet makes batches of, through memory (`near_streams`). Null for others.
 bounds      {queue, [queue_id]} -> as app_metadata of ListFlights
+position    {queue, time_ms} -> {after}: the number before the first message that arrived at that time, in milliseconds since 1970, or later
 measure     {queue, [after = 0], [upto], [max_messages], [max_bytes]} -> as bounds, with the range {after, upto, messages, bytes} that keeps
-            to the limits; at least one message, if there is one
+            to the limits; at least one message, if there is one. What comes after it, at most a million messages, is {behind_messages, behind_bytes}
 poll        {queues: [{queue, after, [max_messages], [max_bytes]}, ...], [timeout_ms = 0, at most 60000]}
-            -> {queues: [{queue, queue_id, after, upto, messages, bytes, backlog_messages, backlog_bytes, lost}, ...]}
+            -> {queues: [{queue, queue_id, after, upto, messages, bytes, backlog_messages, backlog_bytes, behind_messages, behind_bytes, lost}, ...]}
             answers as soon as one of the queues has messages after its number. Without new messages upto = after.
 acquire     {queue, reader, [mode = "receive" | "peek"], [start = "earliest" | "latest" | number], [lease_ms = 30000], [take_over = false]}
             -> {queue_id, fence, start, acknowledged, lease_ms}
@@ -87,12 +94,12 @@ import json
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -100,33 +107,33 @@ import pyarrow.flight as fl
 from lanner.host.accepting import listen_tcp
 from lanner.host.budget import Budget, Door, Resource, Usage
 from lanner.host.runtime import Runtime
-from lanner.model.errors import AccessDenied, InvalidParameter, LannerError, ServiceNotAvailable
+from lanner.model.errors import InvalidParameter, ServiceNotAvailable
 from lanner.rpc.unix_path import short_path
 from lanner.security.identity import Identity
-from lanner.security.log_lines import log_of_peer
 from lanner.security.logons import Logons
 from lanner.spark.columnar.packet_source import PacketBatch, PacketSource, Place
 from lanner.spark.columnar.vectors import Room
-from lanner.spark.flight.auth import MAX_LOGONS, NEAR, Callers, NoHandshake, Tokens, admitted, refusal
-from lanner.spark.flight.courtesy import cpu_of, give_back, giving_way, keep
-from lanner.spark.flight.errors import NotAuthenticated, TooBusy
+from lanner.spark.flight.auth import MAX_LOGONS, NEAR, Callers, NoHandshake, Tokens, admitted
+from lanner.spark.flight.courtesy import cpu_of
+from lanner.spark.flight.errors import TooBusy
 from lanner.spark.flight.front import Front, tls_context
 from lanner.spark.flight.near_server import NearServer
 from lanner.spark.flight.near_streams import SLOTS
+from lanner.spark.flight.reader_pool import ReaderPool
+from lanner.spark.flight.refusals import told
 from lanner.spark.flight.requests import Request
 from lanner.spark.flight.service import Client, Plan, Service
 from lanner.spark.flight.settings import FlightSettings
+from lanner.spark.flight.streams import Streams
 
 _LOG = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-# Not in the specification: memory that is kept from batch to batch while there are streams; some batches.
-KEPT_BYTES = 64 << 20
 # Ours: how many times the CPU that it took to make a batch a stream rests beside a busy loop. Each batch costs far more than that: whoever reads it, mostly on the
 # same machine, has to take it in. Where packets are handed out he decodes them, too.
 NEAR_RESTS = 160.0
 FAR_RESTS = 80.0
+# The location of Flight that means this service itself.
+SAME = "arrow-flight-reuse-connection://?"
 # Its name in the data directory: where gRPC listens. Nobody else than this process has a use for it.
 SOCKET = "flight.sock"
 # Not in the specification: the parts of the descriptors that only the port, and only `streams.sock`, may have. The descriptors of one
@@ -135,109 +142,6 @@ SHARE, NEAR_SHARE = 0.06, 0.04
 DESCRIPTORS, NEAR_DESCRIPTORS = 3, 1 + SLOTS
 # Not in the specification: seconds that stopping waits for running calls.
 STOP_SECONDS = 5.0
-# Ours: seconds of silence after which a stream ends if there is no room for another one.
-QUIET = 60.0
-
-
-def _refused(error: LannerError) -> fl.FlightError:
-    """Return the Flight error for one of ours."""
-    text, extra = str(error), refusal(error)
-    if isinstance(error, AccessDenied):
-        return fl.FlightUnauthorizedError(text, extra)
-    if isinstance(error, NotAuthenticated):
-        return fl.FlightUnauthenticatedError(text, extra)
-    if isinstance(error, (TooBusy, ServiceNotAvailable)):
-        return fl.FlightUnavailableError(text, extra)
-    return fl.FlightServerError(text, extra)
-
-
-@contextlib.contextmanager
-def _told(peer: str = "") -> Iterator[None]:
-    """Raise errors as Flight errors. An internal error is logged, and the caller gets no details."""
-    try:
-        yield
-    except LannerError as error:
-        raise _refused(error) from None
-    except (fl.FlightError, pa.ArrowCancelled):
-        raise
-    except pa.ArrowException as error:
-        # A stream of the caller's that breaks off, or is none.
-        raise fl.FlightServerError(f"the stream cannot be read: {error}") from None
-    except Exception as error:  # noqa: BLE001 (logged)
-        log_of_peer(_LOG, logging.ERROR, "failed", peer, "a Flight call failed", exc_info=True)
-        raise fl.FlightInternalError(f"{type(error).__name__} in the queue manager; its log tells more") from None
-
-
-@dataclass(slots=True, eq=False)
-class _Running:
-    """A stream: whose, when something last went through it, and how its client is hung up on."""
-
-    user: str
-    hang_up: Callable[[], None]
-    heard: float
-
-    def watched(self, batches: Iterable[T]) -> Iterator[T]:
-        """Note each batch that comes through."""
-        for batch in batches:
-            self.heard = time.monotonic()
-            yield batch
-
-
-class Streams:
-    """The streams that run, of which there may be so many at a time, half of them of one user.
-
-    When there is no room, a stream that nothing went through for a while ends, so the next attempt finds room.
-    """
-
-    def __init__(self, most: int, loop_cpu: Callable[[], float] | None = None, quiet: float = QUIET) -> None:
-        """`loop_cpu`: what the loop has used to which they give way, if there is one. `quiet`: seconds."""
-        self._most = most
-        self._most_of_user = max(most // 2, 1)
-        self._quiet = quiet
-        self._running: dict[_Running, None] = {}
-        self._loop_cpu = loop_cpu
-        self._counting = threading.RLock()  # a stream that the garbage collector finds ends in the midst of anything
-
-    @property
-    def count(self) -> int:
-        return len(self._running)
-
-    @contextlib.contextmanager
-    def one(self, user: str, hang_up: Callable[[], None]) -> Iterator[_Running]:
-        """One of them, of a user, from its beginning to its end."""
-        with self._counting:
-            own = [other for other in self._running if other.user == user]
-            if len(own) >= self._most_of_user:
-                self._end_a_silent_one(own)
-                raise TooBusy(f"{user} has {len(own)} streams: try again when others of them have ended")
-            if self.count >= self._most:
-                self._end_a_silent_one(self._running)
-                raise TooBusy("too many streams at a time: try again when others have ended")
-            running = _Running(user, hang_up, time.monotonic())
-            self._running[running] = None
-            if self.count == 1:
-                keep(KEPT_BYTES)
-        try:
-            yield running
-        finally:
-            with self._counting:
-                del self._running[running]
-                is_last = not self._running
-            if is_last:
-                give_back()
-
-    def _end_a_silent_one(self, candidates: Iterable[_Running]) -> None:
-        found = min(candidates, key=lambda one: one.heard)
-        if found.heard < time.monotonic() - self._quiet:
-            found.hang_up()
-
-    def run(
-        self, user: str, batches: Iterator[T], rests: float, hang_up: Callable[[], None]
-    ) -> Generator[T, None, None]:
-        """One that reads, and how many times as long as it took to make a batch it rests beside a busy loop."""
-        with self.one(user, hang_up) as running:
-            made = batches if self._loop_cpu is None else giving_way(batches, self._loop_cpu, rests)
-            yield from running.watched(made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,13 +181,15 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         self._streams = streams
         self._calls = calls
         self.front: Front | None = None
+        # What the address of the reader processes is at a host, if there are any.
+        self.reader_address: Callable[[str], str] | None = None
         super().__init__(address, auth_handler=NoHandshake(), middleware={"caller": Callers(tokens)})
 
     @contextlib.contextmanager
     def _call(self, context: fl.ServerCallContext) -> Iterator[None]:
         """Run a call; TooBusy if too many do, in total or of its client."""
         peer = self._peer(context)
-        with _told(peer):
+        with told(peer):
             if not self._calls.take(peer):
                 raise TooBusy("too many calls at a time: try again when others have ended")
             try:
@@ -337,14 +243,24 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
 
     def get_flight_info(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> fl.FlightInfo:
         with self._call(context):
-            return self._info(descriptor, self._service.plan(self._caller(context), _command(descriptor)))
+            plan = self._service.plan(self._caller(context), _command(descriptor))
+            return self._info(descriptor, plan, self._readers(context))
 
     def get_schema(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> fl.SchemaResult:
         with self._call(context):
             return fl.SchemaResult(self._service.plan(self._caller(context), _command(descriptor)).schema.arrow)
 
-    def _info(self, descriptor: fl.FlightDescriptor, plan: Plan) -> fl.FlightInfo:
-        endpoints = [fl.FlightEndpoint(json.dumps(ticket, sort_keys=True).encode(), []) for ticket in plan.tickets]
+    def _readers(self, context: fl.ServerCallContext) -> str | None:
+        """Where a client finds the reader processes: at the address at which it has found this service."""
+        host = None if self.front is None else self.front.host(context.peer())
+        return None if host is None or self.reader_address is None else self.reader_address(host)
+
+    def _info(self, descriptor: fl.FlightDescriptor, plan: Plan, readers: str | None = None) -> fl.FlightInfo:
+        shared = [] if readers is None else [readers, SAME]
+        endpoints = [
+            fl.FlightEndpoint(json.dumps(ticket, sort_keys=True).encode(), shared if is_shared else [])
+            for ticket, is_shared in zip_longest(plan.tickets, plan.are_shared, fillvalue=False)
+        ]
         return fl.FlightInfo(
             plan.schema.arrow,
             descriptor,
@@ -362,7 +278,7 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
             hang_up = self._hang_up(context)
 
         def batches() -> Iterator[pa.RecordBatch]:
-            with _told():
+            with told():
                 yield from self._until_stopped(self._streams.run(caller.name, scan.batches(), FAR_RESTS, hang_up))
 
         return fl.GeneratorStream(scan.schema.arrow, batches())
@@ -388,7 +304,7 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
     # Actions
 
     def list_actions(self, context: fl.ServerCallContext) -> list[fl.ActionType]:
-        with _told():
+        with told():
             self._caller(context)
         return [fl.ActionType(name, text) for name, (_, text) in self._service.actions.items()]
 
@@ -455,6 +371,7 @@ class FlightListener:
         self._service: Service | None = None
         self._server: FlightServer | None = None
         self._near: NearServer | None = None
+        self._pool: ReaderPool | None = None
         self._tokens: Tokens | None = None
         self._loop_cpu: Callable[[], float] | None = None
         self.address = self._settings.address(self._settings.port)
@@ -475,10 +392,14 @@ class FlightListener:
         listening = listen_tcp(settings.bind, settings.port)
         backend = self._runtime.path.resolve() / SOCKET
         try:
-            service = Service(self._runtime, settings)
+            pool = ReaderPool(self._runtime.path, self._runtime.store, settings) if settings.processes else None
+            service = Service(self._runtime, settings, pool)
         except BaseException:
             listening.close()
             raise
+        if pool is not None:
+            budget.show("flight reader streams", lambda: pool.usage("streams", settings.max_streams))
+            budget.show("flight reader connections", lambda: pool.usage("connections", settings.max_connections))
         under_way = budget.add(Resource("flight logons at a time", MAX_LOGONS))
         tokens = Tokens(self._runtime.users, self._logons, self._runtime.engine.audit, under_way)
         streams = Streams(settings.max_streams, self._loop_cpu)
@@ -493,6 +414,8 @@ class FlightListener:
         except BaseException as error:
             listening.close()
             service.close()
+            if pool is not None:
+                pool.stop()
             if isinstance(error, pa.ArrowException):
                 raise OSError(None, str(error)) from None
             raise
@@ -505,7 +428,9 @@ class FlightListener:
             cost=DESCRIPTORS,
         )
         self._front = server.front = Front(listening, backend, door, tls)
-        self._service, self._server, self._tokens = service, server, tokens
+        if pool is not None:
+            server.reader_address = lambda host: settings.address(pool.port, host)
+        self._service, self._server, self._tokens, self._pool = service, server, tokens, pool
         self.address = settings.address(self._front.port)
         try:
 
@@ -527,9 +452,12 @@ class FlightListener:
         server, self._server = self._server, None
         near, self._near = self._near, None
         service, self._service = self._service, None
+        pool, self._pool = self._pool, None
         front, self._front = self._front, None
         if server is not None and service is not None:
             service.stop_waiting()
+            if pool is not None:
+                pool.stop()
             if self._tokens is not None:
                 self._tokens.stop_waiting()
             ended = near is None or near.stop(STOP_SECONDS)

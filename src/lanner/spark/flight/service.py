@@ -7,11 +7,12 @@ import fnmatch
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import lanner.model.errors as model_errors
 from lanner.host.operations import Operations
@@ -21,15 +22,21 @@ from lanner.model.errors import AccessDenied, IllegalFormatname, InvalidParamete
 from lanner.security.identity import Identity
 from lanner.spark.columnar.event_names import EVENTS_NAME, EVENTS_NUMBER, is_events
 from lanner.spark.columnar.events import EventSource
+from lanner.spark.columnar.filters import Filters
 from lanner.spark.columnar.packet_source import PacketSource
 from lanner.spark.columnar.ranges import Range
 from lanner.spark.columnar.reading import PARTITION_BYTES, QueueSource
 from lanner.spark.columnar.schema import RowSchema
+from lanner.spark.columnar.shaping import Shape
+from lanner.spark.columnar.values import BodyFormat
+from lanner.spark.flight.arrival_marks import ArrivalMarks
 from lanner.spark.flight.arrivals import Arrivals
 from lanner.spark.flight.errors import EpochChanged
+from lanner.spark.flight.reader_pool import ReaderPool
 from lanner.spark.flight.readers import DEFAULT_LEASE, Lease, Readers
 from lanner.spark.flight.requests import MAX_EPOCH, Request
 from lanner.spark.flight.settings import FlightSettings
+from lanner.spark.flight.tickets import Grant
 from lanner.spark.flight.writing import Contents, StagedWrites
 
 Answer = dict[str, Any]
@@ -39,6 +46,7 @@ Source = QueueSource | EventSource
 MAX_WAIT: Final = 60_000
 MAX_POLLED_QUEUES: Final = 1000
 MAX_PARTITIONS: Final = 100_000
+MICROSECONDS: Final = 1_000_000
 # Not in the specification: messages that are counted unless the caller sets a limit; about a second.
 MAX_MEASURED: Final = 1_000_000
 
@@ -52,14 +60,22 @@ class GrantedScan:
     upto: int
     schema: RowSchema
     ticket: Answer
+    # Of which columns the batches are made, and how.
+    selected: RowSchema
+    shape: Shape
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        return self.source.batches(self.after, self.upto, self.schema)
+        if self.shape.is_plain:
+            return self.source.batches(self.after, self.upto, self.schema)
+        made = self.source.batches(self.after, self.upto, self.shape.read_with(self.selected))
+        return self.shape.applied(made, self.selected)
 
     def packets(self) -> PacketSource:
         """Return the messages that the batches are made of. InvalidParameter for the log of events."""
-        if isinstance(self.source, EventSource):
-            raise InvalidParameter("events are not made of packets: there is Flight for them")
+        if isinstance(self.source, EventSource) or not self.shape.is_plain:
+            raise InvalidParameter(
+                "events, and rows that are chosen or decoded here, are no packets: there is Flight for them"
+            )
         return self.source.range(self.after, self.upto)
 
 
@@ -72,6 +88,8 @@ class Plan:
     messages: int
     bytes: int
     about: Answer
+    # For each ticket whether a reader process may be asked with it, too.
+    are_shared: Sequence[bool] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,17 +105,23 @@ class Client:
 class Service:
     """One queue manager as the pipeline sees it. Called by many threads."""
 
-    def __init__(self, runtime: Runtime, settings: FlightSettings | None = None) -> None:
+    def __init__(
+        self, runtime: Runtime, settings: FlightSettings | None = None, pool: ReaderPool | None = None
+    ) -> None:
+        """`pool`: the processes that serve what is in the database."""
         self._runtime = runtime
+        self._pool = pool
         self._store = runtime.store
         self._arrivals = Arrivals(runtime)
         self._readers = Readers(runtime)
         self._writes = StagedWrites(runtime, settings)
+        self._marks = ArrivalMarks(runtime)
         self._life = secrets.token_hex(4)
         self.near_socket: str | None = None  # where programs on this machine may read
         self.actions: dict[str, tuple[Callable[[Operations, Request, Client], Answer], str]] = {
             "info": (self._info, "the queue manager, its epoch and the newest number of its visibility sequence"),
             "bounds": (self._bounds, "which numbers the messages of a queue have"),
+            "position": (self._position, "the number before the first message that arrived at a time or later"),
             "measure": (self._measure, "how far a range reaches within limits of messages and bytes"),
             "poll": (self._poll, "wait until one of some queues has messages after a number"),
             "acquire": (self._acquire, "begin as a named reader, or go on as one"),
@@ -118,6 +142,7 @@ class Service:
     def close(self) -> None:
         """Release everything. No call may be running."""
         self._arrivals.close()
+        self._marks.close()
         self._readers.close()
 
     def operations(self, identity: Identity) -> Operations:
@@ -204,14 +229,47 @@ class Service:
         if len(parts) > MAX_PARTITIONS:
             raise InvalidParameter(f"{len(parts)} partitions, at most {MAX_PARTITIONS}: ask for bigger ones")
         tickets = [scan.ticket | dataclasses.asdict(part) for part in parts]
+        are_shared = self._share(identity, scan, tickets)
         about = self._about(scan.source) | {
             "after": scan.after,
             "upto": scan.upto,
             "lost": scan.source.lost(scan.after),
         }
         return Plan(
-            scan.schema, tickets, sum(part.messages for part in parts), sum(part.bytes for part in parts), about
+            scan.schema,
+            tickets,
+            sum(part.messages for part in parts),
+            sum(part.bytes for part in parts),
+            about,
+            are_shared,
         )
+
+    def _share(self, identity: Identity, scan: GrantedScan, tickets: list[Answer]) -> list[bool]:
+        """Add grants for the reader processes to tickets, where they can serve them; which these are."""
+        source = scan.source
+        if self._pool is None or isinstance(source, EventSource) or not self._pool.begin():
+            return [False] * len(tickets)
+        found = []
+        for ticket in tickets:
+            snapshot = source.snapshot(ticket["after"], ticket["upto"])
+            found.append(snapshot is not None)
+            if snapshot is not None:
+                grant = Grant(
+                    identity.name,
+                    self._store.epoch,
+                    **dataclasses.asdict(snapshot),
+                    after=ticket["after"],
+                    upto=ticket["upto"],
+                    place=dataclasses.asdict(source.place),
+                    columns=ticket["columns"],
+                    include_body=ticket["include_body"],
+                    compact=ticket["compact"],
+                    where=ticket["where"],
+                    body_format=ticket.get("body_format"),
+                    body_schema=ticket.get("body_schema"),
+                )
+                ticket["grant"] = self._pool.tickets.sealed(grant)
+        return found
 
     def scan(self, identity: Identity, ticket: bytes) -> GrantedScan:
         """What a ticket allows to read."""
@@ -220,6 +278,8 @@ class Service:
         # The planner's figures, which clients compare with what they read.
         request.number_or_none("messages")
         request.number_or_none("bytes")
+        # For reader processes. Here the rights are looked at again.
+        request.text_or("grant", None)
         return self._scan(identity, request)
 
     def _scan(self, identity: Identity, request: Request) -> GrantedScan:
@@ -233,9 +293,13 @@ class Service:
         source = self._source(self.operations(identity), request)
         after, upto, horizon = source.bounds()
         after, upto = request.number("after", after), request.number("upto", upto)
+        where = Filters.of(request.anything("where"))
+        body = BodyFormat.of(request.text_or("body_format", None), request.text_or("body_schema", None))
         request.done()
         if upto > horizon:
             raise InvalidParameter(f"upto {upto}: numbers reach up to {horizon} so far")
+        if where.all:
+            after, upto = self._narrowed(where, source, after, upto)
         ticket = {
             "queue": source.place.queue,
             "queue_id": source.identifier,
@@ -243,8 +307,26 @@ class Service:
             "columns": columns,
             "include_body": include_body,
             "compact": is_compact,
+            "where": where.to_json(),
         }
-        return GrantedScan(source, after, max(after, upto), schema, ticket)
+        if body is not None:
+            if isinstance(source, EventSource):
+                raise InvalidParameter(f"body_format: {EVENTS_NAME} has no bodies")
+            ticket |= {"body_format": body.name} | ({} if body.schema is None else {"body_schema": body.schema})
+        shape = Shape(where, body)
+        return GrantedScan(source, after, max(after, upto), shape.schema(schema), ticket, schema, shape)
+
+    def _narrowed(self, where: Filters, source: Source, after: int, upto: int) -> tuple[int, int]:
+        """Return the part of a range that must be read for conditions."""
+        if isinstance(source, EventSource):
+            raise InvalidParameter(f"where: {EVENTS_NAME} knows no conditions: read all of a range")
+        if not where.allow(source.place):
+            return after, after
+        after, upto = where.narrowed(after, upto)
+        arrived = where.arrived_from()
+        if arrived is not None:
+            after = min(max(after, self._marks.before(arrived // MICROSECONDS)), upto)
+        return after, upto
 
     def _source(self, operations: Operations, request: Request) -> Source:
         """The queue of a request; another one of the same name that was made since is refused."""
@@ -280,12 +362,29 @@ class Service:
         request.done()
         return self._about(source)
 
+    def _position(self, operations: Operations, request: Request, _: Client) -> Answer:
+        source = self._source(operations, request)
+        time_ms = request.number("time_ms")
+        request.done()
+        if isinstance(source, EventSource):
+            raise InvalidParameter(f"position: {EVENTS_NAME} is read by its numbers")
+        after, upto, horizon = source.bounds()
+        after = min(max(after, self._marks.before(time_ms // 1000)), horizon)
+        for batch in source.batches(after, upto, RowSchema.select(("seq", "arrived_time"))):
+            found = pc.index(
+                pc.greater_equal(batch.column(1).view(pa.int64()), time_ms * 1000), pa.scalar(True)
+            ).as_py()
+            if found >= 0:
+                return {"after": batch.column(0)[found].as_py() - 1}
+        return {"after": horizon}
+
     def _measure(self, operations: Operations, request: Request, _: Client) -> Answer:
         source, after, found = self._measured(operations, request)
         upto = request.number_or_none("upto")
         request.done()
-        more = {"lost": source.lost(after), "expiries": self._expiries()}
-        return self._about(source) | dataclasses.asdict(found(upto)) | more
+        part = found(upto)
+        more = {"lost": source.lost(after), "expiries": self._expiries(), **self._behind(source, part)}
+        return self._about(source) | dataclasses.asdict(part) | more
 
     def _measured(self, operations: Operations, request: Request) -> tuple[Source, int, Callable[[int | None], Range]]:
         source = self._source(operations, request)
@@ -335,9 +434,16 @@ class Service:
                     "lost": source.lost(part.after),
                     "expiries": expiries,
                     **dataclasses.asdict(found),
+                    **self._behind(source, found),
                 }
             )
         return {"queues": answers}
+
+    @staticmethod
+    def _behind(source: Source, part: Range) -> Answer:
+        """What is in the queue after a range, up to now: so far behind is who has read that range."""
+        rest = source.measure(part.upto, max(source.horizon, part.upto), max_messages=MAX_MEASURED)
+        return {"behind_messages": rest.messages, "behind_bytes": rest.bytes}
 
     def _acquire(self, operations: Operations, request: Request, _: Client) -> Answer:
         mode = request.text_or("mode", "receive")

@@ -22,6 +22,8 @@ _LOG = logging.getLogger(__name__)
 PORT: Final = 1810
 # Not in the specification: each stream has two batches in memory, some 40 MiB.
 MAX_STREAMS: Final = 64
+# Ours: more reader processes than any machine has use for.
+MAX_PROCESSES: Final = 256
 # Not in the specification: what one publication may hold, and the writers of one user that are remembered.
 MAX_PUBLICATION_MESSAGES: Final = 10_000_000
 MAX_PUBLICATION_MB: Final = 65_536
@@ -56,6 +58,9 @@ class FlightSettings:
     max_connections_per_peer: int = 64
     # Calls that run at a time, each of which has a thread.
     max_calls: int = 256
+    # Processes that show queues to who has a ticket of this one, and their port; 0 processes: this one does it, 0: any port that is free.
+    processes: int = 0
+    reader_port: int = 0
 
     def __post_init__(self) -> None:
         if (self.tls_certificate is None) != (self.tls_key is None):
@@ -64,8 +69,9 @@ class FlightSettings:
             raise ValueError(
                 f"passwords would travel to {self.bind} in the clear: give tls_certificate and tls_key, or bind to 127.0.0.1"
             )
-        if not 0 <= self.port <= 0xFFFF:
-            raise ValueError(f"port {self.port}: 0 to 65535")
+        for name, most in (("port", 0xFFFF), ("reader_port", 0xFFFF), ("processes", MAX_PROCESSES)):
+            if not 0 <= getattr(self, name) <= most:
+                raise ValueError(f"{name} {getattr(self, name)}: 0 to {most}")
         counts = ("max_streams", "max_connections", "max_connections_per_peer", "max_calls")
         for name in (
             *counts,
@@ -82,8 +88,10 @@ class FlightSettings:
     def scheme(self) -> str:
         return "grpc" if self.tls_certificate is None else "grpc+tls"
 
-    def address(self, port: int) -> str:
-        host = f"[{self.bind}]" if ":" in self.bind else self.bind
+    def address(self, port: int, host: str | None = None) -> str:
+        """The address of a port, where clients have found this service or where it listens."""
+        host = host or self.bind
+        host = f"[{host}]" if ":" in host else host
         return f"{self.scheme}://{host}:{port}"
 
 

@@ -7,6 +7,7 @@ The package `pyspark_msmq` makes Spark find `MsmqDataSource`. It is imported on 
     options        the options: names, values, and errors that say what was expected
     connections    how the processes of a job reach queue managers: kept connections, retries
     queue_names    which queues the option `queues` selects
+    pushing        conditions of Spark as queue managers take them
     offsets        how far a stream has come, as JSON
     partitions     ranges of queues as partitions of Spark
     batch_reader   spark.read

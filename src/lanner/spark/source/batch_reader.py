@@ -9,12 +9,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import Filter as SparkFilter
 
 from lanner.model.errors import InvalidParameter
+from lanner.spark.columnar.filters import Filters
+from lanner.spark.source.connections import Manager
 from lanner.spark.source.offsets import Offset
-from lanner.spark.source.options import BatchOptions
+from lanner.spark.source.options import SKIP, BatchOptions
 from lanner.spark.source.partitions import Columns, MessagePartition, Planner, Wanted, read_partition
-from lanner.spark.source.queue_names import FoundQueue, KnownManager, ask_all, find_queues
+from lanner.spark.source.pushing import pushed
+from lanner.spark.source.queue_names import FoundQueue, KnownManager, ask_all, at_once, find_queues
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,22 +30,28 @@ class MsmqBatchReader(DataSourceReader):
     def __init__(self, options: BatchOptions, columns: Columns) -> None:
         self._options = options
         self._columns = columns
+        self._where = options.where
 
     def partitions(self) -> list[MessagePartition]:
         """Look for the queues and cut them."""
         options = self._options
-        managers = ask_all(options.access, is_log=options.is_events)
+        managers = ask_all(options.access, is_log=options.is_events, skip=options.on_down == SKIP).managers
         for offset in (options.starting, options.ending):
             if isinstance(offset, Offset):
                 check_managers(offset, managers)
         found = find_queues(managers, options.queues, is_log=options.is_events)
-        planner = Planner(self._columns, options.min_partitions, fail_on_data_loss=options.fail_on_data_loss)
-        return planner.plan(
-            [
-                (known.manager, known.epoch, [self._range(known, queue) for queue in found[known.identifier]])
-                for known in managers
-            ]
+        planner = Planner(
+            self._columns,
+            options.min_partitions,
+            fail_on_data_loss=options.fail_on_data_loss,
+            where=self._where.to_json(),
+            limit=options.limit,
         )
+
+        def ranges(known: KnownManager) -> tuple[Manager, int, list[Wanted]]:
+            return known.manager, known.epoch, [self._range(known, queue) for queue in found[known.identifier]]
+
+        return planner.plan(at_once(ranges, managers))
 
     def _range(self, known: KnownManager, queue: FoundQueue) -> Wanted:
         options = self._options
@@ -51,11 +61,36 @@ class MsmqBatchReader(DataSourceReader):
         if options.ending is not None:
             end = options.ending.queue(known.identifier, queue.number)
             upto = after if end is None else max(after, end.end)
+        if options.starting_ms is not None:
+            after = position(known, queue, options.starting_ms)
+        if options.ending_ms is not None:
+            upto = max(after, position(known, queue, options.ending_ms))
         return Wanted(queue.name, queue.number, after, upto)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         options = self._options
         return read_partition(options.access, partition, fail_on_data_loss=options.fail_on_data_loss)
+
+
+class FilteringBatchReader(MsmqBatchReader):
+    """The same where the option pushFilters is set: Spark 4.3 fails if a reader has this method and its own setting is off."""
+
+    def pushFilters(self, filters: list[SparkFilter]) -> Iterator[SparkFilter]:  # noqa: N802 (Spark's name)
+        """Take the conditions that queue managers can tell; yield the others, which Spark tells."""
+        taken = list(self._where.all)
+        for one in filters:
+            found = pushed(one)
+            if found is None:
+                yield one
+            else:
+                taken.append(found)
+        self._where = Filters(tuple(taken))
+
+
+def position(known: KnownManager, queue: FoundQueue, time_ms: int) -> int:
+    """Return the number before the first message of a queue that arrived at a time or later."""
+    request = {"queue": queue.name, "queue_id": queue.number, "epoch": known.epoch, "time_ms": time_ms}
+    return int(known.manager.call(lambda flight: flight.act("position", **request))["after"])
 
 
 def check_managers(offset: Offset, managers: list[KnownManager]) -> None:

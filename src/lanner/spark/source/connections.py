@@ -22,7 +22,7 @@ from lanner.spark.flight.errors import NotAuthenticated, TooBusy
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lanner.spark.flight.client import FlightQueues
+    from lanner.spark.flight.client import FlightQueues, Partition
 
 T = TypeVar("T")
 
@@ -145,9 +145,9 @@ class Manager:
         queues, _ = self._connected()
         return work(queues)
 
-    def read(self, ticket: bytes) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: Partition) -> Iterator[pa.RecordBatch]:
         """The batches of a partition. Until the first one is there it is tried again."""
-        return self._tried(lambda queues: queues.read(ticket))
+        return self._tried(lambda queues: queues.read(partition))
 
     def _tried(self, work: Callable[[FlightQueues], Iterator[T]]) -> Iterator[T]:
         deadline = time.monotonic() + self._access.retry

@@ -17,13 +17,20 @@ What a row has is in `schema`; which queues `queues` means, in `queue_names`.
 | columns | read | all (default), core, or names with commas |
 | includeBody | read | false leaves the bodies where they are; default true |
 | startingOffsets | read | earliest (default), latest (streams), or the JSON of an offset: read on from its `to` |
+| startingTimestamp, endingTimestamp | read, batch read | messages that arrived from a time on, and before one: milliseconds since 1970, or ISO 8601 with its zone |
 | endingOffsets | batch read | latest (default) or the JSON of an offset: read up to its `to` |
-| minPartitions | read | about so many partitions, and not fewer if there are messages enough: the number of cores is good for a large queue, since each task has its price. Without it, parts of 32 to 128 MiB |
+| where | batch read | conditions that the queue manager tells, as JSON: [["label", "=", "order"], ["seq", ">", 100]], see `columnar.filters` |
+| pushFilters | batch read | true: Spark's own conditions are told there, too; needs its setting spark.sql.python.filterPushdown.enabled |
+| limit | batch read | so many messages are enough: the first, by `seq`, of the first queues |
+| bodyFormat, bodySchema | read | auto, json, xml, variant, text: a last column `value` has what the body holds, as JSON text or in a type of Spark's, see `columnar.values` |
+| onManagerDown | read | fail (default); skip goes on without queue managers that do not answer, and says so; wait waits |
+| minPartitions | read | about so many partitions of one size, and not fewer if there are messages enough: the number of cores is good for a large queue, since each task has its price. Without it, parts of 32 to 128 MiB |
 | failOnDataLoss | read | whether it is an error that messages or events vanish which were to be read; default: only of streams that receive or read events |
 | mode | read | peek (default) leaves messages in their queue, receive (streams) removes what has been processed; events reads what happened to messages |
 | reader | stream read | a name of this query's own, needed for mode receive and for startingOffsets latest |
 | leaseSeconds | stream read | how long the queues of a reader that died stay closed for others; default 30 |
 | maxMessagesPerTrigger, maxBytesPerTrigger | stream read | what one batch reads at most; default 1000000 and 64 MiB for each core |
+| minMessagesPerTrigger, maxTriggerDelay | stream read | a batch waits for so many messages, but not longer than that (15m) |
 | queue | write | where messages go whose row names no queue; also the argument of save() |
 | writeId | batch write | the name of what is written: done again it does nothing. Without it, a job that runs again writes again |
 | failOnChangedReplay | stream write | false: a batch that was published and comes again with other rows counts as done; default true |
@@ -65,21 +72,28 @@ class MsmqDataSource(DataSource):
         return "msmq"
 
     def schema(self) -> str:
+        from lanner.spark.columnar.filters import Filters
         from lanner.spark.columnar.schema import RowSchema
+        from lanner.spark.columnar.shaping import Shape
+        from lanner.spark.columnar.values import BodyFormat
 
         columns, include_body, is_events = _columns(self.options)
         if is_events:
             return RowSchema.select_events(columns).ddl
-        return RowSchema.select(columns, include_body=include_body).ddl
+        lowered = {name.lower(): value.strip() for name, value in self.options.items()}
+        body = BodyFormat.of((lowered.get("bodyformat") or "none").lower(), lowered.get("bodyschema"))
+        return Shape(Filters(), body).schema(RowSchema.select(columns, include_body=include_body)).ddl
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from lanner.spark.source.batch_reader import MsmqBatchReader
+        from lanner.spark.source.batch_reader import FilteringBatchReader, MsmqBatchReader
 
         options = msmq_options.batch_options(self.options)
         if options.access.transport == RPC:
             from lanner.spark.source.rpc_batch import RpcBatchReader
 
             return RpcBatchReader(options, _chosen(schema, options))
+        if options.push_filters:
+            return FilteringBatchReader(options, _chosen(schema, options))
         return MsmqBatchReader(options, _chosen(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -123,18 +137,29 @@ def _chosen(schema: StructType, options: msmq_options.ReadOptions) -> Columns:
     """What to ask for so that rows have the schema that Spark was told: ours, or some columns of it that the user has given."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    from lanner.spark.columnar.filters import Filters
     from lanner.spark.columnar.schema import RowSchema
+    from lanner.spark.columnar.shaping import Shape
+    from lanner.spark.columnar.values import VALUE
     from lanner.spark.source.partitions import Columns
 
     if options.is_events:
         row = RowSchema.select_events(options.columns)
     else:
         row = RowSchema.select(options.columns, include_body=options.include_body)
-    columns = Columns(options.columns, options.include_body)
+    body = options.body
+    told = () if body is None else (body.name, body.schema)
+    columns = Columns(options.columns, options.include_body, *told)
     names = tuple(schema.fieldNames())
+    row = Shape(Filters(), body).schema(row)
     if names != row.names:
-        row = RowSchema.select_events(names) if options.is_events else RowSchema.select(names)
-        columns = Columns(names, include_body=True)
+        if body is not None and VALUE in names[:-1]:
+            raise InvalidParameter("schema: the column value is the last one")
+        body = body if VALUE in names else None
+        chosen = tuple(name for name in names if name != VALUE or body is None)
+        row = RowSchema.select_events(chosen) if options.is_events else RowSchema.select(chosen)
+        row = Shape(Filters(), body).schema(row)
+        columns = Columns(chosen, True, *(() if body is None else told))
     given = to_arrow_schema(schema, timezone="UTC")
     for field, ours in zip(given, row.arrow, strict=True):
         if field != ours:

@@ -5,6 +5,7 @@ Spark gives options as text, their names in any case. They stand in plans and lo
 
 from __future__ import annotations
 
+import datetime as dt
 import difflib
 import json
 import os
@@ -14,6 +15,8 @@ from typing import Final
 
 from lanner.model.errors import InvalidParameter
 from lanner.spark.columnar.event_names import EVENTS_NAME
+from lanner.spark.columnar.filters import Filters
+from lanner.spark.columnar.values import FORMATS, BodyFormat
 from lanner.spark.source.connections import FLIGHT, RPC, Access, parse_address, parse_host
 from lanner.spark.source.offsets import Offset
 from lanner.spark.source.queue_names import is_pattern
@@ -31,6 +34,15 @@ PARTITION_BYTES: Final = 32 * MEBIBYTE
 BATCH_RETRY, STREAM_RETRY = 5, 60
 PEEK, RECEIVE, EVENTS = "peek", "receive", "events"
 EARLIEST, LATEST = "earliest", "latest"
+FAIL, SKIP, WAIT = "fail", "skip", "wait"
+# Ours: seconds after which a stream goes on with fewer messages than minMessagesPerTrigger, as with Kafka.
+TRIGGER_DELAY: Final = 15 * 60
+# Ours: seconds that onManagerDown=wait waits; as good as for ever.
+FOR_EVER: Final = 10 * 365 * 86_400
+# Added by Spark when it writes to a table, or reads one.
+_OF_SPARK: Final = frozenset(
+    {"serialization.format", "table_type", "is_managed_location", "provider", "owner", "location"}
+)
 
 _ACCESS: Final = ("managers", "transport", "user", "passwordFile", "passwordEnv", "tlsRoots", "retrySeconds")
 _READ: Final = (
@@ -42,9 +54,20 @@ _READ: Final = (
     "startingOffsets",
     "minPartitions",
     "failOnDataLoss",
+    "startingTimestamp",
+    "onManagerDown",
+    "bodyFormat",
+    "bodySchema",
 )
-_BATCH: Final = ("endingOffsets",)
-_STREAM: Final = ("reader", "leaseSeconds", "maxMessagesPerTrigger", "maxBytesPerTrigger")
+_BATCH: Final = ("endingOffsets", "endingTimestamp", "where", "pushFilters", "limit")
+_STREAM: Final = (
+    "reader",
+    "leaseSeconds",
+    "maxMessagesPerTrigger",
+    "maxBytesPerTrigger",
+    "minMessagesPerTrigger",
+    "maxTriggerDelay",
+)
 _WRITE: Final = ("queue", "path", "writeId")
 # Spark puts the place of its checkpoints among the options of a stream that is written.
 _WRITE_STREAM: Final = ("queue", "path", "failOnChangedReplay", "checkpointLocation", "queryName")
@@ -70,11 +93,18 @@ class ReadOptions:
     fail_on_data_loss: bool
     # The log of events, in place of queues.
     is_events: bool
+    starting_ms: int | None
+    on_down: str
+    body: BodyFormat | None
 
 
 @dataclass(frozen=True, slots=True)
 class BatchOptions(ReadOptions):
     ending: Offset | None  # None: latest
+    ending_ms: int | None
+    where: Filters
+    push_filters: bool
+    limit: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +114,8 @@ class StreamOptions(ReadOptions):
     lease_ms: int
     max_messages: int
     max_bytes: int
+    min_messages: int
+    max_delay: int  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +148,43 @@ class _Options:
             raise self.wrong(name, f"a number from {least} on")
         return int(text)
 
+    def time(self, name: str) -> int | None:
+        """A time as milliseconds since 1970, or as ISO 8601 with its zone."""
+        text = self.text(name)
+        if text is None:
+            return None
+        if text.isascii() and text.isdigit() and len(text) < 16:
+            return int(text)
+        try:
+            found = dt.datetime.fromisoformat(text)
+        except ValueError:
+            found = None
+        if found is None or found.tzinfo is None:
+            raise self.wrong(name, "milliseconds since 1970, or a time with its zone such as 2026-03-01T08:00:00Z,")
+        return int(found.timestamp() * 1000)
+
+    def filters(self, name: str) -> Filters:
+        """Conditions as JSON."""
+        text = self.text(name)
+        try:
+            return Filters.of(None if text is None else json.loads(text))
+        except ValueError:
+            raise self.wrong(name, 'JSON such as [["label", "=", "order"], ["seq", ">", 100]]') from None
+
     def flag(self, name: str, *, default: bool) -> bool:
         text = (self.text(name) or str(default)).lower()
         if text not in ("true", "false"):
             raise self.wrong(name, "true or false")
         return text == "true"
+
+    def seconds(self, name: str, default: int) -> int:
+        """Seconds, or a number with its unit as Spark writes it: 90, 90s, 15m, 1h."""
+        text = (self.text(name) or str(default)).lower()
+        units = {"s": 1, "m": 60, "h": 3600}
+        digits, unit = (text[:-1], units[text[-1]]) if text[-1] in units else (text, 1)
+        if not digits.isascii() or not digits.isdigit():
+            raise self.wrong(name, "seconds, or a number with s, m or h,")
+        return int(digits) * unit
 
     def one_of(self, name: str, *words: str) -> str:
         """One of some words; the first is the default."""
@@ -178,7 +242,9 @@ class _Options:
 
     def read(
         self, retry: int, mode: str, *, fail_on_data_loss: bool
-    ) -> tuple[Access, tuple[str, ...], str, bool, str | Offset, int | None, bool, bool]:
+    ) -> tuple[
+        Access, tuple[str, ...], str, bool, str | Offset, int | None, bool, bool, int | None, str, BodyFormat | None
+    ]:
         self._values["queues"] = self.either("queues") or ""
         queues = self.texts("queues")
         if mode == EVENTS:
@@ -196,8 +262,14 @@ class _Options:
         starting: str | Offset = (self.text("startingOffsets") or EARLIEST).lower()
         if starting not in (EARLIEST, LATEST):
             starting = self.offset("startingOffsets")
+        since, on_down = self.time("startingTimestamp"), self.one_of("onManagerDown", FAIL, SKIP, WAIT)
+        if since is not None and (self.text("startingOffsets") is not None or mode == EVENTS):
+            raise self.wrong("startingTimestamp", "startingOffsets or a timestamp, of messages,")
+        body = BodyFormat.of(self.one_of("bodyFormat", *FORMATS), self.text("bodySchema"))
+        if body is not None and (mode == EVENTS or self.one_of("transport", FLIGHT, RPC) == RPC):
+            raise self.wrong("bodyFormat", "none with mode events or transport rpc")
         return (
-            self.access(retry),
+            self.access(FOR_EVER if on_down == WAIT else 0 if on_down == SKIP else retry),
             queues,
             self.text("columns") or "all",
             self.flag("includeBody", default=True),
@@ -205,6 +277,9 @@ class _Options:
             self.number("minPartitions", 1) if self.text("minPartitions") else None,
             self.flag("failOnDataLoss", default=fail_on_data_loss),
             mode == EVENTS,
+            since,
+            on_down,
+            body,
         )
 
     def _check_rpc(self, mode: str, queues: tuple[str, ...]) -> None:
@@ -228,7 +303,7 @@ def check_names(options: Mapping[str, str], role: str | None = None) -> None:
     lowered = {name.lower() for name in allowed}
     for name in options:
         low = name.lower()
-        if low in lowered:
+        if low in lowered or low in _OF_SPARK:
             continue
         if low in _SECRETS:
             raise InvalidParameter(
@@ -254,7 +329,22 @@ def batch_options(options: Mapping[str, str]) -> BatchOptions:
     if isinstance(read[4], str) and read[4] == LATEST:
         raise given.wrong("startingOffsets", "earliest or the JSON of an offset; latest has nothing to read in a batch")
     ending = given.text("endingOffsets") or LATEST
-    return BatchOptions(*read, None if ending.lower() == LATEST else given.offset("endingOffsets"))
+    until, where = given.time("endingTimestamp"), given.filters("where")
+    if until is not None and (given.text("endingOffsets") is not None or mode == EVENTS):
+        raise given.wrong("endingTimestamp", "endingOffsets or a timestamp, of messages,")
+    if mode == EVENTS and (where.all or given.flag("pushFilters", default=False)):
+        raise given.wrong("where", "no conditions, which only messages know,")
+    pushes = given.flag("pushFilters", default=False)
+    if given.text("limit") and (where.all or pushes):
+        raise given.wrong("limit", "no conditions beside it (where, pushFilters): which messages would be the first?")
+    return BatchOptions(
+        *read,
+        None if ending.lower() == LATEST else given.offset("endingOffsets"),
+        until,
+        where,
+        pushes,
+        given.number("limit", 0, least=0) if given.text("limit") else None,
+    )
 
 
 def stream_options(options: Mapping[str, str]) -> StreamOptions:
@@ -284,6 +374,8 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
         1000 * given.number("leaseSeconds", 30),
         given.number("maxMessagesPerTrigger", RPC_MESSAGES_PER_TRIGGER if is_rpc else MAX_MESSAGES_PER_TRIGGER),
         given.number("maxBytesPerTrigger", MAX_BYTES_PER_TRIGGER),
+        given.number("minMessagesPerTrigger", 1),
+        given.seconds("maxTriggerDelay", TRIGGER_DELAY),
     )
 
 

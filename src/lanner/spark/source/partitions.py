@@ -6,7 +6,7 @@ import gc
 import logging
 import os
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -16,9 +16,12 @@ from lanner.model.errors import LannerError, QueueNotAvailable, QueueNotFound
 from lanner.spark.source.ahead import ahead
 from lanner.spark.source.connections import Access, Manager
 from lanner.spark.source.options import PARTITION_BYTES
+from lanner.spark.source.queue_names import at_once
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from lanner.spark.flight.client import Partition
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -29,6 +32,8 @@ ENOUGH: Final = 16
 MAX_PARTITION_BYTES: Final = 4 * PARTITION_BYTES
 # Not in the specification: the limit if the user has set minPartitions. A task that fails is read again.
 MAX_ASKED_BYTES: Final = 1 << 30
+# Ours: pieces of a partition where several queues share the partitions that were asked for.
+_PIECES: Final = 8
 # Not in the specification: memory that a worker keeps between batches; some batches.
 KEPT_BYTES: Final = 64 << 20
 
@@ -54,6 +59,8 @@ class Columns:
 
     columns: str | tuple[str, ...]
     include_body: bool
+    body_format: str | None = None
+    body_schema: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +68,9 @@ class Piece:
     """A range that is read in one stream."""
 
     queue: str
-    ticket: bytes
-    after: int
-    upto: int
-    messages: int
-    bytes: int
+    part: Partition
+    # Whether as many rows are expected as were planned: conditions leave out some.
+    is_counted: bool = True
 
 
 class MessagePartition(InputPartition):
@@ -104,29 +109,73 @@ def aged_out(manager: str, after: int, count: int, *, is_error: bool) -> None:
 class Planner:
     """Cuts ranges into partitions."""
 
-    def __init__(self, columns: Columns, min_partitions: int | None, *, fail_on_data_loss: bool) -> None:
+    def __init__(
+        self,
+        columns: Columns,
+        min_partitions: int | None,
+        *,
+        fail_on_data_loss: bool,
+        where: Sequence[Sequence[object]] = (),
+        limit: int | None = None,
+    ) -> None:
+        """`where`: conditions as JSON (`columnar.filters`). `limit`: so many messages are enough."""
         self._columns = columns
         self._asked = min_partitions
         self._fails = fail_on_data_loss
+        self._where = list(where)
+        self._limit = limit
 
     def plan(self, wanted: Sequence[tuple[Manager, int, Sequence[Wanted]]]) -> list[MessagePartition]:
         """Partitions for ranges of queues, given by queue manager and epoch.
 
         Each has about PARTITION_BYTES, and up to MAX_PARTITION_BYTES where there is much more. If the user has set
-        minPartitions, there are about that many, and not fewer if there are enough messages.
+        minPartitions, there are about that many of the same size, and not fewer if there are enough messages.
         """
-        target = PARTITION_BYTES
-        found = [(manager, self._pieces(manager, epoch, ranges, target)) for manager, epoch, ranges in wanted]
-        size = sum(piece.bytes for _, pieces in found for piece in pieces)
+        if self._limit is not None:
+            wanted = self._limited(wanted)
+        found = self._found(wanted, PARTITION_BYTES)
+        size = sum(piece.part.bytes for _, pieces in found for piece in pieces)
         if self._asked is None:
-            return self._packed(found, min(max(size // ENOUGH, target), MAX_PARTITION_BYTES))
-        # Pieces stay whole, so that the last partition would be a small one without a bit of room.
-        planned = self._packed(found, min(size // self._asked + target // 2, MAX_ASKED_BYTES))
-        if len(planned) < self._asked and planned:
-            target = max(size // self._asked, 1)
-            found = [(manager, self._pieces(manager, epoch, ranges, target)) for manager, epoch, ranges in wanted]
-            planned = self._packed(found, target)
-        return planned
+            return self._packed(found, min(max(size // ENOUGH, PARTITION_BYTES), MAX_PARTITION_BYTES))
+        count = max(self._asked, -(-size // MAX_ASKED_BYTES))
+        share = max(size // count, 1)
+        ranges = sum(len(some) for _, _, some in wanted)
+        # One range is cut into equal parts. Of several, small pieces are put together to parts that are nearly equal.
+        target = share if ranges == 1 else max(share // _PIECES, 1)
+        if target < PARTITION_BYTES or ranges == 1:
+            found = self._found(wanted, target)
+        return self._shared(found, share)
+
+    def _found(
+        self, wanted: Sequence[tuple[Manager, int, Sequence[Wanted]]], target: int
+    ) -> list[tuple[Manager, list[Piece]]]:
+        """The pieces at each queue manager; all are asked at the same time."""
+
+        def pieces(one: tuple[Manager, int, Sequence[Wanted]]) -> tuple[Manager, list[Piece]]:
+            manager, epoch, ranges = one
+            return manager, self._pieces(manager, epoch, ranges, target)
+
+        return at_once(pieces, wanted)
+
+    def _limited(
+        self, wanted: Sequence[tuple[Manager, int, Sequence[Wanted]]]
+    ) -> list[tuple[Manager, int, Sequence[Wanted]]]:
+        """The first ranges that have so many messages together."""
+        left = self._limit or 0
+        found: list[tuple[Manager, int, Sequence[Wanted]]] = []
+        for manager, epoch, ranges in wanted:
+            kept = []
+            for one in ranges:
+                if not left:
+                    break
+                request = {"queue_id": one.number, "epoch": epoch, "upto": one.upto, "max_messages": left}
+                part = manager.call(
+                    lambda queues, one=one, request=request: queues.measure(one.name, one.after, **request)  # type: ignore[misc]
+                )
+                kept.append(replace(one, upto=part["upto"], messages=None))
+                left -= part["messages"]
+            found.append((manager, epoch, kept))
+        return found
 
     def _pieces(self, manager: Manager, epoch: int, ranges: Sequence[Wanted], target: int) -> list[Piece]:
         pieces = []
@@ -140,6 +189,11 @@ class Planner:
                 "include_body": self._columns.include_body,
                 "partition_bytes": target,
             }
+            for name in ("body_format", "body_schema"):
+                if getattr(self._columns, name) is not None:
+                    request[name] = getattr(self._columns, name)
+            if self._where:
+                request["where"] = self._where
             try:
                 plan = manager.call(lambda queues, name=wanted.name, request=request: queues.plan(name, **request))  # type: ignore[misc]
             except (QueueNotFound, QueueNotAvailable) as error:
@@ -153,9 +207,7 @@ class Planner:
             if wanted.messages is not None and count < wanted.messages:
                 vanished(wanted.name, wanted.after, wanted.upto, wanted.messages, count, is_error=self._fails)
             pieces += [
-                Piece(wanted.name, part.ticket, part.after, part.upto, part.messages, part.bytes)
-                for part in plan.partitions
-                if part.messages
+                Piece(wanted.name, part, is_counted=not self._where) for part in plan.partitions if part.messages
             ]
         return pieces
 
@@ -166,12 +218,28 @@ class Planner:
         for manager, pieces in found:
             packed: list[Piece] = []
             for piece in pieces:
-                if packed and sum(one.bytes for one in packed) + piece.bytes > target:
+                if packed and sum(one.part.bytes for one in packed) + piece.part.bytes > target:
                     partitions.append(MessagePartition(manager.address, packed))
                     packed = []
                 packed.append(piece)
             if packed:
                 partitions.append(MessagePartition(manager.address, packed))
+        return partitions
+
+    @staticmethod
+    def _shared(found: Sequence[tuple[Manager, list[Piece]]], share: int) -> list[MessagePartition]:
+        """Parts of nearly one size: a piece belongs to the part in which its middle lies."""
+        partitions = []
+        for manager, pieces in found:
+            # Of each queue manager as many as come nearest, and all of one size.
+            size = sum(piece.part.bytes for piece in pieces)
+            even = size / max(round(size / share), 1)
+            parts: dict[int, list[Piece]] = {}
+            begin = 0
+            for piece in pieces:
+                parts.setdefault(int((begin + piece.part.bytes / 2) / even), []).append(piece)
+                begin += piece.part.bytes
+            partitions += [MessagePartition(manager.address, part) for part in parts.values()]
         return partitions
 
 
@@ -190,11 +258,12 @@ def _batches(
     manager = Manager(access, partition.address)
     for piece in partition.pieces:
         found = 0
-        for batch in manager.read(piece.ticket):
+        for batch in manager.read(piece.part):
             found += len(batch)
             yield batch
-        if found < piece.messages:
-            vanished(piece.queue, piece.after, piece.upto, piece.messages, found, is_error=fail_on_data_loss)
+        part = piece.part
+        if piece.is_counted and found < part.messages:
+            vanished(piece.queue, part.after, part.upto, part.messages, found, is_error=fail_on_data_loss)
 
 
 @cache

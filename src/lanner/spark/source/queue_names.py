@@ -9,15 +9,24 @@ pattern with a `$` finds them, such as `system$;*` for dead letters. An outgoing
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from lanner.model.errors import InvalidParameter, QueueNotFound
+from lanner.model.errors import InvalidParameter, QueueNotFound, ServiceNotAvailable
 from lanner.spark.columnar.event_names import EVENTS_KIND, EVENTS_NAME, is_events
 from lanner.spark.source.connections import Access, Manager
 from lanner.wire.spelling import without_prefix
 
+_LOG: Final = logging.getLogger(__name__)
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Ours: queue managers that are asked at the same time.
+_AT_ONCE: Final = 32
 _WILD: Final = frozenset("*?[")
 _FOREIGN: Final = ("outgoing", "connector")
 
@@ -54,16 +63,50 @@ class KnownManager:
         return cls(manager, about["queue_manager_id"], about["queue_manager"], about["epoch"], horizon)
 
 
-def ask_all(access: Access, *, is_log: bool = False) -> list[KnownManager]:
-    """All queue managers of the options. Two addresses of the same one are refused: its messages would be there twice."""
+def at_once(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Do something for each item, many of them at the same time: queue managers wait for the network, not for each other."""
+    if len(items) < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(min(len(items), _AT_ONCE), "lanner-ask") as pool:
+        return list(pool.map(work, items))
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The queue managers of the options: those that have answered, and the addresses of those that did not and are left out."""
+
+    managers: list[KnownManager]
+    skipped: dict[str, str]  # with the reason
+
+
+def ask_all(access: Access, *, is_log: bool = False, skip: bool = False) -> Fleet:
+    """Ask all queue managers of the options. Two addresses of the same one are refused: its messages would be there twice.
+
+    `skip`: those that do not answer are left out, unless none does.
+    """
+
+    def ask(address: str) -> KnownManager | ServiceNotAvailable:
+        try:
+            return KnownManager.ask(Manager(access, address), is_log=is_log)
+        except ServiceNotAvailable as error:
+            if not skip:
+                raise
+            return error
+
     found: dict[str, KnownManager] = {}
-    for address in access.managers:
-        known = KnownManager.ask(Manager(access, address), is_log=is_log)
-        if known.identifier in found:
+    skipped: dict[str, str] = {}
+    for address, known in zip(access.managers, at_once(ask, access.managers), strict=True):
+        if isinstance(known, ServiceNotAvailable):
+            skipped[address] = str(known)
+            _LOG.warning("queue manager %s is left out (onManagerDown=skip): %s", address, known)
+        elif known.identifier in found:
             other = found[known.identifier].manager.address
             raise InvalidParameter(f"option managers: {other} and {address} are the same queue manager, {known.name}")
-        found[known.identifier] = known
-    return list(found.values())
+        else:
+            found[known.identifier] = known
+    if not found:
+        raise ServiceNotAvailable(f"none of the queue managers answers: {'; '.join(skipped.values())}")
+    return Fleet(list(found.values()), skipped)
 
 
 def kind_of_name(name: str) -> tuple[str | None, str]:
@@ -101,13 +144,12 @@ def _short(base: str) -> str:
 
 
 def find_queues(
-    managers: Iterable[KnownManager], wanted: Sequence[str], *, patterns_only: bool = False, is_log: bool = False
+    managers: Sequence[KnownManager], wanted: Sequence[str], *, patterns_only: bool = False, is_log: bool = False
 ) -> dict[str, list[FoundQueue]]:
     """The queues of each queue manager, by its identifier. QueueNotFound if a name is on none of them; a pattern may find nothing.
 
     `is_log`: the log of events is wanted.
     """
-    found: dict[str, list[FoundQueue]] = {}
     names = [] if patterns_only else [name for name in wanted if not is_pattern(name)]
     if not is_log and any(is_events(name) for name in names):
         raise InvalidParameter(
@@ -116,7 +158,8 @@ def find_queues(
     patterns = [name for name in wanted if is_pattern(name)]
     refusals: dict[str, QueueNotFound] = {}
     missing = set(names)
-    for known in managers:
+
+    def look(known: KnownManager) -> list[FoundQueue]:
         queues: dict[int, FoundQueue] = {}
         for name in names:
             try:
@@ -132,7 +175,10 @@ def find_queues(
                     continue
                 if any(matches(pattern, about["queue"], about["queue_kind"]) for pattern in patterns):
                     queues[about["queue_id"]] = FoundQueue.of(about)
-        found[known.identifier] = list(queues.values())
+        return list(queues.values())
+
+    looked = at_once(look, managers)
+    found = {known.identifier: queues for known, queues in zip(managers, looked, strict=True)}
     for name in names:
         if name in missing:
             where = ", ".join(known.name for known in managers)

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from lanner.model.errors import QueueNotAvailable, QueueNotFound
-from lanner.spark.source.batch_reader import check_managers
+from lanner.model.errors import QueueNotAvailable, QueueNotFound, ServiceNotAvailable
+from lanner.spark.source.batch_reader import check_managers, position
 from lanner.spark.source.leases import Leases
 from lanner.spark.source.offsets import ManagerOffset, Offset, QueueOffset
-from lanner.spark.source.options import EARLIEST, LATEST, StreamOptions
+from lanner.spark.source.options import EARLIEST, LATEST, SKIP, StreamOptions
 from lanner.spark.source.partitions import Columns, MessagePartition, Planner, Wanted, aged_out
-from lanner.spark.source.queue_names import FoundQueue, KnownManager, ask_all, find_queues, is_pattern
+from lanner.spark.source.queue_names import FoundQueue, KnownManager, ask_all, at_once, find_queues, is_pattern
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -31,6 +32,8 @@ POLL_MS: Final = 500
 # Not in the specification: seconds between two looks for new queues that match a pattern.
 LIST_INTERVAL: Final = 5.0
 UNLIMITED: Final = 1 << 62
+# Ours: seconds that a slow queue manager is waited for while others have messages.
+GRACE: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,10 @@ class _Ask:
 _NOTHING: Final[dict[str, Any]] = {"messages": 0, "bytes": 0}
 
 
+def _messages(offset: Offset) -> int:
+    return sum(queue.messages for manager in offset.managers.values() for queue in manager.queues.values())
+
+
 class StreamDriver:
     """One stream. Spark calls its methods one after the other, always in the same process."""
 
@@ -69,8 +76,9 @@ class StreamDriver:
         self._leases = (
             Leases(options.reader, options.lease_ms) if options.is_receiver and options.reader is not None else None
         )
-        self._managers = ask_all(options.access, is_log=options.is_events)
-        self._known = {known.identifier: known for known in self._managers}
+        self._managers: list[KnownManager] = []
+        self._skipped: dict[str, str] = {}
+        self._ask_managers()
         self._queues: dict[tuple[str, int], FoundQueue] = {}
         self._next_listing = 0.0
         # With Trigger.AvailableNow: up to where, for each queue manager.
@@ -80,6 +88,20 @@ class StreamDriver:
         self._initial: Offset | None = None
         self._pool: ThreadPoolExecutor | None = None
         self.latest_known: dict[str, Any] | None = None
+        self._waits_since: float | None = None
+        # By queue manager and queue: what came after what was read.
+        self._behind: dict[tuple[str, str], dict[str, int]] = {}
+        # Calls that took too long, by queue manager: what was asked, and the answer to come.
+        self._late: dict[str, tuple[list[dict[str, Any]], Future[list[dict[str, Any]]]]] = {}
+
+    def _ask_managers(self) -> None:
+        """Look who is there; with onManagerDown=skip those that were away may be back."""
+        fleet = ask_all(self._options.access, is_log=self._options.is_events, skip=self._options.on_down == SKIP)
+        before = {known.identifier: known for known in self._managers}
+        now = {known.identifier: known for known in fleet.managers}
+        self._known = {**before, **now}
+        self._managers = list(self._known.values())
+        self._skipped = fleet.skipped
 
     def close(self) -> None:
         """Let the leases run out, and end the threads."""
@@ -112,6 +134,8 @@ class StreamDriver:
         if isinstance(starting, Offset):
             given = starting.queue(known.identifier, queue.number)
             start = 0 if given is None else given.end
+        elif self._options.starting_ms is not None:
+            start = position(known, queue, self._options.starting_ms)
         else:
             start = starting
         return self._begun(known, queue, start)
@@ -139,25 +163,29 @@ class StreamDriver:
 
     def aim(self) -> None:
         """Read what is there now, and nothing that comes later: Trigger.AvailableNow."""
-        again = [KnownManager.ask(known.manager, is_log=self._options.is_events) for known in self._managers]
-        self._targets = {known.identifier: known.horizon for known in again}
+        self._ask_managers()
+        self._targets = {known.identifier: known.horizon for known in self._managers}
 
     # Queues ---------------------------------------------------------------------------------------------------------
 
     def _list(self, *, patterns_only: bool = False) -> None:
         """Look which queues are meant."""
-        found = find_queues(
-            self._managers, self._options.queues, patterns_only=patterns_only, is_log=self._options.is_events
-        )
+        managers = [known for known in self._managers if known.manager.address not in self._skipped]
+        found = find_queues(managers, self._options.queues, patterns_only=patterns_only, is_log=self._options.is_events)
         queues = {(identifier, queue.number): queue for identifier, some in found.items() for queue in some}
-        self._queues = {**self._queues, **queues} if patterns_only else queues
+        keeps = patterns_only or len(managers) < len(self._managers)
+        self._queues = {**self._queues, **queues} if keeps else queues
         self._next_listing = time.monotonic() + LIST_INTERVAL
 
     def _list_again(self) -> None:
         if not self._queues and self._next_listing == 0:
             self._list()
-        elif time.monotonic() >= self._next_listing and any(map(is_pattern, self._options.queues)):
-            self._list(patterns_only=True)
+        elif time.monotonic() >= self._next_listing:
+            if self._skipped:
+                self._ask_managers()
+                self._list()
+            elif any(map(is_pattern, self._options.queues)):
+                self._list(patterns_only=True)
 
     def _forget_deleted(self, error: QueueNotFound | QueueNotAvailable) -> None:
         """A queue was deleted: an error, or one queue less."""
@@ -177,7 +205,26 @@ class StreamDriver:
         """How far the next batch reads; `start` itself, if there is nothing new. What was read up to `start` is acknowledged."""
         self.acknowledge(start)
         self._list_again()
-        asks = [self._ask(start, self._known[identifier], queue) for (identifier, _), queue in self._queues.items()]
+        if self._targets is not None or self._options.min_messages <= 1:
+            return self._reached(start, limits)
+        # A trigger that finds too little waits for more, but not for ever.
+        if self._waits_since is None:
+            self._waits_since = time.monotonic()
+        reached = self._reached(start, limits)
+        found = _messages(reached) - _messages(start)
+        if found < self._options.min_messages and time.monotonic() - self._waits_since < self._options.max_delay:
+            if found:
+                time.sleep(POLL_MS / 1000)
+            return start
+        self._waits_since = None
+        return reached
+
+    def _reached(self, start: Offset, limits: Limits) -> Offset:
+        asks = []
+        for (identifier, _), queue in self._queues.items():
+            known = self._known[identifier]
+            with self._perhaps_away(known):
+                asks.append(self._ask(start, known, queue))
         try:
             answers = self._look(asks, limits)
         except (QueueNotFound, QueueNotAvailable) as error:
@@ -212,7 +259,11 @@ class StreamDriver:
     def _look(self, asks: Sequence[_Ask], limits: Limits) -> list[dict[str, Any]]:
         """Ranges with new messages, together within the limits: each queue has its share by what it has to read."""
         answers = self._answers(asks, [limits] * len(asks), POLL_MS)
+        answers = self._within(asks, answers, limits)
         self._remember(asks, answers)
+        return answers
+
+    def _within(self, asks: Sequence[_Ask], answers: list[dict[str, Any]], limits: Limits) -> list[dict[str, Any]]:
         messages, size = (sum(answer[what] for answer in answers) for what in ("messages", "bytes"))
         busy = [(ask, answer) for ask, answer in zip(asks, answers, strict=True) if answer["messages"]]
         if len(busy) < 2 or (messages <= limits.messages and size <= limits.bytes):
@@ -233,7 +284,7 @@ class StreamDriver:
     def _answers(self, asks: Sequence[_Ask], limits: Sequence[Limits], timeout: int) -> list[dict[str, Any]]:
         """What each queue has, in the order of the asks."""
         if self._targets is not None:
-            return [self._measured(ask, limit) for ask, limit in zip(asks, limits, strict=True)]
+            return at_once(lambda one: self._measured(*one), list(zip(asks, limits, strict=True)))
         groups: dict[str, list[int]] = {}
         for index, ask in enumerate(asks):
             groups.setdefault(ask.known.identifier, []).append(index)
@@ -251,48 +302,88 @@ class StreamDriver:
     def _measured(self, ask: _Ask, limits: Limits) -> dict[str, Any]:
         targets = self._targets or {}
         request = ask.request(limits) | {"epoch": ask.known.epoch, "upto": targets[ask.known.identifier]}
-        return ask.known.manager.call(lambda flight: flight.act("measure", **request))
+        with self._perhaps_away(ask.known):
+            return ask.known.manager.call(lambda flight: flight.act("measure", **request))
+        return _NOTHING
 
     def _polled(
         self, requests: dict[str, list[dict[str, Any]]], timeout: int
     ) -> Iterable[tuple[str, list[dict[str, Any]]]]:
-        """Ask all queue managers at the same time; the first that has something ends the wait for the others."""
+        """Ask all queue managers at the same time.
 
-        def poll(identifier: str) -> list[dict[str, Any]]:
-            known = self._known[identifier]
-            return known.manager.call(lambda flight: flight.poll(requests[identifier], timeout, known.epoch))
-
+        First what each has now, so that one that answers fast does not come first each time. Only if none has anything, wait until one has.
+        """
         if len(requests) < 2:
-            return [(identifier, poll(identifier)) for identifier in requests]
+            return [(identifier, self._poll(identifier, some, timeout)) for identifier, some in requests.items()]
+        now = self._all_polled(requests, 0, GRACE, ALL_COMPLETED)
+        if not timeout or any(answer["messages"] for _, answers in now for answer in answers):
+            return now
+        return self._all_polled(requests, timeout, timeout / 1000 + GRACE, FIRST_COMPLETED)
+
+    def _all_polled(
+        self, requests: dict[str, list[dict[str, Any]]], timeout: int, patience: float, until: str
+    ) -> list[tuple[str, list[dict[str, Any]]]]:
+        """The answers that came in time. Who is late is not asked the same again, and counts the next time."""
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(4 * len(self._managers), "lanner-poll")
-        running: dict[Future[list[dict[str, Any]]], str] = {
-            self._pool.submit(poll, identifier): identifier for identifier in requests
-        }
+            self._pool = ThreadPoolExecutor(4 * len(self._options.access.managers), "lanner-poll")
+        running: dict[Future[list[dict[str, Any]]], str] = {}
+        for identifier, some in requests.items():
+            asked, late = self._late.pop(identifier, (None, None))
+            future = late if late is not None and asked == some else None
+            running[future or self._pool.submit(self._poll, identifier, some, timeout)] = identifier
+        deadline = time.monotonic() + patience
         done: list[tuple[str, list[dict[str, Any]]]] = []
-        while running and not any(answer["messages"] for _, answers in done for answer in answers):
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                done += [(running.pop(future), future.result())]
+        while running and time.monotonic() < deadline:
+            ended = wait(running, deadline - time.monotonic(), until).done
+            done += [(running.pop(future), future.result()) for future in ended]
+            if until == FIRST_COMPLETED and any(answer["messages"] for _, answers in done for answer in answers):
+                break
+        self._late |= {identifier: (requests[identifier], future) for future, identifier in running.items()}
         return done
 
+    def _poll(self, identifier: str, request: list[dict[str, Any]], timeout: int) -> list[dict[str, Any]]:
+        known = self._known[identifier]
+        with self._perhaps_away(known):
+            return known.manager.call(lambda flight: flight.poll(request, timeout, known.epoch))
+        return [_NOTHING] * len(request)
+
+    @contextmanager
+    def _perhaps_away(self, known: KnownManager) -> Iterator[None]:
+        """With onManagerDown=skip a queue manager that does not answer is left out."""
+        try:
+            yield
+        except ServiceNotAvailable as error:
+            if self._options.on_down != SKIP:
+                raise
+            self._skipped[known.manager.address] = str(error)
+            _LOG.warning("queue manager %s is left out (onManagerDown=skip): %s", known.name, error)
+
     def _remember(self, asks: Sequence[_Ask], answers: Sequence[dict[str, Any]]) -> None:
-        """What the progress of the query shows: how much is in each queue."""
-        found = {
-            ask.queue.name: {"bytes": answer["backlog_bytes"], "messages": answer["backlog_messages"]}
-            for ask, answer in zip(asks, answers, strict=True)
-            if "backlog_messages" in answer
-        }
-        if found:
-            self.latest_known = dict(sorted({**(self.latest_known or {}), **found}.items()))
+        """What the progress of the query shows: how far it is behind in each queue, and who was left out."""
+        for ask, answer in zip(asks, answers, strict=True):
+            if "behind_messages" in answer:
+                self._behind[ask.known.name, ask.queue.name] = {
+                    "bytes": answer["behind_bytes"],
+                    "messages": answer["behind_messages"],
+                }
+        shown: dict[str, dict[str, Any]] = {}
+        for (manager, queue), behind in sorted(self._behind.items()):
+            shown.setdefault(manager, {})[queue] = behind
+        self.latest_known = {"behind": shown} | ({"skipped": sorted(self._skipped)} if self._skipped else {})
 
     # Batches --------------------------------------------------------------------------------------------------------
 
     def plan(self, start: Offset, end: Offset) -> list[MessagePartition]:
         """The partitions of a batch, which may be one from before a crash."""
-        check_managers(end, self._managers)
+        self._check(end)
         wanted = []
         for identifier, reached in end.managers.items():
-            known = self._known[identifier]
+            known = self._known.get(identifier)
+            if known is None:
+                away = "; ".join(self._skipped.values())
+                raise ServiceNotAvailable(
+                    f"the batch was planned with queue manager {identifier}, which is away: {away}"
+                )
             ranges = []
             for number, upto in reached.queues.items():
                 before = start.queue(identifier, number)
@@ -305,6 +396,13 @@ class StreamDriver:
             wanted.append((known.manager, reached.epoch, ranges))
         return self._planner.plan(wanted)
 
+    def _check(self, offset: Offset) -> None:
+        """Refuse offsets of other queue managers; of those that are away nothing can be told."""
+        managers = offset.managers
+        if self._skipped:
+            managers = {identifier: one for identifier, one in managers.items() if identifier in self._known}
+        check_managers(Offset(managers), self._managers)
+
     def _hold(self, known: KnownManager, queue: FoundQueue, at: QueueOffset) -> None:
         if self._leases is not None:
             self._leases.check()
@@ -312,13 +410,17 @@ class StreamDriver:
 
     def acknowledge(self, offset: Offset) -> None:
         """Everything up to an offset has been processed, and Spark has written that down: receive it."""
-        check_managers(offset, self._managers)
+        self._check(offset)
         if self._leases is None:
             return
         self._leases.check()
         for identifier, reached in offset.managers.items():
-            known = self._known[identifier]
-            for number, at in reached.queues.items():
-                if at.end > at.start:
-                    self._hold(known, FoundQueue(number, at.name), at)
-                    self._leases.acknowledge(known, number, at.end)
+            known = self._known.get(identifier)
+            if known is None:
+                continue  # It is away since before this began.
+            # If it is away: the next offset has the same in it, and is acknowledged when it is back.
+            with self._perhaps_away(known):
+                for number, at in reached.queues.items():
+                    if at.end > at.start:
+                        self._hold(known, FoundQueue(number, at.name), at)
+                        self._leases.acknowledge(known, number, at.end)

@@ -1,0 +1,217 @@
+"""The reader processes of a queue manager, as it sees them: started with the first ticket, and again when one has failed.
+
+They share one listening socket, which is the queue manager's: a connection that comes while one of them is started waits, or another
+takes it. A process that says nothing, or keeps a snapshot of the database while the store goes on, is ended: pages that
+a snapshot needs are not used again, so the file would grow. LMDB's table of readers forgets a process that was killed
+only when somebody looks, which is done here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from lanner.host.accepting import listen_tcp
+from lanner.host.budget import Usage
+from lanner.spark.flight.reader_process import DIRECTORY
+from lanner.spark.flight.settings import FlightSettings
+from lanner.spark.flight.tickets import Tickets
+from lanner.store import Store
+
+__all__ = ["ReaderPool", "Snapshots"]
+
+_LOG: Final = logging.getLogger(__name__)
+
+# Not in the specification: seconds between two looks; seconds of silence, or of one snapshot, after which a process is killed;
+# seconds before one that has failed is started again, at first and at most; seconds that one has to end.
+_LOOK: Final = 1.0
+MAX_SILENCE: Final = 30.0
+MAX_SNAPSHOT: Final = 30.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 60.0
+_END: Final = 2.0
+
+
+class Snapshots:
+    """How long each process has kept one snapshot while others were written."""
+
+    def __init__(self) -> None:
+        self._since: dict[tuple[int, int], float] = {}
+
+    def too_old(self, last: int, snapshots: Iterable[tuple[int, int]], now: float) -> set[int]:
+        """Return the processes with a snapshot of a commit that is not the last, for longer than it may be."""
+        old = {one for one in snapshots if one[1] < last}
+        self._since = {one: self._since.get(one, now) for one in old}
+        return {process for (process, _), since in self._since.items() if now - since > MAX_SNAPSHOT}
+
+
+class _Reader:
+    """One process. Only the thread that looks uses it."""
+
+    def __init__(self, listening: socket.socket, told: dict[str, object]) -> None:
+        self._control, its = socket.socketpair()
+        with its:
+            inherited = [listening.fileno(), its.fileno()]
+            # -P: no modules from where somebody happens to stand.
+            command = [sys.executable, "-P", "-m", "lanner.spark.flight.reader_process", *map(str, inherited)]
+            self.process = subprocess.Popen(  # noqa: S603 (our own program)
+                command,
+                stdin=subprocess.DEVNULL,
+                # What the daemon says when it is ready is for programs.
+                stdout=subprocess.DEVNULL,
+                pass_fds=inherited,
+                # Ctrl-C in a terminal is for the queue manager, which ends the process.
+                start_new_session=True,
+            )
+        self._control.sendall(json.dumps(told).encode() + b"\n")
+        self._control.setblocking(False)
+        self.heard = time.monotonic()
+        self.condition: dict[str, int] = {}
+
+    def listen(self) -> None:
+        """Take in what it has said."""
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            while said := self._control.recv(1 << 16):
+                self.heard = time.monotonic()
+                self.condition = json.loads(said.splitlines()[-1])
+
+    def end(self) -> None:
+        self._control.close()
+        try:
+            self.process.wait(_END)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class ReaderPool:
+    """As many processes as the settings say, from the first ticket until `stop`."""
+
+    def __init__(self, directory: Path, store: Store, settings: FlightSettings) -> None:
+        """Listen; an OSError says why that cannot be."""
+        self.tickets = Tickets()
+        self._directory = directory.resolve()
+        self._store = store
+        self._settings = settings
+        self._sockets = self._directory / DIRECTORY
+        shutil.rmtree(self._sockets, ignore_errors=True)
+        self._sockets.mkdir(mode=0o700)
+        self._listening = listen_tcp(settings.bind, settings.reader_port)
+        self.port: int = self._listening.getsockname()[1]
+        self._readers: list[_Reader | None] = [None] * settings.processes
+        self._pauses = [_FIRST_PAUSE] * settings.processes
+        self._due = [0.0] * settings.processes
+        self._snapshots = Snapshots()
+        self._starting = threading.Lock()
+        self._is_over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> bool:
+        """Have processes. False: they fail again and again, and nobody should be sent to them."""
+        with self._starting:
+            if self._thread is None and not self._is_over.is_set():
+                self._thread = threading.Thread(target=self._watch, name="lanner-readers", daemon=True)
+                self._thread.start()
+        return min(self._pauses) < _LONGEST_PAUSE
+
+    def stop(self) -> None:
+        self._is_over.set()
+        with self._starting:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+        self._listening.close()
+        shutil.rmtree(self._sockets, ignore_errors=True)
+
+    @property
+    def processes(self) -> list[int]:
+        """The numbers of the processes that run."""
+        return [one.process.pid for one in self._readers if one is not None]
+
+    def usage(self, what: str, limit: int) -> Usage:
+        """What the processes have told: `streams` or `connections`."""
+        told = [one.condition for one in self._readers if one is not None]
+        refused = sum(one.get("refused", 0) for one in told) if what == "connections" else 0
+        used = sum(one.get(what, 0) for one in told)
+        return Usage(f"flight reader {what}", used, limit * self._settings.processes, refused=refused)
+
+    def _watch(self) -> None:
+        try:
+            while True:
+                for place, reader in enumerate(self._readers):
+                    self._look_at(place, reader)
+                self._end_those_with_old_snapshots()
+                if self._is_over.wait(_LOOK):
+                    return
+        finally:
+            for reader in filter(None, self._readers):
+                reader.end()
+            self._readers = [None] * len(self._readers)
+            self._store.forget_dead_snapshots()
+
+    def _look_at(self, place: int, reader: _Reader | None) -> None:
+        now = time.monotonic()
+        if reader is None:
+            if now >= self._due[place]:
+                self._start(place)
+            return
+        reader.listen()
+        if reader.condition:
+            self._pauses[place] = _FIRST_PAUSE
+        if reader.process.poll() is None:
+            if now - reader.heard > MAX_SILENCE:
+                _LOG.error("reader process %d says nothing: it is ended", reader.process.pid)
+                reader.process.kill()
+            return
+        _LOG.error(
+            "reader process %d has ended (%d): another is started in %g s",
+            reader.process.pid,
+            reader.process.returncode,
+            self._pauses[place],
+        )
+        reader.end()
+        self._failed(place, now)
+        self._readers[place] = None
+        self._store.forget_dead_snapshots()
+
+    def _failed(self, place: int, now: float) -> None:
+        self._due[place] = now + self._pauses[place]
+        self._pauses[place] = min(2 * self._pauses[place], _LONGEST_PAUSE)
+
+    def _start(self, place: int) -> None:
+        try:
+            self._readers[place] = _Reader(self._listening, self._told)
+        except OSError as error:
+            _LOG.error("a reader process cannot be started: %s", error)
+            self._failed(place, time.monotonic())
+
+    def _end_those_with_old_snapshots(self) -> None:
+        last, snapshots = self._store.snapshots()
+        own = {reader.process.pid: reader for reader in self._readers if reader is not None}
+        theirs = [one for one in snapshots if one[0] in own]
+        for process in self._snapshots.too_old(last, theirs, time.monotonic()):
+            _LOG.error("reader process %d keeps a snapshot for more than %g s: it is ended", process, MAX_SNAPSHOT)
+            own[process].process.kill()
+
+    @property
+    def _told(self) -> dict[str, object]:
+        settings = self._settings
+        return {
+            "data": str(self._directory),
+            "key": self.tickets.key.hex(),
+            "tls_certificate": None if settings.tls_certificate is None else str(settings.tls_certificate.absolute()),
+            "tls_key": None if settings.tls_key is None else str(settings.tls_key.absolute()),
+            "log_level": logging.getLevelName(logging.getLogger("lanner").getEffectiveLevel()),
+            "max_streams": settings.max_streams,
+            "max_connections": settings.max_connections,
+            "max_connections_per_peer": settings.max_connections_per_peer,
+        }

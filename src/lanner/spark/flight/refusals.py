@@ -1,0 +1,55 @@
+"""Our errors as Flight errors: class, status and text in `extra_info`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from lanner.model.errors import AccessDenied, LannerError, ServiceNotAvailable
+from lanner.security.log_lines import log_of_peer
+from lanner.spark.flight.errors import NotAuthenticated, TooBusy
+
+__all__ = ["refusal", "refused", "told"]
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+def refusal(error: LannerError) -> bytes:
+    """What goes with an error for programs: its class, and its status where it has one."""
+    status = getattr(error, "status", None)
+    return json.dumps({"error": type(error).__name__, "status": status, "message": str(error.args[0])}).encode()
+
+
+def refused(error: LannerError) -> fl.FlightError:
+    """Return the Flight error for one of ours."""
+    text, extra = str(error), refusal(error)
+    if isinstance(error, AccessDenied):
+        return fl.FlightUnauthorizedError(text, extra)
+    if isinstance(error, NotAuthenticated):
+        return fl.FlightUnauthenticatedError(text, extra)
+    if isinstance(error, (TooBusy, ServiceNotAvailable)):
+        return fl.FlightUnavailableError(text, extra)
+    return fl.FlightServerError(text, extra)
+
+
+@contextlib.contextmanager
+def told(peer: str = "") -> Iterator[None]:
+    """Raise errors as Flight errors. An internal error is logged, and the caller gets no details."""
+    try:
+        yield
+    except LannerError as error:
+        raise refused(error) from None
+    except (fl.FlightError, pa.ArrowCancelled):
+        raise
+    except pa.ArrowException as error:
+        # A stream of the caller's that breaks off, or is none.
+        raise fl.FlightServerError(f"the stream cannot be read: {error}") from None
+    except Exception as error:  # noqa: BLE001 (logged)
+        log_of_peer(_LOG, logging.ERROR, "failed", peer, "a Flight call failed", exc_info=True)
+        raise fl.FlightInternalError(f"{type(error).__name__} in the queue manager; its log tells more") from None

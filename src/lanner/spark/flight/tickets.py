@@ -1,0 +1,84 @@
+"""Signed tickets: what the queue manager lets its reader processes show to whoever comes with one.
+
+A reader process knows no users and no access lists. The queue manager checks the rights, and writes down in a grant what it
+found: one range of one queue, in some columns, until some time. Whoever has the ticket may read that, as whoever has a
+token may call. The key is made at each start, and only the queue manager and the processes it has started have it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import hmac
+import json
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lanner.spark.flight.errors import TicketRefused
+
+__all__ = ["LIFE", "Grant", "Tickets"]
+
+# Not in the specification: seconds for which a ticket opens a reader process. Rights that are taken away meanwhile do not
+# end it. The queue manager itself checks them for each call, and shows to the owner of an older ticket what it may see now.
+LIFE: Final = 900.0
+_DIGEST: Final = "sha256"
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a ticket allows, and to whom it was given."""
+
+    user: str
+    epoch: int
+    queue: int
+    generation: int
+    held: list[int]  # lookup ids that are left out
+    after: int
+    upto: int
+    place: dict[str, Any]  # packet_source.Place
+    columns: str | list[str]
+    include_body: bool
+    compact: bool
+    where: list[list[object]]  # columnar.filters
+    body_format: str | None = None  # columnar.values
+    body_schema: str | None = None
+    until: float = 0.0  # seconds since 1970
+
+
+class Tickets:
+    """Makes grants, and reads those that were made with the same key."""
+
+    def __init__(self, key: bytes | None = None, clock: Callable[[], float] = time.time) -> None:
+        self.key = secrets.token_bytes(32) if key is None else key
+        self._clock = clock
+
+    def sealed(self, grant: Grant) -> str:
+        """Return the text of a grant, good for `LIFE` from now on."""
+        content = json.dumps(dataclasses.asdict(dataclasses.replace(grant, until=self._clock() + LIFE))).encode()
+        return f"{_text(content)}.{_text(self._digest(content))}"
+
+    def opened(self, text: str) -> Grant:
+        """Return the grant. TicketRefused if somebody else made it, or its time is over."""
+        try:
+            content, digest = (base64.urlsafe_b64decode(part) for part in text.split("."))
+        except (ValueError, binascii.Error):
+            content = digest = b""
+        if not hmac.compare_digest(self._digest(content), digest):
+            raise TicketRefused("the queue manager did not issue this ticket since its start: ask it again")
+        grant = Grant(**json.loads(content))
+        if grant.until < self._clock():
+            raise TicketRefused(
+                f"the ticket was good for {LIFE:g} seconds, which are over: ask the queue manager again"
+            )
+        return grant
+
+    def _digest(self, content: bytes) -> bytes:
+        return hmac.digest(self.key, content, _DIGEST)
+
+
+def _text(octets: bytes) -> str:
+    return base64.urlsafe_b64encode(octets).decode()

@@ -1,0 +1,164 @@
+"""Many queue managers: three are down, one is slow, and the others are read all the same."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lanner.client import Message, QueueManager
+from lanner.client.runtimes import runtime_of
+from lanner.model.errors import ServiceNotAvailable
+from lanner.spark.columnar.schema import RowSchema
+from lanner.spark.flight.client import FlightQueues
+from lanner.spark.flight.server import FlightListener
+from lanner.spark.flight.settings import FlightSettings
+from lanner.spark.source import stream_driver
+from lanner.spark.source.batch_reader import MsmqBatchReader
+from lanner.spark.source.options import batch_options, stream_options
+from lanner.spark.source.partitions import Columns, MessagePartition
+from lanner.spark.source.stream_driver import Limits, StreamDriver
+
+SIZE = 20
+MESSAGES = 5
+DOWN = ("grpc://127.0.0.1:1", "grpc://127.0.0.1:2", "grpc://127.0.0.1:3")
+COLUMNS = Columns("core", include_body=False)
+
+
+@pytest.fixture(autouse=True)
+def _password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANNER_PASSWORD", "secret")
+
+
+@pytest.fixture
+def fleet(start: Callable[..., QueueManager], accounts: Path) -> Iterator[list[str]]:
+    """The addresses of those that run, and of three that do not."""
+    with ExitStack() as stack:
+        addresses = []
+        for number in range(SIZE - len(DOWN)):
+            manager = start(f"QM{number}", f"qm{number}")
+            shutil.copy(accounts, runtime_of(manager).users.path)
+            fill(manager, MESSAGES)
+            listener = stack.enter_context(FlightListener(runtime_of(manager), FlightSettings(port=0)))
+            addresses.append(listener.address)
+        yield addresses
+
+
+def fill(manager: QueueManager, count: int) -> None:
+    names = {queue.name.rpartition("\\")[2] for queue in manager.queues()}
+    queue = manager.open("q") if "q" in names else manager.create_queue("q")
+    queue.send_many(Message(body=b"%d" % number, recoverable=True) for number in range(count))
+
+
+def given(addresses: list[str], **more: str) -> dict[str, str]:
+    return {"managers": ",".join(addresses), "user": "root", "queues": "q", "retrySeconds": "0"} | more
+
+
+def rows(reader: MsmqBatchReader, partitions: list[MessagePartition]) -> pa.Table:
+    schema = RowSchema.select("core", include_body=False).arrow
+    return pa.Table.from_batches((batch for part in partitions for batch in reader.read(part)), schema)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch, fleet: list[str]) -> str:
+    """One whose every answer takes its time."""
+    act = FlightQueues.act
+
+    def slowly(self: FlightQueues, action: str, **request: object) -> dict[str, object]:
+        if self.address == fleet[0]:
+            time.sleep(0.05)
+        return act(self, action, **request)
+
+    monkeypatch.setattr(FlightQueues, "act", slowly)
+    return fleet[0]
+
+
+def test_a_fleet_of_twenty_with_three_down_and_one_slow(
+    fleet: list[str], slow: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    everybody = [*fleet, *DOWN]
+    assert len(everybody) == SIZE
+    with pytest.raises(ServiceNotAvailable, match=r"127\.0\.0\.1:1"):
+        MsmqBatchReader(batch_options(given(everybody)), COLUMNS).partitions()
+    # A batch says what it leaves out.
+    reader = MsmqBatchReader(batch_options(given(everybody, onManagerDown="skip")), COLUMNS)
+    table = rows(reader, reader.partitions())
+    assert set(table.column("qm_name").to_pylist()) == {f"QM{number}" for number in range(len(fleet))}
+    assert table.num_rows == MESSAGES * len(fleet)
+    for address in DOWN:
+        assert address in caplog.text
+    # So does a stream, and shares its limit: nobody waits until those that answer fast have nothing more.
+    driver = StreamDriver(stream_options(given(everybody, onManagerDown="skip")), COLUMNS)
+    try:
+        began = driver.initial()
+        reached = driver.latest(began, Limits(messages=2 * len(fleet)))
+        counted = [queue.messages for one in reached.managers.values() for queue in one.queues.values()]
+        assert (len(counted), min(counted), max(counted)) == (len(fleet), 2, 2)
+        assert driver.latest_known is not None
+        assert driver.latest_known["skipped"] == sorted(DOWN)
+        behind = driver.latest_known["behind"]
+        assert {manager: next(iter(queues.values()))["messages"] for manager, queues in behind.items()} == {
+            f"QM{number}": MESSAGES - 2 for number in range(len(fleet))
+        }
+        partitions = driver.plan(began, reached)
+        assert rows(reader, partitions).num_rows == 2 * len(fleet)
+        everything = driver.latest(reached, Limits())
+        assert sum(one["messages"] for queues in driver.latest_known["behind"].values() for one in queues.values()) == 0
+        assert driver.latest(everything, Limits()) == everything
+    finally:
+        driver.close()
+
+
+def test_a_slow_queue_manager_is_not_starved(fleet: list[str], slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has its share of each batch, also when it answers after the patience with it is over."""
+    two = fleet[:2]
+    for patience in (1.0, 0.02):
+        monkeypatch.setattr(stream_driver, "GRACE", patience)
+        driver = StreamDriver(stream_options(given(two)), COLUMNS)
+        try:
+            reached = driver.initial()
+            for _ in range(6):
+                reached = driver.latest(reached, Limits(messages=2))
+                time.sleep(0.06)
+            counted = {
+                driver._known[name].name: sum(queue.messages for queue in one.queues.values())
+                for name, one in reached.managers.items()
+            }
+        finally:
+            driver.close()
+        assert counted["QM0"] >= 2
+        assert counted["QM1"] >= 2
+
+
+def test_one_that_comes_back_is_read_again(
+    start: Callable[..., QueueManager], accounts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_driver, "LIST_INTERVAL", 0.0)
+    managers = [start(name, name) for name in ("ONE", "TWO")]
+    for manager in managers:
+        shutil.copy(accounts, runtime_of(manager).users.path)
+        fill(manager, 3)
+    with FlightListener(runtime_of(managers[0]), FlightSettings(port=0)) as first:
+        with FlightListener(runtime_of(managers[1]), FlightSettings(port=0)) as second:
+            port = int(second.address.rpartition(":")[2])
+            options = stream_options(given([first.address, second.address], onManagerDown="skip"))
+            driver = StreamDriver(options, COLUMNS)
+            reached = driver.latest(driver.initial(), Limits())
+        assert sum(queue.messages for one in reached.managers.values() for queue in one.queues.values()) == 6
+        fill(managers[0], 1)
+        again = driver.latest(reached, Limits())
+        assert driver.latest_known is not None
+        assert driver.latest_known["skipped"] == [second.address]
+        fill(managers[1], 2)
+        with FlightListener(runtime_of(managers[1]), FlightSettings(port=port)):
+            last = again
+            for _ in range(5):
+                last = driver.latest(last, Limits())
+            assert sum(queue.messages for one in last.managers.values() for queue in one.queues.values()) == 9
+            assert "skipped" not in driver.latest_known
+        driver.close()
