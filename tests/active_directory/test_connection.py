@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 
 import pytest
@@ -44,13 +45,18 @@ def test_initialization(domain: Domain, wire: Wire) -> None:
 @pytest.mark.spec("DSSM-3.1.3-3", "DSSM-3.1.3-4", "DSSM-3.1.6.12-1")
 def test_nothing_works_before_initialization(domain: Domain, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     servers = [NOBODY]
-    directory = LdapDirectory(lambda: servers, ADMINISTRATOR)
+    connects: list[int] = []
+
+    def locate() -> list[Server]:
+        connects.append(1)
+        return servers
+
+    directory = LdapDirectory(locate, ADMINISTRATOR)
     assert directory.initialize() is NOT_CONNECTED
     assert directory.operations.configuration_context == ""
     servers[:] = [SERVER]
     operations, dn = directory.operations, "CN=x,DC=mq,DC=test"
-    connects: list[object] = []
-    monkeypatch.setattr(operations, "_locate", lambda: connects.append(1) or [SERVER])
+    connects.clear()
     for attempt in (
         lambda: operations.create(dn, "y", "mSMQQueue", {}),
         lambda: operations.delete(dn),
@@ -79,15 +85,17 @@ def test_nothing_works_before_initialization(domain: Domain, wire: Wire, monkeyp
 
 
 @pytest.mark.spec("DSSM-3.1.6.12-2", "DSSM-3.1.6.18-2")
-def test_no_connection(domain: Domain, monkeypatch: pytest.MonkeyPatch) -> None:
-    directory = domain.directory()
+def test_no_connection(domain: Domain) -> None:
+    found = [SERVER]
+    directory = LdapDirectory(lambda: found, ADMINISTRATOR)
+    directory.initialize()
     operations, dn = directory.operations, "CN=x,DC=mq,DC=test"
     for servers, log_on in (
         ([NOBODY], ADMINISTRATOR),
         ([], ADMINISTRATOR),
         ([SERVER], LogOn("MQ\\Administrator", "wrong")),
     ):
-        monkeypatch.setattr(operations, "_locate", lambda servers=servers: servers)
+        found[:] = servers
         operations.log_on = log_on
         with pytest.raises(Refused) as refused:
             operations.prepare()
@@ -105,7 +113,7 @@ def test_no_connection(domain: Domain, monkeypatch: pytest.MonkeyPatch) -> None:
                 attempt()
             assert refused.value.result is NOT_CONNECTED
     operations.log_on = ADMINISTRATOR
-    monkeypatch.setattr(operations, "_locate", lambda: [SERVER])
+    found[:] = [SERVER]
     assert directory.read("Enterprise", None)[0] is SUCCESS
 
 
@@ -152,21 +160,16 @@ def test_a_connection_that_was_lost(world: World) -> None:
         first = operations.connection
         assert first is not None
         # It is gone while nobody uses it: the next operation has a new one.
-        import socket
-
         first._socket.shutdown(socket.SHUT_RDWR)
         assert world.directory.read("Enterprise", None)[0] is SUCCESS
         second = operations.connection
         assert second is not None
         assert second is not first
-        plain = LdapConnection.is_closed
         # It goes between a request and its answer.
         second._socket.shutdown(socket.SHUT_RDWR)
-        try:
-            LdapConnection.is_closed = property(lambda _: False)  # type: ignore[assignment,method-assign]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(LdapConnection, "is_closed", False)
             assert world.directory.read("Enterprise", None)[0] is NOT_CONNECTED
-        finally:
-            LdapConnection.is_closed = plain  # type: ignore[method-assign]
         assert operations.connection is None
     assert world.directory.read("Enterprise", None)[0] is SUCCESS
 

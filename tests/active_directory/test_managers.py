@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from lanner.directory.ldap.cached import CachedDirectory
+from lanner.directory.ldap.messages import Search
 from lanner.model.enums import DirectoryOperationResult
+from tests.active_directory.conftest import Wire, equals, made
 from tests.active_directory.conftest import World as DirectoryWorld
-from tests.active_directory.conftest import equals, made
 from tests.active_directory.domain import DNS_DOMAIN, Domain
 from tests.transfer.enterprise import QUICK
 from tests.transfer.world import Node, World
@@ -119,22 +120,21 @@ def test_public_queues_across_sites(members: Members, network: World, domain: Do
     assert [message.body for message in omega.messages(f"PUBLIC={second.identifier}")] == [b"again"]
 
 
-def test_what_was_read_is_kept(members: Members, domain: Domain) -> None:
+def test_what_was_read_is_kept(members: Members, domain: Domain, wire: Wire) -> None:
     cache = members.caches[0]
     identifier = [equals("Identifier", members.omega.guid)]
     result, first = cache.read("QueueManager", identifier)
     assert result is SUCCESS
     assert first is not None
-    calls = []
-    plain = cache._directory.read
-    cache._directory.read = lambda *arguments: calls.append(arguments) or plain(*arguments)  # type: ignore[method-assign,func-returns-value]
+    wire.clear()
     result, second = cache.read("QueueManager", identifier)
     assert result is SUCCESS
     assert second is not first
-    assert not calls
+    assert not len(wire)
     assert cache.write(members.omega.engine.queue_manager, []) is SUCCESS
+    wire.clear()
     assert cache.read("QueueManager", identifier)[0] is SUCCESS
-    assert len(calls) == 1
+    assert wire.requests(Search)
     domain.stop()
     try:
         cache._changed()

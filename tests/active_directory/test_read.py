@@ -188,10 +188,11 @@ def test_a_computer_without_values(world: World, monkeypatch: pytest.MonkeyPatch
     assert world.directory.read("QueueManager", by_guid, ["QualifiedComputerName"])[0] is SUCCESS
     hidden.undo()
     assert world.directory.read("QueueManager", by_guid, ["Clustered"])[0] is SUCCESS
-    world.domain.modify(world.computer_dn, dNSHostName=())
+    _hide(hidden, "dNSHostName")
     assert world.directory.read("QueueManager", by_guid, ["QualifiedComputerName"]) == (GENERIC_ERROR, None)
     assert world.directory.read("QueueManager", by_guid) == (GENERIC_ERROR, None)
     assert world.read("Queue", queue).qualified_pathname == ""
+    hidden.undo()
     # Whatever the read of the computer's object says is what the whole read says.
     from lanner.directory.ldap import operations
     from lanner.directory.protocol import Refused
@@ -321,7 +322,7 @@ def test_defaults_of_a_queue(world: World) -> None:
 
 
 @pytest.mark.spec("DSSM-3.1.6.11.3-1", "DSSM-3.1.6.11.3.1-1", "DSSM-3.1.6.11.3.2-1")
-def test_the_enterprise(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_enterprise(world: World) -> None:
     dn = f"CN=MsmqServices,CN=Services,{CONFIGURATION}"
     before = world.domain.attributes(dn)
     world.domain.modify(dn, mSMQCSPName=(), mSMQLongLived=(), mSMQVersion=(), mSMQNameStyle=())
@@ -339,7 +340,7 @@ def test_the_enterprise(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         names = ("mSMQCSPName", "mSMQLongLived", "mSMQVersion", "mSMQNameStyle")
         world.domain.modify(dn, **{name: before.get(name, ()) for name in names})
-    monkeypatch.setattr(world.directory.operations, "root", "")
+    world.directory.operations.root = ""
     assert world.directory.read("Enterprise", None, ["Name"])[0] is GENERIC_ERROR
 
 

@@ -800,7 +800,7 @@ def test_distribution_lists_give_format_names(world: World) -> None:
     assert world.directory.resolve_distribution_list(outer, "Example.ORG")[1] == members
     assert world.directory.resolve_distribution_list(outer, "other.org")[1] is None
     assert world.directory.resolve_distribution_list(queue.identifier, None)[1] is None
-    assert world.directory.resolve_distribution_list(uuid.UUID(int=1), None) is None
+    assert world.directory.resolve_distribution_list(uuid.UUID(int=1), None)[1] is None
     # A member that has gone is left out.
     world.directory.delete_object(queue)
     assert world.directory.resolve_distribution_list(outer, None)[1] == members[1:]

@@ -148,7 +148,7 @@ class Daemon:
         }
         if settings.dns_domain is not None:
             overrides["dns_domain"] = settings.dns_domain
-        membership = member_of(settings.directory, settings.data, Profile(settings.security.profile))
+        membership = self._membership = member_of(settings.directory, settings.data, Profile(settings.security.profile))
         if membership is None:
             return Runtime(settings.data, local_settings(settings.name, **overrides))
         overrides["directory_integrated"] = True
@@ -384,6 +384,8 @@ class Daemon:
             await asyncio.to_thread(self.runtime.close)
             if self.telemetry is not None:
                 await asyncio.to_thread(self.telemetry.stop)
+            if self._membership is not None:
+                self._membership.directory.close()
             # uvloop does not do it when it is closed: the process would ignore Ctrl-C afterwards.
             for number in handlers:
                 loop.remove_signal_handler(number)

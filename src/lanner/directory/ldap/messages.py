@@ -25,15 +25,12 @@ class Scope(enum.IntEnum):
     """RFC 4511 4.5.1.2."""
 
     BASE = 0
-    ONE_LEVEL = 1
     SUBTREE = 2
 
 
 class Change(enum.IntEnum):
     """RFC 4511 4.6."""
 
-    ADD = 0
-    DELETE = 1
     REPLACE = 2
 
 
@@ -44,7 +41,6 @@ class ResultCode(enum.IntEnum):
     SASL_BIND_IN_PROGRESS = 14
     NO_SUCH_ATTRIBUTE = 16
     NO_SUCH_OBJECT = 32
-    INSUFFICIENT_ACCESS_RIGHTS = 50
     ENTRY_ALREADY_EXISTS = 68
 
 

@@ -14,7 +14,6 @@ from typing import Final
 
 from lanner.directory.ldap.connection import ConnectionFailed, LdapConnection, LdapRefused, LogOn
 from lanner.directory.ldap.messages import (
-    ANYTHING,
     Add,
     Change,
     Compare,
@@ -294,10 +293,6 @@ class LdapOperations:
             case _:
                 # The document's base has none of them in it.
                 return self.domain
-
-
-def of_class(ldap_class: str) -> Filter:
-    return Compare("objectClass", "=", ldap_class) if ldap_class else ANYTHING
 
 
 def _wanted(attributes: Sequence[str]) -> tuple[str, ...]:
