@@ -60,7 +60,8 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.text.append(data)
+        if self.open[-1:] not in (["script"], ["style"]):
+            self.text.append(data)
 
 
 def checked(text: str) -> Page:

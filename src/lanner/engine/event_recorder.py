@@ -237,7 +237,7 @@ class EventRecorder:
         is_closed: bool = False,
     ) -> bytes:
         """Return the row of one event; `now` is in milliseconds."""
-        sent_time, ordinal, flags, acknowledge, message_class, correlation, privacy, security, end = event_fields(
+        sent_time, ordinal, flags, acknowledge, message_class, correlation, privacy, security, header = event_fields(
             packet
         )
         bits = flags >> _DM_SHIFT & 1 | (acknowledge & 15) << 4
@@ -246,7 +246,6 @@ class EventRecorder:
         if privacy:
             bits |= ENCRYPTED
         if security and kind in ARRIVALS:
-            header = packet[security:end]
             found = self._headers.get(header)
             if found is None:
                 found = self._read_header(header, packet, security, is_closed=is_closed)

@@ -456,7 +456,8 @@ def _routes(data: ReportData) -> str:
         angle = 2 * math.pi * index / len(machines) + math.pi
         places[machine] = (middle_x + radius_x * math.cos(angle), middle_y + radius_y * math.sin(angle))
     most = max(row["messages"] for row in data.routes)
-    paths, labels = [], []
+    paths: list[str] = []
+    labels: list[str] = []
     for row in sorted(data.routes, key=lambda row: -row["messages"]):
         if row["source"] == row["destination"]:
             continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,7 +82,7 @@ class World:
         self.warehouse.create_queue("payments", transactional=True)
         self.shop.create_queue("acks")
 
-    def _shown(self, _queue: object, _first: int, records: list[Record]) -> None:
+    def _shown(self, _queue: object, _first: int, records: Sequence[Record]) -> None:
         now = time.time() + AHEAD
         for record in records:
             raw = source_queue_manager(record.packet) + message_id(record.packet)

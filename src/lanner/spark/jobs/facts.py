@@ -22,6 +22,8 @@ from lanner.spark.jobs.tables import NEGATIVE, POSITIVE
 from lanner.transfer.tracing import parse_report
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import Column, DataFrame
 
 PROPERTIES: Final = (
@@ -127,11 +129,11 @@ def merged(*found: DataFrame) -> DataFrame:
     everything, *others = found
     for other in others:
         everything = everything.unionByName(other, allowMissingColumns=True)
-    operations = {
-        "min": F.min,
-        "max": F.max,
-        "set": lambda name: F.array_sort(F.array_distinct(F.flatten(F.collect_list(name)))),
-    }
+
+    def union(name: str) -> Column:
+        return F.array_sort(F.array_distinct(F.flatten(F.collect_list(name))))
+
+    operations: dict[str, Callable[[str], Column]] = {"min": F.min, "max": F.max, "set": union}
     return everything.groupBy("msg_id").agg(*(operations[how](name).alias(name) for name, how in MERGE.items()))
 
 

@@ -54,6 +54,9 @@ class TableFormat(Protocol):
     def last_batch(self, table: str, stream: str) -> int:
         """Return the number of the last batch of a stream that is in the table, -1 for none."""
 
+    def spark_schema(self, table: str) -> StructType:
+        """Return the columns of a table."""
+
     def commit(self, table: str, schema: pa.Schema, files: Sequence[DataFile], *, batch: Batch | None = None) -> None:
         """Add a batch of a stream to a table; without a batch, replace all that it has."""
 

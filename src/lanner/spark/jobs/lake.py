@@ -46,9 +46,10 @@ class Lake:
     @cached_property
     def _tables(self) -> TableFormat | None:
         """The commits of another format than `parquet`."""
-        makers = {"delta": DeltaTables, "iceberg": IcebergTables}
-        maker = makers.get(self.format)
-        return None if maker is None else maker(self.root.rstrip("/"), self.options)
+        root = self.root.rstrip("/")
+        if self.format == "delta":
+            return DeltaTables(root, self.options)
+        return IcebergTables(root, self.options) if self.format == "iceberg" else None
 
     def path(self, table: str) -> str:
         return f"{self.root.rstrip('/')}/{table}"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lanner.spark.jobs.config import ConfigError, MigrateConfig
 from lanner.spark.jobs.ingest import Written, manager_stream, write_batch
+from lanner.spark.jobs.lake import Lake
 from lanner.spark.jobs.session import Context, Result, submit
 
 if TYPE_CHECKING:
@@ -61,7 +62,14 @@ def _batches(write: Writer, key: str, written: Written) -> Callable[[DataFrame, 
 def _writer(context: Context, config: MigrateConfig) -> Writer:
     if config.to == "parquet":
         path = context.config.resolve(config.path or "")
-        return lambda batch, name: write_batch(batch, path, name)
+        root, _, table = path.rstrip("/").rpartition("/")
+        lake = Lake(context.spark, root)
+
+        def write(batch: DataFrame, name: str) -> int:
+            stream, _, number = name.rpartition("-")
+            return write_batch(batch, lake, table, stream, int(number))
+
+        return write
     if config.to == "jdbc":
         options = _jdbc_options(config)
         return lambda batch, name: _write_jdbc(batch, name, options)
