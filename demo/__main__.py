@@ -3,7 +3,7 @@ r"""Run the demo: two queue managers exchange about ten thousand messages, then 
     python -m demo DIRECTORY [--messages 10000]
 
 Both queue managers run in this process, at two loopback addresses, and use the real protocol between
-them. The command prints the path of the report and ends.
+them. The command checks the numbers of the report against what they did, prints its path and ends.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from demo.business import AHEAD, SHOP, WAREHOUSE, Business, free_addresses
+from demo.checks import CHECKED, check_report
 from lanner.client import QueueManager
 from lanner.client.runtimes import runtime_of
 from lanner.spark.flight import FlightListener, FlightSettings
@@ -51,7 +52,6 @@ user = "{user}"
 
 [ingest]
 queues = ["*", "*;*", "system$;*"]
-events = true
 
 [throughput]
 bucket_seconds = 1
@@ -84,7 +84,9 @@ def main(
         business.run(progress.show)
         progress.say(f"{business.sent} messages were sent, and their acknowledgments came back")
         services = [stack.enter_context(_Flight(manager)) for manager in managers]
-        report = _look(directory, services)
+        report, tables = _look(directory, services)
+        for told in check_report(Path(report), business, tables):
+            progress.say(f"checked: {told}")
     sys.stdout.write(f"{report}\n")
 
 
@@ -103,8 +105,8 @@ class _Flight:
         self._listener.close()
 
 
-def _look(directory: Path, services: list[str]) -> str:
-    """Run all jobs and return the path of the report."""
+def _look(directory: Path, services: list[str]) -> tuple[str, dict[str, list[dict[str, Any]]]]:
+    """Run all jobs; return the path of the report, and the tables that are checked."""
     path = directory / "pipeline.toml"
     managers = ", ".join(f'"{address}"' for address in services)
     path.write_text(_SETTINGS.format(managers=managers, user=USER).lstrip(), encoding="utf-8")
@@ -114,9 +116,11 @@ def _look(directory: Path, services: list[str]) -> str:
         for name in ALL:
             told = Progress(name)
             told.finish(run_job(name, JOBS[name].run, Context(spark, config, told)))
+        lake = Context(spark, config, told).lake
+        tables = {name: [row.asDict() for row in lake.read(name).collect()] for name in CHECKED}
     finally:
         spark.stop()
-    return config.resolve(config.report.path)
+    return config.resolve(config.report.path), tables
 
 
 if __name__ == "__main__":

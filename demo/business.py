@@ -15,6 +15,7 @@ from __future__ import annotations
 import random
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -64,6 +65,9 @@ class Business:
         # An order has an invoice, and half of the rest is payments, samples and quotations.
         self.per_round = max(messages // ROUNDS // 10, 1)
         self.sent = 0
+        # By queue: messages that were sent and that were received.
+        self.sent_to: Counter[str] = Counter()
+        self.taken: Counter[str] = Counter()
         for name in ("orders", "samples", "quotations"):
             warehouse.create_queue(name, journal=True, quota_kb=64 if name == "samples" else None)
         warehouse.create_queue("payments", journal=True, transactional=True)
@@ -126,6 +130,7 @@ class Business:
             prepared.append(message)
         sender.open(self.queue_name(machine, queue)).send_many(prepared)
         self.sent += len(prepared)
+        self.sent_to[queue] += len(prepared)
 
     def _orders(self, count: int) -> Iterator[Message]:
         for _ in range(count):
@@ -175,22 +180,27 @@ class Business:
             else:
                 unit.commit()
                 self.sent += size
+                self.sent_to["payments"] += size
 
     def _work(self, number: int) -> None:
         """Receive what has arrived. The warehouse leaves the orders of the last rounds as a backlog."""
         orders = self.warehouse.open("orders")
         invoices = []
         while number < ROUNDS - 2 and (taken := orders.receive_many(500)):
+            self.taken["orders"] += len(taken)
             for order in taken:
                 invoice = Message(body=order.body_bytes, label=order.label.replace("order of", "invoice for"))
                 invoice.correlation_id = order.id
                 invoices.append(invoice)
         if invoices:
             self._send(self.warehouse, SHOP, "invoices", iter(invoices), acknowledge="full_reach_queue", acks=WAREHOUSE)
-        self.shop.open("invoices").receive_many(10_000)
+        self._take_invoices()
         self._take_payments()
         if number % 8 == 7:
-            self.warehouse.open("samples").receive_many(100)
+            self.taken["samples"] += len(self.warehouse.open("samples").receive_many(100))
+
+    def _take_invoices(self) -> None:
+        self.taken["invoices"] += len(self.shop.open("invoices").receive_many(10_000))
 
     def _take_payments(self) -> None:
         payments = self.warehouse.open("payments")
@@ -203,6 +213,7 @@ class Business:
                 return
             if b"NaN" not in taken.body_bytes:
                 unit.commit()
+                self.taken["payments"] += 1
                 continue
             # The abort count includes this attempt.
             unit.abort()
@@ -214,7 +225,7 @@ class Business:
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             self._take_payments()
-            self.shop.open("invoices").receive_many(10_000)
+            self._take_invoices()
             waiting = sum(
                 queue.count() for manager in (self.shop, self.warehouse) for queue in manager.outgoing_queues()
             )

@@ -624,7 +624,16 @@ bad:
 
 /* Runs of packets of equal shape (wire/packet_runs.py) -------------------------------------------- */
 
-enum { FIXED_AT = 12, FIXED_END = 52, FLAGS_AT = 60, TRANSACTION_SIZE = 20, PROPERTIES_SIZE = 56, MAX_LABEL = 0xFA };
+enum {
+    FIXED_AT = 12,
+    FIXED_END = 52,
+    FLAGS_AT = 60,
+    DESTINATION_AT = 64,
+    TRANSACTION_SIZE = 20,
+    PROPERTIES_SIZE = 56,
+    MAX_LABEL = 0xFA,
+    MAX_ASKED = 0xF,
+};
 static const uint64_t max_packet = 0x400000;
 
 /* Whether a label of `size` bytes, which are pairs, has one null character: its last. */
@@ -661,18 +670,31 @@ has_shape(const unsigned char *p, uint64_t size, const unsigned char *t, Py_ssiz
         && ((sum + 3) & ~(uint64_t)3) == size && is_label_sound(p + PROPERTIES_SIZE, (Py_ssize_t)label_size);
 }
 
-/* equal_packets(data, start, template, transaction, properties) -> (list[bytes], int) */
-static PyObject *
-equal_packets(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+/* What is written over in a packet: `front` is what it begins with, `header` its TransactionHeader, if it has one. */
+typedef struct {
+    const unsigned char *front, *header;
+    uint64_t ordinal;
+} Stamp;
+
+/* Whether a program may ask for what the packet at `p` asks for, as client_packet.Stamp has it. */
+static int
+is_sendable(const unsigned char *properties)
 {
-    if (!has_count(count, 5, "equal_packets") || !is_kind(PyBytes_Check(args[2]), "template", "bytes"))
+    return properties[0] <= MAX_ASKED && !memcmp(properties + 32, properties + 36, 4);
+}
+
+/* equal_packets and stamp_packets, which has a stamp. */
+static PyObject *
+packets_of_shape(PyObject *const *args, Stamp *stamp)
+{
+    if (!is_kind(PyBytes_Check(args[2]), "template", "bytes"))
         return NULL;
     Py_ssize_t start = PyLong_AsSsize_t(args[1]);
     const Py_ssize_t transaction = PyLong_AsSsize_t(args[3]), properties = PyLong_AsSsize_t(args[4]);
     if (PyErr_Occurred())
         return NULL;
-    if (start < 0 || transaction < -1 || (transaction >= 0 && transaction < FLAGS_AT)
-        || properties < (transaction < 0 ? FLAGS_AT : transaction + TRANSACTION_SIZE)
+    if (start < 0 || transaction < -1 || (transaction >= 0 && transaction < DESTINATION_AT)
+        || properties < (transaction < 0 ? DESTINATION_AT : transaction + TRANSACTION_SIZE)
         || properties > PyBytes_Size(args[2]) - PROPERTIES_SIZE) {
         PyErr_SetString(PyExc_ValueError, "the template does not have its headers there");
         return NULL;
@@ -686,9 +708,18 @@ equal_packets(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t cou
         const unsigned char *p = (const unsigned char *)data.buf + start;
         const uint64_t size = get_le(p + 8);
         if (size < (uint64_t)(properties + PROPERTIES_SIZE) || size > max_packet || size > (uint64_t)(data.len - start)
-            || !has_shape(p, size, template, transaction, properties))
+            || !has_shape(p, size, template, transaction, properties) || (stamp && !is_sendable(p + properties)))
             break;
-        if (append_new(packets, PyBytes_FromStringAndSize((const char *)p, (Py_ssize_t)size)) < 0)
+        PyObject *packet = PyBytes_FromStringAndSize((const char *)p, (Py_ssize_t)size);
+        if (packet && stamp) {
+            unsigned char *q = (unsigned char *)PyBytes_AsString(packet);
+            memcpy(q, stamp->front, DESTINATION_AT);
+            put_le(q + 8, size, 4);
+            put_le(q + 56, stamp->ordinal++, 4);
+            if (transaction >= 0)
+                memcpy(q + transaction, stamp->header, TRANSACTION_SIZE);
+        }
+        if (append_new(packets, packet) < 0)
             Py_CLEAR(packets);
         start += (Py_ssize_t)size;
     }
@@ -698,12 +729,38 @@ equal_packets(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t cou
     return result;
 }
 
+/* equal_packets(data, start, template, transaction, properties) -> (list[bytes], int) */
+static PyObject *
+equal_packets(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    return has_count(count, 5, "equal_packets") ? packets_of_shape(args, NULL) : NULL;
+}
+
+/* stamp_packets(data, start, template, transaction, properties, front, header, ordinal) -> (list[bytes], int) */
+static PyObject *
+stamp_packets(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (!has_count(count, 8, "stamp_packets")
+        || !is_kind(PyBytes_Check(args[5]) && PyBytes_Check(args[6]), "front and header each", "bytes"))
+        return NULL;
+    const long long transaction = PyLong_AsLongLong(args[3]);
+    Stamp stamp = {(const unsigned char *)PyBytes_AsString(args[5]), (const unsigned char *)PyBytes_AsString(args[6]), 0};
+    if (PyErr_Occurred() || as_number(args[7], MAX_U64, "ordinal", &stamp.ordinal) < 0)
+        return NULL;
+    if (PyBytes_Size(args[5]) != DESTINATION_AT || PyBytes_Size(args[6]) != (transaction < 0 ? 0 : TRANSACTION_SIZE)) {
+        PyErr_SetString(PyExc_ValueError, "what is written over has another size");
+        return NULL;
+    }
+    return packets_of_shape(args, &stamp);
+}
+
 /* The module -------------------------------------------------------------------------------------- */
 
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 static PyMethodDef functions[] = {
     FUNCTION(crc32),        FUNCTION(log_rows),     FUNCTION(log_deletions),
-    FUNCTION(pack_packets), FUNCTION(checkpoint_rows), FUNCTION(equal_packets), {NULL, NULL, 0, NULL},
+    FUNCTION(pack_packets), FUNCTION(checkpoint_rows), FUNCTION(equal_packets),
+    FUNCTION(stamp_packets), {NULL, NULL, 0, NULL},
 };
 
 static int

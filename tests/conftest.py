@@ -35,7 +35,13 @@ def _forget_log_lines() -> None:
 
 # What runs in one process when several share the work: a file, but for these, which share ports that others have fixed (or
 # listen on every address), or a Spark that takes long to start.
-TOGETHER = {"interop": "interop", "com/server/test_listener.py": "interop", "spark": "spark", "demo": "spark"}
+TOGETHER = {
+    "interop": "interop",
+    "active_directory": "active_directory",
+    "com/server/test_listener.py": "interop",
+    "spark": "spark",
+    "demo": "spark",
+}
 
 # A broken unit is told in seconds, before the tests that start processes.
 LATER = {"test_house.py": 1, "interop": 2, "adversity": 3}

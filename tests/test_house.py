@@ -44,7 +44,14 @@ FOLDERS = [
 ]
 # Files beside the folders, each with the last folder it may import from. The package itself offers what
 # client offers.
-FILES = {"__init__": "client", "aio": "client", "errors": "model", "native": "model", "__main__": "cli"}
+FILES = {
+    "__init__": "client",
+    "aio": "client",
+    "errors": "model",
+    "native": "model",
+    "telemetry": "client",
+    "__main__": "cli",
+}
 # Compiled modules, which import nothing of the package. Only `native` imports them.
 EXTENSIONS = {"_native": "native"}
 

@@ -40,6 +40,7 @@ REFERENCES = SimpleNamespace(
     checkpoint_rows=rows._checkpoint_rows,
     pack_packets=packet_template._pack_packets,
     equal_packets=packet_runs._equal_packets,
+    stamp_packets=packet_runs._stamp_packets,
 )
 PUT, DELETE = 1, 2
 # What a wrong argument may raise: the references leave it to struct and to the objects themselves.
@@ -251,6 +252,7 @@ RIGHT: dict[str, list[Any]] = {
     "log_deletions": [DELETE, 1, 1, {1: 5}, {1: b"r"}],
     "checkpoint_rows": [1, 1, [(1, Record(b"x"))], {1: 5}, {}],
     "equal_packets": [bytes(200), 0, bytes(180), 64, 84],
+    "stamp_packets": [bytes(200), 0, bytes(180), 64, 84, bytes(64), bytes(20), 1],
     "pack_packets": [bytes(120), 60, 64, b"", b"", -1, 1000, [1], [b""], [b"body"], [0]],
 }
 
@@ -295,6 +297,15 @@ def test_a_shape_with_places_outside_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match="headers"):
         compiled.equal_packets(bytes(300), start, bytes(180), transaction, properties)
+    header = bytes(20 if transaction >= 0 else 0)
+    with pytest.raises(ValueError, match="headers"):
+        compiled.stamp_packets(bytes(300), start, bytes(180), transaction, properties, bytes(64), header, 1)
+
+
+@pytest.mark.parametrize(("transaction", "front", "header"), [(64, 64, 19), (64, 63, 20), (-1, 64, 20), (-1, 0, 0)])
+def test_a_stamp_of_another_size_is_refused(compiled: ModuleType, transaction: int, front: int, header: int) -> None:
+    with pytest.raises(ValueError, match="another size"):
+        compiled.stamp_packets(bytes(300), 0, bytes(180), transaction, 84, bytes(front), bytes(header), 1)
 
 
 @pytest.mark.parametrize(
@@ -364,6 +375,7 @@ def test_references_are_counted_right(compiled: ModuleType) -> None:
         compiled.log_deletions(DELETE, 1, 1, {1: 2, 3: 4}, {3: staged})
         compiled.pack_packets(bytes(120), 60, 64, b"", b"", -1, 10_000, [1], [label], [body], [0])
         assert len(compiled.equal_packets(shaped * 2, 0, shaped, -1, 64)[0]) == 2
+        assert len(compiled.stamp_packets(shaped * 2, 0, shaped, -1, 64, bytes(64), b"", 2**32)[0]) == 2
         with pytest.raises(OverflowError):
             compiled.log_rows(PUT, 1, 1, {1: record, 2: broken}, {}, {}, 10_000)
         with pytest.raises(OverflowError):

@@ -19,7 +19,7 @@ long as the package, the helpers of the tests and the files of the row's tests a
 
 The working tree stays as it is: a mutant is a file in a copy of the package, which PYTHONPATH puts before
 the real one, in the processes that the tests start too. Which lines a test runs is measured once and kept
-in build/mutants as long as the test file, the helpers of the tests and the modules it runs are the same.
+in build/mutants, a folder of tests at a time, as long as the test file, the helpers of the tests and the modules it runs are the same.
 
 conformance/equivalent_mutants.toml names mutants that behave as the original does, each with the reason. They are
 never chosen.
@@ -33,6 +33,7 @@ import contextlib
 import enum
 import functools
 import hashlib
+import itertools
 import json
 import math
 import operator
@@ -168,6 +169,11 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def folder_of(name: str) -> str:
+    """Return the folder of a test file."""
+    return Path(name).parent.as_posix()
+
+
 def files_to_measure(tests: Path) -> list[Path]:
     """Return the test files to measure."""
     return [
@@ -210,20 +216,28 @@ class Measurements:
         return measured
 
     def _measure(self, names: list[str]) -> None:
+        """Measure some test files, a folder at a time: a run that is stopped keeps what it has measured."""
         print(f"measuring the lines of {len(names)} test files", flush=True)
+        self._project.log("measuring.log").unlink(missing_ok=True)
+        for folder, group in itertools.groupby(sorted(names, key=folder_of), folder_of):
+            self._measure_folder(folder, list(group))
+
+    def _measure_folder(self, folder: str, names: list[str]) -> None:
         for name in names:
             (self._folder / line_coverage.file_name(name)).unlink(missing_ok=True)
         command = ["-q", "-p", "line_coverage", "--line-coverage", str(self._folder), "-p", "no:cacheprovider", *names]
         log = self._project.log("measuring.log")
-        with log.open("w", encoding="utf-8") as file:
+        with log.open("a", encoding="utf-8") as file:
             status = run_pytest(self._project.root, [*command, "-n", str(self._jobs)], {}, None, file)
         self._folder.mkdir(parents=True, exist_ok=True)
-        if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-            raise SystemExit(f"the tests could not be measured: {log}")
-        if status != pytest.ExitCode.OK:
-            print(f"some of them fail (they are left out): {log}", flush=True)
+        if status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
+            raise SystemExit(f"the tests of {folder} could not be measured: {log}")
+        if status == pytest.ExitCode.TESTS_FAILED:
+            print(f"some tests of {folder} fail (they are left out): {log}", flush=True)
         for name in names:
             path = self._folder / line_coverage.file_name(name)
+            if not path.exists() and status == pytest.ExitCode.TESTS_FAILED:
+                continue  # It could not be read, perhaps.
             # Where nothing passed there is no record: the tests were skipped.
             text = path.read_text(encoding="utf-8") if path.exists() else line_coverage.EMPTY
             record = json.loads(text)

@@ -16,6 +16,7 @@ DOCUMENTS = {
     "qqb": "MS-MQQB",
     "mqqp": "MS-MQQP",
     "mqrr": "MS-MQRR",
+    "mqdssm": "MS-MQDSSM",
     "mqmr": "MS-MQMR",
     "mqac": "MC-MQAC",
 }

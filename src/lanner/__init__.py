@@ -60,7 +60,7 @@ if not TYPE_CHECKING:  # else every name would be known to exist
 
     def __getattr__(name: str) -> object:
         """Import a name when it is first used: a program that needs one layer does not load them all."""
-        if name in ("aio", "com", "errors"):
+        if name in ("aio", "com", "errors", "telemetry"):
             return import_module(f"lanner.{name}")
         if name not in __all__:
             raise AttributeError(f"module 'lanner' has no attribute {name!r}")

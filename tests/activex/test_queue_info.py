@@ -100,9 +100,11 @@ def find(world: World, path: str = r"DIRECT=OS:.\private$\q") -> Queue:
 class TestRevisions:
     @pytest.mark.spec("MQAC-3.10.4-1")
     def test_each_revision_has_its_own_slots(self) -> None:
-        """3.10.4; Open returns the MSMQQueue of the same revision."""
+        """3.10.4, behind the four of IDispatch; Open returns the MSMQQueue of the same revision."""
         slots = [[member.opnum for member in table.members] for table in MSMQ_QUEUE_INFO.interfaces]
         assert slots == [list(range(7, last + 1)) for last in (36, 40, 45, 45)]
+        for table, own in zip(MSMQ_QUEUE_INFO.interfaces, slots, strict=True):
+            assert sorted(table.by_opnum) == [3, 4, 5, 6, *own]
         opens = [table.by_opnum[34].parameters[-1].type for table in MSMQ_QUEUE_INFO.interfaces]
         assert opens == ["IMSMQQueue**", "IMSMQQueue2**", "IMSMQQueue3**", "IMSMQQueue4**"]
         assert MSMQQueueInfo.interfaces == (IMSMQ_QUEUE_INFO, IMSMQ_QUEUE_INFO2, IMSMQ_QUEUE_INFO3, IMSMQ_QUEUE_INFO4)

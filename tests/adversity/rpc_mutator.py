@@ -25,12 +25,13 @@ from lanner.rpc.pdu import (
 )
 from lanner.rpc.security import Credentials
 from lanner.services.interfaces.lanner import LANNER, LANNER_ASK, LANNER_WHO
+from lanner.services.interfaces.mqrr import REMOTE_READ
 from tests.rpc.harness import PASSWORD, SECURITY, USER, Harness, alter, bind, element, fragments, request
-from tests.services.calls import CALLS, INTERFACES
+from tests.services.calls import CALLS, INTERFACES, MQRR_CALLS
 
 Session = list[bytes]
 
-SERVED = (*INTERFACES, LANNER, MGMT, EPMAPPER)
+SERVED = (*INTERFACES, REMOTE_READ, LANNER, MGMT, EPMAPPER)
 NUMBERS = {interface: 2 * place for place, interface in enumerate(SERVED)}
 _LENGTHS = (0, 1, 2, 3, 4, 7, 8, 16, 0x7F, 0x80, 0xFF, 0x100, 0x7FFF, 0xFFFF, 0x20000, 0x7FFF_FFFF, 0x8000_0000)
 NASTY = (*_LENGTHS, *((1 << 32) - number for number in _LENGTHS[1:]))
@@ -103,7 +104,7 @@ def authenticated(auth_type: AuthType, level: AuthLevel) -> Session:
 
 def calls() -> list[tuple[Interface, int, dict[str, Value]]]:
     """Interface, opnum and arguments; of every method one at least."""
-    return [(one.interface, one.method.opnum, one.arguments) for one in CALLS] + OTHERS
+    return [(one.interface, one.method.opnum, one.arguments) for one in (*CALLS, *MQRR_CALLS)] + OTHERS
 
 
 def stub_of(interface: Interface, opnum: int, arguments: dict[str, Value], syntax: Syntax = Syntax.NDR20) -> bytes:

@@ -24,9 +24,10 @@ from lanner.rpc.interface import RETURNS, Interface, Method
 from lanner.rpc.ndr import ContextHandle, Value
 from lanner.rpc.pdu import AuthLevel, AuthType, PacketType
 from lanner.rpc.server import RpcServer, ServerLimits
-from lanner.services.interfaces import mqmp, mqqp
+from lanner.services.interfaces import mqmp, mqqp, mqrr
 from lanner.services.interfaces.mqmp import QMCOMM, QMCOMM2
 from lanner.services.interfaces.mqqp import QM2QM, RemoteReadDesc, RemoteReadDesc2
+from lanner.services.interfaces.mqrr import QUEUE_CONTEXT_HANDLE, REMOTE_READ
 from lanner.services.queue_client_buffers import receive_buffer, send_buffer
 from lanner.services.queue_formats import queue_format_of
 from lanner.services.remote_read import MQ_ACTION_RECEIVE
@@ -39,6 +40,7 @@ from tests.rpc.harness import request
 from tests.services.queue_client_peer import CLIENT_ID, Peer, Q
 
 ADDRESS = "127.0.0.38"
+WITH_HANDLES = (QM2QM, QMCOMM, QMCOMM2, REMOTE_READ)
 MIB = 1 << 20
 # More than a busy machine needs for anything here.
 # More than a logon waits after many wrong ones (MAX_DELAY of security/logons.py).
@@ -192,6 +194,7 @@ class Holder:
         self.handles: dict[str, bytes] = {}
         self.context = 0  # pdwQMContext
         self.number = 0  # of the queue in MS-MQQP
+        self.move_context = 0  # of its subqueue in MS-MQRR
 
     @classmethod
     @asynccontextmanager
@@ -243,6 +246,17 @@ class Holder:
         read = await self.call(QM2QM, mqqp.REMOTE_QM_START_RECEIVE, lp_remote_read_desc=self.desc(1))
         assert read[RETURNS] == MQ_OK
         self.handles["PCTX_REMOTEREAD_HANDLE_TYPE"] = read["pph_context"]
+        opens = {"dw_share_mode": 0, "p_client_id": CLIENT_ID, "f_non_routing_server": 1}
+        opens |= {"major": 6, "minor": 1, "build_number": 7601, "f_workgroup": 0}
+        third = await self.call(
+            REMOTE_READ, mqrr.R_OPEN_QUEUE, p_queue_format=queue_format_of(parse(Q)), dw_access=1, **opens
+        )
+        self.handles[QUEUE_CONTEXT_HANDLE.kind] = third["pph_context"]
+        subqueue = queue_format_of(parse(f"{Q};sub"))
+        target = await self.call(
+            REMOTE_READ, mqrr.R_OPEN_QUEUE_FOR_MOVE, p_queue_format=subqueue, dw_access=mqrr.MQ_MOVE_ACCESS, **opens
+        )
+        self.move_context = target["p_move_context"]
 
     def desc(self, request_id: int, **changes: Any) -> RemoteReadDesc:  # noqa: ANN401
         plain = RemoteReadDesc(self.number, 0, MQ_ACTION_RECEIVE, 0, 0, self.number, request_id, 0, 0, 0, None)
@@ -253,14 +267,23 @@ class Holder:
         known: dict[str, Value] = {"h_qm_context": self.context}
         if method in QM2QM.methods or method is mqmp.R_QM_CREATE_REMOTE_CURSOR:
             known |= dict.fromkeys(("h_queue", "p_queue", "dwp_context"), self.number)
+        if method in REMOTE_READ.methods:
+            # A name that is there, and a request of its own each time.
+            known |= {"p_queue_format": queue_format_of(parse(Q)), "ull_context_to": self.move_context}
+            known |= {"dw_request_id": request_id, "lookup_id": 0, "h_cursor": 0, "ul_action": MQ_ACTION_RECEIVE}
+            known |= {"ul_timeout": 0, "p_transaction_id": bytes(16)}
+            return {name: self._known(method, known, name, value) for name, value in samples.items()}
         desc = self.desc(request_id)
         known |= {"lp_remote_read_desc": desc, "lp_remote_read_desc2": RemoteReadDesc2(desc, 0)}
         if method is mqmp.RPC_AC_SEND_MESSAGE_EX:
             known["ptb"] = send_buffer(MessageProperties(body=b"a body", label="label"))
         elif method is mqmp.RPC_AC_RECEIVE_MESSAGE_EX:
             known["ptb"] = receive_buffer(action=MQ_ACTION_RECEIVE, timeout=0, body_size=64, security_size=16)
-        known |= {name: self.handles[kind.kind] for name, kind in context_handles(method).items() if name in samples}
-        return {name: known.get(name, value) for name, value in samples.items()}
+        return {name: self._known(method, known, name, value) for name, value in samples.items()}
+
+    def _known(self, method: Method, known: dict[str, Value], name: str, value: Value) -> Value:
+        kind = context_handles(method).get(name)
+        return known.get(name, value) if kind is None else self.handles[kind.kind]
 
 
 async def mutated_stubs(victim: Victim, seed: int, count: int) -> None:
@@ -279,7 +302,7 @@ async def hundred_stubs(holder: Holder, mutator: Mutator, request_ids: Iterator[
         interface, opnum, arguments = chance.choice(samples)
         method = interface.method(opnum)
         assert method is not None
-        if interface in (QM2QM, QMCOMM, QMCOMM2):
+        if interface in WITH_HANDLES:
             arguments = holder.arguments(method, arguments, next(request_ids))
         stub = mutator.octets(stub_of(interface, opnum, arguments))
         # Now and then the parameters of another method.
@@ -318,7 +341,7 @@ MISMATCH = FaultStatus.NCA_FAULT_CONTEXT_MISMATCH
 _TAKING = [
     (interface, method, arguments)
     for interface, opnum, arguments in calls()
-    if interface in (QM2QM, QMCOMM, QMCOMM2)
+    if interface in WITH_HANDLES
     for method in [interface.method(opnum)]
     if method is not None
     and context_handles(method).keys() & arguments.keys()
@@ -366,6 +389,7 @@ async def close_all(holder: Holder) -> None:
         (QMCOMM, mqmp.R_QM_CLOSE_REMOTE_QUEUE_CONTEXT, {}, "pph_context"),
         (QMCOMM, mqmp.R_QM_ABORT_TRANSACTION, {}, "ph_int_xact"),
         (QMCOMM, mqmp.RPC_AC_CLOSE_HANDLE, {}, "ph_queue"),
+        (REMOTE_READ, mqrr.R_CLOSE_QUEUE, {}, "pph_context"),
     ]
     for interface, method, arguments, name in closing:
         handle = holder.handles[context_handles(method)[name].kind]

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from lanner.cli import packets
+from lanner.client import Message, Queue
 from lanner.spark.columnar.packet_files import PacketReader
 from tests.cli.conftest import Run, free_address
 from tests.cli.test_messages import bodies
@@ -138,3 +140,53 @@ def test_a_failing_import_into_a_running_queue_manager(served: ServedManager, ru
     assert "messages of" in run("import", file, "small", code=1).err
     run("import", file, "small-t", code=1)
     run("peek", "small-t", code=3)
+
+
+def test_an_import_goes_on_where_it_was_refused_and_never_doubles(served: ServedManager, run: Run, file: Path) -> None:
+    run("queue", "create", "orders")
+    run("queue", "create", "small", "--quota-kb", "1")
+    for number in range(10):
+        run("send", "orders", f"{number} " + "x" * 100)
+    run("export", "orders", file)
+    refused = run("import", file, "small", code=1).err
+    there = len(run("peek", "small", "--all", "--json").lines)
+    assert 0 < there < 10
+    assert f"{there} messages of" in refused
+    run("queue", "set", "small", "--quota-kb", "none")
+    assert run("import", file, "small", "--json").json["messages"] == 10 - there
+    bodies = [one["body"].split()[0] for one in run("peek", "small", "--all", "--json").lines]
+    assert bodies == [str(number) for number in range(10)]
+    for queue in ("small", "copies"):
+        if queue == "copies":
+            run("queue", "create", "copies", "--transactional")
+            run("import", file, queue)
+        assert not run("import", file, queue, "--json").json["is_new"]
+        assert len(run("peek", queue, "--all", "--json").lines) == 10
+
+
+def test_an_import_that_was_killed_asks_what_has_arrived(
+    served: ServedManager, run: Run, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("queue", "create", "orders")
+    run("queue", "create", "copies")
+    for number in range(6):
+        run("send", "orders", str(number))
+    run("export", "orders", file)
+    monkeypatch.setattr(packets, "BATCH", 2)
+    send_many, batches = Queue.send_many, iter(range(9))
+
+    def killed(self: Queue, messages: list[Message]) -> list[str]:
+        if next(batches) == 1:
+            raise KeyboardInterrupt  # the messages of this batch are not sent
+        return send_many(self, messages)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Queue, "send_many", killed)
+        run("import", file, "copies", code=130)
+    told = run("import", file, "copies", code=1).err
+    assert "messages 3 to 4 were being sent" in told
+    assert "--resume-at 5: between 2 and 4" in run("import", file, "copies", "--resume-at", "5", code=1).err
+    assert run("import", file, "copies", "--resume-at", "2", "--json").json["messages"] == 4
+    assert [one["body"] for one in run("peek", "copies", "--all", "--json").lines] == [
+        str(number) for number in range(6)
+    ]

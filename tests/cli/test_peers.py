@@ -25,15 +25,16 @@ from lanner.wire.internal_header import (
     pack_internal,
 )
 from tests.cli.conftest import Run, free_address
+from tests.client.other_manager import OtherManager
 
 Behaviour = Callable[[socket.socket], None]
 GUID = uuid.UUID("6f9619ff-8b86-d011-b42d-00cf4fc964ff")
 
 
 @contextmanager
-def peer(behaviour: Behaviour) -> Iterator[str]:
+def peer(behaviour: Behaviour, address: str | None = None) -> Iterator[str]:
     """Somebody who takes one connection; the address."""
-    address = free_address()
+    address = address or free_address()
     with socket.create_server((address, 1801)) as server:
 
         def serve() -> None:
@@ -85,6 +86,7 @@ def test_a_queue_manager_is_reached(run: Run) -> None:
         found = examined(run, address, code=0)
     assert [(check, one["verdict"]) for check, one in found.items()] == [
         ("local", "SKIP"), ("name", "OK"), ("ping", "SKIP"), ("tcp", "OK"), ("handshake", "OK"),
+        ("reading", "SKIP"),
     ]  # fmt: skip
     assert f"queue manager {GUID}, window 17, round trip " in found["handshake"]["text"]
 
@@ -94,7 +96,27 @@ def test_a_person_reads_a_line_for_each_step(run: Run) -> None:
         lines = run("doctor", address).out.splitlines()
     assert [line.split()[:2] for line in lines] == [
         ["SKIP", "local"], ["OK", "name"], ["SKIP", "ping"], ["OK", "tcp"], ["OK", "handshake"],
+        ["SKIP", "reading"],
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("serves", "text"),
+    [
+        (["mqrr", "remote_read"], "are read by MS-MQRR, on TCP 2103"),
+        (["remote_read"], "are read by MS-MQQP, on TCP 2103"),
+        (["management"], "serves neither MS-MQRR nor MS-MQQP"),
+    ],
+)
+def test_how_it_is_read(tmp_path: Path, serves: list[str], text: str) -> None:
+    other = OtherManager(tmp_path / "data")
+    try:
+        other.serve([getattr(other, name) for name in serves])
+        with peer(speaks(admits=True), other.address) as address:
+            (found,) = findings(caller(address), "reading")
+    finally:
+        other.close()
+    assert text in found.text
 
 
 def test_a_port_nobody_listens_on(run: Run) -> None:

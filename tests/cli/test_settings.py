@@ -106,6 +106,12 @@ def test_without_a_file_everything_has_a_default(monkeypatch: pytest.MonkeyPatch
         "events.max_mb": 1024,
         "coordinator.resources": {},
         "coordinator.interval": 60.0,
+        "directory.domain": None,
+        "directory.name_servers": [],
+        "directory.account": "",
+        "directory.password_file": None,
+        "directory.keytab": None,
+        "directory.site": "Default-First-Site-Name",
     }
 
 

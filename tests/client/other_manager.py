@@ -17,6 +17,7 @@ from lanner.model.enums import QueueAccessType
 from lanner.rpc.security import ServerSecurity, TargetNames
 from lanner.rpc.server import RpcServer, ServedInterface
 from lanner.services.management import ManagementService
+from lanner.services.mqrr import RemoteReadService
 from lanner.services.ports import LOCAL_SOCKET, ServerPorts
 from lanner.services.queue_client import QueueClient
 from lanner.services.remote_queues import RemoteQueues
@@ -55,8 +56,10 @@ class OtherManager:
         queues = RemoteQueues(self.engine, self._committer)
         self.queue_client = QueueClient(queues, self.ports).interfaces
         self.remote_read = RemoteRead(queues, self.ports).interface
+        self.mqrr = RemoteReadService(self.engine, self._committer, self.ports).interface
         self.management = ManagementService(self.engine, self._committer, None)
         self._servers: list[RpcServer] = []
+        self.reads_by = ""
 
     def _run(self, work: Coroutine[object, object, object]) -> None:
         asyncio.run_coroutine_threadsafe(work, self.loop).result(30)
@@ -68,8 +71,11 @@ class OtherManager:
         self._run(server.listen_tcp(self.address, port, step=0))
         return server
 
-    def serve_everything(self) -> RpcServer:
-        return self.serve([*self.queue_client, self.remote_read, self.management])
+    def serve_everything(self, *, reads_by: str = "mqqp") -> RpcServer:
+        """`reads_by` mqrr: as Windows Vista and later; else as computers before them."""
+        self.reads_by = reads_by
+        newer = [self.mqrr] if reads_by == "mqrr" else []
+        return self.serve([*self.queue_client, self.remote_read, self.management, *newer])
 
     def serve_local(self, server: RpcServer) -> None:
         """Serve on the Unix socket of the data directory, whose users are administrators."""

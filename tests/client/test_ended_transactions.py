@@ -79,10 +79,10 @@ def test_nothing_joins_a_transaction_that_ended_meanwhile(qm: QueueManager, tq: 
     before = tq.attributes().total_bytes
     for attempt in (
         lambda: operations.send(sending, properties, joined),
-        lambda: list(operations.send_many(sending, [properties], joined)),
+        lambda: operations.send_many(sending, [properties], [], joined),
         lambda: operations.receive(receiving, 0, transaction=joined),
         lambda: engine.try_dequeue_message(receiving, joined),
-        lambda: list(engine.dequeue_messages(receiving, joined)),
+        lambda: engine.dequeue_messages(receiving, 1, 1, joined),
         lambda: operations.look_up(receiving, lookup_id, "current", is_peek=False, transaction=joined),
         lambda: operations.move(moving, lookup_id, target, joined),
     ):

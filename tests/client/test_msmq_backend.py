@@ -42,12 +42,12 @@ COLOURS = ["sync", "async"]
 _numbers = iter(range(1000))
 
 
-@pytest.fixture(scope="module")
-def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OtherManager]:
+@pytest.fixture(scope="module", params=["mqqp", "mqrr"])
+def other(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OtherManager]:
     """One that serves everything, on TCP and on a Unix socket."""
     directory = tmp_path_factory.mktemp("other")
     manager = OtherManager(directory / "data")
-    manager.serve_local(manager.serve_everything())
+    manager.serve_local(manager.serve_everything(reads_by=request.param))
     yield manager
     manager.close()
     shutil.rmtree(directory)
@@ -347,9 +347,13 @@ def test_queues_are_created_changed_listed_and_deleted(other: OtherManager, qm: 
 def test_subqueues_and_system_queues(other: OtherManager, qm: Any, q: Any) -> None:
     q.send_many(["a", "b"])
     assert q.subqueues() == []
-    with pytest.raises(errors.UnsupportedOperation, match="moves messages"):
+    if other.reads_by == "mqrr":
         q.move(q.peek(0).lookup_id, "later")
-    other.move(q.name.rpartition("\\")[2], q.peek(0).lookup_id, "later")
+        assert q.subqueue("later").peek(0).move_count == 1
+    else:
+        with pytest.raises(errors.UnsupportedOperation, match="moves messages"):
+            q.move(q.peek(0).lookup_id, "later")
+        other.move(q.name.rpartition("\\")[2], q.peek(0).lookup_id, "later")
     assert [queue.format_name.rpartition(";")[2] for queue in q.subqueues()] == ["later"]
     assert q.attributes().subqueues["later"].message_count == 1
     assert q.subqueue("later").receive(0).body == "a"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import pytest
@@ -68,13 +68,13 @@ def test_the_first_of_many_is_not_lost_with_the_queue(qm: QueueManager, q: Queue
     engine = runtime_of(qm).engine
     dequeue_messages, calls = engine.dequeue_messages, []
 
-    def then_deleted(handle: OpenQueueDescriptor, transaction: None) -> Iterator[MessagePosition]:
+    def then_deleted(handle: OpenQueueDescriptor, count: int, size: int, transaction: None) -> list[MessagePosition]:
         calls.append(handle)
         if len(calls) > 1:
             raise QueueNotAvailable
-        found = list(dequeue_messages(handle, transaction))
+        found = dequeue_messages(handle, count, size, transaction)
         q.send(b"first")
-        return iter(found)
+        return found
 
     queue = queue_with(qm, q.name, dequeue_messages=then_deleted)
     assert [message.body for message in queue.receive_many(5, 1, None)] == [b"first"]
@@ -191,8 +191,10 @@ def test_a_receive_that_is_cancelled_while_the_disk_is_written_leaves_the_messag
             properties = [message.properties(qm.names) for message in messages]
 
             def send() -> None:
+                sent: list[str] = []
                 with runtime_of(qm).lock:
-                    assert len(list(operations_of(qm).send_many(handle, properties, None))) == 2
+                    operations_of(qm).send_many(handle, properties, sent, None)
+                assert len(sent) == 2
 
             # The disk stands still from here on.
             commit_lock = runtime_of(qm).store._commits._commit_lock

@@ -17,9 +17,7 @@ from lanner.com.activation_properties import (
     ActivationRequest,
     InterfaceResult,
     LocationInfoData,
-    deserialize,
     pack_blob,
-    serialize,
     unpack_blob,
 )
 from lanner.com.constants import (
@@ -40,6 +38,7 @@ from lanner.com.objref import ObjRefCustom, unpack_objref
 from lanner.com.orpc import ComVersion
 from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.ndr import Struct, Unique, u32
+from lanner.rpc.ndr.serialization import deserialize, serialize
 from tests.com.test_objref import BINDINGS, STANDARD
 
 CLSID = UUID("d7d6e073-dccd-11d0-aa4b-0060970debae")

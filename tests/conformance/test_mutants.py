@@ -256,8 +256,30 @@ def test_a_failing_test_is_measured_again_and_has_no_mutants(
     for _ in range(2):
         run(project, "--list")
         printed = capsys.readouterr().out
-        assert "some of them fail (they are left out)" in printed
+        assert "some tests of tests/unit fail (they are left out)" in printed
         assert {line.split()[0] for line in printed.splitlines()[3:]} == {"X-1"}
+
+
+def test_a_stopped_measurement_keeps_the_folders_that_were_measured(
+    project: mutants.Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = project.tests / "world"
+    folder.mkdir()
+    (folder / "test_mod.py").write_text("def test_nothing():\n    pass\n", encoding="utf-8")
+    (folder / "conftest.py").write_text("raise RuntimeError\n", encoding="utf-8")
+    for left in (2, 1):
+        with pytest.raises(SystemExit, match="tests of tests/world could not be measured"):
+            run(project, "--list")
+        assert capsys.readouterr().out == f"measuring the lines of {left} test files\n"
+
+
+def test_a_file_that_cannot_be_read_is_measured_again(
+    project: mutants.Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project.tests / "unit" / "test_broken.py").write_text("import missing\n", encoding="utf-8")
+    for left in (2, 1):
+        assert run(project, "--list") == 0
+        assert f"measuring the lines of {left} test files\n" in capsys.readouterr().out
 
 
 def test_what_was_measured_is_measured_again_when_it_has_changed(

@@ -52,7 +52,7 @@ async def test_tokens_are_made_listed_and_revoked(qm: lanner.aio.QueueManager) -
     assert made["id"] not in [one["id"] for one in await qm.tokens()]
     text = f"there is no token {made['id']}: it was revoked, or has ended"
     await refused(errors.InvalidParameter, text, qm.revoke_token(made["id"]))
-    text = "unknown scope everything: one or more of read, send, receive, manage, admin"
+    text = "unknown scope everything: one or more of read, send, receive, manage, operate, admin"
     await refused(errors.InvalidParameter, text, qm.create_token(["everything"]))
 
 
@@ -75,10 +75,10 @@ async def test_accounts_are_added_changed_and_removed(qm: lanner.aio.QueueManage
     assert made in await qm.users()
     assert "long enough" not in str(await qm.users())
     await refused(errors.InvalidParameter, f"user {name} exists already", qm.add_user(name, "long enough"))
-    changed = await qm.set_user(name, password="longer still", administrator=True)
+    changed = await qm.set_user(name, password="longer still", role="administrator")
     assert changed["administrator"] is True
     await qm.remove_user(name)
-    await refused(errors.IllegalUser, f"there is no user {name}", qm.set_user(name, administrator=False))
+    await refused(errors.IllegalUser, f"there is no user {name}", qm.set_user(name, role="user"))
     await refused(errors.IllegalUser, f"there is no user {name}", qm.remove_user(name))
 
 

@@ -796,22 +796,22 @@ def test_distribution_lists_give_format_names(world: World) -> None:
     result, outer = world.directory.add_distribution_list("outer", members)
     assert result is SUCCESS
     assert outer is not None
-    assert world.directory.resolve_distribution_list(outer, None) == members
-    assert world.directory.resolve_distribution_list(outer, "Example.ORG") == members
-    assert world.directory.resolve_distribution_list(outer, "other.org") is None
-    assert world.directory.resolve_distribution_list(queue.identifier, None) is None
-    assert world.directory.resolve_distribution_list(uuid.UUID(int=1), None) is None
+    assert world.directory.resolve_distribution_list(outer, None)[1] == members
+    assert world.directory.resolve_distribution_list(outer, "Example.ORG")[1] == members
+    assert world.directory.resolve_distribution_list(outer, "other.org")[1] is None
+    assert world.directory.resolve_distribution_list(queue.identifier, None)[1] is None
+    assert world.directory.resolve_distribution_list(uuid.UUID(int=1), None)[1] is None
     # A member that has gone is left out.
     world.directory.delete_object(queue)
-    assert world.directory.resolve_distribution_list(outer, None) == members[1:]
+    assert world.directory.resolve_distribution_list(outer, None)[1] == members[1:]
 
 
 def test_lists_may_contain_each_other(world: World) -> None:
     one, two = uuid.UUID(int=11), uuid.UUID(int=12)
     world.directory.add_distribution_list("one", [f"DL={two}"], one)
     world.directory.add_distribution_list("two", [f"DL={one}"], two)
-    assert world.directory.resolve_distribution_list(one, None) == [f"DL={two}"]
-    assert world.directory.resolve_distribution_list(two, None) == [f"DL={one}"]
+    assert world.directory.resolve_distribution_list(one, None)[1] == [f"DL={two}"]
+    assert world.directory.resolve_distribution_list(two, None)[1] == [f"DL={one}"]
 
 
 def test_removing_a_list_leaves_nothing_behind(world: World) -> None:
@@ -871,7 +871,7 @@ def test_a_directory_that_is_not_connected_says_so_to_everything(world: World) -
     assert world.directory.read_next(handle) == (NOT_CONNECTED, None)
     assert world.directory.read_end(handle) is NOT_CONNECTED
     assert world.directory.write(queue) is NOT_CONNECTED
-    assert world.directory.resolve_distribution_list(group, None) is None
+    assert world.directory.resolve_distribution_list(group, None)[1] is None
     assert world.directory.computer_sid("alpha") is None
     assert world.table.rows == before
     world.directory.connected = True

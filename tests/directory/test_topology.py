@@ -232,7 +232,7 @@ def test_what_was_done_is_told(directory: EmbeddedDirectory) -> None:
         "routing link south - north is changed",
         "distribution list everybody is changed",
     ]
-    assert directory.resolve_distribution_list(LIST, None) == [f"PUBLIC={ORDERS}"]
+    assert directory.resolve_distribution_list(LIST, None)[1] == [f"PUBLIC={ORDERS}"]
     assert provision(directory, changed) == []
 
 

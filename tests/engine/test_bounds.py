@@ -52,6 +52,7 @@ def test_stored_messages_that_were_sent_in_transactions_leave_the_heap_of_deadli
     assert h.queue().message_count == 0
 
 
+@pytest.mark.spec("DMPR-3.1.7.2.7-1")
 def test_many_messages_that_expire_together_do_so_in_slices(h: Harness) -> None:
     """Others get the lock in between; what is locked does not keep the rest from going."""
     h.create()

@@ -195,6 +195,26 @@ def test_a_write_is_told_after_it_succeeded(h: Harness) -> None:
     ]
 
 
+@pytest.mark.spec("DMPR-6-9")
+@pytest.mark.parametrize("version", ["4.0", "5.0", "10.0"])
+def test_no_version_of_the_host_diverts_what_is_done_to_a_public_queue(h: Harness, version: str) -> None:
+    """DECISIONS: note 17 and notes 21 to 31 are about MS-MQDS, which other systems used."""
+    h.engine.queue_manager.operating_system_version = version
+    queue = remote_queue(h)
+    journal = Journal.of(h)
+    assert h.engine.create_directory_object(queue) == (SUCCESS, queue.identifier)
+    assert h.engine.write_directory(queue) is SUCCESS
+    assert h.engine.delete_directory_object(queue) is SUCCESS
+    assert journal.entries == [
+        (ChangeNotification.QUEUE_CREATION, queue),
+        "create_object",
+        "write",
+        (ChangeNotification.QUEUE_UPDATE, queue),
+        (ChangeNotification.QUEUE_DELETION, queue),
+        "delete_object",
+    ]
+
+
 @pytest.mark.spec("DMPR-3.1.7.1.24-2")
 def test_a_failed_write_is_told_to_nobody(h: Harness) -> None:
     """3.1.7.1.24: the notifications follow Success only."""

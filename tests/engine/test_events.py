@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
-from lanner.engine.event_recorder import EVENT_QUEUES
+from lanner.engine import event_recorder
+from lanner.engine.event_recorder import ACKNOWLEDGE_SHIFT, EVENT_QUEUES, EVENT_SENDERS, SENDER_KEY, TRANSACTIONAL
 from lanner.engine.settings import EngineSettings, EventSettings
 from lanner.engine.tables import QUEUE_KEY
 from lanner.model.enums import Acknowledgements, MessageClass, QueueAccessType
@@ -28,13 +29,14 @@ class Event(NamedTuple):
     lookup_id: int
     visibility: int
     queue: int
-    target: int
+    other: int
     size: int
     sent_time: int
     message_class: int
     reason: int
     kind: int
     flags: int
+    aborts: int
     source: bytes
     ordinal: int
     correlation: bytes
@@ -79,7 +81,7 @@ def test_a_row_tells_of_message_queue_and_time(h: Harness) -> None:
     (event,) = logged(h)
     (message,) = h.messages()
     assert event.time == int(START_TIME * 1000) + 250
-    assert (event.kind, event.queue, event.target, event.reason) == (EventKind.ARRIVED, queue.number, 0, 0)
+    assert (event.kind, event.queue, event.aborts, event.reason) == (EventKind.ARRIVED, queue.number, 0, 0)
     assert event.source + event.ordinal.to_bytes(4, "little") == message.identifier_bytes
     assert (event.correlation, event.message_class) == (correlation, 7)
     assert (event.size, event.sent_time, event.flags) == (message.size, int(h.now), 1)
@@ -88,7 +90,7 @@ def test_a_row_tells_of_message_queue_and_time(h: Harness) -> None:
     h.sync()
     received = logged(h)[-1]
     assert received.kind == EventKind.RECEIVED
-    assert received[1:8] == event[1:8]
+    assert received[1:4] + received[5:8] == event[1:4] + event[5:8]
     stored = h.store.table(EVENT_QUEUES).get(QUEUE_KEY.pack(queue.number))
     assert json.loads(stored or b"") == [r"DIRECT=OS:ALPHA\private$\q", "destination"]
 
@@ -100,6 +102,38 @@ def test_arrivals(h: Harness) -> None:
     h.engine.insert_message(h.queue(), h.message(b"from elsewhere"), SYSTEM)
     assert kinds(h) == ["ARRIVED", "SENT", "TRANSFERRED_IN"]
     assert [event.flags for event in logged(h)] == [1, 1, 1]
+
+
+def test_a_row_tells_of_sender_acknowledgments_and_aborted_receives(h: Harness) -> None:
+    h.create(transactional=True)
+    sending = h.begin()
+    h.send(transaction=sending, acknowledgements_requested=Acknowledgements.FULL_RECEIVE)
+    h.commit(sending)
+    for _ in range(2):
+        receiving = h.begin()
+        h.receive(transaction=receiving)
+        h.abort(receiving)
+    assert kinds(h) == ["ARRIVED", "RECEIVE_ABORTED", "RECEIVE_ABORTED"]
+    events = logged(h)
+    assert [event.aborts for event in events] == [0, 1, 2]
+    assert {event.flags for event in events} == {1 | TRANSACTIONAL | Acknowledgements.FULL_RECEIVE << ACKNOWLEDGE_SHIFT}
+    (message,) = h.messages()
+    sender = h.store.table(EVENT_SENDERS).get(SENDER_KEY.pack(events[0].other))
+    assert sender == bytes((message.sender_identifier_type,)) + message.sender_identifier
+    assert [event.other for event in events[1:]] == [0, 0], "only an arrival tells of its sender"
+
+
+def test_senders_are_known_after_a_start(h: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    h.create()
+    h.send()
+    h.restart()
+    h.send()
+    assert {event.other for event in logged(h) if event.kind == EventKind.ARRIVED} == {1}
+    # A peer may claim any number of senders: those after the limit are nobody in the log.
+    monkeypatch.setattr(event_recorder, "MAX_SENDERS", 1)
+    recorder = h.engine.events
+    assert recorder is not None
+    assert recorder._new_sender(b"\x01another") == 0
 
 
 def test_a_message_passes_through(h: Harness) -> None:
@@ -180,7 +214,7 @@ def test_moves_name_both_queues(h: Harness) -> None:
     assert kinds(h) == ["ARRIVED", "MOVED"]
     moved = logged(h)[-1]
     assert target.queue is not None
-    assert (moved.queue, moved.target, moved.lookup_id) == (queue.number, target.queue.number, ids[b""])
+    assert (moved.queue, moved.other, moved.lookup_id) == (queue.number, target.queue.number, ids[b""])
 
 
 def test_transactions(h: Harness) -> None:

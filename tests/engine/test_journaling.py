@@ -242,7 +242,7 @@ def test_a_foreign_message_that_arrives_too_late_is_kept_here(h: Harness) -> Non
     assert transactional_dead_letters(h) == []
 
 
-@pytest.mark.spec("DMPR-3.1.1.12-2")
+@pytest.mark.spec("DMPR-3.1.1.12-2", "DMPR-6-5")
 def test_an_application_may_name_its_own_dead_letter_queue(h: Harness) -> None:
     """ApplicationDeadletterQueue, a valid path name: there instead of the system one. The default is empty."""
     h.create("morgue")

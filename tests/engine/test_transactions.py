@@ -307,6 +307,8 @@ def test_abort_returns_received_messages_to_their_places(t: Harness) -> None:
     t.abort(transaction)
     assert t.lookup_ids("t") == before
     assert t.bodies("t") == [b"a", b"b", b"c"]
+    # Each abort is counted, and only for what it gives back.
+    assert [each.record.abort_count for each in t.engine.positions.all_positions(t.queue("t"))] == [1, 1, 0]
     assert removals == []
     assert t.queue("t").message_count == 3
 

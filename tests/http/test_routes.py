@@ -184,7 +184,7 @@ def test_a_dead_letter_has_a_reason_and_is_returned(service: HttpService, alice:
 def test_users_are_administered_and_the_audit_log_has_who_did_it(service: HttpService, alice: httpx.Client) -> None:
     made = alice.post(f"{API}/users", json={"name": "carol", "password": "long enough"})
     assert made.status_code == 201
-    assert alice.patch(f"{API}/users/carol", json={"administrator": True}).json()["administrator"] is True
+    assert alice.patch(f"{API}/users/carol", json={"role": "administrator"}).json()["administrator"] is True
     assert alice.delete(f"{API}/users/carol").status_code == 204
     assert alice.delete(f"{API}/users/carol").status_code == 400
     lines = [json.loads(line) for line in (service.data / "audit.log").read_text().splitlines()]

@@ -1,8 +1,8 @@
 // A client of message queuing made of go-msrpc, whose stubs are generated from the published IDL:
 //
-//	client HOST USER PASSWORD call|packet|sign|seal ntlm|spnego|bare ndr|ndr64 mqmr|mqmp|mqqp|dcom [QUEUE]
+//	client HOST USER PASSWORD call|packet|sign|seal ntlm|spnego|bare ndr|ndr64 mqmr|mqmp|mqqp|mqrr|dcom|epm [QUEUE]
 //
-// It finds every port through the endpoint mapper and prints what it saw as JSON. go-msrpc itself is no part of Lanner.
+// It finds every port through the endpoint mapper, which it asks in the same transfer syntax, and prints what it saw as JSON. go-msrpc itself is no part of Lanner.
 package main
 
 import (
@@ -16,6 +16,7 @@ import (
 
 	"github.com/oiweiwei/go-msrpc/dcerpc"
 	"github.com/oiweiwei/go-msrpc/midl/uuid"
+	"github.com/oiweiwei/go-msrpc/msrpc/dcetypes"
 	"github.com/oiweiwei/go-msrpc/msrpc/dcom"
 	"github.com/oiweiwei/go-msrpc/msrpc/dcom/iactivation/v0"
 	"github.com/oiweiwei/go-msrpc/msrpc/dcom/iobjectexporter/v0"
@@ -27,14 +28,19 @@ import (
 	"github.com/oiweiwei/go-msrpc/msrpc/mqmq"
 	"github.com/oiweiwei/go-msrpc/msrpc/mqmr/qmmgmt/v1"
 	"github.com/oiweiwei/go-msrpc/msrpc/mqqp/qm2qm/v1"
+	"github.com/oiweiwei/go-msrpc/msrpc/mqrr/remoteread/v1"
 	"github.com/oiweiwei/go-msrpc/ssp"
 	"github.com/oiweiwei/go-msrpc/ssp/credential"
 	"github.com/oiweiwei/go-msrpc/ssp/gssapi"
 	"github.com/oiweiwei/go-msrpc/ssp/ntlm"
 )
 
-// MSMQQueueInfo, MC-MQAC 1.9.
-const queueInfoClass = "d7d6e07c-dccd-11d0-aa4b-0060970debae"
+const (
+	// MSMQQueueInfo, MC-MQAC 1.9.
+	queueInfoClass = "d7d6e07c-dccd-11d0-aa4b-0060970debae"
+	// The transfer syntax, MS-RPCE 2.2.4.12: the one that towers name.
+	ndr20 = "8a885d04-1ceb-11c9-9fe8-08002b104860"
+)
 
 var seen = map[string]any{}
 
@@ -44,6 +50,7 @@ type client struct {
 	level     dcerpc.AuthLevel
 	mechanism dcerpc.AuthType
 	isBare    bool
+	syntax    dcerpc.Option
 	options   []dcerpc.Option
 }
 
@@ -76,7 +83,7 @@ func check(what string, err error) {
 
 // dial connects to wherever the endpoint mapper says that an interface is; the port is found when the interface is bound.
 func (c *client) dial() dcerpc.Conn {
-	conn, err := dcerpc.Dial(c.ctx, c.host, epm.EndpointMapper(c.ctx, c.host, dcerpc.WithInsecure()), dcerpc.WithTimeout(20*time.Second))
+	conn, err := dcerpc.Dial(c.ctx, c.host, epm.EndpointMapper(c.ctx, c.host, dcerpc.WithInsecure(), c.syntax), dcerpc.WithTimeout(20*time.Second))
 	check("dial", err)
 	return conn
 }
@@ -191,6 +198,38 @@ func (c *client) remoteRead(path string) {
 	told("close", closed.Return, err)
 }
 
+// newRemoteRead reads by MS-MQRR, whose handles need no other interface.
+func (c *client) newRemoteRead(path string) {
+	cli, err := remoteread.NewRemoteReadClient(c.ctx, c.dial(), c.options...)
+	check("bind", err)
+	opened, err := cli.OpenQueue(c.ctx, &remoteread.OpenQueueRequest{
+		QueueFormat: direct(`OS:.\private$\` + path), Access: 1, ClientID: &dtyp.GUID{Data1: 1, Data4: make([]byte, 8)},
+		Major: 6, Minor: 1, Workgroup: 1,
+	})
+	if err != nil {
+		// A method without a status: the refusal is a fault.
+		told("open", 0, err)
+		return
+	}
+	queue := (*remoteread.QueueNoSerialize)(opened.Context)
+	read, err := cli.StartReceive(c.ctx, &remoteread.StartReceiveRequest{
+		Context: queue, RequestID: 1, MaxBodySize: 1 << 20, MaxCompoundMessageSize: 1 << 20,
+	})
+	check("receive", err)
+	told("receive", read.Return, err)
+	packet := []byte{}
+	for _, section := range read.PacketSections {
+		packet = append(packet, section.SectionBuffer...)
+	}
+	seen["packet"] = hex.EncodeToString(packet)
+	ended, err := cli.EndReceive(c.ctx, &remoteread.EndReceiveRequest{Context: queue, Ack: 2, RequestID: 1})
+	check("end", err)
+	told("end", ended.Return, err)
+	closed, err := cli.CloseQueue(c.ctx, &remoteread.CloseQueueRequest{Context: opened.Context})
+	check("close", err)
+	told("close", closed.Return, err)
+}
+
 func (c *client) objects(path string) {
 	// Activation has a port that everybody knows; the exporter's is told by it.
 	conn, err := dcerpc.Dial(c.ctx, net.JoinHostPort(c.host, "135"))
@@ -198,7 +237,10 @@ func (c *client) objects(path string) {
 	exporter, err := iobjectexporter.NewObjectExporterClient(c.ctx, conn, c.options...)
 	check("bind IObjectExporter", err)
 	alive, err := exporter.ServerAlive2(c.ctx, &iobjectexporter.ServerAlive2Request{})
-	check("ServerAlive2", err)
+	if err != nil {
+		told("ServerAlive2", 0, err)
+		return
+	}
 	activator, err := iactivation.NewActivationClient(c.ctx, conn, c.options...)
 	check("bind IActivation", err)
 	made, err := activator.RemoteActivation(c.ctx, &iactivation.RemoteActivationRequest{
@@ -231,6 +273,31 @@ func (c *client) objects(path string) {
 	seen["label"] = label.Label.Data
 }
 
+// mapper asks for the port of an interface as a client does that knows its tower but for the port. What says the minor version
+// of the RPC protocol, the right side of the third floor, may be left out.
+func (c *client) mapper() {
+	conn, err := dcerpc.Dial(c.ctx, net.JoinHostPort(c.host, "135"))
+	check("dial", err)
+	cli, err := epm.NewEpmClient(c.ctx, conn, dcerpc.WithInsecure(), c.syntax)
+	check("bind", err)
+	for name, version := range map[string][]byte{"whole": {0, 0}, "empty third floor": {}} {
+		found, err := cli.Map(c.ctx, &epm.MapRequest{
+			MapTower: dcetypes.FloorsToTower([]*dcetypes.Floor{
+				{Protocol: uint8(dcetypes.ProtocolUUID), UUID: qm2qm.Qm2qmSyntaxV1_0.IfUUID, VersionMajor: 1, Data: []byte{0, 0}},
+				{Protocol: uint8(dcetypes.ProtocolUUID), UUID: uuid.MustParse(ndr20), VersionMajor: 2, Data: []byte{0, 0}},
+				{Protocol: uint8(dcetypes.ProtocolRPC_CO), Data: version},
+				{Protocol: uint8(dcetypes.ProtocolTCP), Data: []byte{0, 0}},
+				{Protocol: uint8(dcetypes.ProtocolIP), Data: []byte{0, 0, 0, 0}},
+			}),
+			MaxTowers: 1,
+		})
+		check("map", err)
+		if told(name, int32(found.Status), nil) {
+			seen[name] = found.Towers[0].Floors()[3].Port()
+		}
+	}
+}
+
 func main() {
 	host, user, password, level, mechanism, syntax, what := os.Args[1], os.Args[2], os.Args[3], os.Args[4], os.Args[5], os.Args[6], os.Args[7]
 	path := ""
@@ -248,13 +315,11 @@ func main() {
 	}
 	mechanisms := map[string]dcerpc.AuthType{"ntlm": dcerpc.AuthTypeWinNT, "spnego": dcerpc.AuthTypeGSSNegotiate, "bare": dcerpc.AuthTypeGSSNegotiate}
 	c := &client{ctx: ctx, host: host, level: levels[level], mechanism: mechanisms[mechanism], isBare: mechanism == "bare"}
-	c.options = c.security()
-	switch syntax {
-	case "ndr":
-		c.options = append(c.options, dcerpc.WithNDR20())
-	case "ndr64":
-		c.options = append(c.options, dcerpc.WithNDR64())
+	c.syntax = dcerpc.WithNDR20()
+	if syntax == "ndr64" {
+		c.syntax = dcerpc.WithNDR64()
 	}
+	c.options = append(c.security(), c.syntax)
 	switch what {
 	case "mqmr":
 		c.management()
@@ -262,8 +327,12 @@ func main() {
 		c.queueClient(path)
 	case "mqqp":
 		c.remoteRead(path)
+	case "mqrr":
+		c.newRemoteRead(path)
 	case "dcom":
 		c.objects(path)
+	case "epm":
+		c.mapper()
 	}
 	check("report", json.NewEncoder(os.Stdout).Encode(seen))
 }

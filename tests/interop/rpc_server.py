@@ -18,6 +18,7 @@ from lanner.rpc.calls import ServerCall
 from lanner.rpc.connection import ConnectionLimits
 from lanner.rpc.endpoint_mapper import EndpointMapper
 from lanner.rpc.mgmt import MgmtInterface
+from lanner.rpc.pac import LogonInformation
 from lanner.rpc.pdu import NDR20, SyntaxId
 from lanner.rpc.security import ServerSecurity, TargetNames
 from lanner.rpc.server import RpcServer, ServerLimits
@@ -46,7 +47,7 @@ def make_server(folder: Path, keytab: Path | None = None) -> RpcServer:
     if users.identity(USER) is None:
         users.add(USER, PASSWORD)
 
-    def principal(name: str) -> Identity | None:
+    def principal(name: str, logon: LogonInformation | None) -> Identity | None:
         return users.identity(name.partition("@")[0])
 
     security = ServerSecurity(

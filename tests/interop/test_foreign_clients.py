@@ -286,15 +286,34 @@ def test_go_msrpc_reads_with_each_mechanism_and_syntax(site: Site, mechanism: st
     go_reads(site, level, mechanism, syntax)
 
 
+@pytest.mark.parametrize("syntax", ["ndr", "ndr64"])
+@pytest.mark.parametrize("mechanism", ["ntlm", "spnego", "bare"])
+def test_go_msrpc_reads_by_ms_mqrr_at_privacy(site: Site, mechanism: str, syntax: str) -> None:
+    """MS-MQRR 2.2 has both; what Windows demands by default is privacy (note 19 to 3.1.4.2)."""
+    site.send(b"to go")
+    seen = go_msrpc(site, USER, "seal", "mqrr", mechanism=mechanism, syntax=syntax)
+    assert Message(bytes.fromhex(str(seen.pop("packet")))).body == b"to go"
+    assert seen == {"receive": 0, "end": 0, "close": 0}
+    refused = go_msrpc(site, USER, "sign", "mqrr", mechanism=mechanism, syntax=syntax)
+    assert str(refused["open"]).endswith(f"code: 0x{MQ_ERROR_ACCESS_DENIED:08x}")
+
+
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("mechanism", ["ntlm", "bare"])
 def test_go_msrpc_uses_objects_with_each_mechanism(site: Site, mechanism: str, level: str) -> None:
     go_uses_objects(site, level, mechanism)
 
 
-@pytest.mark.parametrize(("what", "call"), [("mqmr", "action"), ("mqmp", "open")])
+@pytest.mark.parametrize("syntax", ["ndr", "ndr64"])
+def test_go_msrpc_finds_a_port_also_with_an_empty_third_floor(site: Site, syntax: str) -> None:
+    """C706 appendix L: the minor version of the RPC protocol says nothing about where to connect."""
+    port = impacket_stubs.mapped(site.address, QM2QM)
+    assert go_msrpc(site, USER, "seal", "epm", syntax=syntax) == {"whole": port, "empty third floor": port}
+
+
+@pytest.mark.parametrize(("what", "call"), [("mqmr", "action"), ("mqmp", "open"), ("dcom", "ServerAlive2")])
 def test_go_msrpc_is_told_that_these_interfaces_have_no_ndr64(site: Site, what: str, call: str) -> None:
-    """MS-MQMR 2.2: NDR only."""
+    """MS-MQMR 2.2, MS-MQMP 2.2 and MS-DCOM 2.2: NDR only."""
     seen = go_msrpc(site, ADMINISTRATOR, "seal", what, syntax="ndr64")
     assert "proposed transfer syntax not supported" in str(seen[call])
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from lanner.rpc.security import ServerSecurity, TargetNames
+from lanner.security.roles import Role
 from lanner.security.users import UserFile
 from lanner.wire.property_ids import ManagementQueueProperty as Property
 from tests.engine.harness import Harness
@@ -245,10 +246,10 @@ def test_a_right_that_is_taken_away_is_gone_at_the_next_call(manager: Managed, u
         client = Client(manager.port, 6, "operator")
         try:
             assert client.get_info(None, 4)[0] == 0
-            users.set_administrator("operator", administrator=False)
+            users.set_role("operator", Role.USER)
             assert client.get_info(None, 4)[0] == MQ_ERROR_ACCESS_DENIED
             assert client.action(REMOTE, "PAUSE") == MQ_ERROR_ACCESS_DENIED
-            users.set_administrator("operator", administrator=True)
+            users.set_role("operator", Role.ADMINISTRATOR)
             assert client.get_info(None, 4)[0] == 0
             users.remove("operator")
             assert client.get_info(None, 4)[0] == MQ_ERROR_ACCESS_DENIED

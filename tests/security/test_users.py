@@ -14,6 +14,7 @@ import pytest
 from lanner.security.identity import SYSTEM
 from lanner.security.md4 import nt_hash
 from lanner.security.private_files import PrivateFileError
+from lanner.security.roles import Role
 from lanner.security.users import MAX_NAME_LENGTH, UserError, UserFile
 from lanner.wire.sid import BUILTIN_ADMINISTRATORS, Sid
 
@@ -78,8 +79,8 @@ def test_administrators(users: UserFile) -> None:
     assert identity is not None
     assert identity.is_administrator
     assert BUILTIN_ADMINISTRATORS in identity.sids
-    users.set_administrator("alice", administrator=True)
-    users.set_administrator("root", administrator=False)
+    users.set_role("alice", Role.ADMINISTRATOR)
+    users.set_role("root", Role.USER)
     assert users.is_administrator("ALICE")
     assert not users.is_administrator("root")
 
@@ -126,7 +127,8 @@ def test_a_sid_from_elsewhere_that_no_group_names_is_unknown(users: UserFile) ->
 def test_users_can_be_added_into_groups(users: UserFile) -> None:
     users.add_group("staff")
     users.add("alice", "x", groups=["staff"])
-    assert [(group.name, group.members) for group in users.groups()] == [("Administrators", ()), ("staff", ("alice",))]
+    members = {group.name: group.members for group in users.groups()}
+    assert members == {"Administrators": (), "Monitors": (), "Operators": (), "staff": ("alice",)}
     with pytest.raises(UserError, match="no group other"):
         users.add("bob", "x", groups=["other"])
     # What was refused has left no trace.
@@ -182,8 +184,8 @@ def test_changes_at_once_are_not_lost(users: UserFile) -> None:
     for thread in threads:
         thread.join()
     groups = users.groups()
-    assert len(groups) == 9
-    assert len({group.sid for group in groups}) == 9
+    assert len(groups) == 3 + 8
+    assert len({group.sid for group in groups}) == 3 + 8
 
 
 def test_local_programs_are_known_by_their_uid(users: UserFile, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,8 +222,7 @@ def test_fail_messages_name_the_thing(users: UserFile) -> None:
         ("user alice exists already", lambda: users.add_group("alice")),
         ("there is no user bob", lambda: users.remove("bob")),
         ("there is no user bob", lambda: users.set_password("bob", "x")),
-        ("there is no user bob", lambda: users.set_administrator("bob", administrator=True)),
-        ("alice is not a member of Administrators", lambda: users.set_administrator("alice", administrator=False)),
+        ("there is no user bob", lambda: users.set_role("bob", Role.ADMINISTRATOR)),
         ("there is no group none", lambda: users.add_member("none", "alice")),
         ("is not a SID", lambda: users.add_member("staff", "S-1-x")),
         ("a password is needed", lambda: users.add("carol")),

@@ -24,6 +24,7 @@ from lanner.services.interfaces.mqmq import QueueFormat
 from lanner.services.interfaces.mqrr import REMOTE_READ, SectionBuffer
 from lanner.services.mqrr import RemoteReadService
 from lanner.services.ports import ServerPorts
+from lanner.services.queue_client import QueueClient
 from lanner.services.remote_queues import RemoteQueues
 from lanner.services.remote_read import RemoteRead
 from lanner.wire.message import Message
@@ -163,10 +164,14 @@ class Opened:
 class Site(BaseSite):
     """A queue manager that serves RemoteRead."""
 
-    def __init__(self, runtime: Runtime, server: RpcServer, port: int, committer: SteeredCommitter) -> None:
-        super().__init__(runtime, server, port)
+    def __init__(
+        self, runtime: Runtime, server: RpcServer, port: int, committer: SteeredCommitter, *, make: bool = True
+    ) -> None:
+        super().__init__(runtime, server, port, make=make)
         self.committer = committer
         self._peers: list[Peer] = []
+        self.ports: ServerPorts
+        self.service: RemoteReadService
 
     async def peer(self, *interfaces: Interface, **options: Any) -> Peer:
         peer = await Peer.connect(self.port, *(interfaces or (REMOTE_READ,)), **options)
@@ -222,16 +227,23 @@ async def fault(awaitable: Any) -> int:
 
 @contextlib.asynccontextmanager
 async def serving(
-    path: Path, *, level: AuthLevel = AuthLevel.NONE, cleanup_seconds: float = 300.0
+    path: Path,
+    *,
+    level: AuthLevel = AuthLevel.NONE,
+    cleanup_seconds: float = 300.0,
+    make: bool = True,
+    has_mqrr: bool = True,
 ) -> AsyncIterator[Site]:
     runtime = Runtime(path / "data", local_settings("alpha"))
     committer = SteeredCommitter(runtime.store, asyncio.get_running_loop())
     ports = ServerPorts()
     service = RemoteReadService(runtime.engine, committer, ports, cleanup_seconds)
-    queues = RemoteRead(RemoteQueues(runtime.engine, committer), ports)
-    server = RpcServer([service.interface, queues.interface], users=runtime.users, authentication_level=level)
+    queues = RemoteQueues(runtime.engine, committer)
+    interfaces = [service.interface, RemoteRead(queues, ports).interface, *QueueClient(queues, ports).interfaces]
+    server = RpcServer(interfaces if has_mqrr else interfaces[1:], users=runtime.users, authentication_level=level)
     ports.ip_read = ports.ip_handshake = await server.listen_tcp(ADDRESS, 0)
-    site = Site(runtime, server, ports.ip_read, committer)
+    site = Site(runtime, server, ports.ip_read, committer, make=make)
+    site.ports, site.service = ports, service
     try:
         yield site
     finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -31,12 +32,14 @@ S = TypeVar("S")
 class Site:
     """A queue manager with one private queue `q`, and its RPC server."""
 
-    def __init__(self, runtime: Runtime, server: RpcServer, port: int) -> None:
+    def __init__(self, runtime: Runtime, server: RpcServer, port: int, *, make: bool = True) -> None:
+        """`make`: the queue is not there yet."""
         self.runtime = runtime
         self.server = server
         self.port = port
         self.operations = Operations(runtime.engine, runtime)
-        self.create("q")
+        if make:
+            self.create("q")
 
     def add_user(self, name: str, *, is_administrator: bool = False) -> Sid:
         self.runtime.users.add(name, f"{name}-secret", administrator=is_administrator)
@@ -78,8 +81,12 @@ class Site:
         messages = [Message(body=body, **({"recoverable": True} | properties)) for body in bodies]
         with self.runtime.change() as change:
             opened = self.operations.open(self.name_of(queue), QueueAccessType.SEND)
+            is_transactional = opened.queue is not None and opened.queue.transactional
+            unit = self.operations.begin(uuid.uuid4()) if is_transactional else None
             for message in messages:
-                self.operations.send(opened, message.properties(self.operations.names), None)
+                self.operations.send(opened, message.properties(self.operations.names), unit)
+            if unit is not None:
+                self.operations.commit(unit)
             self.operations.close(opened)
         change.wait()
         return [lookup_id for lookup_id in self.lookup_ids(queue) if lookup_id not in before]

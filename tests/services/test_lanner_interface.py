@@ -48,7 +48,7 @@ def qm(alpha: ServedManager) -> Iterator[QueueManager]:
 @pytest.mark.parametrize(
     ("request_", "arguments", "complaint"),
     [
-        ("nonsense", {}, "unknown request 'nonsense': one of status"),
+        ("nonsense", {}, "unknown request 'nonsense': one of who am i"),
         ("peer", {}, "needs the text `name`"),
         ("peer", {"name": 1}, "needs the text `name`"),
         ("peer", {"name": "beta", "addresses": [1]}, "needs the list of texts `addresses`"),

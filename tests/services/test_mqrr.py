@@ -72,8 +72,9 @@ BOTH = pytest.mark.parametrize("syntax", [Syntax.NDR20, Syntax.NDR64])
 UOW = uuid.UUID("11111111-2222-4333-8444-555555555555").bytes
 
 
+@pytest.mark.spec("MQRR-3.1.4-4")
 def test_the_opnums() -> None:
-    """MQRR-3.1.4-4: their order is the document's."""
+    """Their order is the document's."""
     names = [None if method is None else method.name for method in REMOTE_READ.methods]
     assert names[0:2] == ["R_GetServerPort", None]
     assert names[2:10] == [

@@ -115,7 +115,7 @@ async def test_a_distribution_list_is_not_opened_though_it_may_have_one_member(s
     with site.runtime.lock:
         result, _ = directory.add_distribution_list("list", [r"DIRECT=OS:.\private$\q"], CLIENT_ID)
         assert result is DirectoryOperationResult.SUCCESS
-        assert directory.resolve_distribution_list(CLIENT_ID, None) == [r"DIRECT=OS:.\private$\q"]
+        assert directory.resolve_distribution_list(CLIENT_ID, None)[1] == [r"DIRECT=OS:.\private$\q"]
     peer = await site.peer()
     answer = await peer.open_remote_queue(p_queue_format=QueueFormat(6, 0, 0, DlId(CLIENT_ID, None)))
     assert answer[RETURNS] & FAILURE

@@ -18,6 +18,7 @@ import psutil
 import pyarrow.dataset as ds
 import pyspark
 import pytest
+from deltalake import DeltaTable
 
 from demo.generator import generate
 from lanner.client import Message, QueueManager
@@ -220,11 +221,85 @@ def test_executors_are_killed(cluster: str, accounts: Path, tmp_path: Path) -> N
     check(data)
 
 
+def newest(table: Path) -> Path:
+    """The version of a table that is whole."""
+    return max(table.glob("version=*/_SUCCESS")).parent
+
+
+def test_four_queue_managers_into_delta_while_one_is_killed(cluster: str, accounts: Path, tmp_path: Path) -> None:
+    """Each message and each event is in the lake once, although a queue manager dies in between and comes back."""
+    places = [tmp_path / f"data{number}" for number in range(4)]
+    for place in places:
+        fill(place, accounts)
+    with contextlib.ExitStack() as stack:
+        started = [stack.enter_context(running(place)) for place in places]
+        addresses = [address for _, address in started]
+        (tmp_path / "pipeline.toml").write_text(
+            f"""
+            [lake]
+            path = "lake"
+            format = "delta"
+            [spark]
+            master = "{cluster}"
+            [spark.settings]
+            "spark.executor.memory" = "512m"
+            "spark.driver.host" = "127.0.0.1"
+            "spark.driver.bindAddress" = "127.0.0.1"
+            "spark.sql.shuffle.partitions" = 2
+            "spark.executorEnv.LANNER_PASSWORD" = "secret"
+            [source]
+            managers = {json.dumps(addresses)}
+            user = "root"
+            retry_seconds = 60
+            [ingest]
+            queues = ["source"]
+            max_messages_per_trigger = 100
+            """,
+            encoding="utf-8",
+        )
+        command = [str(Path(sys.executable).parent / "lanner"), "pipeline", "run", "ingest"]
+        log = tmp_path / "ingest.log"
+
+        def ingest() -> subprocess.Popen[bytes]:
+            with log.open("ab") as out:
+                environment = ENVIRONMENT | {"LANNER_PASSWORD": "secret"}
+                return subprocess.Popen(command, env=environment, stdout=out, stderr=out, cwd=tmp_path)
+
+        job = ingest()
+        try:
+            victim, table = 3, tmp_path / "lake" / "messages"
+            deadline = time.monotonic() + 2 * PATIENCE
+            while len(list((table / "_delta_log").glob("*.json"))) < 2:
+                assert job.poll() is None, log.read_text(encoding="utf-8")
+                assert time.monotonic() < deadline, log.read_text(encoding="utf-8")
+                time.sleep(0.05)
+            started[victim][0].kill()
+            started[victim][0].wait()
+            time.sleep(1)
+            port = int(addresses[victim].rpartition(":")[2])
+            stack.enter_context(running(places[victim], port))
+            # What gave up before it was back begins again from its checkpoints.
+            for _ in range(3):
+                if job.wait(4 * PATIENCE) == 0:
+                    break
+                job = ingest()
+            assert job.returncode == 0, log.read_text(encoding="utf-8")
+        finally:
+            job.kill()
+            job.wait()
+    for name, count in (("messages", MESSAGES), ("events", MESSAGES)):
+        rows = DeltaTable(str(tmp_path / "lake" / name)).to_pyarrow_table(columns=["qm_id", "msg_id_text"]).to_pylist()
+        found = Counter((row["qm_id"], row["msg_id_text"]) for row in rows)
+        assert set(found.values()) == {1}, f"{name}: a row is there twice"
+        assert Counter(manager for manager, _ in found) == dict.fromkeys({manager for manager, _ in found}, count)
+        assert len({manager for manager, _ in found}) == 4
+
+
 def check_tables(lake: Path, messages: list[dict[str, object]]) -> None:
-    rows = ds.dataset(lake / "lifecycle", format="parquet").to_table(columns=["source", "status"]).to_pylist()
+    rows = ds.dataset(newest(lake / "lifecycle"), format="parquet").to_table(columns=["source", "status"]).to_pylist()
     found = Counter(row["status"] for row in rows if row["source"] != "SHOP")
     assert found == Counter(status(message) for message in messages)
     assert Counter(row["status"] for row in rows if row["source"] == "SHOP") == {"received": 200, "waiting": 100}
     asked = [message for message in messages if is_seen(message) and message["acknowledge"]]
-    acks = ds.dataset(lake / "acks", format="parquet").to_table(columns=["outcome"]).to_pylist()
+    acks = ds.dataset(newest(lake / "acks"), format="parquet").to_table(columns=["outcome"]).to_pylist()
     assert Counter(row["outcome"] for row in acks) == Counter(outcome(message) for message in asked)

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanner.model.live import Record
+from lanner.model.live import START, Record
 from lanner.store import Store
 from tests.store.conftest import QUEUE, commit, commit_and_checkpoint, crash, ids, lookup_id, open_store, put, take
 
@@ -68,6 +68,7 @@ OPERATIONS = st.lists(
         st.tuples(st.just("put"), st.integers(1, 4)),
         st.tuples(st.just("express"), st.integers(1, 3)),
         st.tuples(st.just("delete"), st.integers(1, 4)),
+        st.tuples(st.just("take"), st.integers(1, 4)),
         st.tuples(st.just("commit"), st.just(0)),
         st.tuples(st.just("checkpoint"), st.just(0)),
     ),
@@ -91,6 +92,13 @@ def test_runs_are_what_single_steps_are(operations: list[tuple[str, int]], data:
                 rows = [(key, there.pop(key)) for key in keys]
                 with store.lock:
                     assert store.delete_run(QUEUE, [*rows, (following + 9, Record(b"none"))]) == rows
+            elif name == "take":
+                held = set(data.draw(st.lists(st.sampled_from(sorted(there)), max_size=3))) if there else set()
+                with store.lock:
+                    taken = store.take_run(QUEUE, START, LAST, count, 1 << 20, held)
+                assert [key for key, _ in taken] == sorted(there.keys() - held)[:count]
+                for key, _ in taken:
+                    del there[key]
             elif name == "commit":
                 commit(store)
             else:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -12,10 +14,10 @@ from hypothesis import strategies as st
 
 from lanner.model.enums import Acknowledgements, DeliveryGuarantee, MessagePrivacyLevel
 from lanner.model.errors import InvalidParameter, RemoteProtocolError
-from lanner.wire import client_packet
+from lanner.wire import client_packet, packet_runs
 from lanner.wire import layout as at
 from lanner.wire.builder import MessageProperties, build
-from lanner.wire.client_packet import Stamp, body_size, split
+from lanner.wire.client_packet import Stamp, body_size
 from lanner.wire.format_name import parse
 from lanner.wire.message import Message
 from lanner.wire.quick_check import check
@@ -92,7 +94,7 @@ def test_a_stamped_packet_is_the_one_that_the_queue_manager_builds(
     packet = built(destination, None if transaction is None else 0, **changes)
     made = stamp(destination=destination, host=HOST, transaction=transaction).stamped(packet, 77)
     assert made == expected(destination, transaction, **changes)
-    assert body_size(made) == len(Message(made).body)
+    assert body_size(memoryview(made), 0) == len(Message(made).body)
 
 
 @pytest.mark.parametrize(
@@ -153,18 +155,81 @@ def test_a_damaged_packet_is_refused_or_still_a_message_of_this_sender(
     assert message.is_transactional == (transaction is not None)
 
 
-def test_packets_that_follow_each_other_are_split() -> None:
-    packets = [built(body=bytes(number)) for number in range(5)]
-    assert split(memoryview(b"".join(packets)), 5) == packets
-    assert split(memoryview(b""), 5) == []
-    with pytest.raises(RemoteProtocolError, match="more than 4 packets"):
-        split(memoryview(b"".join(packets)), 4)
+FORMS = pytest.mark.parametrize(
+    "form", [packet_runs._stamp_packets, packet_runs.stamp_packets], ids=["reference", "chosen"]
+)
+
+
+@FORMS
+@pytest.mark.parametrize("transaction", [None, 0x12345])
+def test_packets_that_follow_each_other_are_runs_of_equal_shape(
+    monkeypatch: pytest.MonkeyPatch,
+    form: Callable[..., tuple[list[bytes], int]],
+    transaction: int | None,
+) -> None:
+    monkeypatch.setattr(client_packet, "stamp_packets", form)
+    index = None if transaction is None else 0
+    alike = [built(transaction=index, body=bytes(size), label="x" * size) for size in range(5)]
+    named = [built(transaction=index, response_queue_format_name=REPLIES, body=bytes(size)) for size in range(3)]
+    one = stamp(transaction=transaction)
+    octets = memoryview(b"".join([*alike, *named, alike[0]]))
+    runs, error = one.stamped_runs(octets, 9, 70)
+    assert error is None
+    numbers = itertools.count(70)
+    assert runs == [[one.stamped(each, next(numbers)) for each in some] for some in (alike, named, alike[:1])]
+    assert [body_size(octets, index) for index in range(9)] == [0, 1, 2, 3, 4, 0, 1, 2, 0]
+    assert one.stamped_runs(memoryview(b""), 5, 70) == ([], None)
+    with pytest.raises(RemoteProtocolError, match="more than 8 packets"):
+        one.stamped_runs(octets, 8, 70)
+
+
+def test_the_ordinals_of_a_run_begin_again_after_32_bits() -> None:
+    runs, _ = stamp().stamped_runs(memoryview(built() * 3), 3, 0x1_FFFF_FFFF)
+    assert [Message(each).identifier.ordinal for each in runs[0]] == [0xFFFF_FFFF, 0, 1]
+
+
+@FORMS
+def test_what_cannot_be_sent_ends_the_runs_and_what_is_no_packet_all(
+    monkeypatch: pytest.MonkeyPatch,
+    form: Callable[..., tuple[list[bytes], int]],
+) -> None:
+    monkeypatch.setattr(client_packet, "stamp_packets", form)
+    good, bad = built(), built(allocation_body_size=9)
+    runs, error = stamp().stamped_runs(memoryview(good + good + bad + good), 9, 1)
+    assert [len(run) for run in runs] == [2]
+    assert isinstance(error, InvalidParameter)
+    for rest in (b"x" * 200, good[:-1], good[:20]):
+        with pytest.raises(RemoteProtocolError, match="a packet of"):
+            stamp().stamped_runs(memoryview(good + bad + rest), 9, 1)
+
+
+@given(data=st.data(), transaction=st.sampled_from([None, 5]))
+def test_a_damaged_packet_in_a_run_is_what_it_is_alone(data: st.DataObject, *, transaction: int | None) -> None:
+    one = stamp(transaction=transaction)
+    good = built(transaction=None if transaction is None else 0)
+    packet = bytearray(good)
+    for _ in range(data.draw(st.integers(1, 3))):
+        packet[data.draw(st.integers(12, len(packet) - 1))] = data.draw(st.integers(0, 255))
+    damaged = bytes(packet)
+    try:
+        alone = one.stamped(damaged, 2)
+    except InvalidParameter:
+        alone = None
+    runs, error = one.stamped_runs(memoryview(good + damaged), 9, 1)
+    assert [each for run in runs for each in run][1:] == ([] if alone is None else [alone])
+    assert (error is None) == (alone is not None)
+    for form in (packet_runs._stamp_packets, packet_runs.stamp_packets):
+        places = one._places(good)
+        at_transaction = -1 if transaction is None else places[0]
+        front, header = one.stamped(good, 1)[:64], one._transaction
+        found = form(damaged, 0, good, at_transaction, places[1], front, header, 2)
+        assert found in (([], 0), ([alone], len(damaged)))
 
 
 @given(st.binary(max_size=400))
 def test_any_octets_are_packets_or_refused(octets: bytes) -> None:
     try:
-        found = client_packet.split(memoryview(octets), 10)
+        runs, _ = stamp().stamped_runs(memoryview(octets), 10, 1)
     except RemoteProtocolError:
         return
-    assert b"".join(found) == octets
+    assert sum(len(each) for run in runs for each in run) <= len(octets)

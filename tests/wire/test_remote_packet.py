@@ -6,9 +6,12 @@ import struct
 
 import pytest
 
+from lanner.model.directory_objects import GUID_NULL
+from lanner.wire.builder import MessageProperties, build
 from lanner.wire.extension_headers import SubqueueHeader
+from lanner.wire.format_name import parse
 from lanner.wire.message import Message
-from lanner.wire.remote_packet import remote_packet
+from lanner.wire.remote_packet import remote_packet, sections
 from tests.wire.samples import full_packet
 
 PACKET = full_packet()
@@ -53,3 +56,15 @@ def test_a_dead_letter_queue_of_the_application_stands_behind_the_subqueue() -> 
 def test_the_class_stands_in_bits_1_to_16() -> None:
     header = SubqueueHeader(acknowledgement_class=0xC004)
     assert struct.unpack_from("<I", header.pack(), 4)[0] == 0xC004 << 1
+
+
+@pytest.mark.spec("MQRR-3.1.4.7-64")
+def test_a_packet_without_trailers_has_one_section() -> None:
+    destination = parse(r"DIRECT=OS:.\private$\q")
+    properties = MessageProperties(body=b"0123456789")
+    bare = build(properties, source=GUID_NULL, ordinal=1, sent_time=1, destination=destination)
+    message = Message(bare)
+    assert message.end_of_properties == len(bare)
+    (only,) = sections(bare, 1)
+    assert only.octets == bare[: message.body_offset + 1]
+    assert only.whole_size == len(bare)

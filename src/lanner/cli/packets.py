@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lanner.cli.errors import CommandError, UsageError, nothing
+from lanner.cli.import_progress import ImportProgress
 from lanner.cli.options import DryRun, Json, QueueName
 from lanner.cli.output import counted, progress, say, size, write_json
 from lanner.cli.session import Place, open_manager, reaching, walk
 from lanner.client import QueueManager
 from lanner.client.runtimes import is_embedded
-from lanner.model.errors import StatusError
+from lanner.model.errors import RemoteMachineNotAvailable, StatusError
 from lanner.spark.flight.settings import is_available
 
 if TYPE_CHECKING:
@@ -89,6 +91,15 @@ def _export(manager: QueueManager, queue: str, file: Path, told: Callable[[int],
     return export_messages(walk(opened), Origin(seen, 0, int(time.time())), file, progress=told)
 
 
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What an import has to do."""
+
+    messages: int
+    transactional: bool
+    resume_at: int | None
+
+
 @reaching
 def import_(
     file: File,
@@ -97,14 +108,18 @@ def import_(
     transaction: Annotated[
         bool, typer.Option("--transaction", help="Send to a transactional queue of another computer.")
     ] = False,
+    resume_at: Annotated[
+        int | None,
+        typer.Option("--resume-at", min=0, help="So many messages of FILE are in QUEUE; where an import asks for it."),
+    ] = None,
     dry_run: DryRun = False,
     at: Place,
     json: Json = False,
 ) -> None:
-    """Send the messages of a file to a queue. Each has the same content and a new id.
+    """Send the messages of a file to a queue, once however often it is tried. Each has the same content and a new id.
 
-    In a data directory that no queue manager runs on they come all at once, and only once however often it is tried. Elsewhere
-    they come all at once where the queue is transactional, else one after the other; and again, each time.
+    In a data directory that no queue manager runs on, and to a transactional queue, they come all at once. Elsewhere they come one after
+    the other, and the same command continues where an earlier one has ended: FILE.imported says where that was.
     """
     _check_packages()
     from lanner.spark.columnar.packet_files import check_packets
@@ -117,7 +132,8 @@ def import_(
         totals: Totals | None = found
         if not dry_run and found.messages:
             with progress("importing", found.messages) as advance:
-                totals = _import(manager, file, queue, _steps(advance), transactional=transactional)
+                work = _Work(found.messages, transactional=transactional, resume_at=resume_at)
+                totals = _import(manager, file, queue, _steps(advance), work)
     messages = 0 if totals is None else totals.messages
     if json:
         write_json(
@@ -131,31 +147,43 @@ def import_(
         raise nothing(f"{file} has no messages")
 
 
-def _import(
-    manager: QueueManager, file: Path, queue: str, told: Callable[[int], None], *, transactional: bool
-) -> Totals | None:
+def _import(manager: QueueManager, file: Path, queue: str, told: Callable[[int], None], work: _Work) -> Totals | None:
     from lanner.spark.columnar.packet_files import PacketReader, Totals, copies, import_packets
 
     if is_embedded(manager):
         return import_packets(manager, file, queue, progress=told)
     target = manager.open(queue)
-    done = 0
+    state = ImportProgress(file, f"{manager.identifier} {target.format_name}")
+    if work.resume_at is not None:
+        state.resume_at(work.resume_at)
+    state.check(queue)
+    if state.done >= work.messages:
+        return None
+    before = state.done
     with PacketReader(file) as reader:
-        messages = copies(reader)
-        if transactional:
+        messages = itertools.islice(copies(reader), before, None)
+        if work.transactional:
+            # All of them or none, so there is one step to be unsure of.
             with manager.transaction() as unit:
+                done = before
                 while batch := list(itertools.islice(messages, BATCH)):
                     target.send_many(batch, transaction=unit)
                     done += len(batch)
                     told(done)
+                state.write(before, done)
+            state.write(work.messages)
         else:
             while batch := list(itertools.islice(messages, BATCH)):
+                state.write(state.done, state.done + len(batch))
                 try:
                     target.send_many(batch)
                 except StatusError as error:
+                    if not isinstance(error, RemoteMachineNotAvailable):
+                        # Refused: those before the one that was have arrived, and have their identifiers.
+                        state.write(state.done + sum(one.id is not None for one in batch))
                     raise CommandError(
-                        f"{done} messages of {file} are in {queue}, and some of the next {len(batch)} may be, then: {error}"
+                        f"{state.done} messages of {file} are in {queue}, then: {error}; the same command continues there"
                     ) from error
-                done += len(batch)
-                told(done)
-    return Totals(done, 0)
+                state.write(state.done + len(batch))
+                told(state.done)
+    return Totals(work.messages - before, 0)

@@ -1,4 +1,4 @@
-"""What `lanner doctor PEER` looks at: name, ping, TCP, handshake, and what waits here for that computer."""
+"""What `lanner doctor PEER` looks at: name, ping, TCP, handshake, how it is read, and what waits here for that computer."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ from lanner.cli.output import counted
 from lanner.cli.tls_checks import Secured, tls_hop
 from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import OperatingSystemType
+from lanner.model.errors import LannerError
+from lanner.rpc.faults import InterfaceRefused
 from lanner.security.keys import weakness
 from lanner.services.examination import Finding, Verdict
+from lanner.services.ports import HANDSHAKE_PORT
 from lanner.transfer.addresses import NextHop, parse_literal, resolve
 from lanner.transfer.events import SessionClosed, SessionOpened
 from lanner.transfer.ping import PingInitiator, ping
@@ -129,8 +132,35 @@ def _connect(caller: Caller, addresses: list[str], met: list[uuid.UUID]) -> Iter
                 yield _shake_hands(caller, connection, f"{address}:{port}", met)
             else:
                 yield from _over_tls(caller, connection, hop, met)
+        yield _reading(caller, address)
         return
     yield _skipped("handshake", "no connection")
+
+
+def _reading(caller: Caller, address: str) -> Finding:
+    """By which protocol programs would read queues there (MS-MQRR 3.2.4.1); asked without a name, which a bind may be."""
+    from lanner.client._sync.connections import mapped_port
+    from lanner.rpc.blocking_client import connect_tcp
+    from lanner.services.interfaces.mqqp import QM2QM
+    from lanner.services.interfaces.mqrr import REMOTE_READ
+
+    for interface, protocol in ((REMOTE_READ, "MS-MQRR"), (QM2QM, "MS-MQQP")):
+        port = mapped_port(address, interface) or HANDSHAKE_PORT
+        try:
+            with connect_tcp(address, port, timeout=caller.timeout) as client:
+                client.bind(interface)
+        except InterfaceRefused:
+            continue
+        except (OSError, LannerError) as error:
+            said = error.strerror if isinstance(error, OSError) else None
+            return _skipped(
+                "reading",
+                f"{address}:{port}: {said or error}; no RPC there: queues can be sent to, and not read from here",
+            )
+        return Finding("reading", Verdict.OK, f"queues there are read by {protocol}, on TCP {port}")
+    return _skipped(
+        "reading", f"{address}:{port} serves neither MS-MQRR nor MS-MQQP: queues there cannot be read from here"
+    )
 
 
 def _over_tls(caller: Caller, plain: socket.socket, hop: NextHop, met: list[uuid.UUID]) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from cryptography import x509
@@ -13,10 +13,11 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from lanner.cli.errors import CommandError, UsageError, nothing
 from lanner.cli.options import DEFAULT_DATA, Data, DryRun, Json, Yes
 from lanner.cli.output import confirm, say, show_table, write_json
-from lanner.cli.session import check_directory, command_line, open_directory, running
+from lanner.cli.session import Place, check_directory, command_line, open_directory, open_manager, reaching, running
 from lanner.client.runtimes import runtime_of
 from lanner.security.audit import AUDIT_FILE, AuditLog
 from lanner.security.identity import Identity
+from lanner.security.roles import TEXTS, Role
 from lanner.security.users import USER_FILE, UserError, UserFile
 from lanner.store.data_directory import check_data_directory
 
@@ -25,6 +26,10 @@ app = typer.Typer(help="Who may use and administer the queue manager.", no_args_
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The user.", show_default=False)]
 PasswordStdin = Annotated[
     bool, typer.Option("--password-stdin", help="Read the password from standard input, one line.")
+]
+AnyRole = Annotated[
+    Role | None,
+    typer.Option("--role", help="; ".join(f"{role}: {text}" for role, text in TEXTS.items()) + ".", show_default=False),
 ]
 NoNtlm = Annotated[bool, typer.Option("--no-ntlm", help="Keep no NT hash: stronger, but no logon with NTLM.")]
 
@@ -46,10 +51,11 @@ def _password(name: str, *, from_stdin: bool) -> str:
     return str(typer.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True))
 
 
-def _document(file: UserFile, name: str, *, is_guest: bool, has_nt_hash: bool) -> dict[str, object]:
+def _document(file: UserFile, name: str, *, is_guest: bool, has_nt_hash: bool) -> dict[str, Any]:
     return {
         "name": name,
         "sid": str(file.sid(name)),
+        "role": file.role(name).value,
         "administrator": file.is_administrator(name),
         "guest": is_guest,
         "ntlm": has_nt_hash,
@@ -57,77 +63,121 @@ def _document(file: UserFile, name: str, *, is_guest: bool, has_nt_hash: bool) -
     }
 
 
-def _show(file: UserFile, name: str, *, as_json: bool, done: str) -> None:
-    account = next(one for one in file.users() if one.name.casefold() == name.casefold())
+def _documents(file: UserFile) -> list[dict[str, Any]]:
+    return [
+        _document(file, one.name, is_guest=one.is_guest, has_nt_hash=one.nt_hash is not None) for one in file.users()
+    ]
+
+
+def _find(file: UserFile, name: str) -> dict[str, Any]:
+    found = next((one for one in _documents(file) if one["name"].casefold() == name.casefold()), None)
+    if found is None:
+        raise UserError(f"there is no user {name}; `lanner user list` shows them")
+    return found
+
+
+def _say(document: dict[str, Any], done: str, *, as_json: bool) -> None:
     if as_json:
-        has_nt_hash = account.nt_hash is not None
-        write_json(_document(file, account.name, is_guest=account.is_guest, has_nt_hash=has_nt_hash))
+        write_json(document)
     else:
-        say(f"user {account.name} {done}")
+        say(f"user {document['name']} {done}")
+
+
+def _role(role: Role | None, *, administrator: bool | None) -> Role | None:
+    """Return the role that is asked for; `--administrator` and `--no-administrator` are short for two of them."""
+    if administrator is None:
+        return role
+    short = Role.ADMINISTRATOR if administrator else Role.USER
+    if role not in (None, short):
+        raise UsageError(f"--role {role} and --{'' if administrator else 'no-'}administrator contradict each other")
+    return short
 
 
 @app.command()
+@reaching
 def add(
     name: Name,
     *,
-    administrator: Annotated[bool, typer.Option("--administrator", help="May manage everything.")] = False,
+    role: AnyRole = None,
+    administrator: Annotated[bool, typer.Option("--administrator", help="Short for --role administrator.")] = False,
     guest: Annotated[bool, typer.Option("--guest", help="The guest: needs no password.")] = False,
     password_stdin: PasswordStdin = False,
     no_ntlm: NoNtlm = False,
-    data: Data = DEFAULT_DATA,
+    at: Place,
     json: Json = False,
 ) -> None:
     """Add a user. The queue manager may be running."""
+    wanted = _role(role, administrator=administrator or None) or Role.USER
+    if at.host is not None and (guest or no_ntlm):
+        raise UsageError("--guest and --no-ntlm are for the data directory itself, not with --host")
     password = None if guest and not password_stdin else _password(name, from_stdin=password_stdin)
-    file = _file(data, create=True)
-    if password:
-        file.check_password(name, password)
-    file.add(name, password, administrator=administrator, guest=guest, keep_nt_hash=not no_ntlm)
-    _show(file, name, as_json=json, done="is added")
+    if at.host is not None:
+        with open_manager(at) as manager:
+            document = manager.add_user(name, password or "", role=wanted)
+    else:
+        file = _file(at.data, create=True)
+        if password:
+            file.check_password(name, password)
+        file.add(name, password, role=wanted, guest=guest, keep_nt_hash=not no_ntlm)
+        document = _find(file, name)
+    _say(document, "is added", as_json=json)
 
 
 @app.command("set")
+@reaching
 def change(
     name: Name,
     *,
+    role: AnyRole = None,
     administrator: Annotated[
-        bool | None, typer.Option("--administrator/--no-administrator", help="May manage everything.")
+        bool | None, typer.Option("--administrator/--no-administrator", help="Short for --role administrator and user.")
     ] = None,
     password: Annotated[bool, typer.Option("--password", help="Ask for a new password.")] = False,
     password_stdin: PasswordStdin = False,
     no_ntlm: NoNtlm = False,
-    data: Data = DEFAULT_DATA,
+    at: Place,
     json: Json = False,
 ) -> None:
-    """Change a user's password, or whether the user is an administrator."""
-    if administrator is None and not password and not password_stdin:
-        raise UsageError("nothing to change: --administrator, --no-administrator, --password or --password-stdin")
-    file = _file(data)
-    file.sid(name)
-    if password or password_stdin:
-        new = _password(name, from_stdin=password_stdin)
-        if new:
-            file.check_password(name, new)
-        file.set_password(name, new, keep_nt_hash=not no_ntlm)
-    if administrator is not None and administrator != file.is_administrator(name):
-        file.set_administrator(name, administrator=administrator)
-    _show(file, name, as_json=json, done="is changed")
+    """Change a user's password or role."""
+    wanted = _role(role, administrator=administrator)
+    if wanted is None and not password and not password_stdin:
+        raise UsageError("nothing to change: --role, --password or --password-stdin")
+    if at.host is not None:
+        if no_ntlm:
+            raise UsageError("--no-ntlm is for the data directory itself, not with --host")
+        new = _password(name, from_stdin=password_stdin) if password or password_stdin else None
+        with open_manager(at) as manager:
+            document = manager.set_user(name, password=new, role=wanted)
+    else:
+        file = _file(at.data)
+        file.sid(name)
+        if password or password_stdin:
+            new = _password(name, from_stdin=password_stdin)
+            if new:
+                file.check_password(name, new)
+            file.set_password(name, new, keep_nt_hash=not no_ntlm)
+        if wanted is not None and wanted is not file.role(name):
+            file.set_role(name, wanted)
+        document = _find(file, name)
+    _say(document, "is changed", as_json=json)
 
 
 @app.command("list")
-def list_users(*, data: Data = DEFAULT_DATA, json: Json = False) -> None:
+@reaching
+def list_users(*, at: Place, json: Json = False) -> None:
     """List the users."""
-    file = _file(data)
-    documents = [
-        _document(file, one.name, is_guest=one.is_guest, has_nt_hash=one.nt_hash is not None) for one in file.users()
-    ]
+    if at.host is not None:
+        with open_manager(at) as manager:
+            documents = manager.users()
+    else:
+        documents = _documents(_file(at.data))
     if json:
         write_json(documents)
         return
     if not documents:
         raise nothing("there are no users; `lanner user add NAME` makes one")
-    titles = ("NAME", "SID", "ADMINISTRATOR", "GUEST", "NTLM")
-    keys = ("name", "sid", "administrator", "guest", "ntlm")
+    titles = ("NAME", "SID", "ROLE", "GUEST", "NTLM")
+    keys = ("name", "sid", "role", "guest", "ntlm")
     words = {"True": "yes", "False": "no"}
     rows = [[words.get(str(one[key]), str(one[key])) for key in keys] for one in documents]
     show_table([(title, False) for title in titles], rows)
@@ -176,18 +226,24 @@ def _register(data: Path, identity: Identity, certificate: x509.Certificate) -> 
 
 
 @app.command()
-def remove(
-    name: Name, *, dry_run: DryRun = False, yes: Yes = False, data: Data = DEFAULT_DATA, json: Json = False
-) -> None:
+@reaching
+def remove(name: Name, *, dry_run: DryRun = False, yes: Yes = False, at: Place, json: Json = False) -> None:
     """Remove a user."""
-    file = _file(data)
-    account = next((one for one in file.users() if one.name.casefold() == name.casefold()), None)
-    if account is None:
-        raise UserError(f"there is no user {name}; `lanner user list` shows them")
-    if not dry_run:
-        confirm(f"Remove user {account.name}?", yes=yes)
-        file.remove(account.name)
-    if json:
-        write_json({"name": account.name, "dry_run": dry_run})
+    if at.host is not None:
+        with open_manager(at) as manager:
+            found = next((one["name"] for one in manager.users() if one["name"].casefold() == name.casefold()), None)
+            if found is None:
+                raise UserError(f"there is no user {name}; `lanner user list` shows them")
+            if not dry_run:
+                confirm(f"Remove user {found}?", yes=yes)
+                manager.remove_user(found)
     else:
-        say(f"{'would remove' if dry_run else 'removed'} user {account.name}")
+        file = _file(at.data)
+        found = _find(file, name)["name"]
+        if not dry_run:
+            confirm(f"Remove user {found}?", yes=yes)
+            file.remove(found)
+    if json:
+        write_json({"name": found, "dry_run": dry_run})
+    else:
+        say(f"{'would remove' if dry_run else 'removed'} user {found}")

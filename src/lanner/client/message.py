@@ -9,6 +9,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from lanner.client import carrying
 from lanner.model.directory_objects import GUID_NULL
 from lanner.model.enums import (
     INFINITE,
@@ -45,7 +46,7 @@ _EXPRESS, _RECOVERABLE = DeliveryGuarantee.EXPRESS, DeliveryGuarantee.RECOVERABL
 _NORMAL, _AES256 = MessageClass.NORMAL, EncryptionAlgorithm.AES256
 _PRIORITY = 3
 # Labels up to this length are not looked at one by one: they fit even if each character takes two units.
-_SHORT_LABEL = MAX_LABEL_CHARACTERS // 2
+SHORT_LABEL = MAX_LABEL_CHARACTERS // 2
 _AES = {EncryptionAlgorithm.AES128, EncryptionAlgorithm.AES192, EncryptionAlgorithm.AES256}
 
 
@@ -92,7 +93,7 @@ class Message:
             body = _octets(body, "body")
         if not isinstance(self.label, str):
             raise IllegalPropertyValue(f"label {self.label!r}: text expected")
-        if self.priority != _PRIORITY or self.app_specific or self.body_type or len(self.label) > _SHORT_LABEL:
+        if self.priority != _PRIORITY or self.app_specific or self.body_type or len(self.label) > SHORT_LABEL:
             self._check()
         # By place, and the rest only where it is set: names would double what the object costs.
         properties = MessageProperties(
@@ -108,6 +109,8 @@ class Message:
         )
         if self.extension:
             properties.extension = _octets(self.extension, "extension")
+        elif carrying.carrier is not None:
+            properties.extension = carrying.carrier()
         if self.use_dead_letter_queue:
             properties.negative_journaling_requested = True
         if self.use_journal_queue:

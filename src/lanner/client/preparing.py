@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from lanner.client.message import Message, ReceivedMessage
+from lanner.client.message import SHORT_LABEL, Message, ReceivedMessage, encode_text
 from lanner.model.enums import HashAlgorithm
 from lanner.model.errors import IllegalPropertyValue, InvalidParameter
 from lanner.security.hashing import DEFAULT_HASH_ALGORITHM
 from lanner.security.signing import sign_properties
 from lanner.wire.body_types import TEXT_BODIES
+from lanner.wire.builder import encode_label
+from lanner.wire.packet_template import MessageRun
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from uuid import UUID
 
     from lanner.security.signing import SigningKey
@@ -21,6 +24,18 @@ if TYPE_CHECKING:
     from lanner.wire.format_name import FormatName
 
 _CHANGEABLE: Final = [one.name for one in dataclasses.fields(Message) if one.init]
+
+# What messages of one run have in common: the kinds of body and numbers, and everything but label and body.
+_shape: Final = attrgetter(
+    "body.__class__",
+    "priority.__class__",
+    "app_specific.__class__",
+    "body_type.__class__",
+    *(one for one in _CHANGEABLE if one not in ("body", "label")),
+)
+_BODIES: Final = (bytes, str)
+# Octets or characters of a body in a run: for what is larger nothing is gained.
+_LARGEST: Final = 0x0001_0000
 
 # What `send` takes.
 Sendable: TypeAlias = Message | ReceivedMessage | bytes | str
@@ -35,6 +50,58 @@ def to_message(message: Sendable) -> Message:
     if isinstance(message, ReceivedMessage):
         return message.copy()
     raise IllegalPropertyValue(f"a Message, bytes or text can be sent, not {type(message).__name__}")
+
+
+def alike(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    """Yield the messages in groups: those that follow each other and differ in label and body alone are one."""
+    start = 0
+    while start < len(messages):
+        end = _end_of_run(messages, start)
+        yield messages[start:end]
+        start = end
+
+
+def together(messages: Sequence[Message], properties: MessageProperties) -> MessageRun | MessageProperties:
+    """Return what the packets of one group are built from, given the properties of the first message."""
+    if len(messages) == 1:
+        return properties
+    bodies = [each.body for each in messages]
+    if isinstance(messages[0].body, str):
+        bodies = [encode_text(body, properties.body_type) for body in bodies]  # type: ignore[arg-type]  # all are text
+    labels = [encode_label(each.label) if each.label else b"" for each in messages]
+    return MessageRun(properties, labels, bodies)  # type: ignore[arg-type]  # all are octets now
+
+
+def _end_of_run(messages: Sequence[Message], start: int) -> int:
+    """Return where the messages end that can be one run with the first."""
+    if start + 1 == len(messages):
+        return start + 1
+    first = messages[start]
+    shape = _shape(first)
+    if not (
+        _is_label_plain(first.label)
+        and type(first) is Message
+        and shape[0] in _BODIES
+        and len(first.body) <= _LARGEST
+        and not (first.authenticate or first.encrypt or first.sender_certificate)
+    ):
+        return start + 1
+    for index in range(start + 1, len(messages)):
+        each = messages[index]
+        # A class of its own may make its properties in its own way.
+        if (
+            type(each) is not Message
+            or _shape(each) != shape
+            or len(each.body) > _LARGEST
+            or (each.label and not _is_label_plain(each.label))
+        ):
+            return index
+    return len(messages)
+
+
+def _is_label_plain(label: str) -> bool:
+    """Whether a label fits, for certain; any other is judged with its own message."""
+    return type(label) is str and len(label) <= SHORT_LABEL and "\0" not in label
 
 
 def changed(message: ReceivedMessage, changes: Mapping[str, object]) -> Message:

@@ -1,4 +1,4 @@
-"""Messages of queue managers elsewhere as programs see them, and the lookups of MS-MQQP."""
+"""Messages of queue managers elsewhere as programs see them, and the lookups of MS-MQRR and MS-MQQP."""
 
 from __future__ import annotations
 
@@ -36,18 +36,35 @@ _SEEKS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RemoteMessage:
-    """A message of MS-MQQP: its packet, and what the server says beside it."""
+    """A message of MS-MQRR or MS-MQQP: its packet, and what the server says beside it."""
 
     message: Message
     arrived: int  # seconds since 1970 UTC
     # The low seven octets of its lookup identifier; 0 from servers that do not say it.
     sequential_id: int
+    # How many octets of the body came; None: all of them.
+    body_came: int | None = None
+
+    @property
+    def body(self) -> bytes:
+        """The part of the body that came."""
+        return bytes(self.message.body[: self.body_came])
+
+    @property
+    def lookup_id(self) -> int:
+        """The lookup identifier; every transactional message is in the lane of priority 0 (MS-MQRR 3.2.4.5)."""
+        priority = 0 if self.message.is_transactional else self.message.priority
+        return lookup_id_of(priority, self.sequential_id)
 
 
 def from_remote_read(remote: RemoteMessage) -> ReceivedMessage:
-    """Return a message of MS-MQQP; its lookup id is made of SequentialId and priority (3.1.4.10)."""
-    lookup_id = lookup_id_of(remote.message.priority, remote.sequential_id)
-    return ReceivedMessage(lookup_id, Record(remote.message.packet, remote.arrived))
+    """Return a message as programs see it. MS-MQRR tells how often it was aborted and moved, MS-MQQP does not."""
+    extensions = remote.message.extensions
+    subqueue = None if extensions is None else extensions.subqueue
+    record = Record(remote.message.packet, remote.arrived)
+    if subqueue is not None:
+        record.abort_count, record.move_count = subqueue.abort_counter, subqueue.move_counter
+    return ReceivedMessage(remote.lookup_id, record)
 
 
 def from_buffer(filled: CACTransferBufferV2) -> ReceivedMessage:

@@ -105,8 +105,10 @@ def translated(what: str, *, has_texts: bool = False) -> Iterator[None]:
     """
     try:
         yield
-    except StatusSharingViolation as error:
-        # R_QMOpenRemoteQueue's own code for it.
+    except (StatusSharingViolation, SharingViolation) as error:
+        if has_texts:
+            raise
+        # MS-MQMP's R_QMOpenRemoteQueue has a code of its own for it, MS-MQRR has not.
         raise SharingViolation(f"{what} is open elsewhere, exclusively or in another way that excludes this") from error
     except StatusError as error:
         doc = type(error).__doc__ or ""

@@ -40,23 +40,18 @@ from lanner.com.orpc import COMVERSION, OUR_VERSION, ComVersion
 from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.ndr import (
     Conformant,
-    Decoder,
-    Encoder,
     Related,
     Struct,
-    Syntax,
-    Type,
     Unique,
     Value,
     guid,
     i32,
-    representation,
     u16,
     u32,
     u64,
     wide_string,
 )
-from lanner.rpc.ndr.stream import MAX_REQUEST_ELEMENTS
+from lanner.rpc.ndr.serialization import deserialize, serialize
 from lanner.wire.reader import Reader, guid_to_bytes
 
 # MS-DCOM 2.2.28.1.
@@ -66,38 +61,6 @@ MIN_ACTPROP_LIMIT: Final = 1
 MAX_ACTPROP_LIMIT: Final = 10
 # MSHCTX_DIFFERENTMACHINE, which Windows writes into destCtx.
 _DIFFERENT_MACHINE: Final = 2
-
-# Type serialization version 1 (MS-RPCE 2.2.6) ------------------------------------------------------------------------
-
-_VERSION: Final = 1
-_LITTLE_ENDIAN: Final = 0x10
-_COMMON_HEADER: Final = struct.Struct("<BBHI")
-_PRIVATE_HEADER: Final = struct.Struct("<II")
-_FILLER: Final = 0xCCCC_CCCC
-
-
-def serialize(kind: Type, value: Value) -> bytes:
-    """A structure with its two headers, filled up to a multiple of eight."""
-    encoder = Encoder(representation(Syntax.NDR20))
-    kind.encode(encoder, value)
-    encoder.align(8)
-    body = encoder.getvalue()
-    common = _COMMON_HEADER.pack(_VERSION, _LITTLE_ENDIAN, _COMMON_HEADER.size, _FILLER)
-    return common + _PRIVATE_HEADER.pack(len(body), 0) + body
-
-
-def deserialize(kind: Type, data: bytes) -> Value:
-    """The structure that was serialized; ObjectBufferLength is not believed, nor what fills up the end."""
-    reader = Reader(data)
-    version, endianness = reader.u8("type serialization version"), reader.u8("endianness")
-    length = reader.u16("CommonHeaderLength")
-    if version != _VERSION or length != _COMMON_HEADER.size:
-        raise RemoteProtocolError(f"type serialization version {version} with a header of {length} bytes")
-    reader.take(12, "serialization headers")
-    rep = representation(Syntax.NDR20, "little" if endianness & _LITTLE_ENDIAN else "big")
-    body = reader.take(reader.remaining, "serialized structure")
-    return kind.decode(Decoder(body, rep, elements=MAX_REQUEST_ELEMENTS))
-
 
 # The structures ------------------------------------------------------------------------------------------------------
 

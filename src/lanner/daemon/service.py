@@ -28,6 +28,7 @@ from lanner.activex import COCLASSES
 from lanner.activex.coordinated import CoordinatedTransactions
 from lanner.activex.environment import ActivexSettings, Environment
 from lanner.com.server.listener import ComListener, ComSettings
+from lanner.daemon.domain import member_of
 from lanner.daemon.http_process import HttpListener
 from lanner.daemon.metrics import MetricsListener, metrics_registry
 from lanner.daemon.metrics_server import metrics_text
@@ -43,6 +44,7 @@ from lanner.daemon.settings import (
     dotted,
     quota_in_kilobytes,
 )
+from lanner.daemon.telemetry import Telemetry
 from lanner.host.addresses import addresses_of, local_settings
 from lanner.host.budget import Budget, Usage, raise_descriptor_limit
 from lanner.host.early_ports import close_early
@@ -107,6 +109,9 @@ class Daemon:
         # Before anything is opened, and what the budget divides.
         self.budget = Budget(raise_descriptor_limit())
         self.budget.show("log lines", _log_lines)
+        self.telemetry = None if self.settings.telemetry.endpoint is None else Telemetry(self.settings.telemetry)
+        if self.telemetry is not None:
+            self.budget.show("telemetry", self.telemetry.usage)
         self.runtime = self._open()
         self.logons = Logons(self.settings.security.lockout)
         self.budget.show("disk", self._disk)
@@ -137,12 +142,27 @@ class Daemon:
             "legacy_crypto": settings.security.legacy_crypto,
             "legacy_signatures": settings.security.legacy_signatures,
             "events": settings.events.settings,
+            "event_listener": None if self.telemetry is None else self.telemetry.heard,
             "audit": AuditLog(None if settings.log.audit == "none" else settings.data / settings.log.audit),
             "local_origin": f"service uid {os.geteuid()}",
         }
         if settings.dns_domain is not None:
             overrides["dns_domain"] = settings.dns_domain
-        return Runtime(settings.data, local_settings(settings.name, **overrides))
+        membership = self._membership = member_of(settings.directory, settings.data, Profile(settings.security.profile))
+        if membership is None:
+            return Runtime(settings.data, local_settings(settings.name, **overrides))
+        overrides["directory_integrated"] = True
+        overrides["dns_domain"] = settings.directory.domain
+        if membership.site is not None:
+            overrides["site_identifiers"] = (str(membership.site),)
+        runtime = Runtime(settings.data, local_settings(settings.name, **overrides), membership.directory)
+        if not runtime.engine.queue_manager.directory_integrated:
+            runtime.close()
+            raise SettingsError(
+                f"directory.domain: the queue manager in {settings.data} was made outside a domain, and others know it "
+                "by the identifier it has; use a new data directory, or leave directory.domain out"
+            )
+        return runtime
 
     def _keep_password_policy(self) -> None:
         """Leave it where `lanner user` finds it. Who cannot write the file may still be able to serve."""
@@ -351,6 +371,8 @@ class Daemon:
                 started.append(listener)
             close_early()
             resolver.start()
+            if self.telemetry is not None:
+                self.telemetry.start(self.name)
             on_ready(self)
             notify("READY=1")
             await self._stop.wait()
@@ -360,6 +382,10 @@ class Daemon:
             for listener in reversed(started):
                 await listener.stop()
             await asyncio.to_thread(self.runtime.close)
+            if self.telemetry is not None:
+                await asyncio.to_thread(self.telemetry.stop)
+            if self._membership is not None:
+                self._membership.directory.close()
             # uvloop does not do it when it is closed: the process would ignore Ctrl-C afterwards.
             for number in handlers:
                 loop.remove_signal_handler(number)

@@ -378,6 +378,24 @@ class MetricsSettings(_Table):
         return value
 
 
+class TelemetryTable(_Table):
+    """Spans of OpenTelemetry for what happens to messages."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    # Of a collector that speaks OTLP over HTTP, such as http://127.0.0.1:4318; none, no spans.
+    endpoint: str | None = None
+    # The part of the traces that is sampled, of messages whose sender has not decided.
+    sample: Share = 1.0
+
+    @field_validator("endpoint")
+    @classmethod
+    def _is_url(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", value):
+            raise ValueError("the address of a collector, such as http://127.0.0.1:4318")
+        return value
+
+
 class HttpTable(_Table):
     """The HTTP API and the console, in a process of their own."""
 
@@ -446,6 +464,46 @@ class CoordinatorTable(_Table):
         return value
 
 
+_DOMAIN_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})+")
+
+
+class DirectoryTable(_Table):
+    """The Active Directory that this computer is a member of. Without a domain the directory is in the store."""
+
+    domain: str | None = None
+    # Addresses of DNS servers that know the domain; none: those of this machine.
+    name_servers: list[str] = []
+    # The computer's account: DOMAIN\\NAME$ with a password, NAME$@REALM with a keytab.
+    account: str = ""
+    password_file: Path | None = None
+    keytab: Path | None = None
+    # Where a new queue manager is put.
+    site: str = "Default-First-Site-Name"
+
+    @field_validator("domain")
+    @classmethod
+    def _is_domain(cls, value: str | None) -> str | None:
+        if value is not None and not _DOMAIN_NAME.fullmatch(value):
+            raise ValueError("the DNS name of a domain, such as example.com")
+        return value
+
+    @field_validator("name_servers")
+    @classmethod
+    def _are_addresses(cls, value: list[str]) -> list[str]:
+        for address in value:
+            try:
+                ipaddress.ip_address(address)
+            except ValueError:
+                raise ValueError(f"{address!r} is no address, such as 192.0.2.7") from None
+        return value
+
+    @model_validator(mode="after")
+    def _has_account(self) -> Self:
+        if self.domain is not None and not self.account:
+            raise ValueError("directory.account is needed: the computer's account in the domain, such as MQ\\HOST$")
+        return self
+
+
 class PeerTable(_Table):
     """What is known about another computer. Its address alone may stand for the table."""
 
@@ -495,10 +553,12 @@ class Settings(BaseSettings):
     flight: FlightTable = FlightTable()
     events: EventsTable = EventsTable()
     coordinator: CoordinatorTable = CoordinatorTable()
+    directory: DirectoryTable = DirectoryTable()
     # By computer name.
     peers: dict[str, PeerTable] = Field(default_factory=dict)
     metrics: MetricsSettings = MetricsSettings()
     http: HttpTable = HttpTable()
+    telemetry: TelemetryTable = TelemetryTable()
 
     @model_validator(mode="after")
     def _follow_profile(self) -> Self:

@@ -17,8 +17,8 @@ from typing import Final, TypeVar
 
 from lanner.directory.entries import AlreadyThere, Entries, guid_of, text_of
 from lanner.directory.filters import AttributeFilter, Operator, SortOrder, field_of, matches, plain_name, sort_objects
-from lanner.directory.names import rdn_values, split_pathname, split_queue_name, unescape
-from lanner.directory.protocol import MemoryTable, Table
+from lanner.directory.names import rdn_values, split_pathname, split_queue_name, unescape, without_server
+from lanner.directory.protocol import MemoryTable, Refused, Table
 from lanner.directory.schema import (
     CLASSES,
     ENTERPRISE,
@@ -84,22 +84,6 @@ _BY_NAME: Final = {QUEUE.name: "pathname", QUEUE_MANAGER.name: "computer_name", 
 _ADDRESSABLE: Final = frozenset(("mSMQQueue", "group", "mSMQ-Custom-Recipient"))
 
 
-def _without_server(path: str) -> str:
-    """The distinguished name of LDAP://server/name, either part of which before it may be missing."""
-    if path[:7].upper() == "LDAP://":
-        server, slash, name = path[7:].partition("/")
-        return name if slash and "=" not in server else path[7:]
-    return path
-
-
-class Refused(Exception):
-    """The operation ends with this result."""
-
-    def __init__(self, result: DirectoryOperationResult) -> None:
-        super().__init__(result.value)
-        self.result = result
-
-
 _GENERIC_ERROR: Final = DirectoryOperationResult.GENERIC_ERROR
 
 
@@ -152,6 +136,10 @@ class EmbeddedDirectory:
         )
         copy.connected = self.connected
         return copy
+
+    def initialize(self) -> DirectoryOperationResult:
+        """MS-MQDSSM 3.1.3 has nothing to prepare here."""
+        return self._answer(lambda: None)[0]
 
     # What a new forest has ------------------------------------------------------------------------------
 
@@ -384,6 +372,13 @@ class EmbeddedDirectory:
 
         return self._answer(lambda: self._add_named("user", name, identifier, sid_of))
 
+    def ensure_user(self, name: str, security_identifier: bytes) -> DirectoryOperationResult:
+        """Another object may have the name, a queue alias for example; the SID is unique."""
+        result, _ = self.add_user(name, security_identifier)
+        if result is DirectoryOperationResult.OBJECT_ALREADY_EXISTS:
+            result, _ = self.add_user(f"{name} {Sid.unpack(security_identifier)}", security_identifier)
+        return result
+
     def user_names(self) -> dict[uuid.UUID, str]:
         """The names of all users, by their objects' identifiers."""
         users = self._entries.of_class("user")
@@ -414,14 +409,19 @@ class EmbeddedDirectory:
 
         return self._answer(remove)[0]
 
-    def resolve_distribution_list(self, guid: uuid.UUID, domain: str | None) -> list[str] | None:
+    def resolve_distribution_list(
+        self, guid: uuid.UUID, domain: str | None
+    ) -> tuple[DirectoryOperationResult, list[str] | None]:
         """The members' format names, without those that have gone; lists inside stay DL= for the caller's cycle guard."""
-        if not self.connected or (domain is not None and domain.casefold() != self._naming.domain.casefold()):
-            return None
-        entry = self._entries.get(guid)
-        if entry is None or text_of(entry, "objectClass") != "group":
-            return None
-        return list(self._members(entry))
+
+        def members() -> list[str]:
+            entry = self._entries.get(guid)
+            is_here = domain is None or domain.casefold() == self._naming.domain.casefold()
+            if not is_here or entry is None or text_of(entry, "objectClass") != "group":
+                raise Refused(DirectoryOperationResult.OBJECT_NOT_FOUND)
+            return list(self._members(entry))
+
+        return self._answer(members)
 
     def resolve_queue_alias(self, full_path: str) -> str | None:
         """3.1.6.8: the format name behind an alias."""
@@ -431,7 +431,7 @@ class EmbeddedDirectory:
         return self._format_name(entry)
 
     def format_name_at(self, path: str) -> str | None:
-        entry = self._entries.find(_without_server(path)) if self.connected else None
+        entry = self._entries.find(without_server(path)) if self.connected else None
         if entry is None or text_of(entry, "objectClass") not in _ADDRESSABLE:
             return None
         return self._format_name(entry)

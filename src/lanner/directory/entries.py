@@ -54,6 +54,8 @@ class AlreadyThere(Exception):
 class Entries:
     """All entries under one root."""
 
+    is_strict: Final = False
+
     def __init__(self, table: Table, root: str) -> None:
         self.naming = Naming(root)
         self.root = root

@@ -71,7 +71,7 @@ def field_of(cls: type[DirectoryObject], name: str) -> str:
 
 def matches(obj: DirectoryObject, filters: Sequence[AttributeFilter] | None) -> bool:
     """Whether the object satisfies every expression; no filter at all is satisfied by everything."""
-    return all(_satisfies(getattr(obj, field_of(type(obj), one.name)), one) for one in filters or ())
+    return all(is_satisfied(getattr(obj, field_of(type(obj), one.name)), one) for one in filters or ())
 
 
 def sort_objects(objects: list[DirectoryObject], names: Sequence[str], order: Sequence[SortOrder]) -> None:
@@ -89,9 +89,10 @@ def _key_of(name: str) -> Callable[[DirectoryObject], tuple[bool, Any]]:
     return lambda obj: _sort_key(getattr(obj, field_of(type(obj), name)))
 
 
-def _satisfies(value: object, one: AttributeFilter) -> bool:
+def is_satisfied(value: object, one: AttributeFilter) -> bool:
+    """Whether a value of the attribute satisfies an expression."""
     if one.operator is Operator.NOT_EQUALS:
-        return not _satisfies(value, AttributeFilter(one.name, Operator.EQUALS, one.value))
+        return not is_satisfied(value, AttributeFilter(one.name, Operator.EQUALS, one.value))
     compare = _COMPARE[one.operator]
     # As with any multi-valued LDAP attribute, one value that satisfies the expression is enough.
     values = value if isinstance(value, list) and not isinstance(one.value, list) else [value]

@@ -12,10 +12,11 @@ MAX_WHOLE_NAME: Final = 63
 CUT_NAME: Final = 55
 SPLIT_NAME: Final = CUT_NAME + 9
 
-# The set of 3.1.6.1.2.5; a queue name has none of the other characters that RFC 4514 escapes.
-_QUEUE_SPECIAL: Final = re.compile(r"[\n/#><=]")
-_SPECIAL: Final = re.compile(r'[,+"\\<>;=#/\n]')
+# RFC 4514 2.4. A slash is no special character there, whatever 3.1.6.1.2.5 says.
+_SPECIAL: Final = re.compile(r'[,+"\\<>;=#]|^ | $')
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _ELEMENT: Final = re.compile(r"(?:\\.|[^,\\])+", re.DOTALL)
+_ESCAPED: Final = re.compile(r"(?:\\[0-9A-Fa-f]{2})+|\\.", re.DOTALL)
 
 # MS-MQDSSM 2.2.5 prints 256 numbers: they are the table of a reflected CRC-32 with this polynomial.
 _HASH_POLYNOMIAL: Final = 0x9B61_9023
@@ -42,22 +43,23 @@ def queue_name_hash(name: str) -> str:
 
 
 def split_queue_name(name: str) -> tuple[str, str]:
-    """MS-MQDSSM 3.1.6.1.2.5: the name of the object and, for a long queue name, what mSMQQueueNameExt holds."""
-    escaped = _QUEUE_SPECIAL.sub(r"\\\g<0>", name)
-    if len(escaped) <= MAX_WHOLE_NAME:
-        return escaped, ""
-    return f"{escaped[:CUT_NAME]}-{queue_name_hash(escaped)}", escaped[CUT_NAME:]
+    """MS-MQDSSM 3.1.6.1.2.5: the name of the object and, for a long queue name, what mSMQQueueNameExt holds.
+
+    The plain name is counted and cut; it is escaped only where a distinguished name is made of it.
+    """
+    if len(name) <= MAX_WHOLE_NAME:
+        return name, ""
+    return f"{name[:CUT_NAME]}-{queue_name_hash(name)}", name[CUT_NAME:]
 
 
 def join_queue_name(child: str, extension: str) -> str:
-    """MS-MQDSSM 3.1.6.11.2.1: the queue name that `split_queue_name` cut. The extension is unescaped too."""
-    if len(child) == SPLIT_NAME:
-        child = child[:CUT_NAME] + extension
-    return child.replace("\\", "")
+    """MS-MQDSSM 3.1.6.11.2.1: the queue name that `split_queue_name` cut, of an unescaped name."""
+    return child[:CUT_NAME] + extension if len(child) == SPLIT_NAME else child
 
 
 def escape(value: str) -> str:
-    return _SPECIAL.sub(r"\\\g<0>", value)
+    """A value as an element of a distinguished name (RFC 4514 2.4)."""
+    return _CONTROL.sub(lambda one: f"\\{ord(one[0]):02X}", _SPECIAL.sub(r"\\\g<0>", value))
 
 
 def _elements(dn: str) -> list[str]:
@@ -70,7 +72,15 @@ def rdn_values(dn: str) -> list[str]:
 
 
 def unescape(value: str) -> str:
-    return re.sub(r"\\(.)", r"\1", value, flags=re.DOTALL)
+    """The plain value; a server may write any octet of it as two hexadecimal digits."""
+
+    def plain(found: re.Match[str]) -> str:
+        text = found[0]
+        if len(text) == 2:
+            return text[1]
+        return bytes.fromhex(text.replace("\\", "")).decode("utf-8", "replace")
+
+    return _ESCAPED.sub(plain, value)
 
 
 def parent_dn(dn: str) -> str:
@@ -80,7 +90,16 @@ def parent_dn(dn: str) -> str:
 
 def dn_key(dn: str) -> str:
     """The form in which two spellings of one name are equal."""
-    return ",".join(_elements(dn)).casefold()
+    pairs = (element.partition("=") for element in _elements(dn))
+    return ",".join(f"{kind.strip()}={escape(unescape(value))}" for kind, _, value in pairs).casefold()
+
+
+def without_server(path: str) -> str:
+    """The distinguished name of LDAP://server/name, either part of which before it may be missing."""
+    if path[:7].upper() == "LDAP://":
+        server, slash, name = path[7:].partition("/")
+        return name if slash and "=" not in server else path[7:]
+    return path
 
 
 def split_pathname(pathname: str) -> tuple[str, str]:
@@ -114,7 +133,7 @@ class Naming:
 
     def queue(self, pathname: str) -> str:
         computer, name = split_pathname(pathname)
-        return f"CN={split_queue_name(name)[0]},{self.queue_manager(computer)}"
+        return f"CN={escape(split_queue_name(name)[0])},{self.queue_manager(computer)}"
 
     def site(self, name: str) -> str:
         return f"CN={escape(name)},CN=Sites,CN=Configuration,{self.root}"

@@ -11,6 +11,14 @@ from lanner.model.directory_objects import DirectoryObject
 from lanner.model.enums import DirectoryOperationResult
 
 
+class Refused(Exception):
+    """The operation ends with this result."""
+
+    def __init__(self, result: DirectoryOperationResult, why: str = "") -> None:
+        super().__init__(why or result.value)
+        self.result = result
+
+
 class Directory(Protocol):
     """The directory operations of MS-MQDSSM 3.1.6; the names of attributes are those of MS-MQDMPR 3.1.1.
 
@@ -59,8 +67,18 @@ class Directory(Protocol):
         """3.1.6.7 Write Directory."""
         ...
 
-    def resolve_distribution_list(self, guid: uuid.UUID, domain: str | None) -> list[str] | None:
-        """3.1.6.9, one level deep: format names, DL= among them for a list inside; None if there is no such list."""
+    def initialize(self) -> DirectoryOperationResult:
+        """3.1.3, once more if the directory could not be reached the last time."""
+        ...
+
+    def resolve_distribution_list(
+        self, guid: uuid.UUID, domain: str | None
+    ) -> tuple[DirectoryOperationResult, list[str] | None]:
+        """3.1.6.9: format names; DL= may be among them for a list inside, which the caller resolves."""
+        ...
+
+    def ensure_user(self, name: str, security_identifier: bytes) -> DirectoryOperationResult:
+        """Make a user's object where the directory has none yet; one that others keep has all users already."""
         ...
 
     def format_name_at(self, path: str) -> str | None:

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 from lanner.directory.filters import plain_name
 from lanner.directory.names import join_queue_name, rdn_values, unescape
 from lanner.model.directory_objects import (
+    DEFAULT_QUEUE_MANAGER_QUOTA,
     GUID_NULL,
     DirectoryObject,
     Enterprise,
@@ -37,6 +38,11 @@ class Lookup(Protocol):
     """What a row may ask about other entries of the directory."""
 
     root: str
+
+    @property
+    def is_strict(self) -> bool:
+        """MS-MQDSSM 3.1.6.11.5.3: whether a link with a site gate that has gone cannot be read."""
+        ...
 
     def dn_of(self, object_class: str, guid: uuid.UUID) -> str | None: ...
 
@@ -78,6 +84,8 @@ class Attribute:
     # Write Directory may change it; the others are set once, by Create.
     changeable: bool
     on_computer: bool
+    # What a filter compares the first LDAP attribute with; None: no server can tell.
+    syntax: Syntax | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +145,8 @@ INTEGER: Final = Syntax(
     lambda value: [str(value - (1 << 32) if value >= 1 << 31 else value)],
     lambda values: int(_text(values[0])) % (1 << 32),
 )
+# The same with a sign: priorities.
+SIGNED: Final = Syntax(lambda value: [str(value)], lambda values: int(_text(values[0])))
 BOOLEAN: Final = Syntax(lambda value: ["TRUE" if value else "FALSE"], lambda values: _text(values[0]) == "TRUE")
 # mSMQNt4Stub is an Integer that only knows 0 and 1.
 BIT: Final = Syntax(lambda value: ["1" if value else "0"], lambda values: _text(values[0]) == "1")
@@ -187,9 +197,11 @@ def _row(
     *,
     changeable: bool = True,
     on_computer: bool = False,
+    syntax: Syntax | None = None,
 ) -> Attribute:
     names = (ldap,) if isinstance(ldap, str) else ldap
-    return Attribute(name, _field(name), names, read, write, default, changeable and write is not None, on_computer)
+    changeable = changeable and write is not None
+    return Attribute(name, _field(name), names, read, write, default, changeable, on_computer, syntax)
 
 
 def plain(
@@ -210,7 +222,16 @@ def plain(
     def write(value: object, entry: Entry, _: Lookup) -> None:
         put(entry, ldap, syntax.encode(value))
 
-    return _row(name, ldap, read, None if is_own else write, default, changeable=changeable, on_computer=on_computer)
+    return _row(
+        name,
+        ldap,
+        read,
+        None if is_own else write,
+        default,
+        changeable=changeable,
+        on_computer=on_computer,
+        syntax=None if on_computer else syntax,
+    )
 
 
 def reference(name: str, ldap: str, object_class: str) -> Attribute:
@@ -232,16 +253,19 @@ def reference(name: str, ldap: str, object_class: str) -> Attribute:
     return _row(name, ldap, read, write)
 
 
-def references(name: str, ldap: str, object_class: str) -> Attribute:
+def references(name: str, ldap: str, object_class: str, *, is_complete: bool = False) -> Attribute:
     """A list of such GUIDs; what does not exist is skipped (3.1.6.1.1.6, 3.1.6.11.1.3).
 
-    3.1.6.11.5.3 makes a vanished site gate an error of the whole link; it is skipped as well, since a link
-    that nobody can read any more could not be repaired.
+    3.1.6.11.5.3 makes a vanished site gate an error of the whole link (`is_complete`). Only a lookup that is
+    strict does: in a directory of our own nobody could repair such a link any more.
     """
 
     def read(entry: Entry, lookup: Lookup) -> list[uuid.UUID]:
-        found = (lookup.guid_of(_text(dn)) for dn in get(entry, ldap))
-        return [guid for guid in found if guid is not None]
+        names = [_text(dn) for dn in get(entry, ldap)]
+        found = [guid for guid in map(lookup.guid_of, names) if guid is not None]
+        if is_complete and lookup.is_strict and len(found) < len(names):
+            raise Unresolved(f"{ldap}: {len(names) - len(found)} of {len(names)} objects are gone")
+        return found
 
     def write(value: list[uuid.UUID], entry: Entry, lookup: Lookup) -> None:
         found = (lookup.dn_of(object_class, guid) for guid in value)
@@ -261,7 +285,7 @@ def _computer_name(entry: Entry, _: Lookup) -> str:
 
 
 def _queue_name(entry: Entry) -> str:
-    child = rdn_values(_text(get(entry, "distinguishedName")[0]))[0]
+    child = unescape(rdn_values(_text(get(entry, "distinguishedName")[0]))[0])
     extension = entry.get("mSMQQueueNameExt")
     return join_queue_name(child, _text(extension[0]) if extension else "")
 
@@ -285,6 +309,8 @@ def _directory_path(entry: Entry, _: Lookup) -> str:
 
 
 def _enterprise_name(_: Entry, lookup: Lookup) -> str:
+    if not lookup.root:
+        raise Unset("rootDomainNamingContext")
     return lookup.root
 
 
@@ -330,6 +356,12 @@ def _write_directory_server_type(value: DirectoryServerType, entry: Entry, _: Lo
     # 3.1.6.1.1.5: without DirectoryServer the type sets no bit. DirectoryServer stands above it in the table.
     is_server = entry.get("mSMQDsServices") == ["TRUE"]
     _set_service_bits(entry, _DIRECTORY_SERVER_MASK, _DIRECTORY_SERVER_BITS[value] if is_server else 0)
+
+
+def service_types(entry: Entry) -> None:
+    """3.1.6.1.1.5: who is no directory server has none of its types."""
+    if "mSMQServiceType" in entry and entry.get("mSMQDsServices") != ["TRUE"]:
+        _set_service_bits(entry, _DIRECTORY_SERVER_MASK, 0)
 
 
 def _read_directory_server_type(entry: Entry, _: Lookup) -> DirectoryServerType | None:
@@ -381,7 +413,7 @@ QUEUE: Final = ObjectClass(
         plain("Transactional", "mSMQTransactional", BOOLEAN, default=False, changeable=False),
         plain("MulticastAddress", "MSMQ-MulticastAddress", TEXT, None),
         SECURITY,
-        plain("BasePriority", "mSMQBasePriority", INTEGER, 0),
+        plain("BasePriority", "mSMQBasePriority", SIGNED, 0),
         FULL_PATH,
         derived("DirectoryPath", "distinguishedName", _directory_path),
     ),
@@ -404,7 +436,8 @@ QUEUE_MANAGER: Final = ObjectClass(
         plain("QualifiedComputerName", "dNSHostName", TEXT, "", on_computer=True),
         CREATE_TIME,
         MODIFY_TIME,
-        plain("QueueManagerQuota", "mSMQQuota", INTEGER, 0x0010_0000),
+        # The document says 0x00100000 here and 0x00800000 in MS-MQDMPR 3.1.1.1.
+        plain("QueueManagerQuota", "mSMQQuota", INTEGER, DEFAULT_QUEUE_MANAGER_QUOTA),
         plain("JournalQuota", "mSMQJournalQuota", INTEGER, INFINITE),
         plain("ForeignSystem", "mSMQForeign", BOOLEAN, default=False),
         FULL_PATH,
@@ -419,6 +452,7 @@ QUEUE_MANAGER: Final = ObjectClass(
             _read_routing_server,
             _write_routing_server,
             False,
+            syntax=BOOLEAN,
         ),
         plain("SupportingServer", "mSMQDependentClientServices", BOOLEAN, default=False),
         _row(
@@ -466,7 +500,8 @@ SITE: Final = ObjectClass(
         plain("InterSiteReplicationInterval", "mSMQInterval2", INTEGER, 10),
         FULL_PATH,
         plain("ForeignSite", "mSMQSiteForeign", BOOLEAN, default=False),
-        plain("MigratedFromMsmq10", "mSMQNt4Stub", BIT),
+        # The document makes a site without it unreadable; every ordinary one is.
+        plain("MigratedFromMsmq10", "mSMQNt4Stub", BIT, default=False),
         SECURITY,
     ),
     unsupported=("PrimarySiteController", "PublicSigningKeyList"),
@@ -485,9 +520,9 @@ ROUTING_LINK: Final = ObjectClass(
         plain("ActualCost", "mSMQCost", INTEGER),
         reference("Site1Identifier", "mSMQSite1", "site"),
         reference("Site2Identifier", "mSMQSite2", "site"),
-        references("SiteGateIdentifierList", "mSMQSiteGates", "mSMQConfiguration"),
+        references("SiteGateIdentifierList", "mSMQSiteGates", "mSMQConfiguration", is_complete=True),
     ),
-    required=("site1_identifier", "site2_identifier"),
+    required=("site1_identifier", "site2_identifier", "actual_cost"),
     listed=("site1_identifier", "site2_identifier", "actual_cost"),
 )
 

@@ -16,6 +16,7 @@ from lanner.security.access import (
     is_granted,
 )
 from lanner.security.access_masks import QUEUE_MANAGER_MAPPING, ConnectedNetworkAccess, QueueAccess, QueueManagerAccess
+from lanner.security.roles import Role, role_grants_on_machine, role_grants_on_queue, role_of
 from lanner.security.scopes import covers_machine_rights, covers_queue_rights
 from lanner.wire.security_descriptor import AccessMask
 
@@ -48,8 +49,10 @@ class Access:
         if isinstance(queue, OutgoingQueue) or (queue.is_system and not queue.parent):
             # They have no descriptor. `check_open` decides what may be read; the rest is
             # administration.
-            _require_administrator(queue, identity)
-        elif not is_granted(self.guarding_queue(queue).security, identity, rights):
+            _require_administrator(queue, identity, rights)
+        elif not (
+            is_granted(self.guarding_queue(queue).security, identity, rights) or role_grants_on_queue(identity, rights)
+        ):
             raise AccessDenied(f"{identity.name} has no right {_right_name(rights)} on queue {queue.pathname}")
 
     def check_securing(
@@ -79,7 +82,9 @@ class Access:
             return
         qm = self._queue_manager
         _check_scope(covers_machine_rights(identity, rights), identity, rights, qm.computer_name)
-        if not is_granted(qm.security, identity, rights, QUEUE_MANAGER_MAPPING):
+        if not (
+            is_granted(qm.security, identity, rights, QUEUE_MANAGER_MAPPING) or role_grants_on_machine(identity, rights)
+        ):
             raise AccessDenied(f"{identity.name} has no right {_right_name(rights)} on {qm.computer_name}")
 
     def guarding_queue(self, queue: Queue) -> Queue:
@@ -100,7 +105,7 @@ class Access:
             self.check_machine_access(identity, MACHINE_JOURNAL_RIGHTS[access])
         elif isinstance(queue, OutgoingQueue):
             if access is not QueueAccessType.SEND:
-                _require_administrator(queue, identity)
+                _require_administrator(queue, identity, QUEUE_RIGHTS[access])
         elif queue.queue_type is QueueType.CONNECTOR:
             self.check_queue_access(queue, identity, ConnectedNetworkAccess.OPEN_CONNECTOR)
         else:
@@ -114,8 +119,8 @@ def _check_scope(is_covered: bool, identity: Identity, rights: int, what: str) -
         raise AccessDenied(f"the token of {identity.name} is for {scope}, and not for {_right_name(rights)} on {what}")
 
 
-def _require_administrator(queue: Queue, identity: Identity) -> None:
-    if not identity.is_administrator:
+def _require_administrator(queue: Queue, identity: Identity, rights: int) -> None:
+    if role_of(identity) is not Role.ADMINISTRATOR and not role_grants_on_queue(identity, rights):
         raise AccessDenied(f"{identity.name} is no administrator: queue {queue.pathname} belongs to the queue manager")
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from lanner.engine.checks import READY, not_ready, require_open
 from lanner.model.directory_objects import KILOBYTE, OutgoingQueue
-from lanner.model.enums import INFINITE, EnqueueStatus, OperationType
+from lanner.model.enums import INFINITE, EnqueueStatus, OperationType, PositionState
 from lanner.model.errors import InsufficientResources, InvalidParameter
 from lanner.model.live import DEAD_LETTER, MessagePosition, Record, TransactionalOperation
 from lanner.model.lookup_ids import LANE_SHIFT, LOWEST_LANE, SEQUENTIAL_ID_MASK
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 # (Python 3.11).
 _OK: Final = EnqueueStatus.OK
 _ENQUEUE: Final = OperationType.ENQUEUE
+_LOCKED: Final = PositionState.LOCKED
 
 
 class Arrivals:
@@ -98,8 +99,10 @@ class Arrivals:
         transaction.transactional_operations.append(TransactionalOperation(_ENQUEUE, position))
         return _OK
 
-    def enqueue_run(self, queue: Queue, packets: Sequence[bytes]) -> int:
-        """Do Enqueue Message for messages to a local queue that have the same shape; return how many are stored.
+    def enqueue_run(
+        self, queue: Queue, packets: Sequence[bytes], transaction: Transaction | None = None, holder: bytes = b""
+    ) -> int:
+        """Do Enqueue Message for messages that have the same shape; return how many are stored.
 
         All are, or none: then something speaks against one of them, and `enqueue` says what. Each test
         below holds for every message if it holds for all together. The packets are equal in what
@@ -112,16 +115,16 @@ class Arrivals:
         envelope = read_envelope(packet)
         size = sum(map(len, packets))
         is_express = not envelope.user_flags & RECOVERABLE
+        is_leaving = isinstance(queue, OutgoingQueue)
         if (
             self.check_quota(queue, size) is not _OK
-            or envelope.time_to_be_received != INFINITE
-            or isinstance(queue, OutgoingQueue)
-            or (envelope.time_to_reach_queue != INFINITE and self._is_late(packets, envelope, now))
+            or (transaction is not None and self._positions.held_memory.is_full(holder, size))
+            or not self._is_in_time(packets, envelope, now, is_leaving=is_leaving)
         ):
             return 0
         shares = self.shares
         if is_express:
-            if not self._express_memory.has_room(size + count * EXPRESS_OVERHEAD, is_leaving=False):
+            if not self._express_memory.has_room(size + count * EXPRESS_OVERHEAD, is_leaving=is_leaving):
                 return 0
         elif self._store.refuses_sends:
             return 0
@@ -135,19 +138,42 @@ class Arrivals:
         queue.total_bytes += size
         self._queue_manager.total_bytes += size
         records = [Record(packet, now) for packet in packets]
-        self._positions.write_run(queue, first, records, envelope)
-        if self._recorder is not None or envelope.user_flags & WANTS_ATTENTION:
-            for lookup_id, record in enumerate(records, first):
-                self._tell(MessagePosition(queue, lookup_id, record), envelope)
-        self._positions.message_positions_available(queue, first, records)
+        if transaction is None:
+            self.arrive_run(queue, first, records, envelope)
+        else:
+            self._hold_run(queue, first, records, envelope, transaction, holder)
         return count
 
     @staticmethod
-    def _is_late(packets: Sequence[bytes], envelope: Envelope, now: int) -> bool:
-        """Whether TimeToReachQueue of one of the messages is over."""
+    def _is_in_time(packets: Sequence[bytes], envelope: Envelope, now: int, *, is_leaving: bool) -> bool:
+        """Whether TimeToReachQueue of no message is over, and all expire together if they do."""
         longest = envelope.time_to_reach_queue
+        may_expire = is_leaving or envelope.time_to_be_received != INFINITE
+        if longest == INFINITE and not may_expire:
+            return True
         sent_times = {sent_time(packet) for packet in packets}
-        return any(now - int.from_bytes(each, "little") > longest for each in sent_times)
+        if may_expire and len(sent_times) > 1:
+            return False
+        return longest == INFINITE or all(now - int.from_bytes(each, "little") <= longest for each in sent_times)
+
+    def _hold_run(
+        self,
+        queue: Queue,
+        first: int,
+        records: Sequence[Record],
+        envelope: Envelope,
+        transaction: Transaction,
+        holder: bytes,
+    ) -> None:
+        """Keep messages that are sent in a transaction until it commits."""
+        positions = [
+            MessagePosition(queue, lookup_id, record, _LOCKED, transaction, is_uncommitted_send=True)
+            for lookup_id, record in enumerate(records, first)
+        ]
+        self._positions.lock_run(queue, positions, holder)
+        if envelope.time_to_be_received != INFINITE or isinstance(queue, OutgoingQueue):
+            self._expiry.arm_run(queue, first, len(records), envelope, is_volatile=True)
+        transaction.transactional_operations.extend([TransactionalOperation(_ENQUEUE, each) for each in positions])
 
     def check_quota(self, queue: Queue, size: int) -> EnqueueStatus:
         """Compare the quotas with a message of this size.
@@ -186,6 +212,14 @@ class Arrivals:
         self._positions.write(position, envelope)
         self._tell(position, envelope)
         self._positions.message_position_available(position.queue, position)
+
+    def arrive_run(self, queue: Queue, first: int, records: Sequence[Record], envelope: Envelope) -> None:
+        """Do the same for messages of equal envelopes under lookup ids in a row, whose bytes are counted already."""
+        self._positions.write_run(queue, first, records, envelope)
+        if self._recorder is not None or envelope.user_flags & WANTS_ATTENTION:
+            for lookup_id, record in enumerate(records, first):
+                self._tell(MessagePosition(queue, lookup_id, record), envelope)
+        self._positions.message_positions_available(queue, first, records)
 
     def _tell(self, position: MessagePosition, envelope: Envelope) -> None:
         """Record an arrival; inform subscribers if it asks for that."""

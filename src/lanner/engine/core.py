@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lanner.engine.access import Access
-from lanner.engine.event_recorder import EventRecorder
+from lanner.engine.event_recorder import make_recorder
 from lanner.engine.express_memory import ExpressMemory
 from lanner.engine.held_memory import HeldMemory
 from lanner.engine.numbers import Numbers
@@ -33,8 +33,8 @@ class Core:
         self.settings = settings
         self.clocks = clocks
         self.queue_manager = QueueManager()
-        # None: events are not recorded.
-        self.recorder = None if settings.event_settings is None else EventRecorder(store, self.queue_manager, clocks)
+        # None: nobody wants to know of events.
+        self.recorder = make_recorder(store, self.queue_manager, clocks, settings)
         self.numbers = Numbers(store)
         self.attributes = AttributeTables(store, self.queue_manager)
         self.access = Access(self.queue_manager)

@@ -80,7 +80,7 @@ class Delivery:
                 packets[lookup_id] = packet
         gone = self._store.delete_run(queue.number, sent)
         if gone:
-            self._positions.remove_delivered(queue, gone)
+            self._positions.remove_run(queue, gone)
             packets |= {lookup_id: record.packet for lookup_id, record in gone if wants_attention(record.packet)}
         return [packet for _, packet in sorted(packets.items()) if wants_attention(packet)]
 

@@ -172,6 +172,7 @@ class DirectoryEvents:
     def check_directory_online(self) -> None:
         """3.1.7.1.25 Check Directory Online."""
         qm = self._queue_manager
+        self.directory.initialize()
         result, found = self.read_directory("QueueManager", identifier_is(qm.identifier), force_directory_read=True)
         if result is not DirectoryOperationResult.SUCCESS or found is None:
             self._online_due = self._clocks.monotonic() + DIRECTORY_ONLINE_INTERVAL

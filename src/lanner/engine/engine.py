@@ -44,7 +44,7 @@ from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import OutgoingState, QueueManagerState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from lanner.directory import Directory
     from lanner.engine.dtc import LocalTransactionManager
@@ -79,7 +79,7 @@ class Engine:
         self.express_memory = core.express_memory
         self.held_memory = core.held_memory
         access, attributes = core.access, core.attributes
-        # None: events are not recorded.
+        # None: nobody wants to know of events.
         self.events = core.recorder
         self.audit = core.audit
         self._identifier_text = ""
@@ -165,6 +165,7 @@ class Engine:
         self.restore_message = arrivals.restore_message
         self.dequeue_message = reading.dequeue_message
         self.dequeue_messages = reading.dequeue_messages
+        self.dequeue_messages_end = reading.dequeue_messages_end
         self.try_dequeue_message = reading.try_dequeue_message
         self.wait_to_dequeue_message = reading.wait_to_dequeue_message
         self.dequeue_message_begin = reading.dequeue_message_begin
@@ -274,6 +275,11 @@ class Engine:
     def last_ordinal(self) -> int:
         """The ordinal in the identifier of the message that was sent last."""
         return self.sending.last_ordinal
+
+    def message_identifiers(self, ordinals: Iterable[int]) -> list[str]:
+        """Return the identifiers of messages of this queue manager."""
+        text = self._identifier_text
+        return [f"{text}\\{ordinal}" for ordinal in ordinals]
 
     @property
     def last_message_identifier(self) -> str:

@@ -1,6 +1,6 @@
-"""The recorder: one row in the log of events per event of a message (`model.events`).
+"""The recorder: one row in the log of events per event of a message (`model.events`), and a call to who wants to hear of it.
 
-An engine without a log of events has no recorder; its parts compare one attribute with None. The
+An engine without a log of events and without a listener has no recorder; its parts compare one attribute with None. The
 fields of a row are taken from their places in the packet (`wire.envelope`); nothing is decoded.
 Every method is called with the store's lock held.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import struct
 from typing import TYPE_CHECKING, Final
 
 from lanner.engine.queue_kinds import queue_kind, queue_text
@@ -19,11 +20,12 @@ from lanner.model.errors import InsufficientResources
 from lanner.model.events import EventKind
 from lanner.store.event_log import EVENT
 from lanner.wire import layout as at
-from lanner.wire.envelope import event_fields
+from lanner.wire.envelope import event_fields, sender_of
 from lanner.wire.fields import source_queue_manager
 
 if TYPE_CHECKING:
     from lanner.engine.clocks import Clocks
+    from lanner.engine.settings import EngineSettings, EventListener
     from lanner.model.directory_objects import Queue, QueueManager
     from lanner.model.live import MessagePosition
     from lanner.store import Store
@@ -34,9 +36,24 @@ _LOG = logging.getLogger(__name__)
 # QUEUE_KEY: JSON of the name and the kind of a queue that has events; the row outlives the queue.
 EVENT_QUEUES: Final = "event_queues"
 
-# EVENT's flags.
+# SENDER_KEY: a sender that was named by a message, as `envelope.sender_of` has it.
+EVENT_SENDERS: Final = "event_senders"
+SENDER_KEY: Final = struct.Struct(">I")
+# Not in the specification: senders that the log tells apart. A sender is a claim, so peers could invent any number of
+# them; messages of those after these have nobody as their sender in the log.
+MAX_SENDERS: Final = 16_384
+
+# EVENT's flags. Above them are the acknowledgments that the message asks for.
 RECOVERABLE: Final = 0x01
 TRANSACTIONAL: Final = 0x02
+SIGNED: Final = 0x04
+ENCRYPTED: Final = 0x08
+ACKNOWLEDGE_SHIFT: Final = 4
+# Set in the number of a sender whose signature was verified here.
+VERIFIED: Final = 1 << 31
+
+# Only they tell of the sender.
+ARRIVALS: Final = frozenset({EventKind.ARRIVED, EventKind.SENT, EventKind.TRANSFERRED_IN, EventKind.REFUSED})
 
 REMOVALS: Final = {
     MessageClass.ACK_RECEIVE: EventKind.RECEIVED,
@@ -45,6 +62,7 @@ REMOVALS: Final = {
 }
 
 _pack = EVENT.pack
+_MOST_ABORTS: Final = 0xFFFF
 _DM_SHIFT, _TH = at.DM_SHIFT, at.TH
 
 
@@ -54,8 +72,19 @@ class EventRecorder:
     `start` must be called when the queue manager has its identifier and system queues.
     """
 
-    def __init__(self, store: Store, queue_manager: QueueManager, clocks: Clocks) -> None:
+    def __init__(
+        self,
+        store: Store,
+        queue_manager: QueueManager,
+        clocks: Clocks,
+        *,
+        listener: EventListener | None = None,
+        is_kept: bool = True,
+    ) -> None:
+        """`listener` hears of each event; with `is_kept` it is in the log, too."""
         self._store = store
+        self._listener = listener
+        self._is_kept = is_kept
         self._queue_manager = queue_manager
         self._clocks = clocks
         self._append = store.events.add
@@ -63,6 +92,10 @@ class EventRecorder:
         self._source = b""
         # Numbers of the queues whose name and kind are written.
         self._named: set[int] = set()
+        self._sender_rows = store.table(EVENT_SENDERS)
+        self._senders: dict[bytes, int] = {}
+        # SecurityHeaders up to their sender identifiers, and what EVENT says of them. Most messages have one of a few.
+        self._headers: dict[bytes, tuple[int, int]] = {}
         self._is_full = False
         # Numbers of the protocols' own queues. Their messages have no events.
         self._inner: frozenset[int] = frozenset()
@@ -75,14 +108,28 @@ class EventRecorder:
         self._inner = frozenset(queue.number for queue in inner if queue is not None)
         self._store.on_failed(self._forget_names)
 
+        self._read_senders()
+
     def _forget_names(self, _batch: int) -> None:
         self._named.clear()
+        self._read_senders()
+
+    def _read_senders(self) -> None:
+        self._headers.clear()
+        self._senders = {row: SENDER_KEY.unpack(key)[0] for key, row in self._sender_rows.items()}
 
     def arrived(self, position: MessagePosition) -> None:
         """Record that a message came to a queue from outside it."""
         queue, record = position.queue, position.record
         packet = record.packet
-        self.tell(self._arrival(queue, packet), queue, position.lookup_id, packet, record.visibility)
+        self.tell(
+            self._arrival(queue, packet),
+            queue,
+            position.lookup_id,
+            packet,
+            record.visibility,
+            aborts=record.abort_count,
+        )
 
     def _arrival(self, queue: Queue, packet: bytes) -> EventKind:
         if source_queue_manager(packet) != self._source:
@@ -93,12 +140,20 @@ class EventRecorder:
         """Record that a message left its queue for a reason."""
         record = position.record
         kind = REMOVALS.get(reason, EventKind.PURGED)
-        self.tell(kind, position.queue, position.lookup_id, record.packet, record.visibility, reason)
+        self.tell(
+            kind,
+            position.queue,
+            position.lookup_id,
+            record.packet,
+            record.visibility,
+            reason,
+            aborts=record.abort_count,
+        )
 
     def add(self, kind: EventKind, position: MessagePosition, reason: int = 0, target: Queue | None = None) -> None:
         """Record an event of a message in a queue."""
         queue, record = position.queue, position.record
-        self.tell(kind, queue, position.lookup_id, record.packet, record.visibility, reason, target)
+        self.tell(kind, queue, position.lookup_id, record.packet, record.visibility, reason, target, record.abort_count)
 
     def tell(
         self,
@@ -109,10 +164,15 @@ class EventRecorder:
         visibility: int = 0,
         reason: int = 0,
         target: Queue | None = None,
+        aborts: int = 0,
     ) -> None:
         """Record an event of a message that has no position."""
         number = 0 if queue is None else queue.number
-        if number in self._inner or ((self._is_full or self._store.refuses_sends) and self._has_no_room()):
+        if number in self._inner:
+            return
+        if self._listener is not None:
+            self._listener(kind, queue, lookup_id, packet, reason)
+        if not self._is_kept or ((self._is_full or self._store.refuses_sends) and self._has_no_room()):
             return
         if queue is not None and number not in self._named:
             self._name(queue)
@@ -121,7 +181,7 @@ class EventRecorder:
         now = int(self._clocks.wall() * 1000)
         other = 0 if target is None else target.number
         try:
-            self._append(event_row(kind, now, number, lookup_id, packet, visibility, reason, other))
+            self._append(self._row(kind, now, number, lookup_id, packet, visibility, reason, other, aborts))
         except InsufficientResources as error:
             # The event itself has happened and is not undone.
             _LOG.warning("an event is not in the log: %s", error)
@@ -137,13 +197,19 @@ class EventRecorder:
     def published(self, number: int) -> EventMaker:
         """Return the function that makes the events of messages that are published to a queue."""
         queue = self._queue_manager.queue_collection[number]
-        if number not in self._named:
+        if self._is_kept and number not in self._named:
             self._name(queue)
         now = int(self._clocks.wall() * 1000)
-        arrival = self._arrival
+        arrival, listener, is_kept = self._arrival, self._listener, self._is_kept
 
         def make(lookup_id: int, packet: bytes, visibility: int) -> bytes:
-            return event_row(arrival(queue, packet), now, number, lookup_id, packet, visibility, 0, 0)
+            kind = arrival(queue, packet)
+            if listener is not None:
+                listener(kind, queue, lookup_id, packet, 0)
+            if not is_kept:
+                return b""
+            # The batch is closed: no sender can get a number any more.
+            return self._row(kind, now, number, lookup_id, packet, visibility, 0, 0, 0, is_closed=True)
 
         return make
 
@@ -156,25 +222,80 @@ class EventRecorder:
         if self._queues.get(key) != value:
             self._queues.put(key, value)
 
+    def _row(
+        self,
+        kind: int,
+        now: int,
+        queue: int,
+        lookup_id: int,
+        packet: bytes,
+        visibility: int,
+        reason: int,
+        other: int,
+        aborts: int,
+        *,
+        is_closed: bool = False,
+    ) -> bytes:
+        """Return the row of one event; `now` is in milliseconds."""
+        sent_time, ordinal, flags, acknowledge, message_class, correlation, privacy, security, end = event_fields(
+            packet
+        )
+        bits = flags >> _DM_SHIFT & 1 | (acknowledge & 15) << 4
+        if flags & _TH:
+            bits |= TRANSACTIONAL
+        if privacy:
+            bits |= ENCRYPTED
+        if security and kind in ARRIVALS:
+            header = packet[security:end]
+            found = self._headers.get(header)
+            if found is None:
+                found = self._read_header(header, packet, security, is_closed=is_closed)
+            other = found[0]
+            bits |= found[1]
+        return _pack(
+            now,
+            lookup_id,
+            visibility,
+            queue,
+            other,
+            len(packet),
+            sent_time,
+            message_class,
+            reason,
+            kind,
+            bits,
+            min(_MOST_ABORTS, aborts),
+            source_queue_manager(packet),
+            ordinal,
+            correlation,
+        )
 
-def event_row(
-    kind: int, now: int, queue: int, lookup_id: int, packet: bytes, visibility: int, reason: int, target: int
-) -> bytes:
-    """Return the row of one event; `now` is in milliseconds."""
-    sent_time, ordinal, flags, message_class, correlation = event_fields(packet)
-    return _pack(
-        now,
-        lookup_id,
-        visibility,
-        queue,
-        target,
-        len(packet),
-        sent_time,
-        message_class,
-        reason,
-        kind,
-        (flags >> _DM_SHIFT & 1) | (TRANSACTIONAL if flags & _TH else 0),
-        source_queue_manager(packet),
-        ordinal,
-        correlation,
-    )
+    def _read_header(self, header: bytes, packet: bytes, security: int, *, is_closed: bool) -> tuple[int, int]:
+        """Return EVENT's `other` and flags for a SecurityHeader up to its sender identifier."""
+        sender, level, is_signed = sender_of(packet, security)
+        number = self._senders.get(sender) or (0 if is_closed else self._new_sender(sender))
+        found = number | (VERIFIED if level else 0), SIGNED if is_signed else 0
+        if len(self._headers) >= MAX_SENDERS:
+            self._headers.clear()
+        if number or not sender:
+            self._headers[header] = found
+        return found
+
+    def _new_sender(self, sender: bytes) -> int:
+        """Give a sender a number; 0 to nobody."""
+        number = len(self._senders) + 1
+        if not sender or number > MAX_SENDERS:
+            return 0
+        self._sender_rows.put(SENDER_KEY.pack(number), sender)
+        self._senders[sender] = number
+        return number
+
+
+def make_recorder(
+    store: Store, queue_manager: QueueManager, clocks: Clocks, settings: EngineSettings
+) -> EventRecorder | None:
+    """Return what the settings ask for."""
+    is_kept, listener = settings.event_settings is not None, settings.event_listener
+    if not is_kept and listener is None:
+        return None
+    return EventRecorder(store, queue_manager, clocks, listener=listener, is_kept=is_kept)

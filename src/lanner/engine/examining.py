@@ -10,7 +10,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lanner.directory import AttributeFilter, EmbeddedDirectory, Operator
+from lanner.directory import AttributeFilter, Operator
 from lanner.engine.directory_events import identifier_is
 from lanner.model.directory_objects import GUID_NULL, InternalCertificate, QueueManager, User
 from lanner.model.enums import DirectoryOperationResult, MessageClass, SenderIdentifierType
@@ -178,11 +178,8 @@ class Examiner:
             return None
         sid = identity.sid.pack()
         found = self.read_user(sid)
-        if found is None and isinstance(self._directory.directory, EmbeddedDirectory):
-            # Another object may have the name, a queue alias for example; the SID is unique.
-            for name in (identity.name, f"{identity.name} {identity.sid}"):
-                if self._directory.directory.add_user(name, sid)[0] is DirectoryOperationResult.SUCCESS:
-                    break
+        if found is None:
+            self._directory.directory.ensure_user(identity.name, sid)
             found = self.read_user(sid)
         return found
 

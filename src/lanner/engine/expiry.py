@@ -86,16 +86,23 @@ class Expiry:
 
     def arm(self, position: MessagePosition, envelope: Envelope) -> None:
         """Note the deadline of a message that has come, if it has one."""
-        deadline = _deadline(position.queue, envelope)
-        if deadline is None or position.record.flags & DEAD_LETTER:
+        if not position.record.flags & DEAD_LETTER:
+            is_volatile = envelope.is_express or position.is_uncommitted_send
+            self.arm_run(position.queue, position.lookup_id, 1, envelope, is_volatile=is_volatile)
+
+    def arm_run(self, queue: Queue, first: int, count: int, envelope: Envelope, *, is_volatile: bool) -> None:
+        """Note the deadline of new messages of equal envelopes under lookup ids in a row, if they have one."""
+        deadline = _deadline(queue, envelope)
+        if deadline is None:
             return
         deadline = min(deadline, _MAX_DEADLINE)
-        if envelope.is_express or position.is_uncommitted_send:
-            heapq.heappush(self.volatile, (deadline, position.queue.number, position.lookup_id))
+        if is_volatile:
+            for lookup_id in range(first, first + count):
+                heapq.heappush(self.volatile, (deadline, queue.number, lookup_id))
             if len(self.volatile) > self._volatile_limit:
                 self._drop_volatile()
         else:
-            self._count_in(deadline, position)
+            self._count_in(deadline, queue.number, first, count)
         if self._next is None or deadline < self._next:
             self._next = deadline
             self._clocks.deadline_changed()
@@ -135,17 +142,22 @@ class Expiry:
             if deadline is not None:
                 self._count_out((min(deadline, _MAX_DEADLINE), queue.number, key[1]), count)
 
-    def _count_in(self, deadline: int, position: MessagePosition) -> None:
-        block = (deadline, position.queue.number, position.lookup_id & _BLOCK_MASK)
-        count = self.blocks.get(block)
-        if count is None:
-            row = EXPIRY_KEY.pack(*block)
-            if self._table.get(row) is None:
-                self._table.put(row, b"")
-                count = 0
-            else:
-                count = _UNCOUNTED
-        self.blocks[block] = count + 1
+    def _count_in(self, deadline: int, number: int, first: int, count: int) -> None:
+        end = first + count
+        while first < end:
+            start = first & _BLOCK_MASK
+            block = (deadline, number, start)
+            known = self.blocks.get(block)
+            if known is None:
+                row = EXPIRY_KEY.pack(*block)
+                if self._table.get(row) is None:
+                    self._table.put(row, b"")
+                    known = 0
+                else:
+                    known = _UNCOUNTED
+            following = min(start + EXPIRY_BLOCK, end)
+            self.blocks[block] = known + following - first
+            first = following
 
     def _count_out(self, block: tuple[int, int, int], leaving: int) -> None:
         count = self.blocks.get(block, _UNCOUNTED)

@@ -30,8 +30,13 @@ class HeldMemory:
         """Bytes that a user has locked."""
         return self._by_holder.get(holder, 0)
 
-    def is_full(self, holder: bytes) -> bool:
-        return self._by_holder.get(holder, 0) >= self.limit
+    def is_full(self, holder: bytes, more: int = 0) -> bool:
+        """Whether a user has as much locked as it may, or would have with so many bytes more."""
+        return self._by_holder.get(holder, 0) + more >= self.limit
+
+    def room(self, holder: bytes) -> int:
+        """Bytes that a user may still have locked."""
+        return self.limit - self._by_holder.get(holder, 0)
 
     def check(self, holder: bytes) -> None:
         """Raise InsufficientResources if a user has as much locked as it may."""

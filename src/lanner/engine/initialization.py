@@ -103,6 +103,9 @@ class Initialization:
         if identifier is not None:
             # A computer that is set up again keeps the object it has (MS-MQDSSM 3.1.6.1.1.2).
             qm.identifier = identifier
+            if qm.directory_integrated:
+                # That object says nothing of the keys that this computer has now.
+                self._directory.directory.write(qm, ["PublicEncryptionKeyList", "PublicSigningKeyList"])
         else:
             _LOG.warning("the queue manager's object was not created in the directory: %s", result.value)
 

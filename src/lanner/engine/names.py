@@ -38,6 +38,15 @@ class Names:
         self.registry = registry
         self.directory_events = directory_events
 
+    def where(self) -> str:
+        """Where names that are not direct ones are looked up, for the error that one is not there."""
+        if self._queue_manager.directory_integrated:
+            return "in the directory"
+        return (
+            "in the directory of this computer, which is in no domain: it knows only what `lanner directory apply` "
+            "has told it; use a direct name (DIRECT=OS:computer\\private$\\queue), or make the other computer known"
+        )
+
     def private_format_name(self, path: PathName) -> PrivateFormatName:
         """MS-MQMP 3.1.4.11: return the private format name of a queue here or of its journal."""
         queue = None if path.subqueue is not None else self.registry.find_by_path(path.without_suffix())
@@ -57,7 +66,7 @@ class Names:
         if isinstance(name, PublicFormatName):
             queue = self.read_queue(name.identifier)
             if queue is None:
-                raise IllegalFormatname(f"{name}: no such public queue in the directory")
+                raise IllegalFormatname(f"{name}: no such public queue {self.where()}")
             host = queue.queue_manager.computer_name if queue.queue_manager else ""
             return queue.pathname, host
         if isinstance(name, PrivateFormatName):
@@ -65,7 +74,7 @@ class Names:
                 "QueueManager", identifier_is(name.queue_manager_identifier)
             )
             if result is not DirectoryOperationResult.SUCCESS or not isinstance(found, QueueManager):
-                raise IllegalFormatname(f"{name}: no such computer in the directory")
+                raise IllegalFormatname(f"{name}: no such computer {self.where()}")
             local = self.registry.find_queue(name)
             return local.pathname if local is not None else "", found.computer_name
         return "", ""
@@ -93,9 +102,10 @@ class Names:
             if not isinstance(element, DistributionListFormatName):
                 found[element.key] = element
                 continue
-            members = self.directory_events.directory.resolve_distribution_list(element.identifier, element.domain)
+            directory = self.directory_events.directory
+            result, members = directory.resolve_distribution_list(element.identifier, element.domain)
             if members is None:
-                raise IllegalFormatname(f"{element}: no such distribution list in the directory")
+                raise IllegalFormatname(f"{element}: no such distribution list {self.where()} ({result.value})")
             for member in members:
                 pending.extend(parse(member).elements)
         if not found:

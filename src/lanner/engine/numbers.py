@@ -36,6 +36,11 @@ class Numbers:
         """Return the next MessageIdOrdinal (MS-MQQB 3.1.1.3): from 0, and again after 32 bits."""
         return self._message_ordinal.next() - 1 & 0xFFFF_FFFF
 
+    @property
+    def coming_message_ordinal(self) -> int:
+        """Where the next ordinals begin; only its lower 32 bits count."""
+        return self._message_ordinal.last
+
     def next_message_ordinals(self, count: int) -> range:
         """Return as many ordinals in a row; only their lower 32 bits count."""
         first = self._message_ordinal.next(count) - 1

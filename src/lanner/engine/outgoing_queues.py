@@ -119,7 +119,7 @@ class OutgoingQueues:
         if isinstance(name, PublicFormatName):
             found = self._names.read_queue(name.identifier)
             if found is None:
-                raise UnsupportedFormatnameOperation(f"{name}: no such public queue in the directory")
+                raise UnsupportedFormatnameOperation(f"{name}: no such public queue {self._names.where()}")
             if found.queue_manager is not None and self._registry.is_local_host(found.queue_manager.computer_name):
                 raise self._registry.no_queue(name)
             # The specification reads again for the new queue; the object may have been deleted in

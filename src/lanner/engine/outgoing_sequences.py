@@ -20,6 +20,8 @@ from lanner.wire.identifiers import TxSequenceID
 from lanner.wire.message import Message
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lanner.engine.core import Core
     from lanner.engine.positions import Positions
     from lanner.model.live import MessagePosition
@@ -96,28 +98,30 @@ class OutgoingSequences:
         self.queues[sequence.time_stamp] = queue.number
         return sequence
 
-    def take_number(self, position: MessagePosition) -> None:
-        """Give a message that enters an outgoing queue the next number and its place.
+    def take_numbers(self, queue: OutgoingQueue, positions: Sequence[MessagePosition]) -> None:
+        """Give messages that enter an outgoing queue the next numbers and places in a row.
 
-        It had a lookup identifier since it was sent; transactions may commit in another order.
+        They had lookup identifiers since they were sent; transactions may commit in another order.
         """
-        queue = position.queue
-        if not isinstance(queue, OutgoingQueue):
-            return
-        record = position.record
-        if position.transaction is not None and position.transaction.is_prepared:
-            self._store.delete(queue.number, position.lookup_id, record)
-        self._positions.unhold(position)
-        position.lookup_id = (
-            position.lookup_id & ~SEQUENTIAL_ID_MASK | self._numbers.sequential_id.next() & SEQUENTIAL_ID_MASK
-        )
+        for position in positions:
+            if position.transaction is not None and position.transaction.is_prepared:
+                self._store.delete(queue.number, position.lookup_id, position.record)
+        self._positions.unhold_run(queue, positions)
+        lookup_id = self._numbers.sequential_id.next(len(positions)) & SEQUENTIAL_ID_MASK
+        lookup_id |= positions[0].lookup_id & ~SEQUENTIAL_ID_MASK
         key = QUEUE_KEY.pack(queue.number)
         row = self._table.get(key)
         ordinal, time_stamp, number, *rest = self._first_sequence(queue) if row is None else _ROW.unpack(row)
-        if number > _MAX_NUMBER:
-            ordinal, number = ordinal + 1, 1
-        record.packet = set_sequence(record.packet, TxSequenceID(ordinal, time_stamp), number, number - 1)
-        self._table.put(key, _ROW.pack(ordinal, time_stamp, number + 1, *rest))
+        sequence = TxSequenceID(ordinal, time_stamp)
+        for place, position in enumerate(positions, lookup_id):
+            position.lookup_id = place
+            if number > _MAX_NUMBER:
+                ordinal, number = ordinal + 1, 1
+                sequence = TxSequenceID(ordinal, time_stamp)
+            record = position.record
+            record.packet = set_sequence(record.packet, sequence, number, number - 1)
+            number += 1
+        self._table.put(key, _ROW.pack(ordinal, time_stamp, number, *rest))
 
     def forget(self, queue: OutgoingQueue) -> None:
         """Drop the sequence of a deleted queue.

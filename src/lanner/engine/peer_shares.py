@@ -347,7 +347,7 @@ def _cause(packet: bytes) -> bytes:
 
     A FinalAck names no message where all acknowledgments do, so its destination stands for the source.
     """
-    _, _, _, message_class, correlation = event_fields(packet)
+    _, _, _, _, message_class, correlation, _, _, _ = event_fields(packet)
     if message_class == MessageClass.NORMAL:
         return fields.source_queue_manager(packet)
     if any(correlation):

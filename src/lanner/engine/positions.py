@@ -55,6 +55,7 @@ LOOKUP_ID_AFTER_LAST: Final = MAX_LOOKUP_ID
 # Module-level names: in Python 3.11 the lookup of a member in an enumeration is several times as
 # slow.
 _AVAILABLE, _DELETED = PositionState.AVAILABLE, PositionState.DELETED
+_ACK_RECEIVE: Final = MessageClass.ACK_RECEIVE
 _LOCKED, _PURGE_PENDING = PositionState.LOCKED, PositionState.PURGE_PENDING
 
 
@@ -97,6 +98,18 @@ class Positions:
         if after == hint:
             queue.head_hint = lookup_id - 1
         return MessagePosition(queue, lookup_id, record)
+
+    def seek_run(self, queue: Queue, count: int, size: int, *, is_taken: bool) -> list[tuple[int, Record]]:
+        """Return the first Available messages: so many at most, and none after `size` bytes of packets.
+
+        `is_taken`: they are deleted in the store. The others are for the caller to lock. Either way they
+        are no longer Available.
+        """
+        work = self._store.take_run if is_taken else self._store.read_run
+        rows = work(queue.number, queue.head_hint, MAX_LOOKUP_ID, count, size, queue.held_positions)
+        if rows:
+            queue.head_hint = rows[-1][0]
+        return rows
 
     def _seek_backward(self, queue: Queue, initial: int) -> MessagePosition | None:
         store, number, held = self._store, queue.number, queue.held_positions
@@ -198,6 +211,24 @@ class Positions:
         if position.record.flags & ALLOW_PEEK_WHEN_LOCKED:
             queue.peekable_locks[position.lookup_id] = position
 
+    def lock_run(self, queue: Queue, positions: Sequence[MessagePosition], holder: bytes) -> None:
+        """Set the state of messages that have just come, or that `seek_run` has found, to Locked."""
+        size = 0
+        held = queue.held_positions
+        for position in positions:
+            position.state = _LOCKED
+            position.holder = holder
+            held[position.lookup_id] = position
+            record = position.record
+            size += len(record.packet)
+            if record.flags & ALLOW_PEEK_WHEN_LOCKED:
+                queue.peekable_locks[position.lookup_id] = position
+        if holder:
+            self.held_memory.add(holder, size)
+        # Those that have just come are in a row; `seek_run` has moved the hint already.
+        if queue.head_hint == positions[0].lookup_id - 1:
+            queue.head_hint = positions[-1].lookup_id
+
     def unhold(self, position: MessagePosition) -> None:
         """Release the lock of a position; the caller decides its state."""
         if position.holder:
@@ -206,6 +237,23 @@ class Positions:
         queue.held_positions.pop(position.lookup_id, None)
         queue.peekable_locks.pop(position.lookup_id, None)
         position.transaction = None
+
+    def unhold_run(self, queue: Queue, positions: Sequence[MessagePosition]) -> None:
+        """Release the locks of positions that are sent in one transaction."""
+        size, holder = 0, positions[0].holder
+        held, peekable = queue.held_positions, queue.peekable_locks
+        for position in positions:
+            held.pop(position.lookup_id, None)
+            if peekable:
+                peekable.pop(position.lookup_id, None)
+            position.transaction = None
+            if position.holder != holder:
+                self.held_memory.release(position)
+            else:
+                position.holder = b""
+                size += len(position.record.packet)
+        if holder:
+            self.held_memory.add(holder, -size)
 
     def purge_pending(self, position: MessagePosition) -> None:
         """Set the state to PurgePending, durably.
@@ -300,7 +348,33 @@ class Positions:
             if may_expire(record.packet, in_transit=isinstance(queue, OutgoingQueue)):
                 self.expiry.disarm(queue, ((lookup_id, record),))
 
-    def remove_delivered(self, queue: OutgoingQueue, rows: Sequence[tuple[int, Record]]) -> None:
+    def messages_received(self, queue: Queue, rows: Sequence[tuple[int, Record]]) -> list[MessagePosition]:
+        """3.1.7.2.1 Message Position Deleted for messages that `seek_run` has taken; return their positions."""
+        positions = [MessagePosition(queue, lookup_id, record, _DELETED) for lookup_id, record in rows]
+        self._tell_received(queue, positions, rows)
+        return positions
+
+    def locked_messages_received(self, queue: Queue, positions: Sequence[MessagePosition]) -> None:
+        """3.1.7.2.1 Message Position Deleted for messages that are Locked."""
+        self.unhold_run(queue, positions)
+        rows = [(position.lookup_id, position.record) for position in positions]
+        self._store.delete_run(queue.number, rows)
+        for position in positions:
+            position.state = _DELETED
+        self._tell_received(queue, positions, rows)
+
+    def _tell_received(
+        self, queue: Queue, positions: Sequence[MessagePosition], rows: Sequence[tuple[int, Record]]
+    ) -> None:
+        if self._recorder is not None:
+            for position in positions:
+                self._recorder.removed(position, _ACK_RECEIVE)
+        self.remove_run(queue, rows)
+        for position in positions:
+            for subscriber in self.deleted_subscribers:
+                subscriber(queue, position, _ACK_RECEIVE)
+
+    def remove_run(self, queue: Queue, rows: Sequence[tuple[int, Record]]) -> None:
         """Remove messages that nobody holds, and that the caller has deleted in the store, from the totals of their queue."""
         size = 0
         for lookup_id, record in rows:
@@ -314,7 +388,8 @@ class Positions:
         if self._shares.sources:
             for _, record in rows:
                 self._shares.removed(queue, record.packet)
-        self.expiry.disarm(queue, rows)
+        in_transit = isinstance(queue, OutgoingQueue)
+        self.expiry.disarm(queue, [row for row in rows if may_expire(row[1].packet, in_transit=in_transit)])
 
     def message_position_available(self, queue: Queue, position: MessagePosition) -> None:
         """3.1.7.2.2 Message Position Available.
@@ -393,7 +468,10 @@ class Positions:
         queue.message_count += len(records)
         if first <= queue.head_hint:
             queue.head_hint = first - 1
-        self._store.put_run(queue.number, first, records, express=not envelope.user_flags & RECOVERABLE)
+        is_express = not envelope.user_flags & RECOVERABLE
+        self._store.put_run(queue.number, first, records, express=is_express)
+        if envelope.time_to_be_received != INFINITE or isinstance(queue, OutgoingQueue):
+            self.expiry.arm_run(queue, first, len(records), envelope, is_volatile=is_express)
 
     def time_to_be_received_timer_expired(self, position: MessagePosition) -> bool:
         """3.1.7.2.7 Time To Be Received Timer Expired.

@@ -106,6 +106,7 @@ class Queues:
             machine_sid=self._machine_sid if qm.directory_integrated else None,
             is_domain_user=self._settings.is_domain_user,
             reachable_over_srmp=qm.srmp_http_support,
+            is_published=qm.directory_integrated and path.queue_type is QueueType.PUBLIC,
         )
         queue.queue_type = path.queue_type
         if parent is not None:

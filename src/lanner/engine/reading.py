@@ -36,7 +36,7 @@ from lanner.model.live import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
     from lanner.engine.core import Core
     from lanner.engine.cursors import Cursors
@@ -51,6 +51,7 @@ _LOG = logging.getLogger(__name__)
 
 # A module-level name, because each receive asks and an enumeration looks up its members slowly.
 _ACK_RECEIVE = MessageClass.ACK_RECEIVE
+_DEQUEUE = OperationType.DEQUEUE
 
 
 def _no_waiter(_: MessagePosition | StatusError) -> None:
@@ -158,19 +159,42 @@ class Reading:
         return found
 
     def dequeue_messages(
-        self, descriptor: OpenQueueDescriptor, transaction: Transaction | None = None
-    ) -> Iterator[MessagePosition]:
-        """Yield the messages of Dequeue Message with time-out 0 until the queue is empty."""
+        self,
+        descriptor: OpenQueueDescriptor,
+        count: int,
+        size: int,
+        transaction: Transaction | None = None,
+        *,
+        two_phase_read: bool = False,
+    ) -> list[MessagePosition]:
+        """Do Dequeue Message with time-out 0 for the messages that are there; return them, or none if the queue is empty.
+
+        So many at most, none after `size` bytes of packets, and no more than the user may have locked.
+        """
         queue = readable(self._queue_manager, descriptor, RECEIVE_ACCESS)
         if transaction is not None:
             require_open(transaction)
-        while (found := self._positions.seek_forward(queue, START)) is not None:
-            if transaction is None:
-                self._positions.message_position_deleted(queue, found, _ACK_RECEIVE)
-            else:
-                self._held_memory.check(descriptor.sender_identifier)
-                self.take(descriptor, found, transaction, two_phase_read=False)
-            yield found
+            if transaction.is_null:
+                transaction = None
+        if transaction is None and not two_phase_read:
+            return self._positions.messages_received(queue, self._positions.seek_run(queue, count, size, is_taken=True))
+        holder = descriptor.sender_identifier
+        self._held_memory.check(holder)
+        size = min(size, self._held_memory.room(holder))
+        positions = [
+            MessagePosition(queue, lookup_id, record, transaction=transaction)
+            for lookup_id, record in self._positions.seek_run(queue, count, size, is_taken=False)
+        ]
+        if not positions:
+            return positions
+        self._positions.lock_run(queue, positions, holder)
+        if transaction is None:
+            descriptor.unfinished_reads.update((position.lookup_id, position) for position in positions)
+        else:
+            transaction.transactional_operations += [
+                TransactionalOperation(_DEQUEUE, position, dequeue_reason=_ACK_RECEIVE) for position in positions
+            ]
+        return positions
 
     def dequeue_message_begin(
         self,
@@ -203,8 +227,12 @@ class Reading:
         *,
         delete_message: bool,
         transactional: bool = False,
+        counts_purged: bool = False,
     ) -> None:
-        """3.1.7.1.12 Dequeue Message End."""
+        """3.1.7.1.12 Dequeue Message End.
+
+        `counts_purged`: a message that was purged meanwhile is received all the same (DECISIONS).
+        """
         queue = descriptor.queue
         if queue is None:
             raise not_available(descriptor)
@@ -213,10 +241,19 @@ class Reading:
         if transactional:
             return
         descriptor.unfinished_reads.pop(position.lookup_id, None)
-        if position.state is PositionState.LOCKED and delete_message:
+        if delete_message and (counts_purged or position.state is PositionState.LOCKED):
             self._positions.message_position_deleted(queue, position, MessageClass.ACK_RECEIVE)
         else:
             self._positions.give_back(position, is_abort=False)
+
+    def dequeue_messages_end(self, descriptor: OpenQueueDescriptor, positions: Sequence[MessagePosition]) -> None:
+        """Do Dequeue Message End, with deletion, for messages that reads through one handle have Locked."""
+        queue = descriptor.queue
+        if queue is None:
+            raise not_available(descriptor)
+        for position in positions:
+            descriptor.unfinished_reads.pop(position.lookup_id, None)
+        self._positions.locked_messages_received(queue, positions)
 
     def give_back_transactional_read(self, transaction: Transaction, position: MessagePosition) -> None:
         """Undo a read in a transaction whose reader disconnected before it got the message."""

@@ -21,6 +21,7 @@ from lanner.model.enums import (
 )
 from lanner.model.errors import (
     IllegalPropertyValue,
+    InsufficientResources,
     InvalidParameter,
     MessageNotAuthenticated,
     RemoteProtocolError,
@@ -29,13 +30,15 @@ from lanner.model.errors import (
 from lanner.security.profile import Profile
 from lanner.wire.builder import MessageProperties, build
 from lanner.wire.client_packet import Stamp
+from lanner.wire.envelope import is_express
 from lanner.wire.format_name import PublicFormatName, parse
 from lanner.wire.message import Message
+from lanner.wire.packet_template import MessageRun, PacketTemplate
 from lanner.wire.sid import Sid
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from lanner.engine.application_deadletters import ApplicationDeadletters
     from lanner.engine.arrivals import Arrivals
@@ -55,6 +58,7 @@ _NO_SENDER: Final = SenderIdentifierType.NONE
 _PLAIN: Final = MessageProperties()
 # Not in the specification: SIDs that are not looked up again.
 _MAX_SIDS: Final = 1024
+_U32: Final = 0xFFFF_FFFF
 
 
 class Sending:
@@ -99,22 +103,52 @@ class Sending:
     def enqueue_messages_to_an_open_queue(
         self,
         descriptor: OpenQueueDescriptor,
-        messages: Iterable[MessageProperties],
+        messages: Iterable[MessageRun | MessageProperties],
+        ordinals: list[int],
         transaction: Transaction | None = None,
-    ) -> Iterator[EnqueueStatus]:
-        """Yield the results of Enqueue Message To An Open Queue for several messages."""
+    ) -> EnqueueStatus:
+        """Do Enqueue Message To An Open Queue for several messages, and add the ordinal of each that is sent.
+
+        Return the result of the first that is not, if there is one; those behind it are not tried.
+        """
         require_ready(self._queue_manager)
         send = self.sender(descriptor, transaction)
-        for properties in messages:
+        status = _OK
+        for each in messages:
+            if isinstance(each, MessageRun) and not descriptor.multiple and not _is_examined(each.properties):
+                status = self._send_run(descriptor, transaction, each, ordinals)
+            else:
+                status = self._send_each(send, each, ordinals)
+            if status is not _OK:
+                break
+        return status
+
+    def _send_each(
+        self,
+        send: Callable[[MessageProperties], EnqueueStatus],
+        messages: MessageRun | MessageProperties,
+        ordinals: list[int],
+    ) -> EnqueueStatus:
+        for properties in messages.each() if isinstance(messages, MessageRun) else (messages,):
             is_limited = properties.time_to_reach_queue > self._long_live_time
-            yield send(self._limited(properties) if is_limited else properties)
+            status = send(self._limited(properties) if is_limited else properties)
+            if status is not _OK:
+                return status
+            ordinals.append(self.last_ordinal)
+        return _OK
 
     def enqueue_packets_to_an_open_queue(
-        self, descriptor: OpenQueueDescriptor, packets: Iterable[bytes], transaction: Transaction | None = None
-    ) -> Iterator[EnqueueStatus]:
-        """Yield the results of Enqueue Message To An Open Queue for messages whose packets a program has built.
+        self,
+        descriptor: OpenQueueDescriptor,
+        octets: memoryview,
+        most: int,
+        ordinals: list[int],
+        transaction: Transaction | None = None,
+    ) -> tuple[EnqueueStatus, bool]:
+        """Do the same for packets that a program has built, one behind the other, and `most` of them.
 
         What only the queue manager can say is written into them; the rest is checked (`wire.client_packet`).
+        Return also whether all of them are express.
         """
         require_ready(self._queue_manager)
         if descriptor.multiple:
@@ -132,13 +166,40 @@ class Sending:
             now=int(self._clocks.wall()),
             longest=self._long_live_time,
         )
-        enqueue, next_ordinal = self._arrivals.enqueue, self._numbers.next_message_ordinal
-        for packet in packets:
-            ordinal = next_ordinal()
-            status = enqueue(queue, stamp.stamped(packet, ordinal), transaction, descriptor.sender_identifier)
+        ordinal = self._numbers.coming_message_ordinal
+        runs, error = stamp.stamped_runs(octets, most, ordinal)
+        self._numbers.next_message_ordinals(sum(map(len, runs)))
+        for packets in runs:
+            status = self._enqueue_run(queue, packets, ordinal, ordinals, transaction, descriptor.sender_identifier)
+            if status is not _OK:
+                return status, False
+            ordinal += len(packets)
+        if error is not None:
+            raise error
+        return _OK, all(is_express(packets[0]) for packets in runs)
+
+    def _enqueue_run(
+        self,
+        queue: Queue,
+        packets: list[bytes],
+        first: int,
+        ordinals: list[int],
+        transaction: Transaction | None,
+        holder: bytes,
+    ) -> EnqueueStatus:
+        """Put packets of equal envelopes into a queue, whose ordinals begin with `first`."""
+        if len(packets) > 1 and self._arrivals.enqueue_run(queue, packets, transaction, holder):
+            ordinals += [ordinal & _U32 for ordinal in range(first, first + len(packets))]
+            self.last_ordinal = ordinals[-1]
+            return _OK
+        for ordinal, packet in enumerate(packets, first):
+            status = self._arrivals.enqueue(queue, packet, transaction, holder)
+            if status is not _OK:
+                return status
             # Set only now: the arrival may have sent an acknowledgment, which is a message too.
-            self.last_ordinal = ordinal
-            yield status
+            self.last_ordinal = ordinal & _U32
+            ordinals.append(self.last_ordinal)
+        return _OK
 
     def sender_shown(self, descriptor: OpenQueueDescriptor) -> bytes:
         """Return the SID that a message without a signature names as its sender; empty: none."""
@@ -194,9 +255,7 @@ class Sending:
             finally:
                 if is_withheld:
                     properties.sender_identifier_type = _SID
-            if is_local and (
-                properties.signature or properties.multiple_destination_signature or properties.privacy_level
-            ):
+            if is_local and _is_examined(properties):
                 packet = self._examiner.examined_here(queue, Message(packet)).packet
             status = self._arrivals.enqueue(queue, packet, transaction, sid)
             # Set only now: the arrival may have sent an acknowledgment, which is a message too.
@@ -204,6 +263,47 @@ class Sending:
             return status
 
         return send
+
+    def _send_run(
+        self, descriptor: OpenQueueDescriptor, transaction: Transaction | None, run: MessageRun, ordinals: list[int]
+    ) -> EnqueueStatus:
+        """Send messages that have everything but label and body in common."""
+        queue, transaction = self._destination(descriptor, transaction)
+        template = PacketTemplate(
+            self._of_run(run.properties, descriptor, queue),
+            source=self._queue_manager.identifier,
+            sent_time=int(self._clocks.wall()),
+            destination=parse(descriptor.format_name),
+            is_transactional=transaction is not None,
+        )
+        numbers = self._numbers.next_message_ordinals(len(run))
+        indexes = [] if transaction is None else [transaction.index] * len(run)
+        packets, error = _packed(template, numbers, run, indexes)
+        status = self._enqueue_run(queue, packets, numbers.start, ordinals, transaction, descriptor.sender_identifier)
+        if status is _OK and error is not None:
+            raise error
+        return status
+
+    def _of_run(
+        self, properties: MessageProperties, descriptor: OpenQueueDescriptor, queue: Queue
+    ) -> MessageProperties:
+        """Return the properties of messages as their packets are built from, with what the queue manager adds to them."""
+        is_local = not isinstance(queue, OutgoingQueue)
+        properties = dataclasses.replace(properties, label="", body=b"")
+        properties.time_to_reach_queue = min(properties.time_to_reach_queue, self._long_live_time)
+        if not properties.sender_identifier:
+            kind = properties.sender_identifier_type
+            properties.sender_identifier = self.sender_identifier(descriptor, kind)
+        if properties.application_deadletter_queue:
+            self.check_deadletters(descriptor, properties)
+        name = parse(descriptor.format_name)
+        if isinstance(name, PublicFormatName):
+            properties.destination_queue_manager_identifier = self.host_of(queue, name)
+        if is_local:
+            check_demands(queue, properties)
+        elif self.withholds_sender(properties):
+            properties.sender_identifier_type = _NO_SENDER
+        return properties
 
     @staticmethod
     def _destination(
@@ -280,6 +380,27 @@ class Sending:
             return self._queue_manager.identifier
         found = self._names.read_queue(name.identifier)
         return GUID_NULL if found is None or found.queue_manager is None else found.queue_manager.identifier
+
+
+def _packed(
+    template: PacketTemplate, numbers: range, run: MessageRun, indexes: list[int]
+) -> tuple[list[bytes], InsufficientResources | None]:
+    """Return the packets of messages, up to one that is too large, and its error."""
+    try:
+        return template.pack(numbers, run.labels, run.bodies, indexes), None
+    except InsufficientResources:
+        packets: list[bytes] = []
+        for number, label, body in zip(numbers, run.labels, run.bodies, strict=True):
+            try:
+                packets += template.pack([number], [label], [body], indexes[:1])
+            except InsufficientResources as error:
+                return packets, error
+        raise
+
+
+def _is_examined(properties: MessageProperties) -> bool:
+    """Whether a local queue looks at the signature or the encryption of a message."""
+    return bool(properties.signature or properties.multiple_destination_signature or properties.privacy_level)
 
 
 def check_demands(queue: Queue, properties: MessageProperties) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
-from lanner.model.directory_objects import GUID_NULL
+from lanner.model.directory_objects import GUID_NULL, Queue
+from lanner.model.events import EventKind
 from lanner.security.accounts import Accounts
 from lanner.security.audit import AuditLog
 from lanner.security.encryption import DEFAULT_PREFERENCES, EncryptionPreferences, PrivateKeys
@@ -20,6 +22,9 @@ DEFAULT_COMPUTER_NAME = "LANNER"
 # Of EngineSettings.express_memory.
 MIN_EXPRESS_MEMORY = 32 << 20
 _LONGEST_KEEP = 3650
+
+# Kind, queue, lookup identifier, packet, and the class of its end, 0 if it has none.
+EventListener: TypeAlias = Callable[[EventKind, Queue | None, int, bytes, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,8 @@ class EngineSettings:
     legacy_signatures: bool | None = None
     # Whether the log of events is kept, and for how long; True: with the defaults of EventSettings.
     events: EventSettings | bool = False
+    # Hears of each event of a message, with the store's lock held.
+    event_listener: EventListener | None = None
 
     # Whether an account is one of ours; without it only the caller itself can own what it creates.
     is_domain_user: Callable[[Sid], bool] | None = None
@@ -122,6 +129,8 @@ class EngineSettings:
     # The user of a SID with its groups, None where it is not known (DECISIONS: a pluggable
     # resolver).
     resolve_identity: Callable[[Sid], Identity | None] | None = None
+    # The groups of this computer that name one of several SIDs: a domain's tickets cannot know them.
+    groups_naming: Callable[[Iterable[Sid]], frozenset[Sid]] | None = None
 
     @property
     def encryption_preferences(self) -> EncryptionPreferences:

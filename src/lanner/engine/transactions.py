@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 from lanner.engine.checks import require_ready
 from lanner.engine.tables import TRANSACTIONS
@@ -21,13 +22,20 @@ from lanner.model.errors import TransactionSequence
 from lanner.model.events import EventKind
 from lanner.model.live import MessagePosition, Transaction, TransactionalOperation
 from lanner.wire.builder import set_transaction_flags
-from lanner.wire.envelope import is_express, read_envelope
+from lanner.wire.envelope import envelope_bytes, is_express, read_envelope
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from lanner.engine.arrivals import Arrivals
     from lanner.engine.core import Core
     from lanner.engine.moving import Moving
     from lanner.engine.outgoing_sequences import OutgoingSequences
+
+
+# Module-level names: an enumeration looks up its members slowly (Python 3.11).
+_ENQUEUE: Final = OperationType.ENQUEUE
+_AVAILABLE, _DELETED = PositionState.AVAILABLE, PositionState.DELETED
 
 
 class Transactions:
@@ -78,28 +86,41 @@ class Transactions:
             for operation in operations
             if operation.operation_type is OperationType.DEQUEUE and operation.message_position.is_uncommitted_send
         }
-        for operation in operations:
+        index = 0
+        while index < len(operations):
+            operation = operations[index]
+            index += 1
             position = operation.message_position
             if _is_gone(position):
-                if operation.operation_type is OperationType.ENQUEUE and position.queue.is_deleted:
+                if operation.operation_type is _ENQUEUE and position.queue.is_deleted:
                     self._commit_send_to_deleted_queue(position)
                 continue
-            if operation.operation_type is OperationType.ENQUEUE:
+            if operation.operation_type is _ENQUEUE:
                 if id(position) not in timed_out:
-                    self._commit_send(position)
+                    run = _run_of(operations, index - 1, timed_out)
+                    self._commit_sends(run)
+                    index += len(run) - 1
             elif operation.operation_type is OperationType.DEQUEUE:
                 self._commit_receive(position, operation, transaction)
             else:
                 self._commit_move(position, operation)
         operations.clear()
 
-    def _commit_send(self, position: MessagePosition) -> None:
-        if isinstance(position.queue, OutgoingQueue):
-            self._sequences.take_number(position)
-        self._positions.unhold(position)
-        position.is_uncommitted_send = False
-        position.record.state = PositionState.AVAILABLE
-        self._arrivals.arrive(position, read_envelope(position.record.packet))
+    def _commit_sends(self, positions: list[MessagePosition]) -> None:
+        """Have messages arrive that were sent to one queue one after the other."""
+        queue = positions[0].queue
+        if isinstance(queue, OutgoingQueue):
+            self._sequences.take_numbers(queue, positions)
+        else:
+            self._positions.unhold_run(queue, positions)
+        records = []
+        for position in positions:
+            position.is_uncommitted_send = False
+            position.state = _AVAILABLE
+            record = position.record
+            record.state = _AVAILABLE
+            records.append(record)
+        self._arrivals.arrive_run(queue, positions[0].lookup_id, records, read_envelope(records[0].packet))
 
     def _commit_send_to_deleted_queue(self, position: MessagePosition) -> None:
         """Raise the event now: before the commit there was no message for the sender to hear of."""
@@ -256,6 +277,27 @@ def read_branch(value: list[str] | None) -> Branch | None:
 def _is_gone(position: MessagePosition) -> bool:
     """Whether its queue was deleted (DMPR-3.1.7.1.4-4), or a failing store has undone it."""
     return position.queue.is_deleted or position.state is PositionState.DELETED
+
+
+def _run_of(operations: list[TransactionalOperation], index: int, timed_out: Container[int]) -> list[MessagePosition]:
+    """Return the position of a send, and those of the sends behind it that went to the same queue and have equal envelopes."""
+    first = operations[index].message_position
+    positions = [first]
+    queue, lookup_id, envelope = first.queue, first.lookup_id, envelope_bytes(first.record.packet)
+    for operation in islice(operations, index + 1, None):
+        position = operation.message_position
+        lookup_id += 1
+        if (
+            operation.operation_type is not _ENQUEUE
+            or position.lookup_id != lookup_id
+            or position.queue is not queue
+            or position.state is _DELETED
+            or envelope_bytes(position.record.packet) != envelope
+            or id(position) in timed_out
+        ):
+            break
+        positions.append(position)
+    return positions
 
 
 def _mark_first_and_last(transaction: Transaction) -> None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lanner.security.identity import Identity
+from lanner.security.roles import has_role_for
 from lanner.security.scopes import ADMIN, has_scope
-from lanner.wire.sid import LOCAL_SYSTEM
+from lanner.wire.sid import BUILTIN_ADMINISTRATORS, LOCAL_SYSTEM
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
-    from lanner.security.identity import Identity
 
 
 def is_administrator(engine: Engine, identity: Identity, scope: str = ADMIN) -> bool:
-    """Return whether a caller is an administrator now, and if it came by a token, whether that has a scope.
+    """Return whether a caller is an administrator now, or has a role for a scope; and if it came by a token, whether that has the scope.
 
     A connection may live longer than a right: the accounts are asked again with each call
     (MS-MQMR 5.1), and a caller whom they no longer know is nobody.
@@ -22,6 +23,14 @@ def is_administrator(engine: Engine, identity: Identity, scope: str = ADMIN) -> 
         return False
     if identity.sid == LOCAL_SYSTEM:
         return True
-    resolve = engine.settings.resolve_identity
+    settings = engine.settings
+    resolve, groups_naming = settings.resolve_identity, settings.groups_naming
     current = identity if resolve is None else resolve(identity.sid)
-    return current is not None and current.is_administrator
+    if current is not None and has_role_for(current, scope):
+        return True
+    # The account file does not know users of a domain, but may name their groups.
+    if not identity.is_domain_user or groups_naming is None:
+        return False
+    here = groups_naming(identity.groups)
+    named = Identity(identity.name, identity.sid, here, is_administrator=BUILTIN_ADMINISTRATORS in here)
+    return has_role_for(named, scope)

@@ -141,12 +141,16 @@ class DistributedRequests:
     # Branches here --------------------------------------------------------------------------------------------
 
     def _prepare(self, request: Request, transaction: Transaction | None) -> Answer:
-        """Prepare the caller's transaction as a branch; with `single_phase` it is committed at once."""
-        if transaction is None:
-            raise InvalidParameter("a request needs the number `transaction`")
+        """Prepare the caller's transaction as a branch; with `single_phase` it is committed at once.
+
+        Without a transaction it is the branch that a program has enlisted by its propagation token.
+        """
         branch = _branch(request)
-        identifier, coordinator = transaction.identifier, self._coordinator
-        if self._find(branch) is not None:
+        found = self._find(branch)
+        if transaction is None:
+            return self._prepare_enlisted(request, branch, found)
+        identifier = transaction.identifier
+        if found is not None:
             raise TransactionSequence(f"there is a branch {branch} already")
         is_alone = request.get("single_phase") is True
         if not is_alone and sum(one.owner == self._owner for one in self._enlisted()) >= MAX_BRANCHES:
@@ -155,6 +159,20 @@ class DistributedRequests:
                 "an administrator use `lanner transaction list`, `commit` and `abort`"
             )
         transaction.branch, transaction.owner = branch, self._owner
+        return self._ask_to_prepare(identifier, is_alone=is_alone)
+
+    def _prepare_enlisted(self, request: Request, branch: Branch, found: EnlistedBranch | None) -> Answer:
+        """Prepare a branch that R_QMEnlistRemoteTransaction has made; no session has it as its transaction."""
+        if found is None or found.identifier != branch.transaction:
+            raise TransactionSequence(f"branch {branch} was not enlisted, or has ended")
+        if not self._may_end(found.owner):
+            raise AccessDenied(f"branch {branch} is another user's")
+        if found.is_prepared:
+            raise TransactionSequence(f"branch {branch} is prepared already")
+        return self._ask_to_prepare(found.identifier, is_alone=request.get("single_phase") is True)
+
+    def _ask_to_prepare(self, identifier: UUID, *, is_alone: bool) -> Answer:
+        coordinator = self._coordinator
         coordinator.expect(identifier)
         self._engine.dtc_transaction_prepare(identifier, single_phase=is_alone)
 

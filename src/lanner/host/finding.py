@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,8 +18,8 @@ MAX_SCAN: Final = 100_000
 MAX_FOUND: Final = 1000
 # Not in the specification: octets of messages in one answer; a single message may be larger.
 MAX_FOUND_SIZE: Final = 0x0040_0000
-# Not in the specification: messages that are examined while the store's lock is held, a few milliseconds of work.
-_SLICE: Final = 200
+# Not in the specification: seconds for which messages are examined while the store's lock is held.
+_SLICE: Final = 0.003
 
 
 @dataclass(slots=True)
@@ -49,7 +50,8 @@ class Search:
         while True:
             with self.engine.store.lock:
                 queue = readable(self.engine.queue_manager, self.descriptor, PEEK_ACCESS)
-                for _ in range(_SLICE):
+                end = time.perf_counter() + _SLICE
+                while True:
                     position = self.engine.positions.seek_available_message_position(
                         queue, START if self.after is None else self.after, peek=True
                     )
@@ -63,4 +65,6 @@ class Search:
                         size += len(position.record.packet)
                     if len(self.found) == self.limit or self.scanned == self.scan or size >= MAX_FOUND_SIZE:
                         return
+                    if time.perf_counter() > end:
+                        break
             yield

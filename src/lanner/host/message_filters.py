@@ -44,6 +44,8 @@ _YES: Final = {"yes": True, "true": True, "1": True, "no": False, "false": False
 
 Read: TypeAlias = Callable[["Record", Packet], Any]
 Test: TypeAlias = Callable[["Record", Packet], bool]
+# An operator and the text it compares with, without regard to case.
+_Comparison: TypeAlias = tuple[str, str]
 
 
 def _class_name(packet: Packet) -> str:
@@ -60,11 +62,21 @@ def _correlation(packet: Packet) -> str:
 
 
 def _body_texts(packet: Packet) -> tuple[str, ...]:
-    """Return the body as text: by its type, else in both encodings that programs write."""
+    """Return the body as text: by its type, else in both encodings that programs write.
+
+    What is no such text is not mended: that takes seconds for the largest body. As Latin-1, ASCII is found among other octets.
+    """
     body, encoding = packet.body, TEXT_BODIES.get(packet.body_type)
-    if encoding is not None:
-        return (body.decode(encoding, "replace"),)
-    return body.decode("utf-8", "replace"), body.decode("utf-16-le", "replace")
+    first, *others = ("utf-8", "utf-16-le") if encoding is None else (encoding,)
+    texts = [_decoded(body, first) or body.decode("latin-1"), *(_decoded(body, one) for one in others)]
+    return tuple(text for text in texts if text is not None)
+
+
+def _decoded(body: bytes, encoding: str) -> str | None:
+    try:
+        return body.decode(encoding)
+    except UnicodeDecodeError:
+        return None
 
 
 def _number(text: str) -> int:
@@ -143,7 +155,16 @@ class MessageFilter:
         given = list(conditions)
         if len(given) > MAX_CONDITIONS:
             raise InvalidParameter(f"{len(given)} conditions, at most {MAX_CONDITIONS}")
-        self._tests = [_test(text, accounts, now) for text in given]
+        self._tests: list[Test] = []
+        # By field: the text of a body is made once, however many conditions there are about it.
+        texts: dict[Read, list[_Comparison]] = {}
+        for text in given:
+            test = _test(text, accounts, now)
+            if isinstance(test, _TextCondition):
+                texts.setdefault(test.read, []).append(test.comparison)
+            else:
+                self._tests.append(test)
+        self._tests += [_textual(read, comparisons) for read, comparisons in texts.items()]
 
     def matches(self, record: Record) -> bool:
         """Return whether all conditions hold."""
@@ -153,7 +174,13 @@ class MessageFilter:
         return all(test(record, packet) for test in self._tests)
 
 
-def _test(text: object, accounts: Accounts, now: float) -> Test:
+@dataclass(frozen=True, slots=True)
+class _TextCondition:
+    read: Read
+    comparison: _Comparison
+
+
+def _test(text: object, accounts: Accounts, now: float) -> Test | _TextCondition:
     match = _CONDITION.fullmatch(text) if isinstance(text, str) and len(text) <= MAX_CONDITION else None
     if match is None or not isinstance(text, str):
         raise InvalidParameter(f"condition {str(text)[:80]!r}: FIELD, an operator and a value, such as label~order")
@@ -172,7 +199,9 @@ def _test(text: object, accounts: Accounts, now: float) -> Test:
     if name == "age":
         # An older message has a smaller time of arrival.
         return _compared(lambda record, packet: now - field.read(record, packet), sign, wanted)
-    return _textual(field.read, sign, wanted) if isinstance(wanted, str) else _compared(field.read, sign, wanted)
+    if isinstance(wanted, str):
+        return _TextCondition(field.read, (sign, wanted.casefold()))
+    return _compared(field.read, sign, wanted)
 
 
 def _sender(value: str, accounts: Accounts) -> bytes:
@@ -190,15 +219,15 @@ def _compared(read: Read, sign: str, wanted: object) -> Test:
     return lambda record, packet: compare(read(record, packet), wanted)
 
 
-def _textual(read: Read, sign: str, wanted: str) -> Test:
+def _textual(read: Read, comparisons: list[_Comparison]) -> Test:
     """Compare texts without regard to case; `~` looks for a part."""
-    folded = wanted.casefold()
 
     def holds(record: Record, packet: Packet) -> bool:
         found = read(record, packet)
         texts = [one.casefold() for one in (found if isinstance(found, tuple) else (found,))]
-        if sign == "~":
-            return any(folded in one for one in texts)
-        return (folded in texts) == (sign == "=")
+        return all(
+            any(folded in one for one in texts) if sign == "~" else (folded in texts) == (sign == "=")
+            for sign, folded in comparisons
+        )
 
     return holds

@@ -8,6 +8,7 @@ process of the queue manager and through the service.
 from __future__ import annotations
 
 import math
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from lanner.engine.queue_properties import CHANGEABLE_ATTRIBUTES, rights_to_change
@@ -42,6 +43,7 @@ from lanner.security.access_masks import QueueAccess
 from lanner.security.identity import SYSTEM
 from lanner.security.queue_security import Guarded, checked_descriptor
 from lanner.wire.client_packet import body_size
+from lanner.wire.packet_template import MessageRun
 from lanner.wire.security_descriptor import SecurityDescriptor
 
 if TYPE_CHECKING:
@@ -238,27 +240,38 @@ class Operations:
     def send_many(
         self,
         descriptor: OpenQueueDescriptor,
-        messages: Sequence[MessageProperties],
+        messages: Sequence[MessageRun | MessageProperties],
+        sent: list[str],
         transaction: Transaction | None,
-    ) -> Iterator[str]:
-        """Send messages and yield the identifier of each; raises the reason of the first refusal."""
-        engine = self.engine
-        statuses = engine.enqueue_messages_to_an_open_queue(descriptor, messages, transaction)
-        for properties, status in zip(messages, statuses, strict=True):
-            if status is not _OK:
-                raise self._refusal(status, descriptor, len(properties.body))
-            yield engine.last_message_identifier
+    ) -> None:
+        """Send messages and add the identifier of each to those that are sent; raises the reason of the first refusal."""
+        ordinals: list[int] = []
+        try:
+            status = self.engine.enqueue_messages_to_an_open_queue(descriptor, messages, ordinals, transaction)
+        finally:
+            sent += self.engine.message_identifiers(ordinals)
+        if status is not _OK:
+            sizes = chain.from_iterable(map(_body_sizes, messages))
+            raise self._refusal(status, descriptor, next(islice(sizes, len(ordinals), None)))
 
     def send_packets(
-        self, descriptor: OpenQueueDescriptor, packets: Sequence[bytes], transaction: Transaction | None
-    ) -> Iterator[int]:
-        """Send messages whose packets the program has built, and yield the ordinal of each, as `send_many` does."""
-        engine = self.engine
-        statuses = engine.enqueue_packets_to_an_open_queue(descriptor, packets, transaction)
-        for packet, status in zip(packets, statuses, strict=True):
-            if status is not _OK:
-                raise self._refusal(status, descriptor, body_size(packet))
-            yield engine.sending.last_ordinal
+        self,
+        descriptor: OpenQueueDescriptor,
+        octets: memoryview,
+        most: int,
+        ordinals: list[int],
+        transaction: Transaction | None,
+    ) -> bool:
+        """Send messages whose packets the program has built, one behind the other; return whether all are express.
+
+        Adds the ordinal of each to those that are sent, and raises the reason of the first refusal.
+        """
+        status, is_express_only = self.engine.enqueue_packets_to_an_open_queue(
+            descriptor, octets, most, ordinals, transaction
+        )
+        if status is not _OK:
+            raise self._refusal(status, descriptor, body_size(octets, len(ordinals)))
+        return is_express_only
 
     def _refusal(self, status: EnqueueStatus, descriptor: OpenQueueDescriptor, size: int) -> StatusError:
         qm, queue = self.engine.queue_manager, descriptor.queue
@@ -305,12 +318,32 @@ class Operations:
         )
         return read
 
-    def receive_ready(self, descriptor: OpenQueueDescriptor, transaction: Transaction) -> Iterator[Read]:
-        """Receive the messages that are there in a transaction, one by one, until the queue is empty."""
-        for position in self.engine.dequeue_messages(descriptor, transaction):
-            read = Read(self.engine, self._changes, descriptor, is_receive=True, transaction=transaction)
-            read.end = position
-            yield read
+    def receive_ready(
+        self, descriptor: OpenQueueDescriptor, count: int, size: int, transaction: Transaction | None
+    ) -> list[Read]:
+        """Receive messages that are there, so many at most and none after `size` bytes of packets; perhaps none.
+
+        Outside a transaction they are held, as in `receive`.
+        """
+        engine, changes = self.engine, self._changes
+        positions = engine.dequeue_messages(descriptor, count, size, transaction, two_phase_read=transaction is None)
+        return [Read.of(engine, changes, descriptor, position, transaction) for position in positions]
+
+    def remove_all(self, reads: Sequence[Read]) -> list[tuple[int, StatusError]]:
+        """Remove what receives hold: the second step. Return which could not be, by their place, and why."""
+        failed: list[tuple[int, StatusError]] = []
+        together: dict[OpenQueueDescriptor, list[MessagePosition]] = {}
+        for index, read in enumerate(reads):
+            try:
+                if read.is_held:
+                    together.setdefault(read.descriptor, []).append(read.position)
+                else:
+                    read.remove()
+            except StatusError as error:
+                failed.append((index, error))
+        for descriptor, positions in together.items():
+            self.engine.dequeue_messages_end(descriptor, positions)
+        return failed
 
     def wait_to_receive(
         self, descriptor: OpenQueueDescriptor, timeout: int, *, transaction: Transaction | None = None
@@ -426,6 +459,10 @@ class Operations:
 
     def abort(self, transaction: Transaction) -> None:
         self.engine.transaction_abort(transaction.identifier)
+
+
+def _body_sizes(messages: MessageRun | MessageProperties) -> Iterator[int]:
+    return map(len, messages.bodies) if isinstance(messages, MessageRun) else iter((len(messages.body),))
 
 
 def _descriptor_of(queue: Queue) -> SecurityDescriptor:

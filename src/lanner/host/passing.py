@@ -40,6 +40,13 @@ class Passing:
     # Checks and completes what is sent, as for any other message of the caller.
     complete: Callable[[MessageProperties], None] | None = None
 
+    @property
+    def needs_one_transaction(self) -> bool:
+        """Whether all messages are passed on in one transaction that is still to begin."""
+        queue = self.target.queue
+        is_here = queue is not None and not isinstance(queue, OutgoingQueue)
+        return self.transaction is None and is_here and queue is not None and queue.transactional
+
     def run(self, lookup_ids: Sequence[int]) -> list[str]:
         """Pass the messages on and return the new identifiers. The caller holds the store's lock.
 

@@ -122,6 +122,31 @@ class Read:
         if cursor is not None:
             self._cursor_before = cursor.position, cursor.parked_after, cursor.state
 
+    @classmethod
+    def of(
+        cls,
+        engine: Engine,
+        changes: Changes,
+        descriptor: OpenQueueDescriptor,
+        position: MessagePosition,
+        transaction: Transaction | None,
+    ) -> Read:
+        """Return a receive that has found its message."""
+        read = cls(engine, changes, descriptor, is_receive=True, transaction=transaction)
+        read.end = position
+        return read
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it holds a message that can be removed with others of its handle."""
+        end = self.end
+        return (
+            isinstance(end, MessagePosition)
+            and end.state is PositionState.LOCKED
+            and self.descriptor.queue is not None
+            and not self.descriptor.is_closed
+        )
+
     def begin(self, event: Callable[[ReadEnd], ReadStart]) -> bool:
         """Raise one of the engine's reading events; return False if it waits. Errors of the event are raised."""
         with self._engine.store.lock:

@@ -33,6 +33,7 @@ from lanner.store import Store
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from lanner.directory import Directory
     from lanner.security.encryption import PrivateKeys
     from lanner.security.identity import Identity
     from lanner.security.signing import SigningKey
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
 class Runtime:
     """One running queue manager."""
 
-    def __init__(self, data: str | Path, settings: EngineSettings) -> None:
+    def __init__(self, data: str | Path, settings: EngineSettings, directory: Directory | None = None) -> None:
+        """`directory`: the one of a domain, in which settings.site_identifiers are; without it there is one in the store."""
         self.path = Path(data)
         self.store = Store.open(self.path)
         self._profile = settings.profile
@@ -54,16 +56,19 @@ class Runtime:
         self._is_closing = False
         try:
             with self.change() as change:
-                directory = EmbeddedDirectory(self.store.table("directory"), profile=settings.profile)
-                site = directory.provision()
+                if directory is None:
+                    embedded = EmbeddedDirectory(self.store.table("directory"), profile=settings.profile)
+                    site = embedded.provision()
+                    settings = dataclasses.replace(settings, site_identifiers=settings.site_identifiers or (str(site),))
+                    directory = embedded
                 settings = dataclasses.replace(
                     settings,
-                    site_identifiers=settings.site_identifiers or (str(site),),
                     public_keys=settings.public_keys or self._public_key_lists,
                     private_keys=settings.private_keys or self._private_keys,
                     is_domain_user=settings.is_domain_user or self.users.is_domain_user,
                     is_local_account=settings.is_local_account or self.users.is_local,
                     resolve_identity=settings.resolve_identity or self.users.resolve,
+                    groups_naming=settings.groups_naming or self.users.groups_naming,
                     accounts=Accounts(self.users),
                     audit=self.audit,
                 )

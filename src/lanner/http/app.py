@@ -13,7 +13,7 @@ import lanner
 from lanner.http import problems
 from lanner.http.api import router as api
 from lanner.http.console import router as console
-from lanner.http.guards import BodyTooLarge, Guards
+from lanner.http.guards import Guards
 from lanner.http.sessions import Sessions
 from lanner.model.errors import StatusError
 
@@ -35,19 +35,18 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.sessions = Sessions(log_ons, session_timeout, is_secure=is_tls)
+    sessions = app.state.sessions = Sessions(log_ons, session_timeout, is_secure=is_tls)
     app.include_router(api, prefix="/api/v1")
     app.include_router(console)
     for kind, handler in (
         (StatusError, problems.status_problem),
         (problems.NotLoggedOn, problems.not_logged_on),
         (problems.Forbidden, problems.forbidden),
-        (BodyTooLarge, problems.too_large),
         (TimeoutError, problems.too_slow),
         (HTTPException, problems.http_problem),
         (RequestValidationError, problems.invalid),
         (Exception, problems.failed),
     ):
         app.add_exception_handler(kind, handler)
-    app.add_middleware(Guards, hosts=list(hosts), is_tls=is_tls)
+    app.add_middleware(Guards, hosts=list(hosts), knows=sessions.knows, is_tls=is_tls)
     return app

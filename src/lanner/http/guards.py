@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lanner.http.problems import problem
+from lanner.http.bodies import MAX_BODY, MAX_OF_STRANGER, Body, Budget, too_large
+from lanner.http.problems import NotLoggedOn, http_problem, not_logged_on, problem
+from lanner.http.sessions import client_address
+from lanner.security.peer_address import peer_of
 
-# Not in the specification: octets of a request, room for the largest message in base64; seconds until it is there.
-MAX_BODY: Final = 8 << 20
+# Not in the specification: seconds until a request is there.
 BODY_TIMEOUT: Final = 60.0
 
 _HEADERS: Final = {
@@ -36,8 +40,18 @@ _HEADERS: Final = {
 class Guards:
     """The outermost part of the application."""
 
-    def __init__(self, app: ASGIApp, hosts: Iterable[str], *, is_tls: bool = False) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        hosts: Iterable[str],
+        knows: Callable[[Request], Awaitable[bool]],
+        *,
+        is_tls: bool = False,
+    ) -> None:
+        """`knows`: whether the user of a request has logged on, or can; the body is not looked at."""
         self._app = app
+        self._knows = knows
+        self._budget = Budget()
         self._hosts = frozenset(host.lower().rstrip(".") for host in hosts)
         self._headers = dict(_HEADERS)
         if is_tls:
@@ -55,17 +69,35 @@ class Guards:
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
-        headers = Headers(scope=scope)
-        refusal: ASGIApp | None = None
-        if not self._is_ours(headers.get("host", "")):
-            detail = f"{headers.get('host', '')!r} is no name of this computer: add it to http.hosts"
-            refusal = problem(HTTPStatus.MISDIRECTED_REQUEST, "Misdirected Request", detail)
-        elif (headers.get("content-length") or "0").isdecimal() and int(headers.get("content-length") or 0) > MAX_BODY:
-            refusal = _too_large()
-        if refusal is not None:
-            await refusal(scope, receive, answer)
-        else:
-            await self._app(scope, _limited(receive), answer)
+        host = Headers(scope=scope).get("host", "")
+        if not self._is_ours(host):
+            detail = f"{host!r} is no name of this computer: add it to http.hosts"
+            await problem(HTTPStatus.MISDIRECTED_REQUEST, "Misdirected Request", detail)(scope, receive, answer)
+            return
+        try:
+            body = await self._body(Request(scope))
+        except (HTTPException, NotLoggedOn) as error:
+            handler = not_logged_on if isinstance(error, NotLoggedOn) else http_problem
+            await (await handler(Request(scope), error))(scope, receive, answer)
+            return
+        try:
+            await self._app(scope, _limited(receive, body), answer)
+        finally:
+            body.close()
+
+    async def _body(self, request: Request) -> Body:
+        """Return what a request may say, by who makes it. Raises for one that announces more."""
+        announced = request.headers.get("content-length")
+        size = int(announced) if announced is not None and announced.isdecimal() else 0
+        if size > MAX_BODY:
+            raise too_large(MAX_BODY)
+        limit = MAX_OF_STRANGER
+        if size > limit or "transfer-encoding" in request.headers:
+            if await self._knows(request):
+                limit = MAX_BODY
+            elif size > limit:
+                raise NotLoggedOn(f"a request of more than {limit} octets is taken from users who have logged on")
+        return Body(self._budget, peer_of(client_address(request)), limit)
 
     def _is_ours(self, host: str) -> bool:
         name = host.rpartition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
@@ -76,28 +108,17 @@ class Guards:
         return name in self._hosts
 
 
-def _too_large() -> ASGIApp:
-    return problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Content Too Large", f"a request has at most {MAX_BODY} octets")
-
-
-class BodyTooLarge(Exception):
-    """More than MAX_BODY octets came, and nobody had said so."""
-
-
-def _limited(receive: Receive) -> Receive:
+def _limited(receive: Receive, body: Body) -> Receive:
     """Return `receive` with a limit to how much comes, and to how slowly. What comes behind the request is waited for without one."""
-    taken = 0
     is_whole = False
 
     async def limited() -> Message:
-        nonlocal taken, is_whole
+        nonlocal is_whole
         if is_whole:
             return await receive()
         async with asyncio.timeout(BODY_TIMEOUT):
             message = await receive()
-        taken += len(message.get("body", b""))
-        if taken > MAX_BODY:
-            raise BodyTooLarge(f"a request has at most {MAX_BODY} octets")
+        body.take(message.get("body", b""))
         is_whole = not message.get("more_body", False)
         return message
 

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from lanner.model import errors
+from lanner.security.log_lines import log_of_peer
 
 _LOG = logging.getLogger(__name__)
 
@@ -99,13 +100,9 @@ async def invalid(request: Request, error: Exception) -> JSONResponse:
 
 async def failed(request: Request, error: Exception) -> JSONResponse:
     """Answer for a fault of ours."""
-    _LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    peer = "" if request.client is None else request.client.host
+    log_of_peer(_LOG, logging.ERROR, "failed", peer, "%s %s failed", request.method, request.url.path, exc_info=error)
     return problem(HTTPStatus.INTERNAL_SERVER_ERROR, type(error).__name__, "a fault of Lanner: its log shows where")
-
-
-async def too_large(request: Request, error: Exception) -> JSONResponse:
-    del request
-    return problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Content Too Large", str(error))
 
 
 async def too_slow(request: Request, error: Exception) -> JSONResponse:

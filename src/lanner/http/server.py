@@ -183,6 +183,9 @@ def main(listening: int, daemon: int, settings: int) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.getLogger().addHandler(handler)
+    # What strangers send is no news. A fault of ours is logged by `problems`, and as often as the log has room for.
+    for name in ("uvicorn", "python_multipart"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger("lanner").setLevel(given.log_level)
     with socket.socket(fileno=listening) as taken, socket.socket(fileno=daemon) as pair:
         uvloop.run(_serve(taken, pair, given))

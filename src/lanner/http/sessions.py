@@ -26,7 +26,7 @@ from fastapi import Depends, Request, Response
 from lanner.aio import QueueManager
 from lanner.http.log_ons import LogOns
 from lanner.http.problems import Forbidden, NotLoggedOn
-from lanner.model.errors import AccessDenied
+from lanner.model.errors import AccessDenied, StatusError
 
 COOKIE: Final = "lanner_session"
 CSRF_HEADER: Final = "X-CSRF-Token"
@@ -132,6 +132,17 @@ class Sessions:
             raise Forbidden(f"the CSRF token of the session is missing: send it as {CSRF_HEADER}")
         return session
 
+    async def knows(self, request: Request) -> bool:
+        """Return whether the user of a request has logged on, or can with what it says."""
+        try:
+            secret = _authorization(request)
+            if secret is None:
+                return self.of_browser(request) is not None
+            await self._of_program(secret, client_address(request))
+        except (NotLoggedOn, Forbidden, StatusError):
+            return False
+        return True
+
     async def _of_program(self, secret: Mapping[str, str], address: str) -> UserSession:
         text = "\0".join((*sorted(f"{name}={value}" for name, value in secret.items()), address))
         key = hmac.digest(self._key, text.encode("utf-8", "surrogatepass"), "sha256").hex()
@@ -205,10 +216,18 @@ def _authorization(request: Request) -> Mapping[str, str] | None:
 
 def refuse_other_sites(request: Request) -> None:
     origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
+    if origin is not None and host_of(origin) != request.headers.get("host", "").lower():
         raise Forbidden(f"a page of {origin} has made this request")
     if request.headers.get("sec-fetch-site", "none") in ("cross-site", "same-site") and request.method not in _SAFE:
         raise Forbidden("a page of another site has made this request")
+
+
+def host_of(address: str) -> str | None:
+    """Return the host and port of an address; None for what is none."""
+    try:
+        return urlsplit(address).netloc.lower()
+    except ValueError:
+        return None
 
 
 async def _has_csrf(request: Request, session: UserSession) -> bool:

@@ -8,15 +8,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import gssapi
-from gssapi.raw import IOV, IOVBufferType
+from gssapi.raw import IOV, IOVBufferType, get_name_attribute, inquire_name
 from gssapi.raw.ext_iov_mic import get_mic_iov_length
 from spnego import ContextReq, Password
 from spnego._gss import GSSAPIProxy
 from spnego.iov import BufferType
 
+from lanner.rpc.pac import LogonInformation, read_logon_information
 from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.security import SecurityError
 from lanner.security.identity import ANONYMOUS, Identity
@@ -26,6 +27,11 @@ _LOG = logging.getLogger(__name__)
 # RFC 4121 4.1: the frame around an initial token, which DCE style leaves out, and some clients put on all the same.
 _FRAME: Final = bytes.fromhex("06092a864886f712010202")
 _AP_REQ: Final = b"\x01\x00"
+# The part of a PAC with the user's SIDs, as MIT Kerberos names it.
+_LOGON_INFO: Final = b"urn:mspac:logon-info"
+
+# Who a principal is: by its name, and by what its domain says about it, if the ticket says that.
+Principals: TypeAlias = Callable[[str, LogonInformation | None], Identity | None]
 
 
 class _Kerberos:
@@ -102,7 +108,7 @@ class _Kerberos:
 class KerberosAcceptor(_Kerberos):
     """A server's context."""
 
-    def __init__(self, keytab: Path, principals: Callable[[str], Identity | None] | None) -> None:
+    def __init__(self, keytab: Path, principals: Principals | None) -> None:
         # pyspnego uses a keytab to log on as its owner; a server needs it to read what clients got for it.
         credential = gssapi.Credentials(usage="accept", store={"keytab": str(keytab)})
         super().__init__(GSSAPIProxy(usage="accept", context_req=ContextReq.dce_style, _gssapi_credential=credential))
@@ -112,11 +118,21 @@ class KerberosAcceptor(_Kerberos):
         answer = self._proxy.step(_unframed(token))
         if self._proxy.complete:
             principal = self._proxy.client_principal or ""
-            found = None if self._principals is None else self._principals(principal)
+            found = None if self._principals is None else self._principals(principal, self._logon_information())
             if found is None:
                 raise SecurityError(f"Kerberos: {principal} is nobody here", account=principal)
             self.identity = found
         return answer
+
+    def _logon_information(self) -> LogonInformation | None:
+        """Return what the domain says about the client; None if the ticket has no PAC."""
+        name = self._context.initiator_name
+        if name is None or _LOGON_INFO not in inquire_name(name).attrs:
+            return None
+        found = get_name_attribute(name, _LOGON_INFO)
+        if not found.authenticated or not found.values:
+            raise SecurityError("Kerberos: the signature of the ticket's PAC was not verified")
+        return read_logon_information(found.values[0])
 
 
 class KerberosInitiator(_Kerberos):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from lanner.model.errors import LannerError
+from lanner.rpc.pac import LogonInformation
 from lanner.rpc.pdu import AuthLevel, AuthType
 from lanner.security.audit import AuditLog
 from lanner.security.identity import ANONYMOUS, Identity
@@ -193,8 +194,8 @@ class ServerSecurity:
     accounts: NtlmAccounts
     names: TargetNames
     keytab: Path | None = None
-    # From a Kerberos principal to who that is; without it, principals are nobody.
-    principals: Callable[[str], Identity | None] | None = field(default=None, repr=False)
+    # Who a Kerberos principal is; without it, principals are refused.
+    principals: Callable[[str, LogonInformation | None], Identity | None] | None = field(default=None, repr=False)
     audit: AuditLog = field(default_factory=AuditLog)
     # Who tries how many passwords.
     logons: Logons = field(default_factory=Logons, repr=False)

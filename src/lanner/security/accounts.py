@@ -1,7 +1,7 @@
-"""Names of accounts and their SIDs, in both directions.
+r"""Names of accounts and their SIDs, in both directions.
 
-A name is a well-known one (Everyone), a user or group of the account file, or a Unix user without
-an account. Well-known names come first. The order of the other two is that of
+A name is a well-known one (Everyone), a user or group of the account file, a Unix user without an
+account, or an account of a domain (`MQ\alice`). Well-known names come first. The order of the other two is that of
 `UserFile.unix_identity`: a Unix user with an account of the same name is that account.
 """
 
@@ -12,6 +12,7 @@ import pwd
 from typing import TYPE_CHECKING, Final
 
 from lanner.model.errors import IllegalUser
+from lanner.security.domain_accounts import DomainAccounts, is_domain_name
 from lanner.security.users import UNIX_USERS, UserError
 from lanner.wire.sid import (
     ANONYMOUS_LOGON,
@@ -46,6 +47,8 @@ class Accounts:
 
     def __init__(self, users: UserFile | None = None) -> None:
         self._users = users
+        # The accounts of a domain that are known by name.
+        self.domain = DomainAccounts()
 
     def sid_of(self, name: str) -> Sid:
         """Return the SID of a name, or of the text form of a SID. Raises IllegalUser."""
@@ -59,7 +62,7 @@ class Accounts:
             if known is None:
                 raise IllegalUser(f"the account {name!r} of a queue manager of another maker: give its SID")
             return known
-        found = _local_sid(self._users, name)
+        found = self._domain_sid(name) if is_domain_name(name) else _local_sid(self._users, name)
         if known is not None and found not in (None, known):
             raise IllegalUser(f"{name!r} is a well-known name and an account here: give the SID, {known} or {found}")
         sid = known or found
@@ -71,8 +74,14 @@ class Accounts:
         """Return the name of a SID; its text form if no account has it."""
         name = _NAMES.get(sid)
         if name is None and self._users is not None:
-            name = self._users.name_of(sid) or _unix_name(sid)
+            name = self._users.name_of(sid) or _unix_name(sid) or self.domain.name_of(sid)
         return str(sid) if name is None else name
+
+    def _domain_sid(self, name: str) -> Sid:
+        sid = self.domain.sid_of(name)
+        if sid is None:
+            raise IllegalUser(f"the account {name!r} of a domain is not known here: it has not logged on; give its SID")
+        return sid
 
 
 def _local_sid(users: UserFile, name: str) -> Sid | None:

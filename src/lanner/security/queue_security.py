@@ -110,19 +110,22 @@ def create_default_queue_security_descriptor(
     machine_sid: Callable[[], Sid | None] | None = None,
     is_domain_user: Callable[[Sid], bool] | None = None,
     reachable_over_srmp: bool = False,
+    is_published: bool = False,
 ) -> bytes:
     """MS-MQDMPR 3.1.7.1.3.1: the descriptor of a queue that `caller` creates, self-relative.
 
     `machine_sid` looks up the host's objectSid in the directory and is given in directory-integrated mode
     only; None from it is a lookup that failed. `is_domain_user` answers for an owner other than the caller;
-    without it no other owner is known to be one.
+    without it no other owner is known to be one. `is_published`: the queue gets an object in a domain.
     """
     machine = machine_sid() if machine_sid is not None else None
     if profile is Profile.SAFE:
         security, accounts = _safely_owned(supplied, caller, is_domain_user)
-        return (
-            security.pack() if security.has_dacl else _with_entries(security, *_safe_entries(accounts, machine)).pack()
-        )
+        entries = _safe_entries(accounts, machine)
+        if is_published:
+            # A domain controller hides what nobody may read: a public queue that others are to find by its name.
+            entries.append((EVERYONE, READ_QUEUE))
+        return security.pack() if security.has_dacl else _with_entries(security, *entries).pack()
     security, owner, is_open = _owned(supplied, caller, is_domain_user)
     if not security.has_dacl:
         world, owner_access, anonymous = READ_QUEUE, QueueAccess.GENERIC_ALL, QueueAccess(0)

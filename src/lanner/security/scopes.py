@@ -16,6 +16,7 @@ READ: Final = "read"
 SEND: Final = "send"
 RECEIVE: Final = "receive"
 MANAGE: Final = "manage"
+OPERATE: Final = "operate"
 ADMIN: Final = "admin"
 
 # For people who choose one.
@@ -24,6 +25,7 @@ SCOPES: Final = {
     SEND: "send messages",
     RECEIVE: "receive, move, purge and see messages",
     MANAGE: "create, change and delete queues, and who may use them",
+    OPERATE: "pause and resend outgoing queues, end sessions and transactions in doubt, go offline and online",
     ADMIN: "everything that the user may do",
 }
 _QUEUE_RIGHTS: Final = {
@@ -37,6 +39,7 @@ _QUEUE_RIGHTS: Final = {
     | QueueAccess.CHANGE_QUEUE_PERMISSIONS
     | QueueAccess.TAKE_QUEUE_OWNERSHIP
     | AccessMask.ACCESS_SYSTEM_SECURITY,
+    OPERATE: 0,
 }
 _MACHINE_RIGHTS: Final = {
     READ: QueueManagerAccess.PEEK_DEADLETTER_MESSAGE
@@ -46,6 +49,7 @@ _MACHINE_RIGHTS: Final = {
     SEND: 0,
     RECEIVE: QueueManagerAccess.RECEIVE_DEADLETTER_MESSAGE | QueueManagerAccess.RECEIVE_JOURNAL_QUEUE_MESSAGE,
     MANAGE: QueueManagerAccess.CREATE_QUEUE | QueueManagerAccess.GET_MACHINE_PROPERTIES,
+    OPERATE: 0,
 }
 
 

@@ -30,6 +30,8 @@ _SECRET_SIZE: Final = 32
 # Not in the specification: tokens of one user, and characters of a description.
 MAX_TOKENS_OF_USER: Final = 100
 MAX_DESCRIPTION: Final = 100
+# Not in the specification: seconds, a hundred years.
+MAX_LIFETIME: Final = 100 * 365.25 * 86400
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class TokenFile:
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self.path = path
         self._clock = clock
+        # What was read last: strangers have tokens looked for as often as they like.
+        self._known: tuple[bytes, list[Token]] = b"", []
 
     def create(
         self, sid: Sid, scope: Iterable[str], lifetime: float | None = None, description: str = ""
@@ -68,8 +72,11 @@ class TokenFile:
         if unknown or not wanted:
             what = f"unknown scope {', '.join(unknown)}" if unknown else "a token needs a scope"
             raise InvalidParameter(f"{what}: one or more of {', '.join(SCOPES)}")
-        if lifetime is not None and lifetime <= 0:
-            raise InvalidParameter(f"a token that ends after {lifetime:g} seconds: more than 0 expected")
+        # Not a number is not between them, either.
+        if lifetime is not None and not 0 < lifetime <= MAX_LIFETIME:
+            raise InvalidParameter(
+                f"a token that ends after {lifetime:g} seconds: more than 0 expected, at most {MAX_LIFETIME:g}"
+            )
         if len(description) > MAX_DESCRIPTION:
             raise InvalidParameter(f"a description of {len(description)} characters, at most {MAX_DESCRIPTION}")
         now = self._clock()
@@ -118,16 +125,21 @@ class TokenFile:
         data = read_private(self.path)
         if data is None:
             return []
+        known, tokens = self._known
+        if data == known:
+            return tokens
         try:
             content = json.loads(data)
             if content["version"] != FILE_VERSION:
                 raise PrivateFileError(f"{self.path} is of version {content['version']}, and not {FILE_VERSION}")
-            return [Token(**{**one, "scope": tuple(one["scope"])}) for one in content["tokens"]]
+            tokens = [Token(**{**one, "scope": tuple(one["scope"])}) for one in content["tokens"]]
         except (ValueError, LookupError, TypeError) as error:
             # The error itself may quote a hash.
             raise PrivateFileError(
                 f"{self.path} is damaged ({type(error).__name__}): remove it, and make new tokens"
             ) from None
+        self._known = data, tokens
+        return tokens
 
     def _write(self, tokens: Iterable[Token]) -> None:
         content = {"version": FILE_VERSION, "tokens": [asdict(token) for token in tokens]}

@@ -24,6 +24,7 @@ from lanner.security.audit import AuditLog
 from lanner.security.identity import SYSTEM, Identity
 from lanner.security.md4 import nt_hash
 from lanner.security.private_files import locked, read_private, write_private
+from lanner.security.roles import GROUPS, Role, role_of
 from lanner.wire.sid import (
     BUILTIN_ADMINISTRATORS,
     DOMAIN_USER_RID_GUEST,
@@ -38,7 +39,7 @@ T = TypeVar("T")
 # Its place in a data directory.
 USER_FILE: Final = "users.json"
 FILE_VERSION: Final = 1
-ADMINISTRATORS: Final = "Administrators"
+ADMINISTRATORS: Final = GROUPS[Role.ADMINISTRATOR][0]
 # What Windows refuses in account names, and the length of a user principal name there.
 _FORBIDDEN: Final = re.compile(r'["/\\\[\]:;|=,+*?<>@\x00-\x1f]')
 MAX_NAME_LENGTH: Final = 104
@@ -84,12 +85,15 @@ class Group:
     members: tuple[str, ...] = ()
 
 
+_ROLE_GROUPS: Final = tuple(Group(name, str(sid)) for name, sid in GROUPS.values())
+
+
 @dataclass(frozen=True, slots=True)
 class _Accounts:
     machine_sid: str
     next_rid: int = FIRST_USER_RID
     users: tuple[Account, ...] = ()
-    groups: tuple[Group, ...] = (Group(ADMINISTRATORS, str(BUILTIN_ADMINISTRATORS)),)
+    groups: tuple[Group, ...] = _ROLE_GROUPS
     policy: PasswordPolicy = PasswordPolicy()
 
     def user(self, name: str) -> Account | None:
@@ -126,15 +130,20 @@ class UserFile:
         password: str | None = None,
         *,
         administrator: bool = False,
+        role: Role = Role.USER,
         guest: bool = False,
         groups: Iterable[str] = (),
         keep_nt_hash: bool = True,
     ) -> Account:
-        """Add a user. Without the NT hash an account cannot log on with NTLM; a guest needs no password."""
+        """Add a user. Without the NT hash an account cannot log on with NTLM; a guest needs no password.
+
+        `administrator` stands for that role.
+        """
         _check_name(name, "user")
-        if administrator and guest:
-            raise UserError(f"user {name}: a guest cannot be an administrator")
-        wanted = [*groups, *([ADMINISTRATORS] if administrator else [])]
+        role = Role.ADMINISTRATOR if administrator else role
+        if role is not Role.USER and guest:
+            raise UserError(f"user {name}: a guest cannot be {_article(role)}")
+        wanted = [*groups]
 
         def change(accounts: _Accounts) -> tuple[_Accounts, Account]:
             _check_free(accounts, name)
@@ -146,12 +155,12 @@ class UserFile:
             accounts = replace(
                 accounts, users=(*accounts.users, account), next_rid=accounts.next_rid + (0 if guest else 1)
             )
-            for group in wanted:
+            for group in [*wanted, *([] if role is Role.USER else [_group_of(accounts, role)])]:
                 accounts = _with_member(accounts, group, name)
             return accounts, account
 
         added = self._change(change)
-        self._record("add user", user=name, guest=guest, groups=wanted)
+        self._record("add user", user=name, guest=guest, role=role.value, groups=wanted)
         return added
 
     def remove(self, name: str) -> None:
@@ -193,18 +202,33 @@ class UserFile:
         if password.casefold() == name.casefold():
             raise UserError(f"the password of {name} is the name itself: choose another")
 
-    def set_administrator(self, name: str, *, administrator: bool) -> None:
-        if administrator:
-            self.add_member(ADMINISTRATORS, name)
-        else:
-            self.remove_member(ADMINISTRATORS, name)
+    def set_role(self, name: str, role: Role) -> None:
+        """Give a user a role, in place of the one that it has."""
+
+        def change(accounts: _Accounts) -> tuple[_Accounts, None]:
+            account = _need_user(accounts, name)
+            if account.is_guest and role is not Role.USER:
+                raise UserError(f"user {account.name}: a guest cannot be {_article(role)}")
+            sids = {one.sid for one in _ROLE_GROUPS}
+            left = tuple(_without(group, account.name) if group.sid in sids else group for group in accounts.groups)
+            accounts = replace(accounts, groups=left)
+            return accounts if role is Role.USER else _with_member(
+                accounts, _group_of(accounts, role), account.name
+            ), None
+
+        self._change(change)
+        self._record("set role", user=name, role=role.value)
 
     def users(self) -> list[Account]:
         return sorted(self._read().users, key=lambda account: account.name.casefold())
 
     def is_administrator(self, name: str) -> bool:
-        group = self._read().group(ADMINISTRATORS)
-        return group is not None and name.casefold() in _keys(group)
+        return self.role(name) is Role.ADMINISTRATOR
+
+    def role(self, name: str) -> Role:
+        """Return the role of a user."""
+        identity = self.identity(name)
+        return Role.USER if identity is None else role_of(identity)
 
     # Groups ---------------------------------------------------------------------------------------------
 
@@ -228,8 +252,8 @@ class UserFile:
     def remove_group(self, name: str) -> None:
         def change(accounts: _Accounts) -> tuple[_Accounts, None]:
             group = _need_group(accounts, name)
-            if group.name == ADMINISTRATORS:
-                raise UserError(f"group {ADMINISTRATORS} cannot be removed")
+            if any(group.sid == one.sid for one in _ROLE_GROUPS):
+                raise UserError(f"group {group.name} cannot be removed")
             return replace(accounts, groups=tuple(one for one in accounts.groups if one is not group)), None
 
         self._change(change)
@@ -316,6 +340,31 @@ class UserFile:
             is_guest=account.is_guest,
         )
 
+    def domain_identity(self, name: str, sid: Sid, groups: Iterable[Sid]) -> Identity | None:
+        """Return a user whose SIDs a domain has confirmed; None if it claims an account of this file.
+
+        Groups of this file may name the user or one of its groups. They alone give a role:
+        SIDs of this computer are not taken from a domain (MS-PAC 4.1.2.2, trust boundary "Member").
+        """
+        if self.is_local(sid):
+            return None
+        roles = {role_sid for _, role_sid in GROUPS.values()}
+        confirmed = frozenset(group for group in groups if not self.is_local(group) and group not in roles)
+        here = self.groups_naming((sid, *confirmed))
+        return Identity(
+            name,
+            sid,
+            confirmed | here,
+            is_domain_user=True,
+            is_administrator=BUILTIN_ADMINISTRATORS in here,
+            is_guest=sid.is_guest,
+        )
+
+    def groups_naming(self, sids: Iterable[Sid]) -> frozenset[Sid]:
+        """Return the groups of this file that have one of several SIDs from elsewhere as a member."""
+        accounts = self._read()
+        return frozenset[Sid]().union(*(_groups_of(accounts, str(sid)) for sid in sids))
+
     def resolve(self, sid: Sid) -> Identity | None:
         """A user of the file with its groups, or a SID from elsewhere that one of its groups names."""
         accounts = self._read()
@@ -400,6 +449,10 @@ def _load(path: Path, data: bytes) -> _Accounts:
         users = tuple(Account(**one) for one in content["users"])
         groups = tuple(Group(one["name"], one["sid"], tuple(one["members"])) for one in content["groups"])
         Sid.parse(content["machine_sid"])
+        # A file of before has not all of them.
+        missing = [one for one in _ROLE_GROUPS if all(one.sid != other.sid for other in groups)]
+        names = {user.name.casefold() for user in users} | {group.name.casefold() for group in groups}
+        groups += tuple(replace(one, name=one.sid) if one.name.casefold() in names else one for one in missing)
         policy = PasswordPolicy(**content.get("policy", {}))
         return _Accounts(content["machine_sid"], int(content["next_rid"]), users, groups, policy)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -415,6 +468,10 @@ def _check_name(name: str, what: str) -> None:
         raise UserError(f"{what} name {name!r}: {wrong[0]!r} is not allowed")
     if name.upper().startswith("S-1-"):
         raise UserError(f"{what} name {name!r}: it looks like a SID")
+
+
+def _article(role: Role) -> str:
+    return f"a {role}" if role is Role.MONITOR else f"an {role}"
 
 
 def _check_free(accounts: _Accounts, name: str) -> None:
@@ -436,6 +493,12 @@ def _need_group(accounts: _Accounts, name: str) -> Group:
     if group is None:
         raise UserError(f"there is no group {name}")
     return group
+
+
+def _group_of(accounts: _Accounts, role: Role) -> str:
+    """Return the name of the group of a role; an account of before may have the usual one."""
+    sid = str(GROUPS[role][1])
+    return next(group.name for group in accounts.groups if group.sid == sid)
 
 
 def _with_member(accounts: _Accounts, group: str, member: str) -> _Accounts:

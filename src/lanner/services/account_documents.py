@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lanner.model.errors import IllegalUser, InvalidParameter
+from lanner.security.roles import Role
 from lanner.security.users import UserError
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class AccountDocuments:
         return {
             "name": account.name,
             "sid": str(users.sid(account.name)),
+            "role": users.role(account.name).value,
             "administrator": users.is_administrator(account.name),
             "guest": account.is_guest,
             "ntlm": account.nt_hash is not None,
@@ -57,20 +59,20 @@ class AccountDocuments:
         name, password = _text(request, "name"), _text(request, "password")
         try:
             self._users.check_password(name, password)
-            self._users.changed_by(identity).add(name, password, administrator=request.get("administrator") is True)
+            self._users.changed_by(identity).add(name, password, role=_role(request) or Role.USER)
         except UserError as error:
             raise InvalidParameter(str(error)) from None
         return self._find(name)
 
     def _set(self, identity: Identity, request: Request) -> Document:
-        name, administrator = _text(request, "name"), request.get("administrator")
+        name, role = _text(request, "name"), _role(request)
         self._find(name)
         try:
             if request.get("password") is not None:
                 self._users.check_password(name, _text(request, "password"))
                 self._users.changed_by(identity).set_password(name, _text(request, "password"))
-            if isinstance(administrator, bool) and administrator != self._users.is_administrator(name):
-                self._users.changed_by(identity).set_administrator(name, administrator=administrator)
+            if role is not None and role is not self._users.role(name):
+                self._users.changed_by(identity).set_role(name, role)
         except UserError as error:
             raise InvalidParameter(str(error)) from None
         return self._find(name)
@@ -79,6 +81,14 @@ class AccountDocuments:
         name = _text(request, "name")
         self._find(name)
         self._users.changed_by(identity).remove(name)
+
+
+def _role(request: Request) -> Role | None:
+    value = request.get("role")
+    try:
+        return None if value is None else Role(value)
+    except ValueError:
+        raise InvalidParameter(f"role {value!r}: one of {', '.join(Role)}") from None
 
 
 def _text(request: Request, key: str) -> str:

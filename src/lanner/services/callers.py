@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def require_administrator(engine: Engine, identity: Identity, scope: str = ADMIN) -> None:
-    """Raise AccessDenied unless the caller is an administrator now, and not limited to something without a scope."""
+    """Raise AccessDenied unless the caller is an administrator now, or has a role for a scope, and is not limited to another one."""
     if not has_scope(identity, scope):
         raise AccessDenied(
             f"the token of {identity.name} is for {', '.join(sorted(identity.scope or ()))}, and not for {scope}"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
 from cryptography import x509
@@ -23,7 +23,7 @@ from lanner.directory.topology import TopologyError, survey
 from lanner.model.directory_objects import QueueManager
 from lanner.model.errors import GenericError, IllegalUser, InvalidParameter, StatusError
 from lanner.security.keys import best_key_bits
-from lanner.security.scopes import ADMIN, READ
+from lanner.security.scopes import ADMIN, OPERATE, READ
 from lanner.services.account_documents import ORDERS
 from lanner.services.callers import require_administrator
 from lanner.services.event_documents import EventDocuments
@@ -55,6 +55,12 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 Request = Mapping[str, Any]
 _Handler = Callable[["Identity", Request], object]
+
+
+# What operators may do, beside the actions on outgoing queues.
+OPERATIONS: Final = frozenset(
+    {"close session", "take offline", "bring online", "commit transaction", "abort transaction"}
+)
 
 
 class Documents:
@@ -114,12 +120,15 @@ class Documents:
         self._slow_questions = frozenset({"examine", "events", *(others or {})} - ORDERS)
         # The actions of MS-MQMR 3.1.4.2.
         self._actions = {"pause": "PAUSE", "resume": "RESUME", "resend": "EOD_RESEND"}
+        self._of_operators = OPERATIONS | self._actions.keys()
 
     def check(self, identity: Identity, request: object) -> None:
         """Raise AccessDenied unless a caller may make a request. What is for all users checks their rights itself."""
         name = request.get("request") if isinstance(request, Mapping) else None
         if name not in self._everybody:
-            require_administrator(self._engine, identity, READ if self._only_reads(name) else ADMIN)
+            is_operation = isinstance(name, str) and name in self._of_operators
+            scope = READ if self._only_reads(name) else OPERATE if is_operation else ADMIN
+            require_administrator(self._engine, identity, scope)
 
     def _only_reads(self, name: object) -> bool:
         return name in self._questions or name in self._slow_questions

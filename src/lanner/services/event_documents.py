@@ -73,18 +73,21 @@ class EventDocuments:
                 yield first + offset // EVENT.size, records[offset : offset + EVENT.size]
 
     def _document(self, number: int, row: bytes) -> Document:
-        time, lookup_id, _, queue, target, size, _, klass, reason, kind, _, source, ordinal, _ = EVENT.unpack(row)
+        time, lookup_id, _, queue, other, size, _, klass, reason, kind, _, aborts, source, ordinal, _ = EVENT.unpack(
+            row
+        )
         return {
             "number": number,
             "time": time,  # milliseconds since 1970
             "event": EventKind(kind).name.lower(),
             "queue": self._queue_name(queue),
-            "target": self._queue_name(target),
+            "target": self._queue_name(other) if kind == EventKind.MOVED else None,
             "lookup_id": str(lookup_id),
             "message": str(MessageIdentifier.unpack(Reader(source + ordinal.to_bytes(4, "little")))),
             "bytes": size,
             "class": _class_name(klass),
             "reason": _class_name(reason) if reason else None,
+            "aborts": aborts,
         }
 
     def _queue_name(self, number: int) -> str | None:

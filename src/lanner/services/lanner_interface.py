@@ -16,7 +16,14 @@ from lanner.rpc.server import ServerInterface
 from lanner.security.log_lines import log_of_peer
 from lanner.services.callers import refuse_in_hardened_mode
 from lanner.services.documents import Document, Documents
-from lanner.services.interfaces.lanner import LANNER, LANNER_ASK, LANNER_LOG_ON, LANNER_WHO, MAX_REQUEST_SIZE
+from lanner.services.interfaces.lanner import (
+    LANNER,
+    LANNER_ASK,
+    LANNER_LOG_ON,
+    LANNER_WHO,
+    MAX_COMMAS,
+    MAX_REQUEST_SIZE,
+)
 from lanner.services.lanner_sessions import LannerSessions
 
 if TYPE_CHECKING:
@@ -103,6 +110,9 @@ class LannerInterface(ServerInterface):
 
 
 def _read(text: str) -> object:
+    # Before anybody's rights are looked at.
+    if text.count(",") > MAX_COMMAS:
+        raise InvalidParameter(f"the request has more than {MAX_COMMAS} commas")
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -12,10 +12,11 @@ event loop's thread.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 from uuid import UUID, uuid4
 
@@ -44,6 +45,7 @@ from lanner.wire.format_name import FormatName, parse
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
+    from lanner.host.change import Change
     from lanner.host.committer import Committer
     from lanner.host.reads import Read
     from lanner.model.live import Cursor, OpenQueueDescriptor, Transaction
@@ -69,6 +71,9 @@ _MAX_ENDED: Final = 1024
 # Not in the specification: messages of one send, and of one move.
 _MAX_MESSAGES: Final = 1000
 _MAX_MOVES: Final = 10_000
+# Not in the specification: messages that are passed on at a time, and the seconds that they may take if more are to be.
+_MAX_PASSED: Final = 1024
+_SHORT: Final = 0.003
 # Not in the specification: queues that one name may stand for.
 _MAX_ELEMENTS: Final = 1024
 
@@ -335,7 +340,7 @@ class LannerSession:
         error: StatusError | None = None
         with self.committer.change() as change:
             try:
-                sent.extend(self.operations.send_many(descriptor, messages, transaction))
+                self.operations.send_many(descriptor, messages, sent, transaction)
             except StatusError as caught:
                 error = caught
         if transaction is not None or all(
@@ -377,13 +382,11 @@ class LannerSession:
     def hold(self, number: int, first: Read, wanted: int) -> list[MessagePosition]:
         """Hold a message, and others that are there, for the client to acknowledge."""
         reads = [first]
-        size = len(first.position.record.packet)
-        # Whatever ends this, an empty queue or one that was deleted: the first message is answered.
+        room = MAX_ANSWER - len(first.position.record.packet)
+        # Whatever ends this, a deleted queue or too much that is held: the first message is answered.
         with suppress(StatusError):
-            while len(reads) < wanted and size < MAX_ANSWER and first.cursor is None:
-                read = self.operations.receive(first.descriptor, 0, transaction=first.transaction)
-                reads.append(read)
-                size += len(read.position.record.packet)
+            if first.cursor is None:
+                reads += self.operations.receive_ready(first.descriptor, wanted - 1, room, first.transaction)
         if first.transaction is None:
             self.held[number] = reads
         else:
@@ -393,25 +396,18 @@ class LannerSession:
         return [read.position for read in reads]
 
     def receive_ready(
-        self, first: int, most: int, descriptor: OpenQueueDescriptor, transaction: Transaction
+        self, first: int, most: int, descriptor: OpenQueueDescriptor, transaction: Transaction | None
     ) -> list[MessagePosition]:
-        """Receive messages that are there in a transaction, each under a number of its own; IOTimeout if none is."""
-        positions: list[MessagePosition] = []
-        unconfirmed = self.unconfirmed
-        size = 0
-        for read in self.operations.receive_ready(descriptor, transaction):
-            position = read.position
-            unconfirmed[first + len(positions)] = [read]
-            positions.append(position)
-            size += len(position.record.packet)
-            if len(positions) == most or size >= MAX_ANSWER:
-                break
-        if not positions:
+        """Receive messages that are there, each under a number of its own; IOTimeout if none is."""
+        reads = self.operations.receive_ready(descriptor, most, MAX_ANSWER, transaction)
+        if not reads:
             # The error of an empty queue is that of every receive.
             self.operations.receive(descriptor, 0, transaction=transaction)
-        while len(unconfirmed) > _MAX_UNCONFIRMED:
-            del unconfirmed[next(iter(unconfirmed))]
-        return positions
+        kept = self.held if transaction is None else self.unconfirmed
+        kept.update((number, [read]) for number, read in enumerate(reads, first))
+        while len(self.unconfirmed) > _MAX_UNCONFIRMED:
+            del self.unconfirmed[next(iter(self.unconfirmed))]
+        return [read.position for read in reads]
 
     def look_up(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
         del octets
@@ -441,17 +437,17 @@ class LannerSession:
         for number in numbers:
             if number not in self.held:
                 raise InvalidHandle(f"read {number} is not held: its queue was closed, and its messages are back in it")
-        failed: list[tuple[int, StatusError]] = []
+        if len(set(numbers)) != len(numbers):
+            raise InvalidParameter("a read is named twice")
+        reads = {number: self.held.pop(number) for number in numbers}
+        failed = self.operations.remove_all(list(chain.from_iterable(reads.values())))
+        refused = {index for index, _ in failed}
         index = 0
-        for number in numbers:
-            removed = []
-            for read in self.held.pop(number):
-                try:
-                    read.remove()
-                    removed.append(read)
-                except StatusError as error:
-                    failed.append((index, error))
-                index += 1
+        for number, those in reads.items():
+            removed = those
+            if refused:
+                removed = [read for place, read in enumerate(those, index) if place not in refused]
+                index += len(those)
             self._remember(number, removed)
         return failed
 
@@ -567,23 +563,51 @@ class LannerSession:
             edited=edited,
             complete=complete,
         )
-        error: StatusError | None = None
-        identifiers: list[str] = []
-        with self.committer.change() as change:
-            try:
-                identifiers = passing.run(lookup_ids)
-            except StatusError as caught:
-                error = caught
-        if passing.transaction is not None:
-            change.forget()
-        return self._passed_on(change, identifiers, error)
+        return self._passed_on(passing, lookup_ids)
 
-    async def _passed_on(self, change: Awaitable[None], identifiers: list[str], error: StatusError | None) -> Reply:
-        # Those before one that was refused may have been passed on: that is durable before it is answered.
-        await change
-        if error is not None:
-            raise error
+    async def _passed_on(self, passing: Passing, lookup_ids: list[int]) -> Reply:
+        """Pass messages on, a few at a time, so that nobody else waits for large ones.
+
+        Those that are moved in one transaction go at once: were it aborted after some, these would count as aborted.
+        """
+        identifiers: list[str] = []
+        own: Transaction | None = None
+        place, size = 0, 1
+        if passing.needs_one_transaction and passing.is_copy:
+            with self.engine.store.lock:
+                own = passing.transaction = self.operations.begin(uuid4())
+        elif passing.needs_one_transaction:
+            size = len(lookup_ids)
+        try:
+            while place < len(lookup_ids):
+                begun = time.perf_counter()
+                error: StatusError | None = None
+                with self.committer.change() as change:
+                    try:
+                        identifiers += passing.run(lookup_ids[place : place + size])
+                    except StatusError as caught:
+                        error = caught
+                if passing.transaction is not None:
+                    change.forget()
+                place += size
+                size = min(2 * size, _MAX_PASSED) if time.perf_counter() - begun < _SHORT else max(size // 2, 1)
+                # Those before one that was refused may have been passed on: that is durable before it is answered.
+                await change
+                if error is not None:
+                    raise error
+                await asyncio.sleep(0)
+        except BaseException:
+            if own is not None:
+                self._end_own(own, self.operations.abort).soon()
+            raise
+        if own is not None:
+            await self._end_own(own, self.operations.commit)
         return {"ids": identifiers}, b""
+
+    def _end_own(self, own: Transaction, event: Callable[[Transaction], None]) -> Change:
+        with self.committer.change() as change:
+            event(own)
+        return change
 
     def delete(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
         """Delete messages, all of them or none."""

@@ -22,12 +22,11 @@ from lanner.security.log_lines import log_of_peer
 from lanner.services import stream_entries as entries
 from lanner.services.lanner_session import MAX_ANSWER, find
 from lanner.wire import client_packet
-from lanner.wire.envelope import is_express
 
 if TYPE_CHECKING:
     from lanner.host.committer import Committer
     from lanner.host.reads import Read
-    from lanner.model.live import MessagePosition, OpenQueueDescriptor, Transaction
+    from lanner.model.live import Transaction
     from lanner.rpc.connection import ServerConnection
     from lanner.services.lanner_session import LannerSession
     from lanner.services.sent_batches import Outcome, SentBatch, SentBatches
@@ -195,15 +194,19 @@ class LannerStream:
         """Send packets; return the number of each message, and whether none of them outlives a restart."""
         session = self._session
         ordinals: list[int] = []
+        octets = entry.body[start:]
         try:
-            packets = client_packet.split(entry.body[start:], entries.MAX_MESSAGES)
             descriptor = find(session.queues, number, "queue")
             transaction = self._transaction(transaction_number)
-            ordinals.extend(session.operations.send_packets(descriptor, packets, transaction))
+            is_express_only = session.operations.send_packets(
+                descriptor, octets, entries.MAX_MESSAGES, ordinals, transaction
+            )
         except StatusError as error:
+            # What is no packet ends the connection, whatever else is wrong.
+            client_packet.check_octets(octets, entries.MAX_MESSAGES)
             self._break(first or entry.number)
             raise _Refused(error, ordinals) from None
-        return ordinals, all(map(is_express, packets))
+        return ordinals, is_express_only
 
     def _send_once(self, entry: Entry) -> None:
         """Send, unless a send of this number has come before: then answer as that was answered."""
@@ -273,26 +276,8 @@ class LannerStream:
         """Receive what is there, each message under a number of its own."""
         session = self._session
         descriptor, transaction = find(session.queues, request.queue, "queue"), self._transaction(request.transaction)
-        if transaction is None:
-            positions = self._hold_numbered(request, descriptor)
-        else:
-            positions = session.receive_ready(request.read, request.most, descriptor, transaction)
+        positions = session.receive_ready(request.read, request.most, descriptor, transaction)
         self._answer(entry.number, entries.DONE, entries.pack_messages(positions))
-
-    def _hold_numbered(self, request: entries.ReceiveRequest, descriptor: OpenQueueDescriptor) -> list[MessagePosition]:
-        session = self._session
-        positions: list[MessagePosition] = []
-        size = 0
-        try:
-            while len(positions) < request.most and size < MAX_ANSWER:
-                read = session.operations.receive(descriptor, 0)
-                positions += session.hold(request.read + len(positions), read, 1)
-                size += len(read.position.record.packet)
-        except StatusError:
-            # An empty queue, or one that was deleted: what was received before is answered.
-            if not positions:
-                raise
-        return positions
 
     def _received(self, number: int, request: entries.ReceiveRequest, read: Read) -> None:
         positions = self._session.hold(request.read, read, request.most)

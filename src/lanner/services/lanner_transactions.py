@@ -47,8 +47,11 @@ def _end(session: LannerSession, request: Mapping[str, Any], octets: memoryview)
 
 
 def _prepare(session: LannerSession, request: Mapping[str, Any], octets: memoryview) -> Awaitable[Reply]:
-    del octets
     number = request.get("transaction")
+    if number is None:
+        # A branch that was enlisted by a propagation token is no session's.
+        return _handle(session, request, octets)
+    del octets
     transaction = session.transactions.get(number) if type(number) is int else None
     if transaction is None:
         raise InvalidHandle(f"there is no transaction {number!r} on this connection: it has ended")

@@ -34,6 +34,7 @@ from lanner.services.user_documents import UserDocuments
 if TYPE_CHECKING:
     from lanner.engine import Engine
     from lanner.host.budget import Budget
+    from lanner.rpc.pac import LogonInformation
     from lanner.rpc.server_socket import ServerSocket
     from lanner.security.identity import Identity
     from lanner.security.users import UserFile
@@ -199,8 +200,17 @@ class RpcListener:
     def _clients(self) -> list[ServerSocket]:
         return self.server.clients()
 
-    def identity_of(self, principal: str) -> Identity | None:
-        """Who a Kerberos principal is: of the realm of our own domain, the account of that name."""
+    def identity_of(self, principal: str, logon: LogonInformation | None) -> Identity | None:
+        """Return who a Kerberos principal is.
+
+        A domain says so in its tickets. A realm that does not may name an account of this computer, if it is the
+        realm of our own domain.
+        """
+        if logon is not None:
+            found = self._users.domain_identity(logon.account, logon.sid, logon.groups)
+            if found is not None:
+                self._engine.settings.accounts.domain.learn(logon.sid, logon.account)
+            return found
         name, _, realm = principal.rpartition("@")
         domain = self._engine.queue_manager.qualified_computer_name.partition(".")[2]
         return self._users.identity(name) if domain and realm.lower() == domain.lower() else None

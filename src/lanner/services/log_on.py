@@ -6,7 +6,9 @@ logs on with a password, with a token, or with a ticket, which another connectio
 one logon within a minute.
 
 Wrong ones are delayed, counted and recorded as those of every protocol are, for the address of the user. The HTTP process says
-which that is, because nobody else knows; from any other caller it is the address that the call came from.
+which that is, because nobody else knows; from any other caller it is the address that the call came from. A token and a ticket
+have 256 random bits, so that nobody guesses one: the right ones are looked at before any delay, and whoever sends wrong ones keeps
+nobody out.
 """
 
 from __future__ import annotations
@@ -46,6 +48,8 @@ TICKET_LIFE: Final = 60.0
 MAX_TICKETS: Final = 1000
 # Not in the specification: characters of a secret or an address.
 _MAX_TEXT: Final = 1024
+# Not in the specification: characters of the whole request, where each may be an escape.
+_MAX_REQUEST: Final = 6 * 4 * _MAX_TEXT
 # Seconds between two looks at whether a token has ended.
 _LONGEST_WAIT: Final = 86400.0
 
@@ -147,24 +151,17 @@ class LogOn:
         return identity
 
     async def _by_token(self, text: str, address: str) -> tuple[Identity, Token]:
-        async def verify() -> tuple[Identity, Token] | None:
-            token = self._tokens.verify(text)
-            owner = None if token is None else self._owner(Sid.parse(token.sid))
-            if token is None or owner is None:
-                return None
-            return owner.limited_to(frozenset(token.scope)), token
-
-        found = await self._try(f"token {token_id(text)}", address, "token", verify)
-        if found is None:
+        token = self._tokens.verify(text)
+        owner = None if token is None else self._owner(Sid.parse(token.sid))
+        if token is None or owner is None:
+            await self._try(f"token {token_id(text)}", address, "token", _nobody)
             raise AccessDenied("the token is wrong, was revoked, or has ended: `lanner token create` makes another")
-        return found
+        return owner.limited_to(frozenset(token.scope)), token
 
     async def _by_ticket(self, text: str, address: str) -> Identity:
-        async def redeem() -> Identity | None:
-            return self._tickets.redeem(text)
-
-        identity = await self._try("ticket", address, "ticket", redeem)
+        identity = self._tickets.redeem(text)
         if identity is None:
+            await self._try("ticket", address, "ticket", _nobody)
             raise AccessDenied("the link was used already, or is older than a minute: `lanner console` makes another")
         return identity
 
@@ -189,6 +186,10 @@ class LogOn:
         return found
 
 
+async def _nobody() -> None:
+    """What a wrong secret is good for."""
+
+
 def _end_with(connection: weakref.ref[ServerConnection], token: Token) -> None:
     """Hang up when a token has ended."""
     found = connection()
@@ -204,7 +205,7 @@ def _end_with(connection: weakref.ref[ServerConnection], token: Token) -> None:
 
 def _read(text: str) -> Mapping[str, Any]:
     try:
-        asked = json.loads(text)
+        asked = json.loads(text) if len(text) <= _MAX_REQUEST else None
     except (ValueError, RecursionError):
         # Its text would quote a secret.
         asked = None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import QueueManagerState
 from lanner.model.errors import InvalidParameter, QueueNotActive, ServiceNotAvailable
+from lanner.security.scopes import ADMIN, OPERATE
 from lanner.services import outgoing_queues
 from lanner.services.callers import require_administrator
 from lanner.services.management_properties import (
@@ -104,7 +105,7 @@ class ManagementEvents:
         if act is None:
             raise InvalidParameter(f"no action {action!r} for a queue")
         with self._changes.change() as change:
-            self._admit(identity)
+            self._admit(identity, OPERATE)
             queue = engine.require_queue(name)
             if not isinstance(queue, OutgoingQueue):
                 raise InvalidParameter(f"{word} is for outgoing queues, {name} is here")
@@ -129,8 +130,8 @@ class ManagementEvents:
 
     # Who, and whether at all --------------------------------------------------------------------------------------
 
-    def _admit(self, identity: Identity) -> None:
-        require_administrator(self._engine, identity)
+    def _admit(self, identity: Identity, scope: str = ADMIN) -> None:
+        require_administrator(self._engine, identity, scope)
         state = self._engine.queue_manager.queue_manager_state
         if state is not QueueManagerState.READY:
             raise ServiceNotAvailable(f"queue manager {self._engine.queue_manager.computer_name} is {state.value}")

@@ -4,14 +4,13 @@ A receive is in two phases, as in MS-MQQP: R_StartReceive locks the message and 
 it back. A client that ends neither loses the lock after the cleanup time, and with its last connection. Opens raise their
 status as a fault, everything else returns it. A read that waits is a coroutine; its connection goes on meanwhile.
 
-Transactions begin with R_QMEnlistRemoteTransaction. MS-DTCO is not spoken, so no identifier is ever enlisted (DECISIONS).
+Transactions begin with R_QMEnlistRemoteTransaction and end by their coordinator (mqrr_transactions).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -19,11 +18,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 from uuid import UUID
 
 from lanner.host.reads import Read, purge
-from lanner.model.enums import MessageSeekAction, QueueAccessType, QueueShareMode
+from lanner.model.enums import MessageClass, MessageSeekAction, OperationType, QueueAccessType, QueueShareMode
 from lanner.model.errors import (
     MQ_OK,
     AccessDenied,
-    DtcConnect,
     IllegalFormatname,
     InsufficientResources,
     InvalidHandle,
@@ -34,7 +32,6 @@ from lanner.model.errors import (
     StatusError,
     StatusInvalidHandle,
     StatusInvalidParameter,
-    TransactionImport,
     TransactionSequence,
     TransactionUsage,
 )
@@ -59,6 +56,7 @@ from lanner.services.interfaces.mqrr import (
     SectionType,
 )
 from lanner.services.mqrr_queues import MoveContexts, OpenQueue, PendingRequest
+from lanner.services.mqrr_transactions import NO_TRANSACTION, RemoteTransactions
 from lanner.services.queue_client_remote import MAX_CURSORS
 from lanner.services.queue_formats import format_name_of
 from lanner.services.remote_read import LOOKUP_ACTIONS, MQ_ACTION_PEEK_CURRENT, MQ_ACTION_PEEK_NEXT, MQ_ACTION_RECEIVE
@@ -70,6 +68,7 @@ if TYPE_CHECKING:
     from lanner.engine.reading import ReadEnd, ReadStart
     from lanner.host.change import Change
     from lanner.host.committer import Committer
+    from lanner.model.live import Transaction
     from lanner.rpc.calls import ServerCall
     from lanner.services.interfaces.mqmq import QueueFormat
     from lanner.services.ports import ServerPorts
@@ -96,11 +95,6 @@ _PROTOCOLS: Final = frozenset(("OS", "TCP"))
 _MAX_SUBQUEUE_LENGTH: Final = 31
 _READ_ACCESS: Final = {RECEIVE_ACCESS: QueueAccessType.RECEIVE, PEEK_ACCESS: QueueAccessType.PEEK}
 _MOVE_ACCESS: Final = {MQ_MOVE_ACCESS: QueueAccessType.MOVE}
-# MS-MQRR 2.2.8: no transaction.
-_NO_TRANSACTION: Final = bytes(16)
-# MS-DTCO 2.2.5.4: dwVersionMin is 1, and the identifier of the transaction stands behind dwVersionMax.
-_DTC_VERSION: Final = struct.Struct("<I")
-_DTC_LEAST: Final = 24
 # MS-MQRR 3.1.2.2, note 11.
 CLEANUP_MINUTES: Final = 5
 # Not in the specification: reads of one handle that wait or are not ended.
@@ -117,11 +111,15 @@ class _Asked:
     timeout: int  # milliseconds
     request_id: int
     max_body_size: int
-    transaction: bytes = _NO_TRANSACTION
+    transaction: bytes = NO_TRANSACTION
 
     @property
     def is_lookup(self) -> bool:
         return self.action in LOOKUP_ACTIONS
+
+    @property
+    def is_transacted(self) -> bool:
+        return self.transaction != NO_TRANSACTION
 
     @property
     def is_receive(self) -> bool:
@@ -139,8 +137,6 @@ class _Asked:
             raise InvalidParameter(
                 f"ulAction {self.action:#x} with LookupId {self.lookup_id:#x}, cursor {self.cursor:#x}"
             )
-        if not self.is_receive and self.transaction != _NO_TRANSACTION:
-            raise InvalidParameter("a peek takes no transaction")
 
     @property
     def seek(self) -> MessageSeekAction:
@@ -174,8 +170,7 @@ class RemoteReadService:
             "R_QMEnlistRemoteTransaction": self.enlist_remote_transaction,
             "R_StartTransactionalReceive": self.start_transactional_receive,
             "R_SetUserAcknowledgementClass": self.set_user_acknowledgement_class,
-            # A request is ended as it began, whichever of the two methods ends it (DECISIONS).
-            "R_EndTransactionalReceive": self.end_receive,
+            "R_EndTransactionalReceive": self.end_transactional_receive,
         }
         self.interface = ServerInterface(
             REMOTE_READ,
@@ -193,6 +188,7 @@ class RemoteReadService:
         self._ports = ports
         self._cleanup_seconds = cleanup_seconds
         self._moves = MoveContexts()
+        self._transactions = RemoteTransactions(engine, committer, cleanup_seconds)
 
     def get_server_port(self, call: ServerCall) -> Answer:
         """3.1.4.1 R_GetServerPort."""
@@ -270,6 +266,9 @@ class RemoteReadService:
         self._moves.remove(queue)
         for request in list(queue.requests.values()):
             queue.forget(request)
+            if request.transaction is not None and not request.read.is_waiting:
+                # It leaves its transaction: nobody can acknowledge it any more (DECISIONS).
+                request.read.give_back()
         with self._committer.change() as change:
             self._engine.close_queue(queue.descriptor)
         change.soon()
@@ -336,7 +335,7 @@ class RemoteReadService:
         """3.1.4.7 R_StartReceive. No message here is an SRMP message, which the last parameter is for."""
         del dw_max_compound_message_size
         asked = _Asked(lookup_id, h_cursor, ul_action, ul_timeout, dw_request_id, dw_max_body_size)
-        return self._read(self._queue(call, ph_context), asked)
+        return self._read(call, self._queue(call, ph_context), asked)
 
     def start_transactional_receive(
         self,
@@ -356,18 +355,18 @@ class RemoteReadService:
         asked = _Asked(
             lookup_id, h_cursor, ul_action, ul_timeout, dw_request_id, dw_max_body_size, bytes(p_transaction_id)
         )
-        return self._read(self._queue(call, ph_context), asked)
+        return self._read(call, self._queue(call, ph_context), asked)
 
-    def _read(self, queue: OpenQueue, asked: _Asked) -> Answers:
+    def _read(self, call: ServerCall, queue: OpenQueue, asked: _Asked) -> Answers:
         try:
-            request = self._begin(queue, asked)
+            request = self._begin(call, queue, asked)
         except StatusError as error:
             return error.status
         if request.read.is_waiting:
             return self._deliver_later(queue, asked, request)
         return self._deliver(queue, asked, request)
 
-    def _begin(self, queue: OpenQueue, asked: _Asked) -> PendingRequest:
+    def _begin(self, call: ServerCall, queue: OpenQueue, asked: _Asked) -> PendingRequest:
         """The checks in their order, and the event."""
         asked.check()
         queue.require_free(asked.request_id)
@@ -377,11 +376,25 @@ class RemoteReadService:
         if asked.is_receive:
             queue.require_receive_access()
         queue.require_peek_access()
-        if asked.transaction != _NO_TRANSACTION:
-            raise _no_transaction(queue)
-        read = Read(self._engine, self._committer, queue.descriptor, is_receive=asked.is_receive, cursor=cursor)
+        transaction = self._transaction(call, queue, asked) if asked.is_transacted else None
+        read = Read(
+            self._engine,
+            self._committer,
+            queue.descriptor,
+            is_receive=asked.is_receive,
+            cursor=cursor,
+            transaction=transaction,
+        )
         read.begin(partial(self._generate, queue, asked, read))
         return queue.begin(asked.request_id, read)
+
+    def _transaction(self, call: ServerCall, queue: OpenQueue, asked: _Asked) -> Transaction:
+        """3.1.4.13: the queue and the action are judged before the transaction."""
+        if not asked.is_receive:
+            raise TransactionUsage("a peek takes no transaction")
+        if not queue.queue.transactional:
+            raise TransactionUsage(f"{queue.descriptor.format_name} is not transactional")
+        return self._transactions.find(call, asked.transaction)
 
     def _generate(self, queue: OpenQueue, asked: _Asked, read: Read, on_end: ReadEnd) -> ReadStart:
         """Raise the event of an action."""
@@ -392,10 +405,13 @@ class RemoteReadService:
                 asked.lookup_id,
                 peek_operation=not asked.is_receive,
                 lookup_operation=asked.seek,
+                transaction=read.transaction,
                 two_phase_read=True,
             )
         if asked.is_receive:
-            return engine.dequeue_message_begin(descriptor, timeout=timeout, cursor=cursor, on_end=on_end)
+            return engine.dequeue_message_begin(
+                descriptor, timeout=timeout, cursor=cursor, transaction=read.transaction, on_end=on_end
+            )
         if asked.action == MQ_ACTION_PEEK_NEXT and cursor is not None:
             return engine.peek_next_message(descriptor, cursor, timeout=timeout, on_end=on_end)
         return engine.peek_message(descriptor, timeout=timeout, cursor=cursor, on_end=on_end)
@@ -450,17 +466,43 @@ class RemoteReadService:
         return MQ_OK
 
     def end_receive(self, call: ServerCall, ph_context: bytes, dw_ack: int, dw_request_id: int) -> Answers:
-        """3.1.4.9 R_EndReceive and 3.1.4.15 R_EndTransactionalReceive: a removal is answered when it is on disk."""
+        """3.1.4.9 R_EndReceive: a removal is answered when it is on disk."""
         queue = self._queue(call, ph_context)
         try:
-            read = queue.delivered(dw_request_id).read
-            if dw_ack == RemoteReadAck.RR_NACK:
-                read.give_back()
-                return MQ_OK
-            with self._committer.change() as change:
-                self._engine.dequeue_message_end(queue.descriptor, read.position, delete_message=True)
+            queue.require_no_transaction(dw_request_id)
+            return self._end(queue, dw_ack, queue.delivered(dw_request_id))
         except StatusError as error:
             return error.status
+
+    def end_transactional_receive(
+        self, call: ServerCall, ph_context: bytes, dw_ack: int, dw_request_id: int
+    ) -> Answers:
+        """3.1.4.15 R_EndTransactionalReceive: like R_EndReceive for a read without a transaction (DECISIONS)."""
+        queue = self._queue(call, ph_context)
+        try:
+            request = queue.delivered(dw_request_id)
+            if request.transaction is None:
+                return self._end(queue, dw_ack, request)
+            if request.transaction.is_over:
+                raise TransactionSequence(f"the transaction of dwRequestId {dw_request_id:#x} has ended")
+            if dw_ack == RemoteReadAck.RR_NACK:
+                request.read.give_back()
+                return MQ_OK
+            with self._lock:
+                self._engine.dequeue_message_end(
+                    queue.descriptor, request.read.position, delete_message=True, transactional=True
+                )
+        except StatusError as error:
+            return error.status
+        return MQ_OK
+
+    def _end(self, queue: OpenQueue, ack: int, request: PendingRequest) -> Answers:
+        read = request.read
+        if ack == RemoteReadAck.RR_NACK:
+            read.give_back()
+            return MQ_OK
+        with self._committer.change() as change:
+            self._engine.dequeue_message_end(queue.descriptor, read.position, delete_message=True, counts_purged=True)
         return _when_durable(change)
 
     # Moves --------------------------------------------------------------------------------------------------------
@@ -480,7 +522,8 @@ class RemoteReadService:
                 raise StatusInvalidParameter(
                     f"{source.descriptor.format_name} and {target.descriptor.format_name} are not two parts of one queue"
                 )
-            is_transacted = bytes(p_transaction_id) != _NO_TRANSACTION
+            xactuow = bytes(p_transaction_id)
+            is_transacted = xactuow != NO_TRANSACTION
             if is_transacted and not to_queue.transactional:
                 raise TransactionUsage(f"{target.descriptor.format_name} is not transactional")
             with self._committer.change() as change:
@@ -489,9 +532,8 @@ class RemoteReadService:
                 position = self._engine.read_message_by_lookup_identifier(
                     source.descriptor, lookup_id, peek_operation=True, lookup_operation=MessageSeekAction.CURRENT
                 )
-                if is_transacted:
-                    raise _no_transaction(target)
-                self._engine.move_message(position, to_queue)
+                transaction = self._transactions.find(call, xactuow) if is_transacted else None
+                self._engine.move_message(position, to_queue, transaction, source.descriptor.sender_identifier)
         except StatusError as error:
             return error.status
         return _when_durable(change)
@@ -506,30 +548,45 @@ class RemoteReadService:
         pb_propagation_token: bytes,
         p_queue_format: QueueFormat,
     ) -> Answer:
-        """3.1.4.12 R_QMEnlistRemoteTransaction: refused, because MS-DTCO is not spoken (DECISIONS)."""
-        del call, cb_propagation_token, p_queue_format
-        token = bytes(pb_propagation_token)
-        if bytes(p_transaction_id) == _NO_TRANSACTION:
-            return InvalidParameter.status
-        is_dtc = len(token) >= _DTC_LEAST and _DTC_VERSION.unpack_from(token)[0] == 1
-        return DtcConnect.status if is_dtc else TransactionImport.status
+        """3.1.4.12 R_QMEnlistRemoteTransaction. The identifier counts for all queues, not for the one that is named."""
+        del cb_propagation_token, p_queue_format
+        try:
+            self._transactions.enlist(call, bytes(p_transaction_id), bytes(pb_propagation_token))
+        except StatusError as error:
+            log_of_peer(_LOG, logging.INFO, "refused", call.peer, "%r: %s", call, error)
+            return error.status
+        return MQ_OK
 
     def set_user_acknowledgement_class(
         self, call: ServerCall, ph_context: bytes, lookup_id: int, us_class: int
     ) -> Answer:
-        """3.1.4.14 R_SetUserAcknowledgementClass: for messages of enlisted transactions."""
-        del us_class
+        """3.1.4.14 R_SetUserAcknowledgementClass: rejects a message that an open transaction has received."""
         queue = self._queue(call, ph_context)
         try:
             if queue.descriptor.access_type is not QueueAccessType.RECEIVE:
                 raise InvalidHandle(f"{queue.descriptor.format_name} is not open for receive access")
             found = queue.queue
             with self._lock:
-                if lookup_id not in found.held_positions and self._engine.store.get(found.number, lookup_id) is None:
+                position = found.held_positions.get(lookup_id)
+                if position is None and self._engine.store.get(found.number, lookup_id) is None:
                     raise MessageNotFound(f"{found.pathname} has no message {lookup_id:#x}")
-            raise TransactionUsage(f"message {lookup_id:#x} of {found.pathname} is in no enlisted transaction")
+                transaction = None if position is None else position.transaction
+                operation = next(
+                    (
+                        one
+                        for one in (transaction.transactional_operations if transaction else ())
+                        if one.message_position is position and one.operation_type is OperationType.DEQUEUE
+                    ),
+                    None,
+                )
+                if operation is None or not self._transactions.is_of(call, transaction):
+                    raise TransactionUsage(f"message {lookup_id:#x} of {found.pathname} is in no enlisted transaction")
+                if us_class:
+                    # Any class but 0 is a rejection: what is sent at the commit is never the caller's choice.
+                    operation.dequeue_reason = MessageClass.NACK_RECEIVE_REJECTED
         except StatusError as error:
             return error.status
+        return MQ_OK
 
 
 async def _when_durable(change: Change) -> Answer:
@@ -538,13 +595,6 @@ async def _when_durable(change: Change) -> Answer:
     except StatusError as error:
         return error.status
     return MQ_OK
-
-
-def _no_transaction(queue: OpenQueue) -> StatusError:
-    """3.1.4.13: the queue is judged before the transaction, and no identifier was enlisted."""
-    if not queue.queue.transactional:
-        return TransactionUsage(f"{queue.descriptor.format_name} is not transactional")
-    return TransactionSequence("pTransactionId is not enlisted: R_QMEnlistRemoteTransaction comes first")
 
 
 def _name_to_read(queue_format: QueueFormat) -> FormatName:

@@ -29,7 +29,7 @@ from lanner.wire.extension_headers import SubqueueHeader
 if TYPE_CHECKING:
     from lanner.host.reads import Read
     from lanner.model.directory_objects import Queue
-    from lanner.model.live import Cursor, OpenQueueDescriptor
+    from lanner.model.live import Cursor, OpenQueueDescriptor, Transaction
     from lanner.rpc.association import AssociationGroup
 
 
@@ -41,6 +41,11 @@ class PendingRequest:
     read: Read
     # The Pending Request Cleanup Timer (3.1.2.2), from the delivery of the message on (DECISIONS).
     cleanup: asyncio.TimerHandle | None = None
+
+    @property
+    def transaction(self) -> Transaction | None:
+        """The enlisted transaction that the read is in."""
+        return self.read.transaction
 
     def stop_timer(self) -> None:
         if self.cleanup is not None:
@@ -122,6 +127,14 @@ class OpenQueue:
         if request.read.position.state is PositionState.DELETED:
             raise MessageNotFound(f"{pathname}: the message of dwRequestId {request_id:#x} is gone")
         return request
+
+    def require_no_transaction(self, request_id: int) -> None:
+        """Raise InvalidParameter for a read in a transaction, which stays: R_EndTransactionalReceive ends it (DECISIONS)."""
+        request = self.requests.get(request_id)
+        if request is not None and request.transaction is not None:
+            raise InvalidParameter(
+                f"dwRequestId {request_id:#x} is in a transaction: R_EndTransactionalReceive ends it"
+            )
 
     def subqueue_header(self, *, abort_count: int, move_count: int) -> SubqueueHeader:
         """MS-MQRR 2.2.5.3 for a message of this queue."""

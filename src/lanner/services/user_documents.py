@@ -14,8 +14,9 @@ from lanner.host.administrators import is_administrator
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import AccessDenied, InvalidParameter, UnsupportedOperation
 from lanner.security.access_masks import QueueAccess
+from lanner.security.roles import Role, role_of
 from lanner.security.scopes import READ
-from lanner.wire.sid import Sid
+from lanner.wire.sid import LOCAL_SYSTEM, Sid
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 Request = Mapping[str, Any]
 
-# Not in the specification: queues in one answer.
+# Not in the specification: queues in one answer, and characters of a pattern, which no name is as long as.
 MAX_PAGE: Final = 1000
+_MAX_PATTERN: Final = 256
 # Seconds for which an overview is good for others with the same rights.
 OVERVIEW_LIFE: Final = 1.0
 _MAX_OVERVIEWS: Final = 256
@@ -88,10 +90,18 @@ class UserDocuments:
         return {
             "user": identity.name,
             "sid": str(identity.sid),
-            "administrator": is_administrator(self._engine, identity, READ),
+            "role": self._role(identity).value,
+            # Of everything: what an administrator sees, by role and scope.
+            "sees_all": is_administrator(self._engine, identity, READ),
+            "administrator": self._role(identity) is Role.ADMINISTRATOR,
             "scope": None if identity.scope is None else sorted(identity.scope),
             "queue_manager": self._engine.queue_manager.computer_name,
         }
+
+    def _role(self, identity: Identity) -> Role:
+        resolve = self._engine.settings.resolve_identity
+        current = identity if resolve is None or identity.sid == LOCAL_SYSTEM else resolve(identity.sid)
+        return Role.USER if current is None else role_of(current)
 
     # Queues -------------------------------------------------------------------------------------------------------
 
@@ -120,7 +130,7 @@ class UserDocuments:
             "messages": sum(queue.message_count for queue in queues),
             "bytes": sum(queue.total_bytes for queue in queues),
         }
-        if document["administrator"]:
+        if document["sees_all"]:
             outgoing = list(self._engine.outgoing_queues())
             dead = (qm.system_deadletter_queue, qm.system_transactional_deadletter_queue)
             document |= {
@@ -141,11 +151,11 @@ class UserDocuments:
         if size > MAX_PAGE:
             raise InvalidParameter(f"a page of {size} queues, at most {MAX_PAGE}")
         pattern, sort = str(request.get("name") or ""), str(request.get("sort") or "name")
-        columns = request.get("columns") or list(COLUMNS)
+        if len(pattern) > _MAX_PATTERN:
+            raise InvalidParameter(f"a pattern of {len(pattern)} characters, at most {_MAX_PATTERN}")
+        columns = _columns(request.get("columns"))
         is_backwards, key = sort.startswith("-"), sort.removeprefix("-")
-        for one in (key, *columns):
-            if one not in COLUMNS:
-                raise InvalidParameter(f"unknown column {one!r} of queues: one of {', '.join(COLUMNS)}")
+        _columns([key])
         queues = self._visible(identity)
         if pattern:
             wanted = pattern.lower() if any(sign in pattern for sign in "*?") else f"*{pattern.lower()}*"
@@ -176,7 +186,7 @@ class UserDocuments:
         name, scope, lifetime = request.get("user"), request.get("scope"), request.get("lifetime")
         if not isinstance(scope, list) or not all(isinstance(one, str) for one in scope):
             raise InvalidParameter("a request needs the list of texts `scope`")
-        if lifetime is not None and not isinstance(lifetime, int | float):
+        if lifetime is not None and type(lifetime) not in (int, float):
             raise InvalidParameter("`lifetime` of a token is a number of seconds")
         sid = identity.sid if name is None else self._sid_of(str(name))
         if identity.is_anonymous:
@@ -225,6 +235,18 @@ class UserDocuments:
 def _refuse_token(identity: Identity, what: str) -> None:
     if identity.scope is not None:
         raise AccessDenied(f"a token of {identity.name} cannot {what}: log on with the password")
+
+
+def _columns(wanted: object) -> list[str]:
+    """Check names of columns; without any, return all."""
+    if not isinstance(wanted, list | None):
+        raise InvalidParameter("`columns` is a list of names")
+    if wanted and len(wanted) > len(COLUMNS):
+        raise InvalidParameter(f"{len(wanted)} columns, there are {len(COLUMNS)}")
+    for one in wanted or ():
+        if not isinstance(one, str) or one not in COLUMNS:
+            raise InvalidParameter(f"unknown column {str(one)[:80]!r} of queues: one of {', '.join(COLUMNS)}")
+    return wanted or list(COLUMNS)
 
 
 def _sortable(value: object) -> Any:  # noqa: ANN401 (numbers or texts)

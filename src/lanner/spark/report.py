@@ -1,12 +1,16 @@
 """The report: one HTML page that needs nothing else, with plots as inline SVG.
 
 `render` makes the page of plain data; `lanner.spark.jobs.report` gathers it. A section without data is left out. Whatever comes from messages is escaped:
-labels and names are other people's.
+labels and names are other people's. The page is whole without its script, which adds filters and leads from a number to its
+messages; the page's policy allows this one script, by its hash, and nothing from elsewhere.
 """
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
+import hashlib
+import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +30,8 @@ STATUS: Final = {
     "in_transit": ("on its way", "--c6"),
     "sent": ("sent, nothing else known", "--c6"),
     "dead_lettered": ("dead letter", "--c4"),
+    "expired": ("expired", "--c7"),
+    "purged": ("purged", "--c5"),
     "refused": ("refused", "--c3"),
 }
 OUTCOMES: Final = {
@@ -35,7 +41,9 @@ OUTCOMES: Final = {
     "pending": "--c1",
     "quiet": "--c6",
 }
-_MAP_SIZE: Final = 400
+_MAP_WIDTH, _MAP_HEIGHT = 560, 400
+# Not more numbers on the map, and not more rows below it.
+_MAP_LABELS, _ROUTE_ROWS = 24, 12
 _PLOT_WIDTH, _PLOT_HEIGHT = 1000, 200
 
 
@@ -56,11 +64,18 @@ class ReportData:
     reference: str | None = None
     acks: Rows = field(default_factory=list)  # queue, outcome, messages
     reasons: Rows = field(default_factory=list)  # reason, messages
-    routes: Rows = field(default_factory=list)  # source, destination, messages, median_seconds
+    routes: Rows = field(default_factory=list)  # source, destination, messages, told, median_seconds, loops
     poison: Rows = field(default_factory=list)
     audit: Rows = field(default_factory=list)
     census: Rows = field(default_factory=list)  # formatter, messages, bytes
     broken: int = 0
+    known_by: dict[str, int] = field(default_factory=dict)  # events, messages or both: messages
+    # For the filters: queue, period and status of all messages, and arrived, received and failed by queue and period.
+    cube: Rows = field(default_factory=list)
+    cube_seconds: int = 60
+    queue_traffic: Rows = field(default_factory=list)
+    # The list: label, queue, status, sent_at, way, wait, reason, abort_count, msg_id; not of all messages if there are many.
+    messages: Rows = field(default_factory=list)
 
 
 def render(data: ReportData, made: dt.datetime | None = None) -> str:
@@ -71,12 +86,16 @@ def render(data: ReportData, made: dt.datetime | None = None) -> str:
     parts.append(_columns(pairs))
     parts.append(_latency(data))
     parts.append(_columns([_routes(data), _skew(data)]))
-    parts += [_poison(data), _audit(data)]
+    parts += [_poison(data), _audit(data), _messages(data)]
+    script = resources.files("lanner.spark").joinpath("report_script.js").read_text(encoding="utf-8")
     template = Template(resources.files("lanner.spark").joinpath("report_template.html").read_text(encoding="utf-8"))
     return template.substitute(
         title=escape(data.title),
         subtitle=escape(_span(data)),
         content="\n".join(part for part in parts if part),
+        data=_embedded(data),
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(f"\n{script}\n".encode()).digest()).decode(),
         version=escape(lanner.__version__),
         made=made.strftime("%d %B %Y, %H:%M UTC"),
     )
@@ -105,6 +124,8 @@ def duration(seconds: float | None) -> str:
     if seconds is None:
         return "\u2013"
     magnitude = abs(seconds)
+    if 0 < magnitude < 1:
+        return f"{number(seconds * 1000)} ms"
     for limit, unit, length in ((120, "s", 1), (7200, "min", 60), (172_800, "h", 3600)):
         if magnitude < limit:
             value = seconds / length
@@ -146,26 +167,38 @@ def _legend(entries: Iterable[tuple[str, str]]) -> str:
     return f'<div class="legend">{items}</div>'
 
 
-def _bar(name: str, told: str, parts: Sequence[tuple[float, str, str]], *, title: str = "") -> str:
+def _drill(**wanted: object) -> str:
+    """Attributes of what leads to its messages: keys of the script's state."""
+    return f' data-drill="{escape(json.dumps(wanted))}" tabindex="0" role="button"'
+
+
+def _bar(
+    name: str,
+    told: str,
+    parts: Sequence[tuple[float, str, str]],
+    *,
+    title: str = "",
+    more: str = "",
+    keys: Sequence[str] = (),
+) -> str:
     """A line of a chart: each part is a share of the width (0 to 1), a colour and what it means."""
     rects, left = [], 0.0
-    for share, color, text in parts:
+    for place, (share, color, text) in enumerate(parts):
+        key = f' data-status="{escape(keys[place])}"' if keys else ""
         width = max(share, 0.0) * 100
         rects.append(
-            f'<rect x="{left:.2f}%" width="{width:.2f}%" height="12" style="fill:var({color})"><title>{escape(text)}</title></rect>'
+            f'<rect{key} x="{left:.2f}%" width="{width:.2f}%" height="12" style="fill:var({color})"><title>{escape(text)}</title></rect>'
         )
         left += width
     head = f'<div class="head"><span title="{escape(title or name)}">{escape(name)}</span><span>{escape(told)}</span></div>'
-    return (
-        f'<div class="bar">{head}<svg role="img" aria-label="{escape(f"{name}: {told}")}">{"".join(rects)}</svg></div>'
-    )
+    return f'<div class="bar"{more}>{head}<svg role="img" aria-label="{escape(f"{name}: {told}")}">{"".join(rects)}</svg></div>'
 
 
 def _bars(lines: Iterable[str]) -> str:
     return f'<div class="bars">{"".join(lines)}</div>'
 
 
-def _table(columns: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]]) -> str:
+def _table(columns: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]], more: Sequence[str] = ()) -> str:
     head = "".join(f"<th{' class=n' if is_number else ''}>{escape(title)}</th>" for title, is_number in columns)
     lines = []
     for row in rows:
@@ -173,7 +206,8 @@ def _table(columns: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]]) -
         lines.append(
             "".join(f'<td class="{"n" if is_number else "name"}">{escape(cell)}</td>' for cell, (_, is_number) in cells)
         )
-    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    attributes = [*more, *[""] * (len(lines) - len(more))]
+    body = "".join(f"<tr{each}>{line}</tr>" for each, line in zip(attributes, lines, strict=True))
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
@@ -182,7 +216,7 @@ def _table(columns: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]]) -
 
 def _tiles(data: ReportData) -> str:
     total = sum(data.status.values())
-    dead = data.status.get("dead_lettered", 0) + data.status.get("refused", 0)
+    dead = sum(data.status.get(name, 0) for name in ("dead_lettered", "refused", "expired", "purged"))
     missing = sum(row["messages"] for row in data.acks if row["outcome"] == "missing")
     tiles = [
         (number(total), "messages", False),
@@ -190,7 +224,7 @@ def _tiles(data: ReportData) -> str:
         (number(data.machines), "queue managers", False),
         (_percent(data.status.get("received", 0), total), "known to be received", False),
         (number(data.status.get("waiting", 0)), "waiting", False),
-        (number(dead), "refused or dead", dead > 0),
+        (number(dead), "failed", dead > 0),
         (number(missing), "missing acks", missing > 0),
     ]
     if data.broken:
@@ -212,12 +246,28 @@ def _status(data: ReportData) -> str:
         return ""
     known = [(name, data.status[name]) for name in STATUS if data.status.get(name)]
     parts = [(count / total, STATUS[name][1], f"{STATUS[name][0]}: {number(count)}") for name, count in known]
-    legend = _legend((f"{STATUS[name][0]} {number(count)}", STATUS[name][1]) for name, count in known)
-    note = (
-        "The last thing that is known of each message, from journals, dead-letter queues, acknowledgments and reports."
+    legend = "".join(
+        f'<button data-status="{name}"{_drill(status=name)}><i style="background:var({STATUS[name][1]})"></i>'
+        f"{escape(STATUS[name][0])} <b>{number(count)}</b></button>"
+        for name, count in known
     )
-    bar = _bar("all messages", number(total), parts)
-    return _section("What became of messages", note, _bars([bar]) + legend)
+    bar = _bar("all messages", number(total), parts, more=' id="status-bar"', keys=[name for name, _ in known])
+    return _section("What became of messages", _known_by(data), _bars([bar]) + f'<div class="legend">{legend}</div>')
+
+
+def _known_by(data: ReportData) -> str:
+    """What the numbers rest on."""
+    by_events = data.known_by.get("events", 0) + data.known_by.get("both", 0)
+    others = data.known_by.get("messages", 0)
+    if not by_events:
+        return (
+            "The last thing that is known of each message, from messages alone: journals, dead-letter queues, "
+            "acknowledgments and reports. There are no events; what left a queue without a journal counts as still there."
+        )
+    told = f"The last thing that is known of each message. Events tell of {number(by_events)}, in milliseconds"
+    if not others:
+        return told + "."
+    return told + f"; {number(others)} are known from messages alone, in whole seconds."
 
 
 def _traffic(data: ReportData) -> str:
@@ -234,18 +284,24 @@ def _traffic(data: ReportData) -> str:
             for time, row in zip(times, data.traffic, strict=True)
         ]
         line = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+        place = [each for each, _ in series].index(name)
         if name == "arrived":
             closed = f"M0 {_PLOT_HEIGHT}L{line}L{points[-1][0]:.1f} {_PLOT_HEIGHT}Z"
-            paths.append(f'<path class="area" style="fill:var({color})" d="{closed}"/>')
-        paths.append(f'<path style="stroke:var({color})" d="M{line}"><title>{name}</title></path>')
+            paths.append(f'<path class="area" data-series="{place}" style="fill:var({color})" d="{closed}"/>')
+        paths.append(
+            f'<path data-series="{place}" style="stroke:var({color})" d="M{line}"><title>{name}</title></path>'
+        )
     grid = "".join(f'<line x1="0" x2="{_PLOT_WIDTH}" y1="{y}" y2="{y}"/>' for y in (0, 50, 100, 150))
-    labels = "".join(f"<span>{escape(number(top * share, 0 if top >= 4 else 1))}</span>" for share in (1, 0.5, 0))
+    labels = "".join(
+        f"<span{where}>{escape(number(top * share, 0 if top >= 4 else 1))}</span>"
+        for share, where in ((1, ' id="traffic-top"'), (0.5, ' id="traffic-half"'), (0, ""))
+    )
     ticks = [dt.datetime.fromtimestamp(start + (end - start) * share, dt.UTC) for share in (0, 1 / 3, 2 / 3, 1)]
     shape = "%H:%M:%S" if end - start < 600 else "%H:%M" if end - start < 172_800 else "%d %b"
     axis = "".join(f"<span>{escape(tick.strftime(shape))}</span>" for tick in ticks)
     step = duration(times[1] - times[0] if len(times) > 1 else 60)
     svg = (
-        f'<svg viewBox="0 0 {_PLOT_WIDTH} {_PLOT_HEIGHT}" preserveAspectRatio="none" role="img" '
+        f'<svg id="traffic" viewBox="0 0 {_PLOT_WIDTH} {_PLOT_HEIGHT}" preserveAspectRatio="none" role="img" '
         f'aria-label="Messages over time">{grid}{"".join(paths)}</svg>'
     )
     plot = f'<div class="plot"><div class="y">{labels}</div>{svg}<div class="x">{axis}</div></div>'
@@ -274,8 +330,16 @@ def _backlog(data: ReportData) -> str:
         minutes = row["minutes_to_empty"]
         drained = "not shrinking" if minutes is None else f"empty in {duration(60 * minutes)}"
         told = f"{number(row['depth'])}, {drained}"
-        lines.append(_bar(short(row["queue"]), told, [(row["depth"] / most, "--c1", told)], title=row["queue"]))
-    note = "What was not received at the end, and how long it takes at the latest rates. What a queue without a journal gave away counts as still there, unless an acknowledgment told."
+        lines.append(
+            _bar(
+                short(row["queue"]),
+                told,
+                [(row["depth"] / most, "--c1", told)],
+                title=row["queue"],
+                more=_of_queue(row["queue"]),
+            )
+        )
+    note = "What was not received at the end, and how long it takes at the latest rates. Without events, what a queue without a journal gave away counts as still there, unless an acknowledgment told."
     return _section("Backlog", note, _bars(lines))
 
 
@@ -294,17 +358,28 @@ def _acks(data: ReportData) -> str:
         ]
         missing = found.get("missing", 0)
         told = number(total) + (f", {number(missing)} missing" if missing else "")
-        lines.append(_bar(short(queue), told, parts, title=queue))
+        lines.append(_bar(short(queue), told, parts, title=queue, more=_of_queue(queue)))
     note = "Of messages that asked for one. Missing: it is due, and neither good nor bad news has come. Quiet: only bad news was asked for."
     return _section("Acknowledgments", note, _legend(OUTCOMES.items()) + _bars(lines[:12]))
 
 
+def _of_queue(queue: str) -> str:
+    """Attributes of what tells of one queue."""
+    return f' data-queue="{escape(queue)}"{_drill(queue=queue)}'
+
+
+def reason_words(reason: str | None) -> str:
+    return (reason or "").removeprefix("NACK_").replace("_", " ").lower()
+
+
 def _reasons(data: ReportData) -> str:
+    words = [(reason_words(row["reason"]), row["messages"]) for row in data.reasons]
     return _counted(
-        "Why messages died",
-        "Classes of negative acknowledgments and dead letters.",
-        [(row["reason"].removeprefix("NACK_").replace("_", " ").lower(), row["messages"]) for row in data.reasons],
+        "Why messages failed",
+        "As events, negative acknowledgments and dead letters tell. Choose one to see its messages.",
+        words,
         "--c4",
+        [_drill(reason=name) for name, _ in words],
     )
 
 
@@ -313,36 +388,50 @@ def _census(data: ReportData) -> str:
     return _counted("Bodies", "What wrote them, by type and first bytes.", rows, "--c5")
 
 
-def _counted(title: str, note: str, rows: Sequence[tuple[str, int]], color: str) -> str:
+def _counted(title: str, note: str, rows: Sequence[tuple[str, int]], color: str, more: Sequence[str] = ()) -> str:
     if not rows:
         return ""
     most = max(count for _, count in rows)
-    lines = [_bar(name, number(count), [(count / most, color, f"{name}: {number(count)}")]) for name, count in rows]
+    attributes = more or [""] * len(rows)
+    lines = [
+        _bar(name, number(count), [(count / most, color, f"{name}: {number(count)}")], more=each)
+        for (name, count), each in zip(rows, attributes, strict=True)
+    ]
     return _section(title, note, _bars(lines))
 
 
 def _latency(data: ReportData) -> str:
     if not data.latency:
         return ""
-    columns = [("Queue", False), ("Messages", True)]
+    columns = [("Queue", False), ("Arrived", True), ("Received", True)]
     columns += [(name, True) for name in ("Way: 50 %", "95 %", "99 %", "Wait: 50 %", "95 %", "99 %")]
     names = [f"{kind}_{share}" for kind in ("delivery", "wait") for share in ("p50", "p95", "p99")]
-    rows = [
-        (short(row["queue"]), number(row["messages"]), *(duration(row[name]) for name in names)) for row in data.latency
-    ]
+    rows = []
+    for row in data.latency:
+        # Zero of a clock that tells whole seconds is less than one.
+        least = "< 1 ms" if row["exact"] == row["messages"] else "< 1 s"
+        times = [least if row[name] == 0 else duration(row[name]) for name in names]
+        rows.append((short(row["queue"]), number(row["messages"]), number(row["received"]), *times))
+    exact, total = (sum(row[name] for row in data.latency) for name in ("exact", "messages"))
     note = (
         "Way: from sending to arriving, with the estimated difference of the clocks taken off. Wait: from arriving to being received. "
-        "Half, 95 % and 99 % of messages were at least as quick. Counted are those of which the arrival is known: they are in a queue, or were "
-        "acknowledged. Clocks tell whole seconds; hours in which one was set are left out."
+        "Half, 95 % and 99 % of messages were at least as quick. "
+        f"Times of {number(exact)} of {number(total)} messages are from events, in milliseconds"
+        + (
+            "."
+            if exact == total
+            else "; the others are whole seconds, of messages that are in a queue or were acknowledged."
+        )
+        + " Hours in which a clock was set are left out."
     )
-    return _section("How long it took", note, _table(columns, rows))
+    return _section("How long it took", note, _table(columns, rows, [_of_queue(row["queue"]) for row in data.latency]))
 
 
 def _skew(data: ReportData) -> str:
     if not data.skew:
         return ""
     steady = [abs(row["skew_seconds"]) for row in data.skew if not row["is_step"]]
-    most = max([1.0, *steady])
+    most = max([0.001, *steady])
     lines = []
     for row in data.skew:
         skew = row["skew_seconds"]
@@ -359,38 +448,56 @@ def _routes(data: ReportData) -> str:
     if not data.routes:
         return ""
     machines = sorted({row[name] for row in data.routes for name in ("source", "destination")})
-    middle, radius = _MAP_SIZE / 2, _MAP_SIZE / 2 - 62
+    height = _MAP_HEIGHT if len(machines) > 2 else _MAP_HEIGHT // 3
+    middle_x, middle_y = _MAP_WIDTH / 2, height / 2
+    radius_x, radius_y = middle_x - 90, middle_y - 40 if len(machines) > 2 else 0
     places = {}
     for index, machine in enumerate(machines):
-        angle = 2 * math.pi * index / len(machines) - math.pi / 2
-        places[machine] = (middle + radius * math.cos(angle), middle + radius * math.sin(angle))
+        angle = 2 * math.pi * index / len(machines) + math.pi
+        places[machine] = (middle_x + radius_x * math.cos(angle), middle_y + radius_y * math.sin(angle))
     most = max(row["messages"] for row in data.routes)
-    paths = []
-    for row in data.routes:
+    paths, labels = [], []
+    for row in sorted(data.routes, key=lambda row: -row["messages"]):
         if row["source"] == row["destination"]:
             continue
         (x1, y1), (x2, y2) = places[row["source"]], places[row["destination"]]
-        # Bent towards the middle, each direction to its own side.
-        cx = (x1 + x2) / 2 + (middle - (x1 + x2) / 2) * 0.35 + (y2 - y1) * 0.12
-        cy = (y1 + y2) / 2 + (middle - (y1 + y2) / 2) * 0.35 - (x2 - x1) * 0.12
-        width = 0.8 + 5 * row["messages"] / most
+        # Each direction is bent to its own side.
+        cx, cy = (x1 + x2) / 2 + (y2 - y1) * 0.18, (y1 + y2) / 2 - (x2 - x1) * 0.18
+        cy = min(max(cy, 4), height - 4)
+        width = 1 + 5 * math.sqrt(row["messages"] / most)
         told = f"{row['source']} to {row['destination']}: {number(row['messages'])} messages"
         if row["median_seconds"] is not None:
             told += f", half within {duration(row['median_seconds'])}"
         paths.append(
             f'<path d="M{x1:.1f} {y1:.1f}Q{cx:.1f} {cy:.1f} {x2:.1f} {y2:.1f}" stroke-width="{width:.1f}"><title>{escape(told)}</title></path>'
         )
-    labels = []
+        if len(labels) < _MAP_LABELS:
+            # The middle of the curve, nearer to where it goes: labels of both directions stand apart.
+            x, y = 0.16 * x1 + 0.48 * cx + 0.36 * x2, 0.16 * y1 + 0.48 * cy + 0.36 * y2
+            labels.append(
+                f'<text class="count" x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{number(row["messages"])}</text>'
+            )
     for machine, (x, y) in places.items():
         labels.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6"/>')
-        dx, dy = x - middle, y - middle
-        anchor = "middle" if abs(dx) < radius * 0.3 else ("start" if dx > 0 else "end")
-        lx, ly = x + 11 * dx / radius, y + 15 * dy / radius + 4
-        labels.append(f'<text x="{lx:.1f}" y="{ly:.1f}" text-anchor="{anchor}">{escape(machine)}</text>')
-    # Two machines need no great circle.
-    widest = min(300 + 40 * len(machines), 560)
-    svg = f'<svg class="map" style="max-width:{widest}px" viewBox="0 0 {_MAP_SIZE} {_MAP_SIZE}" role="img" aria-label="Map of routes">{"".join(paths + labels)}</svg>'
-    return _section("Routes", "The thicker, the more messages.", svg)
+        anchor = "end" if x < middle_x - 1 else "start" if x > middle_x + 1 else "middle"
+        step = 11 if anchor == "start" else -11 if anchor == "end" else 0
+        labels.append(
+            f'<text x="{x + step:.1f}" y="{y + 4 if step else y - 10:.1f}" text-anchor="{anchor}">{escape(machine)}</text>'
+        )
+    svg = f'<svg class="map" viewBox="0 0 {_MAP_WIDTH} {height}" role="img" aria-label="Map of routes">{"".join(paths + labels)}</svg>'
+    columns = [("From", False), ("To", False), ("Messages", True), ("Half within", True), ("Loops", True)]
+    rows = [
+        (
+            row["source"],
+            row["destination"],
+            number(row["messages"]),
+            duration(row["median_seconds"]),
+            number(row["loops"]) if row["loops"] else "",
+        )
+        for row in data.routes[:_ROUTE_ROWS]
+    ]
+    note = "All messages from one queue manager to the next, traced or not; the number stands nearer to where they go."
+    return _section("Routes", note, svg + _table(columns, rows))
 
 
 def _poison(data: ReportData) -> str:
@@ -416,7 +523,8 @@ def _poison(data: ReportData) -> str:
         for row in data.poison
     ]
     note = "Messages whose receive was aborted again and again, by what they have in common; numbers in labels are #."
-    return _section("Poison", note, _table(columns, rows))
+    more = [_drill(queue=row["queue"], poison=True) for row in data.poison]
+    return _section("Poison", note, _table(columns, rows, more))
 
 
 def _audit(data: ReportData) -> str:
@@ -445,3 +553,78 @@ def _audit(data: ReportData) -> str:
     ]
     note = "Those who send most without a signature; \u201cnobody\u201d did not name itself."
     return _section("Senders", note, _table(columns, rows))
+
+
+def _messages(data: ReportData) -> str:
+    if not data.messages:
+        return ""
+    columns = ("Label", "Queue", "End", "Sent, UTC", "Way", "Wait", "Aborts", "Identifier")
+    numbers = {4, 5, 6}
+    # The script's own order of a row's values.
+    keys = (0, 1, 2, 3, 4, 5, 7, 8)
+    head = "".join(
+        f'<th data-sort="{key}"{" class=n" if place in numbers else ""} tabindex="0">{escape(name)}</th>'
+        for place, (name, key) in enumerate(zip(columns, keys, strict=True))
+    )
+    return (
+        '<section id="messages-section"><h2>Messages</h2><p class="note"><span id="messages-count"></span>. '
+        "Choose a number above to see its messages, and a column to sort by it. The label is unknown where only events tell.</p>"
+        f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody id="messages"></tbody></table></div>'
+        '<button id="messages-more" hidden>more</button></section>'
+    )
+
+
+def _embedded(data: ReportData) -> str:
+    """What the script needs, as JSON that cannot end its element."""
+    queues = sorted({row["queue"] or "" for row in (*data.cube, *data.queue_traffic, *data.messages)}, key=short)
+    names = {queue: place for place, queue in enumerate(queues)}
+    times = sorted({row["period"] for row in data.cube if row["period"] is not None})
+    places = {time: place for place, time in enumerate(times)}
+    periods = sorted({row["period"] for row in data.queue_traffic})
+    period_places = {time: place for place, time in enumerate(periods)}
+    found = {
+        "queues": [short(queue) for queue in queues],
+        "names": names,
+        "statuses": {name: STATUS[name][0] for name in STATUS if data.status.get(name)},
+        "total": sum(data.status.values()),
+        "step": data.cube_seconds * 1000,
+        "times": [_milliseconds(time) for time in times],
+        "cube": [
+            [names[row["queue"] or ""], places[row["period"]], row["status"], row["messages"]]
+            for row in data.cube
+            if row["period"] is not None
+        ],
+        "traffic": {
+            "times": [_milliseconds(time) for time in periods],
+            "rows": [
+                [
+                    names[row["queue"] or ""],
+                    period_places[row["period"]],
+                    row["arrived"],
+                    row["received"],
+                    row["failed"],
+                ]
+                for row in data.queue_traffic
+            ],
+        },
+        "messages": [
+            [
+                row["label"],
+                names[row["queue"] or ""],
+                row["status"],
+                _milliseconds(row["sent_at"]),
+                row["way"],
+                row["wait"],
+                reason_words(row["reason"]),
+                row["abort_count"] or 0,
+                row["msg_id"],
+                row["source"],
+            ]
+            for row in data.messages
+        ],
+    }
+    return json.dumps(found, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c").replace("&", "\\u0026")
+
+
+def _milliseconds(time: dt.datetime | None) -> int | None:
+    return None if time is None else round(time.timestamp() * 1000)

@@ -24,9 +24,10 @@ from lanner.store.format import table_key
 
 __all__ = ["EVENT", "EventBlock", "EventLog", "encode_block", "put_block", "trim_slice"]
 
-# Milliseconds since 1970, lookup id, visibility number; queue, target queue, bytes of the packet, SentTime; class, reason; kind, flags;
-# source queue manager, ordinal, correlation identifier.
-EVENT = struct.Struct("<QQQIIIIHHBBxx16sI20s")
+# Milliseconds since 1970, lookup id, visibility number; queue, other, bytes of the packet, SentTime; class, reason; kind, flags;
+# aborted receives so far; source queue manager, ordinal, correlation identifier. `other` is the target queue of a move, and of an arrival
+# the number of its sender.
+EVENT = struct.Struct("<QQQIIIIHHBBH16sI20s")
 _TIME = struct.Struct("<Q")
 _KEY = struct.Struct(">Q")
 _CHECKSUM = struct.Struct("<I")

@@ -25,6 +25,7 @@ GARBAGE_QUEUE = struct.Struct(">cII")
 EXPRESS_OVERHEAD = 384
 
 _key = MESSAGE_KEY.pack
+_PREFIX_SIZE = 8  # of a key: queue and generation
 _parts = MESSAGE_KEY.unpack
 
 
@@ -207,41 +208,115 @@ class QueueView(Overlay[int, Record, int]):
                     return found, record
             after = found
 
-    def read_run(self, after: int, upto: int, count: int, size: int) -> list[tuple[int, Record]]:
+    def read_run(
+        self, after: int, upto: int, count: int, size: int, passed_over: Container[int] = ()
+    ) -> list[tuple[int, Record]]:
         """Return messages in order, as `Store.read_run`; StoreCorrupt if the first of them fails its checksum."""
+        return self._run(after, upto, count, size, passed_over)[0]
+
+    def take_run(
+        self, after: int, upto: int, count: int, size: int, passed_over: Container[int]
+    ) -> list[tuple[int, Record]]:
+        """Return the same messages, deleted."""
+        rows, stored = self._run(after, upto, count, size, passed_over)
+        if stored:
+            # Straight from the snapshot: no layer has them, and no need to ask the disk for their numbers.
+            # What `_hide` does, without the layers below: each receive comes here.
+            layer = self.current or self._begin(self)
+            hidden, references = layer.hidden, layer.references
+            for lookup_id, record in stored:
+                hidden[lookup_id] = record.visibility
+                if record.reference:
+                    references[lookup_id] = record.reference
+                if self._runs:
+                    self._grow_runs(lookup_id)
+                self.size -= len(record.packet)
+            self.messages -= len(stored)
+            self._environment.last_read = None
+        if len(stored) < len(rows):
+            known = dict(stored)
+            for lookup_id, record in rows:
+                if lookup_id not in known:
+                    self.delete(lookup_id, record)
+        return rows
+
+    def _run(
+        self, after: int, upto: int, count: int, size: int, passed_over: Container[int]
+    ) -> tuple[list[tuple[int, Record]], list[tuple[int, Record]]]:
+        """Return messages in order, and those of them that come straight from the snapshot."""
         rows: list[tuple[int, Record]] = []
+        straight: list[tuple[int, Record]] = []
+        stored, added = self._unhidden_ceiling(after + 1), self._added_or_express_ceiling(after + 1)
         while len(rows) < count and size > 0:
-            # What lies before it is stored: no layer and no express message has to be asked for each of these.
-            added = self._added_ceiling(after + 1)
-            if self.express is not None:
-                other = self.express.keys.ceiling(after + 1)
-                if other is not None and (added is None or other < added):
-                    added = other
-            end = upto if added is None else min(added - 1, upto)
-            while len(rows) < count and size > 0:
-                stored = self._unhidden_ceiling(after + 1)
-                if stored is None or stored > end:
+            # A row of a layer that replaces a stored one hides it: the two are never equal.
+            if stored is not None and (added is None or stored < added):
+                end = upto if added is None else min(upto, added - 1)
+                if stored > end:
                     break
                 try:
-                    record = self._read_stored(stored)
+                    last, some = self._stored_run(stored, end, count - len(rows), size, passed_over)
                 except StoreCorrupt:
                     if rows:
-                        return rows
+                        break
                     raise
-                after = stored
+                rows += some
+                straight += some
+                size -= sum([len(record.packet) for _, record in some])
+                stored = self._unhidden_ceiling(last + 1)
+            elif added is not None and added <= upto:
+                record = None if added in passed_over else self.get(added)
                 if record is not None:
-                    rows.append((stored, record))
+                    rows.append((added, record))
                     size -= len(record.packet)
+                added = self._added_or_express_ceiling(added + 1)
             else:
                 break
-            if added is None or added > upto:
+        return rows, straight
+
+    def _stored_run(
+        self, first: int, end: int, count: int, size: int, passed_over: Container[int]
+    ) -> tuple[int, list[tuple[int, Record]]]:
+        """Return the last lookup id that was looked at, and messages of the snapshot from `first` to `end` that nothing hides.
+
+        StoreCorrupt if the first of them fails its checksum; another one ends the run before it.
+        """
+        environment = self._environment
+        cursor, txn, staged = environment.message_cursor, environment.txn, environment.staged
+        prefix = _key(self.number, self.generation, first)[:_PREFIX_SIZE]
+        rows: list[tuple[int, Record]] = []
+        last, before = first, size
+        if environment.message_at != first or environment.message_in is not self:
+            cursor.set_range(_key(self.number, self.generation, first))
+        environment.message_in = None
+        for key, raw in cursor.iternext():
+            found = int.from_bytes(key[_PREFIX_SIZE:], "big")
+            if not key.startswith(prefix) or found > end:
                 break
-            after = added
-            record = self.get(added)
-            if record is not None:
-                rows.append((added, record))
+            if found not in passed_over and not self._is_hidden(found):
+                try:
+                    record = decode(raw, txn, staged)
+                except StoreCorrupt:
+                    if rows:
+                        break
+                    raise
+                rows.append((found, record))
                 size -= len(record.packet)
-        return rows
+            last = found
+            if size <= 0 or len(rows) == count:
+                # The cursor stands there: what comes next is a step away.
+                environment.message_in, environment.message_at = self, found
+                break
+        environment.memory.touch(before - size)
+        return last, rows
+
+    def _added_or_express_ceiling(self, key: int) -> int | None:
+        """Return the lowest key that is not below `key`, of what is not in the snapshot."""
+        found = self._added_ceiling(key)
+        if self.express is not None:
+            other = self.express.keys.ceiling(key)
+            if other is not None and (found is None or other < found):
+                return other
+        return found
 
     def get(self, lookup_id: int) -> Record | None:
         """Return the newest record; StoreCorrupt if the stored one fails its checksum."""

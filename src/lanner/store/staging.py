@@ -53,7 +53,7 @@ _LOOK_SECONDS = 0.0001
 _PAUSE_SECONDS = 0.001
 
 
-# The event of an arrival, of its lookup id, packet and visibility number.
+# The event of an arrival, of its lookup id, packet and visibility number; nothing, of all of a queue, if no log of them is kept.
 EventMaker = Callable[[int, bytes, int], bytes]
 
 
@@ -155,7 +155,8 @@ class Publication:
                 put_block(txn, environment, events.first + first, records)
                 first, records = index + 1, []
                 continue
-            records.append(events.make(self.first_lookup_id + index, packet, self.first_visibility + index))
+            if record := events.make(self.first_lookup_id + index, packet, self.first_visibility + index):
+                records.append(record)
         put_block(txn, environment, events.first + first, records)
 
     def _rows(self, indices: range) -> list[tuple[bytes, bytes]]:

@@ -195,17 +195,31 @@ class Store:
             except StoreCorrupt:
                 self._quarantine_next(queue, after, passed_over)
 
-    def read_run(self, queue: int, after: int, upto: int, count: int, size: int) -> list[tuple[int, Record]]:
+    def read_run(
+        self, queue: int, after: int, upto: int, count: int, size: int, passed_over: Container[int] = ()
+    ) -> list[tuple[int, Record]]:
         """Return the messages with a lookup id in (after, upto], in order: so many at most, and none after `size` bytes of packets.
 
-        Fewer may come before what fails its checksum, which is put aside; empty: there are no more.
+        Those in `passed_over` are left out. Fewer may come before what fails its checksum, which is put aside; empty: there
+        are no more.
         """
         view = self._queues.get(queue) or self._commits.queue(queue)
         while True:
             try:
-                return view.read_run(after, upto, count, size)
+                return view.read_run(after, upto, count, size, passed_over)
             except StoreCorrupt:
-                self._quarantine_next(queue, after, ())
+                self._quarantine_next(queue, after, passed_over)
+
+    def take_run(
+        self, queue: int, after: int, upto: int, count: int, size: int, passed_over: Container[int]
+    ) -> list[tuple[int, Record]]:
+        """Delete what `read_run` returns, and return it."""
+        view = self._queues.get(queue) or self._commits.queue(queue)
+        while True:
+            try:
+                return view.take_run(after, upto, count, size, passed_over)
+            except StoreCorrupt:
+                self._quarantine_next(queue, after, passed_over)
 
     def delete_run(self, queue: int, rows: Iterable[tuple[int, Record]]) -> list[tuple[int, Record]]:
         """Delete messages as `delete` does, and return those that were there."""

@@ -17,6 +17,7 @@ from lanner.wire import layout as at
 from lanner.wire.builder import MessageProperties, sender_header, transaction_header
 from lanner.wire.format_name import FormatName, is_relative
 from lanner.wire.message import Message
+from lanner.wire.packet_runs import stamp_packets
 from lanner.wire.queue_names import NAME_SIZES, encode_destination
 from lanner.wire.reader import guid_to_bytes
 
@@ -25,6 +26,7 @@ _read_front = struct.Struct("<BxHIII32xI8xI").unpack_from
 _FRONT: Final = struct.Struct("<BxHIII16s16sIIII")
 # MessagePropertiesHeader: Flags, LabelLength, MessageClass, MessageSize, AllocationBodySize, PrivacyLevel, ExtensionSize.
 _read_properties = struct.Struct("<BBH28xIII8xI").unpack_from
+_flags = struct.Struct("<60xI").unpack_from
 _packet_size = struct.Struct("<8xI").unpack_from
 _message_size = struct.Struct("<32xI").unpack_from
 _u16 = struct.Struct("<H").unpack_from
@@ -36,21 +38,25 @@ _CHOSEN: Final = _RECOVERABLE | at.JN | at.JP | _NAMED
 _U32: Final = 0xFFFF_FFFF
 
 
-def split(octets: memoryview, most: int) -> list[bytes]:
-    """Return the packets that follow each other; RemoteProtocolError if they do not fill the octets."""
-    packets = []
-    position, end = 0, len(octets)
-    while position < end:
-        if end - position < at.MINIMUM_SIZE:
-            raise RemoteProtocolError(f"a packet of {end - position} octets, at least {at.MINIMUM_SIZE}")
-        (size,) = _packet_size(octets, position)
-        if not at.MINIMUM_SIZE <= size <= at.MAX_PACKET_SIZE or size > end - position:
-            raise RemoteProtocolError(f"a packet of {size} octets where {end - position} are left")
-        packets.append(bytes(octets[position : position + size]))
-        position += size
-        if len(packets) > most:
+def _cut(octets: memoryview, position: int) -> tuple[bytes, int]:
+    """Return the packet at a position, and where it ends; RemoteProtocolError if it is not all there."""
+    left = len(octets) - position
+    if left < at.MINIMUM_SIZE:
+        raise RemoteProtocolError(f"a packet of {left} octets, at least {at.MINIMUM_SIZE}")
+    (size,) = _packet_size(octets, position)
+    if not at.MINIMUM_SIZE <= size <= at.MAX_PACKET_SIZE or size > left:
+        raise RemoteProtocolError(f"a packet of {size} octets where {left} are left")
+    return bytes(octets[position : position + size]), position + size
+
+
+def check_octets(octets: memoryview, most: int) -> None:
+    """Raise RemoteProtocolError unless packets, and so many at most, fill the octets."""
+    position, count = 0, 0
+    while position < len(octets):
+        _, position = _cut(octets, position)
+        count += 1
+        if count > most:
             raise RemoteProtocolError(f"more than {most} packets")
-    return packets
 
 
 class Stamp:
@@ -100,6 +106,39 @@ class Stamp:
             self._required |= at.TH | _RECOVERABLE
         self._now, self._longest = now & _U32, longest
 
+    def stamped_runs(
+        self, octets: memoryview, most: int, ordinal: int
+    ) -> tuple[list[list[bytes]], InvalidParameter | None]:
+        """Return the packets that follow each other, as runs of equal shape, up to one that cannot be sent, and its error.
+
+        Their ordinals begin with `ordinal`. RemoteProtocolError if they do not fill the octets.
+        """
+        runs: list[list[bytes]] = []
+        count, position, end = 0, 0, len(octets)
+        while position < end:
+            packet, position = _cut(octets, position)
+            try:
+                first = self.stamped(packet, ordinal + count)
+            except InvalidParameter as error:
+                check_octets(octets[position:], most - count - 1)
+                return runs, error
+            transaction_at, properties = self._places(packet)
+            more, position = stamp_packets(
+                octets,
+                position,
+                packet,
+                transaction_at if self._transaction else -1,
+                properties,
+                first[: at.DESTINATION_OFFSET],
+                self._transaction,
+                ordinal + count + 1,
+            )
+            runs.append([first, *more])
+            count += 1 + len(more)
+            if count > most:
+                raise RemoteProtocolError(f"more than {most} packets")
+        return runs, None
+
     def stamped(self, packet: bytes, ordinal: int) -> bytes:
         """Return a packet as the queue manager sends it; InvalidParameter for one that a program cannot send."""
         size = len(packet)
@@ -114,12 +153,7 @@ class Stamp:
             raise _wrong(f"BaseHeader.Flags {base_flags:#06x}")
         if not packet.startswith(self._destination, at.DESTINATION_OFFSET):
             raise _wrong("it is for another destination")
-        place = self._transaction_at
-        properties = self._properties
-        if flags & _NAMED:
-            shift = self._after_names(packet, flags) - place
-            place += shift
-            properties += shift
+        place, properties = self._places(packet)
         label = properties + at.PROPERTIES_HEADER_SIZE
         if label > size:
             raise _wrong("it ends before its properties")
@@ -160,8 +194,11 @@ class Stamp:
             return front + packet[at.DESTINATION_OFFSET :]
         return b"".join((front, packet[at.DESTINATION_OFFSET : place], transaction, packet[place + len(transaction) :]))
 
-    def _after_names(self, packet: bytes, flags: int) -> int:
-        """Return where the administration queue, response queue and connector type end."""
+    def _places(self, packet: bytes) -> tuple[int, int]:
+        """Return where the TransactionHeader and the MessagePropertiesHeader begin: behind the other names, if there are any."""
+        (flags,) = _flags(packet)
+        if not flags & _NAMED:
+            return self._transaction_at, self._properties
         position, size = self._transaction_at, len(packet)
         for shift in (at.AQ_SHIFT, at.RQ_SHIFT):
             step = NAME_SIZES[flags >> shift & 7]
@@ -170,11 +207,17 @@ class Stamp:
                     raise _wrong("it ends in a queue name")
                 step = (2 + _u16(packet, position)[0] + 3) & ~3
             position += step
-        return position + 16 if flags & at.CQ else position
+        if flags & at.CQ:
+            position += 16
+        return position, position + self._properties - self._transaction_at
 
 
-def body_size(packet: bytes) -> int:
-    """Return MessageSize of a packet that was checked."""
+def body_size(octets: memoryview, index: int) -> int:
+    """Return MessageSize of one of the packets that follow each other, which were checked."""
+    position = 0
+    for _ in range(index):
+        position += _packet_size(octets, position)[0]
+    packet, _ = _cut(octets, position)
     found: int = _message_size(packet, at.locate(packet).properties)[0]
     return found
 

@@ -24,6 +24,8 @@ _TIME_TO_REACH_QUEUE = slice(12, 16)
 _TIME_TO_BE_RECEIVED = slice(48, 52)
 # From TimeToReachQueue to SentTime: if it is equal in two packets of one source and destination, they expire together.
 expiry_times: Final[Callable[[bytes], bytes]] = itemgetter(slice(12, 56))
+# What `Envelope` has, as bytes: BaseHeader.Flags; from TimeToReachQueue to SentTime; UserHeader.Flags.
+envelope_bytes: Final[Callable[[bytes], tuple[bytes, ...]]] = itemgetter(slice(2, 4), slice(12, 56), slice(60, 64))
 _NEVER = INFINITE.to_bytes(4, "little")
 _FLAGS_0_TO_7, _FLAGS_8_TO_15 = 60, 61  # of UserHeader.Flags
 # What Envelope._make does, without its check of the length.
@@ -46,7 +48,8 @@ _ATTENTION_BITS = WANTS_ATTENTION >> 8  # all of them in the second byte
 message_ordinal: Final[Callable[[bytes], tuple[int]]] = struct.Struct("<56xI").unpack_from
 
 _fixed = struct.Struct("<52xIII").unpack_from  # UserHeader: SentTime, MessageID, Flags
-_properties = struct.Struct("<2xH20s").unpack_from  # MessagePropertiesHeader: MessageClass, CorrelationID
+# MessagePropertiesHeader: Flags, MessageClass, CorrelationID, PrivacyLevel
+_properties = struct.Struct("<BxH20s16xI").unpack_from
 _u16 = struct.Struct("<H").unpack_from
 _security_sizes = struct.Struct("<2xHHHII").unpack_from
 
@@ -112,24 +115,46 @@ def wants_attention(packet: bytes) -> bool:
     return packet[_FLAGS_8_TO_15] & _ATTENTION_BITS != 0
 
 
-def event_fields(packet: bytes) -> tuple[int, int, int, int, bytes]:
-    """Return UserHeader.SentTime, MessageID and Flags, and MessageClass and CorrelationID."""
+# UserHeader.SentTime, MessageID and Flags; MessagePropertiesHeader.Flags, MessageClass, CorrelationID and PrivacyLevel; where
+# SecurityHeader begins, 0 without one, and what it has up to the end of its sender identifier.
+EventFields = tuple[int, int, int, int, int, bytes, int, int, bytes]
+
+
+def event_fields(packet: bytes) -> EventFields:
+    """Return what the log of events takes from a packet."""
     sent_time, ordinal, flags = _fixed(packet)
+    security = end = 0
     if flags & _SHAPE == _DIRECT_ONLY:
         # The common shape, computed here instead of by a call: a direct name, and a SecurityHeader
         # or none.
         position = _AFTER_COUNT + _u16(packet, at.DESTINATION_OFFSET)[0] + 3 & ~3
         if flags & at.SH:
+            security = position
             sender, *others = _security_sizes(packet, position)
-            position += at.SECURITY_HEADER_SIZE + (sender + 3 & ~3) + sum([size + 3 & ~3 for size in others if size])
+            end = position + at.SECURITY_HEADER_SIZE + sender
+            position = (end + 3 & ~3) + sum([size + 3 & ~3 for size in others if size])
     else:
-        position = properties_offset(packet, flags)
-    message_class, correlation = _properties(packet, position)
-    return sent_time, ordinal, flags, message_class, correlation
+        security, position = header_offsets(packet, flags)
+        if security:
+            end = security + at.SECURITY_HEADER_SIZE + _security_sizes(packet, security)[0]
+    acknowledge, message_class, correlation, privacy = _properties(packet, position)
+    return sent_time, ordinal, flags, acknowledge, message_class, correlation, privacy, security, packet[security:end]
 
 
-def properties_offset(packet: bytes, flags: int) -> int:
-    """Return where MessagePropertiesHeader begins, given UserHeader.Flags.
+def sender_of(packet: bytes, security: int) -> tuple[bytes, int, bool]:
+    """Return SecurityHeader's sender, AuthenticationLevel and whether there is a signature.
+
+    The sender is one byte of SenderIdentifierType and the identifier, empty for nobody.
+    """
+    flags = _u16(packet, security)[0]
+    size, _, signature, _, _ = _security_sizes(packet, security)
+    begin = security + at.SECURITY_HEADER_SIZE
+    sender = bytes((flags & at.ST_MASK,)) + packet[begin : begin + size] if size else b""
+    return sender, (flags & at.AS_MASK) >> at.AS_SHIFT, bool(signature)
+
+
+def header_offsets(packet: bytes, flags: int) -> tuple[int, int]:
+    """Return where SecurityHeader (0: there is none) and MessagePropertiesHeader begin, given UserHeader.Flags.
 
     `layout.locate` finds the same.
     """
@@ -141,7 +166,7 @@ def properties_offset(packet: bytes, flags: int) -> int:
         position += 16
     if flags & at.TH:
         position += at.TRANSACTION_HEADER_SIZE + (16 if packet[position] & at.CG else 0)
-    if flags & at.SH:
-        sizes = _security_sizes(packet, position)
-        position += at.SECURITY_HEADER_SIZE + sum([size + 3 & ~3 for size in sizes])
-    return position
+    if not flags & at.SH:
+        return 0, position
+    sizes = _security_sizes(packet, position)
+    return position, position + at.SECURITY_HEADER_SIZE + sum([size + 3 & ~3 for size in sizes])

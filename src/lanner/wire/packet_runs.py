@@ -11,6 +11,7 @@ by itself.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from lanner.model.enums import MessageClass
@@ -20,9 +21,10 @@ from lanner.wire import layout as at
 from lanner.wire.plain_sender import plain_sender
 from lanner.wire.quick_check import common_offsets
 
-__all__ = ["Shape", "equal_packets", "shape_of"]
+__all__ = ["Shape", "equal_packets", "shape_of", "stamp_packets"]
 
 _sizes = struct.Struct("<xB30xI16xI").unpack_from  # LabelLength, MessageSize, ExtensionSize
+_asked = struct.Struct("<B31xII").unpack_from  # Flags, MessageSize, AllocationBodySize
 _size = struct.Struct("<I").unpack_from
 # Of the BaseHeader: all but PacketSize. Of the fixed part of the UserHeader: all but SentTime, MessageID and Flags.
 _BASE: Final = slice(0, 8)
@@ -59,6 +61,13 @@ def _equal_packets(
 
     A packet whose end is not in `data` is another one.
     """
+    packets = list(_of_shape(data, start, template, transaction, properties))
+    return packets, start + sum(map(len, packets))
+
+
+def _of_shape(
+    data: bytes | bytearray | memoryview, start: int, template: bytes, transaction: int, properties: int
+) -> Iterator[bytes]:
     view = memoryview(data)
     end = len(view)
     label = properties + at.PROPERTIES_HEADER_SIZE
@@ -69,7 +78,6 @@ def _equal_packets(
         equal = [_BASE, _FIXED, slice(_FLAGS_OFFSET, transaction), slice(behind, properties)]
     equal += [slice(properties + each.start, properties + each.stop) for each in (_CLASS, _PRIVACY_LEVEL)]
     wanted = [template[each] for each in equal]
-    packets: list[bytes] = []
     while end - start >= label:
         size: int = _size(view, start + _SIZE_OFFSET)[0]
         if not label <= size <= min(at.MAX_PACKET_SIZE, end - start):
@@ -77,7 +85,36 @@ def _equal_packets(
         packet = view[start : start + size].tobytes()
         if [packet[each] for each in equal] != wanted or not _is_sound(packet, transaction, properties, label):
             break
-        packets.append(packet)
+        yield packet
+        start += size
+
+
+def _stamp_packets(
+    data: bytes | bytearray | memoryview,
+    start: int,
+    template: bytes,
+    transaction: int,
+    properties: int,
+    front: bytes,
+    header: bytes,
+    ordinal: int,
+) -> tuple[list[bytes], int]:
+    """Return the packets from `start` on that have the shape of a template, stamped, and where the first other one begins.
+
+    `front` is what they begin with, up to the name of the destination: PacketSize and MessageID are
+    filled in, from `ordinal` on. `header` is their TransactionHeader, if they have one.
+    """
+    packets: list[bytes] = []
+    end = transaction if transaction >= 0 else properties
+    behind = end + len(header)
+    for packet in _of_shape(data, start, template, transaction, properties):
+        size = len(packet)
+        asked, body_size, allocation = _asked(packet, properties)
+        if asked > at.ACKNOWLEDGE_MASK or allocation != body_size:
+            break
+        number = (ordinal + len(packets) & 0xFFFF_FFFF).to_bytes(4, "little")
+        parts = front[:8], packet[8:12], front[12:56], number, front[60:], packet[len(front) : end], header
+        packets.append(b"".join((*parts, packet[behind:])))
         start += size
     return packets, start
 
@@ -94,3 +131,4 @@ def _is_sound(packet: bytes, transaction: int, properties: int, label: int) -> b
 
 
 equal_packets = chosen(_equal_packets)
+stamp_packets = chosen(_stamp_packets)

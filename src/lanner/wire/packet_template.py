@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -15,6 +15,7 @@ from lanner.wire import layout as at
 from lanner.wire.builder import MessageProperties, build, encode_label
 from lanner.wire.format_name import FormatName
 from lanner.wire.layout import MAX_PACKET_SIZE, locate
+from lanner.wire.reader import decode_terminated
 
 __all__ = ["MessageRun", "PacketTemplate"]
 
@@ -33,6 +34,12 @@ class MessageRun:
     properties: MessageProperties  # of each; its label and body are not looked at
     labels: Sequence[bytes]  # as packets have them; empty: none
     bodies: Sequence[bytes]
+
+    def each(self) -> Iterator[MessageProperties]:
+        """Yield the properties of each message, with its label and body."""
+        for label, body in zip(self.labels, self.bodies, strict=True):
+            text = decode_terminated(label, "Label") if label else ""
+            yield dataclasses.replace(self.properties, label=text, body=body)
 
     @classmethod
     def of(cls, properties: MessageProperties) -> MessageRun:

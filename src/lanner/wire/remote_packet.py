@@ -10,13 +10,18 @@ import struct
 from typing import NamedTuple
 
 from lanner.model.enums import QueueNameType
+from lanner.model.errors import RemoteProtocolError
 from lanner.wire.extension_headers import DeadLetterHeader, ExtendedAddressHeader, Extensions, SubqueueHeader
+from lanner.wire.layout import MAX_PACKET_SIZE
 from lanner.wire.message import Message
 
 _INFINITE = 0xFFFF_FFFF
 # PacketSize and TimeToReachQueue in the BaseHeader (MS-MQMQ 2.2.19.1).
 _SIZE_AND_TIME = struct.Struct("<II")
 _SIZE_OFFSET = 8
+_MAX_SECTIONS = 2
+# Not in the specification: the largest packet with its extension headers that is put together.
+MAX_REMOTE_PACKET = MAX_PACKET_SIZE + 0x10000
 # QueueManagerAddress in the UserHeader (MS-MQMQ 2.2.19.2).
 _ADDRESS = slice(32, 48)
 
@@ -56,14 +61,42 @@ def _expiry(message: Message) -> int:
 def sections(packet: bytes, max_body_size: int) -> list[Section]:
     """Return the whole packet, or if its body is longer than a reader wants, the headers with a part of it and the rest.
 
-    `packet` comes from `remote_packet`, and so always has trailers.
+    A packet of `remote_packet` always has trailers; without any there is no rest.
     """
     message = Message(packet)
     if max_body_size >= message.body_size:
         return [Section(packet, len(packet))]
     # The first part counts the padding after the body, so that the second begins where the first would end.
     end = message.end_of_properties
-    return [
-        Section(packet[: message.body_offset + max_body_size], end),
-        Section(packet[end:], len(packet) - end),
-    ]
+    first = Section(packet[: message.body_offset + max_body_size], end)
+    return [first] if end == len(packet) else [first, Section(packet[end:], len(packet) - end)]
+
+
+def joined(parts: list[Section]) -> bytes:
+    """Return the packet that sections were cut from; octets of the body that were not sent are zero.
+
+    RemoteProtocolError for sections that cannot be of one packet.
+    """
+    if not 1 <= len(parts) <= _MAX_SECTIONS:
+        raise RemoteProtocolError(f"ppPacketSections: {len(parts)} sections")
+    first, *rest = parts
+    for part in parts:
+        if len(part.octets) > part.whole_size or part.whole_size > MAX_REMOTE_PACKET:
+            raise RemoteProtocolError(f"SectionSizeAlloc: {part.whole_size} for {len(part.octets)} octets")
+    octets = first.octets + bytes(first.whole_size - len(first.octets)) if rest else first.octets
+    return b"".join((octets, *(part.octets for part in rest)))
+
+
+def stored_packet(packet: bytes) -> bytes:
+    """Return the packet of a message as it is kept: the inverse of `remote_packet`, but that extension headers stay.
+
+    RemoteProtocolError if it is none.
+    """
+    Message.unpack(packet)
+    message = Message(packet)
+    expiry = message.time_to_reach_queue
+    if expiry == _INFINITE:
+        return packet
+    result = bytearray(packet)
+    _SIZE_AND_TIME.pack_into(result, _SIZE_OFFSET, len(packet), max(expiry - message.sent_time, 0))
+    return bytes(result)

@@ -139,6 +139,8 @@ NETWORK_SERVICE: Final = Sid.parse("S-1-5-20")
 BUILTIN_ADMINISTRATORS: Final = Sid.parse("S-1-5-32-544")
 BUILTIN_USERS: Final = Sid.parse("S-1-5-32-545")
 BUILTIN_GUESTS: Final = Sid.parse("S-1-5-32-546")
+BUILTIN_SERVER_OPERATORS: Final = Sid.parse("S-1-5-32-549")
+BUILTIN_PERFORMANCE_MONITOR_USERS: Final = Sid.parse("S-1-5-32-558")
 
 # MS-DTYP 2.5.1.1 sid-token. The aliases of a domain's accounts need the domain's SID: sddl() takes it.
 SDDL_ALIASES: Final[dict[str, Sid]] = {
@@ -163,7 +165,7 @@ SDDL_ALIASES: Final[dict[str, Sid]] = {
     "RC": Sid.parse("S-1-5-12"),
     "RD": Sid.parse("S-1-5-32-555"),
     "RE": Sid.parse("S-1-5-32-552"),
-    "SO": Sid.parse("S-1-5-32-549"),
+    "SO": BUILTIN_SERVER_OPERATORS,
     "SU": SERVICE,
     "SY": LOCAL_SYSTEM,
     "WD": EVERYONE,

@@ -178,7 +178,7 @@ HTTP_PROBES: Final[Probes] = {
         lambda caller, name: request(caller, "POST", "/users", json={"name": f"{name}x", "password": PASSWORD})
     ),
     ("PATCH /users/{name}", ""): on_new_user(
-        lambda caller, name: request(caller, "PATCH", f"/users/{name}", json={"administrator": True})
+        lambda caller, name: request(caller, "PATCH", f"/users/{name}", json={"role": "administrator"})
     ),
     ("DELETE /users/{name}", ""): on_new_user(lambda caller, name: request(caller, "DELETE", f"/users/{name}")),
     ("POST /tokens", ""): plainly("POST", "/tokens", json={"scope": ["read"]}),

@@ -387,7 +387,7 @@ ASK_PROBES: Final[Probes] = {
     ("settings", ""): asking("settings"),
     ("users", ""): asking("users"),
     ("add user", ""): about_user("add user", password=PASSWORD),
-    ("set user", ""): about_user("set user", administrator=True),
+    ("set user", ""): about_user("set user", role="administrator"),
     ("remove user", ""): about_user("remove user"),
     ("who am i", ""): asking("who am i"),
     ("overview", ""): asking("overview"),

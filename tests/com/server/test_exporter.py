@@ -279,7 +279,7 @@ class TestCalls:
                 (std,) = await client.activate()
                 this = replace(THIS, version=ComVersion(*version))
                 call = client.call(ICOUNTER, std.ipid, ADD, this=this, n=1)
-                assert await fault(call) == RPC_E_VERSION_MISMATCH
+                assert await refusal(call) == RPC_E_VERSION_MISMATCH
                 rem = client.call(
                     IREMUNKNOWN,
                     server.com.exporter.ipid_rem_unknown,
@@ -288,7 +288,7 @@ class TestCalls:
                     c_interface_refs=0,
                     interface_refs=(),
                 )
-                assert await fault(rem) == RPC_E_VERSION_MISMATCH
+                assert await refusal(rem) == RPC_E_VERSION_MISMATCH
                 assert await client.add(std) == 1
 
         run(main())

@@ -25,7 +25,7 @@ def sequences(world: World) -> OutgoingSequences:
 def committed(world: World, sequences: OutgoingSequences, queue: OutgoingQueue) -> MessagePosition:
     """Return the position of a message whose transaction has committed."""
     position = world.position(queue, is_transactional=True)
-    sequences.take_number(position)
+    sequences.take_numbers(queue, [position])
     world.positions.write(position, read_envelope(position.record.packet))
     return position
 
@@ -33,8 +33,8 @@ def committed(world: World, sequences: OutgoingSequences, queue: OutgoingQueue) 
 def test_messages_are_numbered_in_the_order_in_which_they_commit(world: World, sequences: OutgoingSequences) -> None:
     queue = world.outgoing()
     late, soon = (world.position(queue, is_transactional=True) for _ in range(2))
-    sequences.take_number(soon)
-    sequences.take_number(late)
+    sequences.take_numbers(queue, [soon])
+    sequences.take_numbers(queue, [late])
     assert soon.lookup_id < late.lookup_id
     numbers = [read_sequence(position.record.packet) for position in (soon, late)]
     sequence = sequences.outgoing_sequence(queue)

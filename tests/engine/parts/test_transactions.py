@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from typing import cast
 
 import pytest
@@ -16,18 +17,18 @@ from lanner.engine.transactions import Transactions
 from lanner.model.directory_objects import Queue
 from lanner.model.enums import MessageClass, OperationType, PositionState
 from lanner.model.errors import TransactionSequence
-from lanner.model.live import MessagePosition, Transaction, TransactionalOperation
+from lanner.model.live import MessagePosition, Record, Transaction, TransactionalOperation
 from lanner.wire.envelope import Envelope
 from tests.engine.parts.fakes import World
 
 
 class FakeArrivals:
     def __init__(self) -> None:
-        self.arrived: list[MessagePosition] = []
+        self.arrived: list[tuple[Queue, int, Record]] = []
 
-    def arrive(self, position: MessagePosition, envelope: Envelope) -> None:
+    def arrive_run(self, queue: Queue, first: int, records: Sequence[Record], envelope: Envelope) -> None:
         assert envelope.is_transactional
-        self.arrived.append(position)
+        self.arrived += [(queue, first + index, record) for index, record in enumerate(records)]
 
 
 class FakeMoving:
@@ -43,8 +44,8 @@ class FakeSequences:
     def __init__(self) -> None:
         self.numbered: list[MessagePosition] = []
 
-    def take_number(self, position: MessagePosition) -> None:
-        self.numbered.append(position)
+    def take_numbers(self, _queue: Queue, positions: Sequence[MessagePosition]) -> None:
+        self.numbered += positions
 
 
 class Bench:
@@ -91,7 +92,7 @@ def test_a_commit_delivers_sends_removes_receives_and_moves(bench: Bench) -> Non
     received = bench.received(queue)
     moved = bench.join(OperationType.MOVE, bench.world.put(queue, is_transactional=True), target)
     bench.transactions.transaction_commit(bench.transaction.identifier)
-    assert bench.arrivals.arrived == [sent, away]
+    assert bench.arrivals.arrived == [(each.queue, each.lookup_id, each.record) for each in (sent, away)]
     assert bench.sequences.numbered == [away], "only messages for other computers are in a sequence"
     assert bench.deleted == [(received, MessageClass.ACK_RECEIVE)]
     assert bench.moving.moved == [(moved, target)]

@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 
 import lanner
 from lanner.errors import QueueNotFound
+from tests.contract.service import USERS
 from tests.http.service import HttpService
 
 Visit = Callable[..., Page]
@@ -302,13 +303,28 @@ def test_users_are_added_promoted_and_removed(visit: Visit, manager: lanner.Queu
     page.fill("#new-password", "a long enough word")
     page.get_by_role("button", name="Add user").click()
     toast(page, "User carol added")
-    page.get_by_label("Promote carol").click()
-    toast(page, "carol is an administrator")
-    assert {one["name"]: one["administrator"] for one in manager.users()}["carol"] is True
+    page.get_by_label("Role of carol", exact=True).select_option("operator")
+    page.get_by_label("Set the role of carol").click()
+    toast(page, "carol has the role operator")
+    assert {one["name"]: one["role"] for one in manager.users()}["carol"] == "operator"
     page.get_by_label("Remove carol…").click()
     page.get_by_role("button", name="Remove carol", exact=True).click()
     toast(page, "User carol removed")
     assert "carol" not in {one["name"] for one in manager.users()}
+
+
+def test_a_connection_is_ended_after_a_confirmation(
+    visit: Visit, manager: lanner.QueueManager, service: HttpService
+) -> None:
+    with lanner.connect(service.address, "bob", USERS["bob"]) as other:
+        assert other.who_am_i()["user"] == "bob"
+        number = next(one["number"] for one in manager.sessions() if one["user"] == "bob")
+        page = visit("/sessions")
+        page.get_by_label(f"End client {number}…").click()
+        expect(page.locator("main")).to_contain_text("most programs connect again")
+        page.get_by_role("button", name="End the connection").click()
+        toast(page, f"The connection client {number} was ended")
+        assert number not in [one["number"] for one in manager.sessions()]
 
 
 def test_a_form_of_another_site_does_nothing(visit: Visit, manager: lanner.QueueManager, service: HttpService) -> None:

@@ -64,6 +64,7 @@ SCREENS = {
     "/outgoing": "Next attempt",
     "/peers": "Who talks to whom",
     "/transactions": "None is in doubt",
+    "/sessions": "Who is connected now",
     "/trace": "Which message?",
     "/users": "Create a token",
     "/doctor": "Check again",
@@ -272,7 +273,7 @@ def test_a_user_without_rights_sees_less_and_is_told_why(visit: Visit) -> None:
     expect(page.locator("h1")).to_have_text("Queues")
     page.goto(queue("orders"))
     expect(page.locator("main")).to_contain_text("You may not look into private$\\orders")
-    for path in ("/outgoing", "/peers", "/transactions", "/doctor", "/deadletters"):
+    for path in ("/outgoing", "/peers", "/sessions", "/transactions", "/doctor", "/deadletters"):
         page.goto(path)
         expect(page.locator("main")).to_contain_text("administrators")
 

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from lanner.client import Message, QueueManager
 from lanner.client.runtimes import operations_of, runtime_of
-from lanner.engine.event_recorder import event_row
 from lanner.engine.settings import EventSettings
 from lanner.errors import AccessDenied, InvalidParameter, QueueNotFound
 from lanner.model.events import EventKind
@@ -29,7 +28,7 @@ from lanner.spark.source.offsets import Offset
 from lanner.spark.source.options import batch_options, stream_options
 from lanner.spark.source.partitions import MessagesVanished
 from lanner.store.event_log import EVENT
-from lanner.wire.envelope import properties_offset
+from lanner.wire.envelope import event_fields, header_offsets, sender_of
 from lanner.wire.layout import locate
 from lanner.wire.message import Message as Packet
 from tests.spark.columnar.test_decode import any_packets, common_packets
@@ -350,11 +349,17 @@ def test_spark_reads_events(spark: SparkSession, qm: QueueManager, address: str,
 @given(st.one_of(common_packets(), any_packets()))
 def test_class_and_correlation_are_found_where_they_are(packet: bytes) -> None:
     flags = int.from_bytes(packet[60:64], "little")
-    assert properties_offset(packet, flags) == locate(packet).properties
-    *_, message_class, _, _, _, source, ordinal, correlation = EVENT.unpack(event_row(1, 0, 0, 0, packet, 0, 0, 0))
-    message = Packet(packet)
+    layout, message = locate(packet), Packet(packet)
+    _, ordinal, _, acknowledge, message_class, correlation, privacy, security, end = event_fields(packet)
+    assert header_offsets(packet, flags) == (layout.security, layout.properties)
+    assert security == layout.security
     assert (message_class, correlation) == (message.message_class, message.correlation_identifier)
-    assert source + ordinal.to_bytes(4, "little") == message.identifier_bytes
+    assert ordinal.to_bytes(4, "little") == message.identifier_bytes[16:]
+    assert (acknowledge & 15, privacy) == (message.acknowledgements_requested, message.privacy_level)
+    if security:
+        sender, level, is_signed = sender_of(packet, security)
+        assert sender[1:] == message.sender_identifier == packet[end - len(message.sender_identifier) : end]
+        assert (level, is_signed) == (message.authentication_level, bool(message.signature))
 
 
 def test_events_end_where_the_settings_say(start: Callable[..., QueueManager]) -> None:

@@ -19,8 +19,9 @@ from lanner.spark.flight.server import FlightListener
 from lanner.spark.flight.settings import FlightSettings
 from lanner.spark.jobs import compact, ingest, lifecycle, throughput
 from lanner.spark.jobs.config import ConfigError
+from lanner.spark.jobs.lake import Lake, NoTable
 from lanner.spark.jobs.progress import Progress
-from lanner.spark.jobs.tables import EVENTS, MESSAGES, NoTable, observations
+from lanner.spark.jobs.tables import EVENTS, MESSAGES, observations
 from tests.client.conftest import no_keys
 from tests.spark.jobs.worlds import Ingested, context
 
@@ -79,10 +80,10 @@ def test_what_was_read_is_not_read_again_and_what_is_new_is(
 
 def test_a_batch_that_is_written_again_replaces_itself(business: Ingested, tmp_path: Path) -> None:
     rows = business.context.lake.read(MESSAGES).drop("date", "batch").limit(50)
-    table = str(tmp_path / "messages")
-    for name in ("a-1", "a-1", "a-2"):
-        ingest.write_batch(rows, table, name)
-    assert rows.sparkSession.read.parquet(table).count() == 100
+    lake = Lake(rows.sparkSession, str(tmp_path))
+    for number in (1, 1, 2):
+        ingest.write_batch(rows, lake, MESSAGES, "a", number)
+    assert lake.read(MESSAGES).count() == 100
 
 
 @pytest.mark.parametrize("mode", ["peek", "receive"])
@@ -100,7 +101,7 @@ def test_queues_of_a_queue_manager_become_rows_once(
     orders.close()  # a pipeline that receives wants the queue to itself
     source = {"managers": [address], "user": "root"}
     made = context(spark, tmp_path, source=source, ingest={"mode": mode, "queues": ["*", "*;journal", "system$;*"]})
-    assert ingest.run(made) == {"messages": 8 + 12 + 12 + 1}
+    assert ingest.run(made) == {"messages": 8 + 12 + 12 + 1, "events": 0}
     left = 0 if mode == "receive" else 8
     assert orders.count() == left
     orders.send(Message(body="new"))
@@ -145,7 +146,7 @@ def test_a_queue_manager_and_files_of_its_packets_give_the_same(
     count = fill(business.world, qm)
     with FlightListener(runtime_of(qm), FlightSettings(port=0)) as service:
         made = context(spark, tmp_path, source={"managers": [service.address], "user": "root"})
-        assert ingest.run(made) == {"messages": count}
+        assert ingest.run(made) == {"messages": count, "events": 0}
     columns = (
         "role",
         "class",
@@ -174,15 +175,15 @@ def test_a_restored_queue_manager_is_read_anew_and_counted_once(
             source = {"managers": [service.address], "user": "root"}
             return ingest.run(context(spark, tmp_path, source=source, ingest={"queues": ["orders"]}))
 
-    assert read(qm) == {"messages": 5}
+    assert read(qm)["messages"] == 5
     runtime_of(qm).store.backup(tmp_path / "copy")
     shutil.copy(accounts, tmp_path / "copy" / accounts.name)
     qm.open("orders").send(Message(body="lost", recoverable=True))
-    assert read(qm) == {"messages": 1}
+    assert read(qm)["messages"] == 1
     qm.close()
     with QueueManager(tmp_path / "copy", "ALPHA", dns_domain="example.com", public_keys=no_keys) as restored:
         restored.open("orders").send(Message(body="after", recoverable=True))
-        assert read(restored) == {"messages": 6}
+        assert read(restored)["messages"] == 6
     assert observations(context(spark, tmp_path).lake.read(MESSAGES)).count() == 7
 
 
@@ -198,7 +199,7 @@ def test_events_become_rows_and_throughput_knows_what_no_journal_has(
     orders.send(Message(body="late", time_to_be_received=0))
     with FlightListener(runtime_of(qm), FlightSettings(port=0)) as service:
         source = {"managers": [service.address], "user": "root"}
-        made = context(spark, tmp_path, source=source, ingest={"queues": ["orders", "orders;*"], "events": True})
+        made = context(spark, tmp_path, source=source, ingest={"queues": ["orders", "orders;*"]})
         # 10 and the late one arrived, 6 were received, one was moved, one expired.
         assert ingest.run(made) == {"messages": 4, "events": 11 + 6 + 1 + 1}
         assert ingest.run(made) == {"messages": 0, "events": 0}
@@ -213,7 +214,7 @@ def test_events_become_rows_and_throughput_knows_what_no_journal_has(
     check()
     # A second time what was there: as if compaction had been killed before it deleted the old files.
     events = made.lake.read(EVENTS)
-    ingest.write_batch(events.drop("date", "batch").localCheckpoint(), made.lake.path(EVENTS), "again")
+    ingest.write_batch(events.drop("date", "batch").localCheckpoint(), made.lake, EVENTS, "again", 1)
     check()
     few = context(spark, tmp_path, compact={"files": 1})
     assert compact.run(few) == {"rewritten": 1, "deleted": 0}

@@ -34,8 +34,11 @@ def status(message: dict[str, Any]) -> str:
     known = message["known"]
     if "dead" in known:
         return "dead_lettered"
-    if any(ack["class"] >= 0x8000 for ack in message["acks"]):
-        return "refused"
+    for ack in message["acks"]:
+        if ack["class"] in (MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_RECEIVE_TIMEOUT):
+            return "expired"
+        if ack["class"] >= 0x8000:
+            return "refused"
     if "received" in known or told(message, MessageClass.ACK_RECEIVE) is not None:
         return "received"
     if "waiting" in known:

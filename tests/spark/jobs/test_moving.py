@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from lanner.client import Message, Queue, QueueManager
 from lanner.spark.jobs import compact, ingest, migrate, replay
 from lanner.spark.jobs.config import ConfigError, ReplayConfig
+from lanner.spark.jobs.lake import Lake
 from lanner.spark.jobs.session import Context, JobFailed
-from lanner.spark.jobs.tables import EVENTS, MESSAGES, Lake, NoTable, observations
+from lanner.spark.jobs.tables import EVENTS, MESSAGES, observations
 from tests.spark.jobs.worlds import Ingested, context
 
 if TYPE_CHECKING:
@@ -230,8 +230,8 @@ def test_many_small_files_become_one_and_old_days_go(spark: SparkSession, busine
     assert job.lake.read(MESSAGES).count() >= len(before)
     assert compact.run(job, today) == {"rewritten": 0, "deleted": 0}
     # A second time what was there: as if it had been killed before it deleted the old files.
-    ingest.write_batch(job.lake.read(MESSAGES).drop("date", "batch"), job.lake.path(MESSAGES), "again-1")
-    ingest.write_batch(job.lake.read(MESSAGES).drop("date", "batch"), job.lake.path(MESSAGES), "again-2")
+    for number in (1, 2):
+        ingest.write_batch(job.lake.read(MESSAGES).drop("date", "batch"), job.lake, MESSAGES, "again", number)
     assert {tuple(row) for row in observed(job)} == before
     assert compact.run(job, today) == {"rewritten": 1, "deleted": 0}
     assert {tuple(row) for row in observed(job)} == before
@@ -250,33 +250,18 @@ def test_what_is_ingested_while_files_are_compacted_stays(
     rows = business.context.lake.read(MESSAGES).where("packet_error is null").limit(9).drop("date", "batch")
     rows = rows.withColumns({"qm_name": F.lit("ALPHA"), "arrived_time": F.lit(dt.datetime(2026, 3, 2, tzinfo=dt.UTC))})
     rows = rows.withColumn("msg_id_text", F.concat(F.lit("x\\"), F.monotonically_increasing_id())).localCheckpoint()
-    path = job.lake.path(MESSAGES)
     for number in range(2):
-        ingest.write_batch(rows.withColumn("queue", F.lit(f"queue {number}")), path, f"batch-{number}")
+        ingest.write_batch(rows.withColumn("queue", F.lit(f"queue {number}")), job.lake, MESSAGES, "batch", number)
 
     def files(tables: Lake, table: str, pattern: str = "*") -> list[str]:
         monkeypatch.undo()
-        ingest.write_batch(rows.withColumn("queue", F.lit("late")), path, "batch-late")
+        ingest.write_batch(rows.withColumn("queue", F.lit("late")), job.lake, MESSAGES, "late", 0)
         return tables.files(table, pattern)
 
     monkeypatch.setattr(Lake, "files", files)
     assert compact.run(job) == {"rewritten": 1, "deleted": 0}
     counted = {row["queue"]: row["count"] for row in job.lake.read(MESSAGES).groupBy("queue").count().collect()}
     assert counted == {"queue 0": 9, "queue 1": 9, "late": 9}
-
-
-def test_a_table_is_replaced_when_the_new_one_is_whole(spark: SparkSession, tmp_path: Path) -> None:
-    lake = Lake(spark, str(tmp_path))
-    for rows in (5, 3):
-        lake.write(spark.range(rows), "acks")
-        assert lake.read("acks").count() == rows
-    with pytest.raises(PySparkException):
-        lake.write(spark.range(9).selectExpr("if(id = 8, raise_error('killed'), id) as id"), "acks")
-    assert lake.read("acks").count() == 3
-    lake.write(spark.range(7), "acks")
-    assert lake.read("acks").count() == 7
-    with pytest.raises(NoTable, match="run the job latency first"):
-        lake.read("clock_skew")
 
 
 def observed(job: Context) -> list[Any]:

@@ -55,14 +55,19 @@ async def _make(target: Target) -> LannerConnection:
         raise
 
 
-async def open_backend(target: Target) -> Backend:
-    """Connect, and return the backend for what answers."""
+async def open_lanner(target: Target) -> LannerBackend | None:
+    """Connect by Lanner's own interface; None if it is not served."""
     connections = Connections(target, _make, has_texts=True)
     try:
         connection = await connections.now()
     except _NoLanner:
-        return await MsmqBackend.connect(target)
+        return None
     except BaseException:
         await connections.close()
         raise
     return LannerBackend(connections, connection.name, connection.identifier)
+
+
+async def open_backend(target: Target) -> Backend:
+    """Connect, and return the backend for what answers."""
+    return await open_lanner(target) or await MsmqBackend.connect(target)

@@ -52,7 +52,7 @@ async def _connect_here(directory: Path, seconds: float) -> RpcClient:
 
 async def _connect_there(target: Target, host: str, interface: Interface, port: int | None) -> RpcClient:
     if port is None:
-        port = await _mapped_port(host, interface)
+        port = await mapped_port(host, interface) or HANDSHAKE_PORT
     try:
         return await connect_tcp(
             host,
@@ -71,8 +71,8 @@ async def _connect_there(target: Target, host: str, interface: Interface, port: 
         ) from error
 
 
-async def _mapped_port(host: str, interface: Interface) -> int:
-    """Return the port that the endpoint mapper names; the fixed port if there is no mapper."""
+async def mapped_port(host: str, interface: Interface) -> int | None:
+    """Return the port that the endpoint mapper names; None if it names none, or if there is no mapper."""
     wanted = Tower(SyntaxId(interface.uuid, *interface.version), NDR20, 0)
     try:
         async with (
@@ -92,7 +92,7 @@ async def _mapped_port(host: str, interface: Interface) -> int:
             return Tower.unpack(twr.tower_octet_string).port
     except (OSError, RpcConnectionError, RpcFault, RemoteProtocolError):
         pass
-    return HANDSHAKE_PORT
+    return None
 
 
 class Connection(Protocol):

@@ -9,18 +9,18 @@ programs do most of the time, and each call on the way costs about as much as th
 
 from __future__ import annotations
 
+import sys
 import uuid
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lanner.client._async.embedded_units import EmbeddedCursor, inner, received
 from lanner.client._async.io import durable, sleep, taken, waited
 from lanner.client.found import Found
 from lanner.client.message import ReceivedMessage
-from lanner.client.preparing import signed, to_message
+from lanner.client.preparing import alike, signed, to_message, together
 from lanner.host.finding import Search
 from lanner.host.operations import milliseconds
 from lanner.host.passing import Passing, delete
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from lanner.wire.format_name import FormatName
 
 # Module-level names, because every message asks and enumerations look up their members slowly.
+# Nothing limits the octets of messages that are received together.
+MAX_SIZE: Final = sys.maxsize
 _SEND, _RECEIVE, _PEEK, _MOVE = (
     QueueAccessType.SEND,
     QueueAccessType.RECEIVE,
@@ -143,18 +145,16 @@ class EmbeddedQueue:
         transaction = None if unit is None else inner(unit)
         # Before the lock is taken: signing takes time.
         prepared = [to_message(message) for message in messages]
-        properties = [self.prepare(message, handle, transaction) for message in prepared]
-        identifiers = []
+        runs = [together(some, self.prepare(some[0], handle, transaction)) for some in alike(prepared)]
+        identifiers: list[str] = []
         error: StatusError | None = None
         with self.backend.waiter.change() as change:
             try:
-                for message, identifier in zip(
-                    prepared, self._operations.send_many(handle, properties, transaction), strict=True
-                ):
-                    message.id = identifier
-                    identifiers.append(identifier)
+                self._operations.send_many(handle, runs, identifiers, transaction)
             except StatusError as caught:
                 error = caught
+        for message, identifier in zip(prepared, identifiers, strict=False):
+            message.id = identifier
         if transaction is None:
             await durable(change)
         if error is not None:
@@ -205,7 +205,7 @@ class EmbeddedQueue:
         handle = await self.handle(_RECEIVE)
         transaction = None if unit is None else inner(unit)
         with self.backend.waiter.change() as change:
-            positions = list(islice(self._engine.dequeue_messages(handle, transaction), max(count, 0)))
+            positions = self._engine.dequeue_messages(handle, count, MAX_SIZE, transaction)
         if not positions and timeout != 0 and count > 0:
             with self._lock:
                 first = self._operations.receive(handle, milliseconds(timeout), transaction=transaction)
@@ -219,7 +219,7 @@ class EmbeddedQueue:
                 positions = [first.position]
                 # Whatever became of the queue since: the first message is here.
                 with suppress(StatusError):
-                    positions += islice(self._engine.dequeue_messages(handle, transaction), count - 1)
+                    positions += self._engine.dequeue_messages(handle, count - 1, MAX_SIZE, transaction)
         if transaction is None:
             try:
                 await durable(change)
@@ -242,8 +242,8 @@ class EmbeddedQueue:
                     await waited(first, timeout)
                     reads.append(first)
                 with self._lock, suppress(StatusError):
-                    while reads and len(reads) < count:
-                        reads.append(self._operations.receive(handle, 0))
+                    if reads:
+                        reads += self._operations.receive_ready(handle, count - 1, MAX_SIZE, None)
             yield [received(read, self._identifier) for read in reads]
         except BaseException:
             for read in reversed(reads):
@@ -264,13 +264,8 @@ class EmbeddedQueue:
         await self._remove([read])
 
     async def _remove(self, reads: Sequence[Read]) -> None:
-        errors: list[StatusError] = []
         with self.backend.waiter.change() as change:
-            for read in reads:
-                try:
-                    read.remove()
-                except StatusError as error:
-                    errors.append(error)
+            errors = [error for _, error in self._operations.remove_all(reads)]
         await durable(change)
         # A message that was purged meanwhile is gone anyway.
         if errors and len(errors) == len(reads):

@@ -22,7 +22,7 @@ from lanner.client._async.lanner_sending import Sending, is_plain
 from lanner.client._async.lanner_units import LannerCursor, LannerTransaction
 from lanner.client.found import Found
 from lanner.client.message import ReceivedMessage
-from lanner.client.preparing import signed, to_message
+from lanner.client.preparing import alike, signed, to_message, together
 from lanner.host.operations import check_lookup_id, milliseconds, seek_action
 from lanner.model.errors import (
     InvalidHandle,
@@ -177,8 +177,10 @@ class LannerQueue:
 
     async def send_many(self, messages: Sequence[Sendable], unit: BackendTransaction | None) -> list[str]:
         prepared = [to_message(message) for message in messages]
-        properties = [await self.prepare(message, is_transactional=unit is not None) for message in prepared]
-        sending = Sending(properties, None if unit is None else _own(unit), self.backend.sends)
+        runs = [
+            together(some, await self.prepare(some[0], is_transactional=unit is not None)) for some in alike(prepared)
+        ]
+        sending = Sending(runs, None if unit is None else _own(unit), self.backend.sends)
         try:
             while len(sending.identifiers) < len(prepared):
                 try:

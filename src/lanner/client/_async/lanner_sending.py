@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
+from itertools import accumulate, chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lanner.model.errors import RemoteMachineNotAvailable, StatusError
 from lanner.services import stream_entries as entries
 from lanner.services.message_documents import properties_to_document
 from lanner.wire.builder import build
+from lanner.wire.packet_template import MessageRun, PacketTemplate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from uuid import UUID
 
     from lanner.client._async.lanner_connection import LannerConnection
     from lanner.client._async.lanner_units import LannerTransaction
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
 _MAX_BODIES: Final = 0x0010_0000
 # Octets of packets in one request on the stream: the queue manager stores one while the next is built.
 _MAX_PACKETS: Final = 0x0002_0000
+# About so many octets of a packet are not its body.
+_HEADERS: Final = 200
 # Requests of one send that are under way at once.
 _WINDOW: Final = 8
 # Connections that may be lost one after the other while the same messages are sent.
@@ -42,6 +48,15 @@ def is_plain(properties: MessageProperties) -> bool:
     )
 
 
+def _properties(run: MessageRun | MessageProperties) -> MessageProperties:
+    """Return what the messages of a run have in common."""
+    return run.properties if isinstance(run, MessageRun) else run
+
+
+def _count(run: MessageRun | MessageProperties) -> int:
+    return len(run) if isinstance(run, MessageRun) else 1
+
+
 class _Part(NamedTuple):
     """Packets that were sent and not answered; the number is that of the send, 0 in a transaction."""
 
@@ -53,10 +68,14 @@ class Sending:
     """Messages to one queue, and how far they have come."""
 
     def __init__(
-        self, properties: Sequence[MessageProperties], unit: LannerTransaction | None, numbers: SendNumbers
+        self, runs: Sequence[MessageRun | MessageProperties], unit: LannerTransaction | None, numbers: SendNumbers
     ) -> None:
-        self._properties = properties
+        # The messages, and which of them is the first of each run.
+        self._runs = runs
+        self._firsts = list(accumulate((_count(each) for each in runs), initial=0))
         self.unit = unit
+        # Of the run whose packets were made last: which it is, for what, and its template.
+        self._template: tuple[object, PacketTemplate] | None = None
         self._numbers = numbers
         # Of the messages that are known to be sent: the first so many.
         self.identifiers: list[str] = []
@@ -72,7 +91,15 @@ class Sending:
     @property
     def next(self) -> MessageProperties:
         """The first message that is not known to be sent."""
-        return self._properties[len(self.identifiers)]
+        return _properties(self._runs[self._run_at(len(self.identifiers))])
+
+    def _run_at(self, index: int) -> int:
+        return bisect_right(self._firsts, index) - 1
+
+    @property
+    def count(self) -> int:
+        """How many messages there are."""
+        return self._firsts[-1]
 
     def may_repeat(self) -> bool:
         """Return whether what was not answered can be sent again on another connection, and is stored once."""
@@ -100,7 +127,7 @@ class Sending:
         under_way: deque[Posted] = deque()
         first = 0
         error: StatusError | None = None
-        start, end = len(self.identifiers), len(self._properties)
+        start, end = len(self.identifiers), self.count
         try:
             while (again or start < end) and error is None:
                 if again:
@@ -138,31 +165,78 @@ class Sending:
         """Return the packets of one request, up to a message that goes in another way, or has an error."""
         packets: list[bytes] = []
         size = 0
-        for properties in self._properties[start : start + entries.MAX_MESSAGES]:
-            if size >= _MAX_PACKETS or not is_plain(properties):
+        for number in range(self._run_at(start), len(self._runs)):
+            run = self._runs[number]
+            properties = _properties(run)
+            room = entries.MAX_MESSAGES - len(packets)
+            if size >= _MAX_PACKETS or not room or not is_plain(properties):
                 break
             properties.sender_identifier = sender
             try:
-                packet = build(
-                    properties,
-                    source=connection.identifier,
-                    ordinal=0,
-                    sent_time=0,
-                    destination=destination,
-                    transaction=0 if transaction else None,
-                )
+                if isinstance(run, MessageRun):
+                    made = self._packed(
+                        number, start + len(packets), room, connection.identifier, destination, bool(transaction)
+                    )
+                else:
+                    packet = build(
+                        run,
+                        source=connection.identifier,
+                        ordinal=0,
+                        sent_time=0,
+                        destination=destination,
+                        transaction=0 if transaction else None,
+                    )
+                    made = [packet]
             except StatusError as caught:
                 # Those before it are sent, as in the process of the queue manager.
                 return packets, caught
-            packets.append(packet)
-            size += len(packet)
+            packets += made
+            size += sum(map(len, made))
         return packets, None
 
+    def _packed(
+        self, number: int, start: int, room: int, source: UUID, destination: FormatName, is_transactional: bool
+    ) -> list[bytes]:
+        """Return the packets of a run from one of its messages on, as many as there is room for in a request."""
+        run = self._runs[number]
+        assert isinstance(run, MessageRun)  # noqa: S101 (the caller asked)
+        key = number, source, destination, is_transactional, run.properties.sender_identifier
+        if self._template is None or self._template[0] != key:
+            template = PacketTemplate(
+                run.properties,
+                source=source,
+                sent_time=0,
+                destination=destination,
+                is_transactional=is_transactional,
+            )
+            self._template = key, template
+        first = start - self._firsts[number]
+        bodies = run.bodies[first : first + room]
+        sizes = accumulate(len(body) + _HEADERS for body in bodies)
+        count = next((index for index, size in enumerate(sizes, 1) if size >= _MAX_PACKETS), len(bodies))
+        zeros = [0] * count
+        transactions = zeros if is_transactional else []
+        return self._template[1].pack(zeros, run.labels[first : first + count], bodies[:count], transactions)
+
     async def _sent(self, connection: LannerConnection, under_way: deque[Posted]) -> None:
-        body = await connection.answer(under_way.popleft())
+        try:
+            body = await connection.answer(under_way.popleft())
+        except RemoteMachineNotAvailable:
+            raise
+        except StatusError:
+            # It was refused, and what came behind it was not looked at: another try is another send.
+            self.end()
+            raise
         self._numbers.end(self._parts.popleft().number)
         self.identifiers += connection.identifiers(entries.unpack_ordinals(body))
         self._losses = 0
+
+    def _each(self, start: int) -> Iterator[MessageProperties]:
+        """Yield the messages from one on."""
+        number = self._run_at(start)
+        skipped = start - self._firsts[number]
+        runs = (run.each() if isinstance(run, MessageRun) else (run,) for run in self._runs[number:])
+        return islice(chain.from_iterable(runs), skipped, None)
 
     async def in_documents(self, connection: LannerConnection, queue: int, transaction: int) -> None:
         """Send messages as documents, up to one that goes as a packet or has no room any more."""
@@ -171,7 +245,7 @@ class Sending:
             request["transaction"] = transaction
         batch: list[MessageProperties] = []
         size = 0
-        for properties in self._properties[len(self.identifiers) :]:
+        for properties in self._each(len(self.identifiers)):
             size += len(properties.body)
             if batch and (size > _MAX_BODIES or len(batch) == entries.MAX_MESSAGES or is_plain(properties)):
                 break

@@ -8,12 +8,12 @@ UnsupportedOperation.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from lanner.client._async.connections import Connections
 from lanner.client._async.msmq_connection import MsmqConnection
 from lanner.client._async.msmq_queues import MsmqQueue
-from lanner.client._async.msmq_transaction import MsmqTransaction
+from lanner.client._async.msmq_transaction import MsmqTransaction, RemoteBranch
 from lanner.client.msmq_queue_properties import ATTRIBUTES, CONTENTS, queue_of, set_attributes, to_properties
 from lanner.host.names import QueueNames
 from lanner.model.errors import (
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
     from lanner.client._async.backend import Backend, BackendQueue, BackendTransaction, Document
     from lanner.client.target import Target
+    from lanner.model.branches import Branch
     from lanner.model.directory_objects import Queue as QueueObject
     from lanner.rpc.interface import Interface, Method
     from lanner.rpc.ndr import Value
@@ -259,13 +260,32 @@ class MsmqBackend:
     def transaction(self) -> BackendTransaction:
         return MsmqTransaction(self.connections)
 
+    def branch(self, branch: Branch) -> BackendTransaction:
+        return RemoteBranch(self, branch)
+
     async def distributed(self, request: str, **arguments: object) -> Document:
-        del request, arguments
-        raise self._without_coordinator
+        """Ask as a Lanner that is read by MS-MQRR: only one has branches, whose outcome its own interface takes."""
+        if request not in ("branches", "prepare", "end branch"):
+            raise self._without_coordinator
+        # Imported here: it imports this module.
+        from lanner.client._async.connecting import open_lanner
+
+        lanner = await open_lanner(self.connections.target)
+        if lanner is None:
+            if request == "branches":
+                # It accepts no token of Lanner's, so nothing can wait there.
+                return {"transactions": []}
+            raise self._without_coordinator
+        try:
+            return await lanner.distributed(request, **arguments)
+        finally:
+            await lanner.close()
 
     async def prepare(self, unit: BackendTransaction, **arguments: object) -> None:
-        del unit, arguments
-        raise self._without_coordinator
+        branch = cast("RemoteBranch", unit)
+        branch.is_over = True
+        if branch.is_enlisted:
+            await self.distributed("prepare", **arguments)
 
     @property
     def _without_coordinator(self) -> UnsupportedOperation:

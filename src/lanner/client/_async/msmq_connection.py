@@ -1,4 +1,4 @@
-"""A connection to a queue manager by Microsoft's protocols: MS-MQMP, MS-MQMR and MS-MQQP."""
+"""A connection to a queue manager by Microsoft's protocols: MS-MQMP, MS-MQMR, and MS-MQRR or MS-MQQP to read with."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+from lanner.client._async.mqrr_reader import MqrrReader
 from lanner.client._async.remote_reader import RemoteReader
 from lanner.client.target import check, first_contact
+from lanner.rpc.faults import InterfaceRefused
 from lanner.services.interfaces.mqmp import QMCOMM
-from lanner.services.interfaces.mqqp import QM2QM
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -25,23 +26,30 @@ CLIENT_ID: Final = uuid4()
 
 
 class MsmqConnection:
-    """One connection, or two where qm2qm has a port of its own; context handles end with them."""
+    """One connection, or two where remote reads have a port of their own; context handles end with them."""
 
-    def __init__(self, reader: RemoteReader) -> None:
+    def __init__(self, reader: MqrrReader | RemoteReader) -> None:
         self.reader = reader
         self._client = reader.handshake_client
-        self._bound: dict[UUID, BoundInterface] = {QMCOMM.uuid: reader.handshake, QM2QM.uuid: reader.reading}
+        self._bound: dict[UUID, BoundInterface] = {QMCOMM.uuid: reader.handshake}
         # Handles that no program can reach any more, to be closed when there is an occasion.
         self.abandoned: deque[Handle] = deque()
 
     @classmethod
     async def make(cls, target: Target) -> MsmqConnection:
-        """Connect to the interfaces that are always needed; others are bound when they are used."""
+        """Connect to the interfaces that are always needed; others are bound when they are used.
+
+        Queues are read by MS-MQRR where it is served, else by MS-MQQP (MS-MQRR 3.2.4.1).
+        """
         with first_contact(target):
-            reader = await RemoteReader.connect(target, client_id=CLIENT_ID)
+            reader: MqrrReader | RemoteReader
+            try:
+                reader = await MqrrReader.connect(target, client_id=CLIENT_ID)
+            except InterfaceRefused:
+                reader = await RemoteReader.connect(target, client_id=CLIENT_ID)
             try:
                 # A wrong password is refused at the first call only.
-                await reader.version()
+                await reader.check()
             except BaseException:
                 await reader.close()
                 raise

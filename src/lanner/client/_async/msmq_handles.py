@@ -1,8 +1,8 @@
 """Open queues of a queue manager that is reached by Microsoft's protocols.
 
-Reads go by MS-MQQP, whose messages are whole packets with their lookup ids, and leave their queue only
-once they are here. MS-MQMP sends, and receives in transactions. An outgoing queue is not open to
-MS-MQQP: MS-MQMP reads it with an administrator's access, in one step. A message of such a queue whose
+Reads go by MS-MQRR or MS-MQQP, whose messages are whole packets with their lookup ids, and leave their
+queue only once they are here. MS-MQMP sends, and receives in transactions. An outgoing queue is not open to
+them: MS-MQMP reads it with an administrator's access, in one step. A message of such a queue whose
 receiver is cancelled, or loses its connection, may be gone.
 """
 
@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import weakref
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from lanner.client._async.io import Lock
+from lanner.client._async.remote_reader import OpenRemoteQueue
 from lanner.client.message import ReceivedMessage
 from lanner.client.remote_message import from_buffer, from_remote_read
 from lanner.client.target import check
@@ -55,11 +58,15 @@ from lanner.services.remote_read import MQ_ACTION_PEEK_CURRENT, MQ_ACTION_PEEK_N
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from lanner.client._async.mqrr_reader import OpenMqrrQueue
     from lanner.client._async.msmq_connection import MsmqConnection
-    from lanner.client._async.remote_reader import OpenRemoteQueue
+    from lanner.client.remote_message import RemoteMessage
     from lanner.services.interfaces.mqmp import CACTransferBufferV2
+    from lanner.services.interfaces.mqqp import RemoteReadAck
     from lanner.wire.format_name import FormatName
 
+# What makes the second phase of a receive, and the message of the first.
+Begun: TypeAlias = "tuple[Callable[[RemoteReadAck], Awaitable[None]], RemoteMessage]"
 _DEFAULT_SIZES: Final[BufferSizes] = {
     "body_size": DEFAULT_BODY_SIZE,
     "extension_size": DEFAULT_EXTENSION_SIZE,
@@ -79,10 +86,10 @@ def _larger(one: BufferSizes, other: BufferSizes) -> BufferSizes:
 
 @dataclass(slots=True, eq=False)
 class RemoteHandle:
-    """A queue that is read by MS-MQQP. Time-outs are milliseconds."""
+    """A queue that is read by MS-MQRR or MS-MQQP. Time-outs are milliseconds."""
 
     connection: MsmqConnection
-    queue: OpenRemoteQueue
+    queue: OpenMqrrQueue | OpenRemoteQueue
 
     @property
     def is_open(self) -> bool:
@@ -98,6 +105,24 @@ class RemoteHandle:
 
     async def peek_next(self, timeout: int, cursor: int) -> ReceivedMessage:
         return from_remote_read(await self.queue.peek_next(cursor, timeout))
+
+    async def begin(self, timeout: int, cursor: int) -> Begun:
+        """Make the first phase of a receive; return what makes the second, and the message."""
+        queue = self.queue
+        if isinstance(queue, OpenRemoteQueue):
+            entry, message = await queue.begin(MQ_ACTION_RECEIVE, timeout, cursor)
+            return partial(queue.end, entry), message
+        pending, message = await queue.begin(MQ_ACTION_RECEIVE, timeout, cursor)
+        return partial(queue.end, pending), message
+
+    async def begin_look_up(self, lookup_id: int, action: int) -> Begun:
+        """Make the first phase of a receive by lookup identifier."""
+        queue = self.queue
+        if isinstance(queue, OpenRemoteQueue):
+            entry, message = await queue.begin_look_up(lookup_id, action)
+            return partial(queue.end, entry), message
+        pending, message = await queue.begin_look_up(lookup_id, action)
+        return partial(queue.end, pending), message
 
     async def create_cursor(self) -> int:
         return await self.queue.create_cursor()

@@ -1,6 +1,6 @@
-"""Messages between the two phases of their receive by MS-MQQP.
+"""Messages between the two phases of their receive by MS-MQRR or MS-MQQP.
 
-The queue manager keeps them for this client until RemoteQMEndReceive removes them or gives them back.
+The queue manager keeps them for this client until the second phase removes them or gives them back.
 Once an acknowledgment is on its way it cannot be taken back: if its answer is lost with the connection,
 or the caller has stopped waiting, the message is gone from its queue or is in it again (ReceiveInDoubt).
 """
@@ -8,7 +8,7 @@ or the caller has stopped waiting, the message is gone from its queue or is in i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from lanner.client._async.io import WINDOW, gather
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lanner.client._async.connections import Connections
     from lanner.client._async.msmq_connection import MsmqConnection
     from lanner.client._async.msmq_handles import RemoteHandle
-    from lanner.client._async.remote_reader import PendingRemoteReadEntry
     from lanner.client.message import ReceivedMessage
     from lanner.client.remote_message import RemoteMessage
 
@@ -33,13 +32,13 @@ class Held:
         connections: Connections[MsmqConnection],
         text: str,
         handle: RemoteHandle,
-        entry: PendingRemoteReadEntry,
+        end: Callable[[RemoteReadAck], Awaitable[None]],
         message: RemoteMessage,
     ) -> None:
         self._connections = connections
         self._text = text
         self._handle = handle
-        self._entry = entry
+        self._end = end
         self.message = from_remote_read(message)
         # Whether an acknowledgment was on its way.
         self.is_acknowledged = False
@@ -49,7 +48,7 @@ class Held:
 
         async def end(_: MsmqConnection) -> None:
             self.is_acknowledged = True
-            await self._handle.queue.end(self._entry, RemoteReadAck.RR_ACK)
+            await self._end(RemoteReadAck.RR_ACK)
 
         try:
             if self._handle.connection.is_open:
@@ -67,7 +66,7 @@ class Held:
         """Give the message back, unless it was acknowledged or its connection was lost."""
         if self._handle.connection.is_open:
             with contextlib.suppress(LannerError):
-                await self._handle.queue.end(self._entry, RemoteReadAck.RR_NACK)
+                await self._end(RemoteReadAck.RR_NACK)
 
 
 async def remove(held: Sequence[Held]) -> list[ReceivedMessage]:

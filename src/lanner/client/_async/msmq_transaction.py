@@ -1,4 +1,8 @@
-"""Internal transactions of a queue manager that is reached by MS-MQMP (3.1.1.9)."""
+"""Transactions at a queue manager that is reached by Microsoft's protocols.
+
+`MsmqTransaction` is an internal one of that queue manager (MS-MQMP 3.1.1.9). `RemoteBranch` is a branch of a distributed
+transaction of Lanner's, which MS-MQRR enlists (3.2.4.2): Windows refuses its token, and another Lanner accepts it.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +11,32 @@ import uuid
 from typing import TYPE_CHECKING, cast
 
 from lanner.client._async.io import Lock
+from lanner.client._async.mqrr_reader import MqrrReader, OpenMqrrQueue
+from lanner.client.remote_message import from_remote_read
 from lanner.model.enums import QueueAccessType
-from lanner.model.errors import CommitInDoubt, LannerError, RemoteMachineNotAvailable, TransactionSequence
+from lanner.model.errors import (
+    CommitInDoubt,
+    LannerError,
+    RemoteMachineNotAvailable,
+    TransactionSequence,
+    UnsupportedOperation,
+)
 from lanner.services.interfaces.mqmp import (
     QMCOMM,
     R_QM_ABORT_TRANSACTION,
     R_QM_COMMIT_TRANSACTION,
     R_QM_ENLIST_INTERNAL_TRANSACTION,
 )
+from lanner.wire.propagation_token import pack_token
 
 if TYPE_CHECKING:
     from lanner.client._async.backend import BackendTransaction
     from lanner.client._async.connections import Connections
+    from lanner.client._async.msmq_backend import MsmqBackend
     from lanner.client._async.msmq_connection import MsmqConnection
     from lanner.client._async.msmq_queues import MsmqQueue
     from lanner.client.message import ReceivedMessage
+    from lanner.model.branches import Branch
     from lanner.rpc.interface import Method
 
 
@@ -102,6 +117,73 @@ class MsmqTransaction:
         )
 
 
-def own(unit: BackendTransaction) -> MsmqTransaction:
+class RemoteBranch:
+    """A branch of a distributed transaction, enlisted when it first receives or moves a message."""
+
+    def __init__(self, backend: MsmqBackend, branch: Branch) -> None:
+        self._backend = backend
+        self._branch = branch
+        self.identifier = branch.transaction
+        # MS-MQRR 2.2.8: the identifier of the coordinator's transaction.
+        self.xactuow = branch.transaction.bytes_le
+        self.is_over = False
+        self._enlisting = Lock()
+        self._connection: MsmqConnection | None = None
+
+    @property
+    def is_enlisted(self) -> bool:
+        return self._connection is not None
+
+    async def enlist(self, connection: MsmqConnection) -> uuid.UUID:
+        """Refuse: this is for sending."""
+        del connection
+        raise UnsupportedOperation(
+            f"{self._backend.place}: a distributed transaction receives from other computers and sends to none"
+        )
+
+    async def open(self, queue: MsmqQueue, connection: MsmqConnection) -> OpenMqrrQueue:
+        """Return a queue to receive from in the transaction, after enlisting it, once (MS-MQRR 3.2.4.2)."""
+        reader = connection.reader
+        opened = await queue.handles.reading(connection, QueueAccessType.RECEIVE)
+        remote = getattr(opened, "queue", None)
+        if not isinstance(reader, MqrrReader) or not isinstance(remote, OpenMqrrQueue):
+            raise UnsupportedOperation(
+                f"{self._backend.place} does not serve MS-MQRR, which reads in distributed transactions"
+            )
+        async with self._enlisting:
+            if self._connection is None:
+                await reader.enlist(self.xactuow, pack_token(self._branch), queue.name)
+                self._connection = connection
+            elif self._connection is not connection:
+                raise TransactionSequence(f"transaction {self.identifier}: the connection was lost")
+        return remote
+
+    async def receive(self, queue: MsmqQueue, limit: int) -> ReceivedMessage:
+        """Take the first message of a queue."""
+
+        async def receive(connection: MsmqConnection) -> ReceivedMessage:
+            opened = await self.open(queue, connection)
+            return from_remote_read(await opened.receive(limit, transaction=self.xactuow))
+
+        return await queue.do(receive)
+
+    async def commit(self) -> None:
+        """Refuse: its coordinator does that."""
+        raise TransactionSequence(f"transaction {self.identifier} is committed by its coordinator")
+
+    async def abort(self) -> None:
+        self.is_over = True
+        if self.is_enlisted:
+            branch = self._branch
+            await self._backend.distributed(
+                "end branch",
+                commit=False,
+                coordinator=str(branch.coordinator),
+                identifier=str(branch.transaction),
+                resource=branch.resource,
+            )
+
+
+def own(unit: BackendTransaction) -> MsmqTransaction | RemoteBranch:
     """Return a transaction as its kind; `Transaction.unit` has checked whose it is."""
-    return cast("MsmqTransaction", unit)
+    return cast("MsmqTransaction | RemoteBranch", unit)

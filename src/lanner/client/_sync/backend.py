@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lanner.client.message import Message, ReceivedMessage
     from lanner.client.preparing import Sendable
     from lanner.host.names import QueueNames
+    from lanner.model.branches import Branch
     from lanner.model.directory_objects import Queue as QueueObject
     from lanner.security.access_lists import AccessChange, AccessList
     from lanner.security.identity import Identity
@@ -93,6 +94,9 @@ class Backend(Protocol):
 
     def transaction(self) -> BackendTransaction:
         """Return a transaction, which begins when it is first used."""
+
+    def branch(self, branch: Branch) -> BackendTransaction:
+        """Return the transaction that is this branch of a distributed one."""
 
     def distributed(self, request: str, **arguments: object) -> Document:
         """Make a request about distributed transactions (host/distributed.py).

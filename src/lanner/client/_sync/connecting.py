@@ -56,14 +56,19 @@ def _make(target: Target) -> LannerConnection:
         raise
 
 
-def open_backend(target: Target) -> Backend:
-    """Connect, and return the backend for what answers."""
+def open_lanner(target: Target) -> LannerBackend | None:
+    """Connect by Lanner's own interface; None if it is not served."""
     connections = Connections(target, _make, has_texts=True)
     try:
         connection = connections.now()
     except _NoLanner:
-        return MsmqBackend.connect(target)
+        return None
     except BaseException:
         connections.close()
         raise
     return LannerBackend(connections, connection.name, connection.identifier)
+
+
+def open_backend(target: Target) -> Backend:
+    """Connect, and return the backend for what answers."""
+    return open_lanner(target) or MsmqBackend.connect(target)

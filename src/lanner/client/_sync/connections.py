@@ -53,7 +53,7 @@ def _connect_here(directory: Path, seconds: float) -> RpcClient:
 
 def _connect_there(target: Target, host: str, interface: Interface, port: int | None) -> RpcClient:
     if port is None:
-        port = _mapped_port(host, interface)
+        port = mapped_port(host, interface) or HANDSHAKE_PORT
     try:
         return connect_tcp(
             host,
@@ -72,8 +72,8 @@ def _connect_there(target: Target, host: str, interface: Interface, port: int | 
         ) from error
 
 
-def _mapped_port(host: str, interface: Interface) -> int:
-    """Return the port that the endpoint mapper names; the fixed port if there is no mapper."""
+def mapped_port(host: str, interface: Interface) -> int | None:
+    """Return the port that the endpoint mapper names; None if it names none, or if there is no mapper."""
     wanted = Tower(SyntaxId(interface.uuid, *interface.version), NDR20, 0)
     try:
         with (
@@ -93,7 +93,7 @@ def _mapped_port(host: str, interface: Interface) -> int:
             return Tower.unpack(twr.tower_octet_string).port
     except (OSError, RpcConnectionError, RpcFault, RemoteProtocolError):
         pass
-    return HANDSHAKE_PORT
+    return None
 
 
 class Connection(Protocol):

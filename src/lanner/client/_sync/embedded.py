@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lanner.client._sync.backend import Backend, BackendQueue, BackendTransaction, Document
     from lanner.engine import Engine, EngineSettings
     from lanner.host.names import QueueNames
+    from lanner.model.branches import Branch
     from lanner.model.directory_objects import Queue as QueueObject
     from lanner.model.live import Transaction
     from lanner.security.access_lists import AccessChange, AccessList
@@ -212,6 +213,11 @@ class EmbeddedBackend(Asked):
         return EmbeddedQueue(self, name, exclusive=exclusive)
 
     def transaction(self) -> BackendTransaction:
+        return EmbeddedTransaction(self)
+
+    def branch(self, branch: Branch) -> BackendTransaction:
+        """Return a transaction of the session: it becomes the branch when it is prepared."""
+        del branch
         return EmbeddedTransaction(self)
 
     def distributed(self, request: str, **arguments: object) -> Document:

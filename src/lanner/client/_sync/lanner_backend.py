@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lanner.client._sync.backend import Backend, BackendQueue, BackendTransaction
+    from lanner.model.branches import Branch
     from lanner.model.directory_objects import Queue as QueueObject
     from lanner.security.access_lists import AccessChange
     from lanner.security.identity import Identity
@@ -136,6 +137,11 @@ class LannerBackend(Asked):
         return LannerQueue(self, name, text, exclusive=exclusive)
 
     def transaction(self) -> BackendTransaction:
+        return LannerTransaction(self)
+
+    def branch(self, branch: Branch) -> BackendTransaction:
+        """Return a transaction of the session: it becomes the branch when it is prepared."""
+        del branch
         return LannerTransaction(self)
 
     def distributed(self, request: str, **arguments: object) -> Document:

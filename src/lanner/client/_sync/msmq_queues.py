@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from lanner.client._sync.io import WINDOW, gather
+from lanner.client._sync.mqrr_reader import NO_TRANSACTION, MqrrReader
 from lanner.client._sync.msmq_handles import Handles, RemoteHandle
 from lanner.client._sync.msmq_held import Held, give_back, remove
-from lanner.client._sync.msmq_transaction import own
+from lanner.client._sync.msmq_transaction import RemoteBranch, own
 from lanner.client.found import Found
 from lanner.client.preparing import to_message
 from lanner.client.remote_message import from_remote_read, lookup
@@ -37,7 +38,6 @@ from lanner.model.live import Record
 from lanner.security.accounts import Accounts
 from lanner.services.interfaces.mqmp import QMCOMM2, RPC_AC_SEND_MESSAGE_EX
 from lanner.services.queue_client_buffers import send_buffer
-from lanner.services.remote_read import MQ_ACTION_RECEIVE
 from lanner.wire.builder import build
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.layout import MAX_PACKET_SIZE
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lanner.client._sync.backend import BackendCursor, BackendQueue, BackendTransaction
+    from lanner.client._sync.mqrr_reader import OpenMqrrQueue
     from lanner.client._sync.msmq_backend import MsmqBackend
     from lanner.client._sync.msmq_connection import MsmqConnection
     from lanner.client._sync.msmq_handles import Handle
@@ -67,8 +68,8 @@ class MsmqQueue:
     """A queue with the handles behind one `Queue` object.
 
     A message that was received in a transaction has the lookup id 0, because MS-MQMP has no place for
-    it. Abort and move counts of all messages are 0: no protocol has them. An exclusive object receives
-    with one handle, of MS-MQMP in transactions and of MS-MQQP outside: changing between the two closes
+    it. Only MS-MQRR has abort and move counts: by other protocols they are 0. An exclusive object receives
+    with one handle, of MS-MQMP in transactions and of MS-MQRR or MS-MQQP outside: changing between the two closes
     the handle, which ends reads that wait on it and gives back the messages it holds.
     """
 
@@ -76,7 +77,7 @@ class MsmqQueue:
         self.backend = backend
         self.text = text
         self.handles = Handles(name, exclusive=exclusive)
-        self._name = name
+        self.name = name
         self._exclusive = exclusive
 
     def open(self) -> None:
@@ -116,7 +117,7 @@ class MsmqQueue:
 
     # Sending ------------------------------------------------------------------------------------------------------
 
-    def _buffer(self, message: Message, unit: MsmqTransaction | None) -> CACTransferBufferV2:
+    def _buffer(self, message: Message, unit: MsmqTransaction | RemoteBranch | None) -> CACTransferBufferV2:
         if message.authenticate:
             raise UnsupportedOperation(
                 f"authenticate: a signature covers the identifier of the queue manager, which {self.backend.place} "
@@ -125,7 +126,7 @@ class MsmqQueue:
         properties = message.properties(self.backend.names)
         if len(properties.body) > MAX_PACKET_SIZE:
             # More than a request can carry: the packet's own error says how large it would be.
-            build(properties, source=GUID_NULL, ordinal=0, sent_time=0, destination=self._name)
+            build(properties, source=GUID_NULL, ordinal=0, sent_time=0, destination=self.name)
         return send_buffer(properties, None if unit is None else unit.identifier)
 
     def send(self, message: Sendable, unit: BackendTransaction | None) -> str:
@@ -162,7 +163,7 @@ class MsmqQueue:
             ) from error
         return [str(identifier) for identifier in identifiers]
 
-    def _send(self, buffer: CACTransferBufferV2, unit: MsmqTransaction | None) -> str:
+    def _send(self, buffer: CACTransferBufferV2, unit: MsmqTransaction | RemoteBranch | None) -> str:
         def send(connection: MsmqConnection) -> str:
             if unit is not None:
                 unit.enlist(connection)
@@ -191,8 +192,8 @@ class MsmqQueue:
 
     def hold(self, opened: RemoteHandle, limit: int, cursor: int = 0) -> Held:
         """Make the first phase of a receive."""
-        begun = opened.queue.begin(MQ_ACTION_RECEIVE, limit, cursor)
-        return Held(self.backend.connections, self.text, opened, *begun)
+        end, message = opened.begin(limit, cursor)
+        return Held(self.backend.connections, self.text, opened, end, message)
 
     def _hold_many(self, count: int, limit: int) -> list[Held]:
         """Make the first phase of several receives; wait for the first one only."""
@@ -280,8 +281,8 @@ class MsmqQueue:
 
         def begin(opened: Handle) -> Held:
             remote = self._remote(opened)
-            begun = remote.queue.begin_look_up(*place)
-            return Held(self.backend.connections, self.text, remote, *begun)
+            end, message = remote.begin_look_up(*place)
+            return Held(self.backend.connections, self.text, remote, end, message)
 
         return self.read(_RECEIVE, begin)
 
@@ -308,11 +309,32 @@ class MsmqQueue:
         return self.read(_PEEK, peek)
 
     def move(self, lookup_ids: Sequence[int], target: BackendQueue, unit: BackendTransaction | None) -> None:
-        del lookup_ids, target, unit
-        raise UnsupportedOperation(
-            f"{self.text}: no protocol of MSMQ moves messages of another computer; "
-            "receive them, or move them with a program there"
-        )
+        """Move messages by MS-MQRR, one after the other, to a subqueue of the queue or back."""
+        branch = None if unit is None else own(unit)
+        if branch is not None and not isinstance(branch, RemoteBranch):
+            raise UnsupportedOperation(
+                f"{self.text}: the transactions of {self.backend.place} move nothing for other computers"
+            )
+
+        def move(connection: MsmqConnection) -> None:
+            if not isinstance(connection.reader, MqrrReader):
+                raise UnsupportedOperation(
+                    f"{self.text}: {self.backend.place} does not serve MS-MQRR, the only protocol that moves messages of "
+                    "another computer; receive them, or move them with a program there"
+                )
+            if branch is not None:
+                queue = branch.open(self, connection)
+            else:
+                opened = self._remote(self.handles.reading(connection, _RECEIVE))
+                queue = cast("OpenMqrrQueue", opened.queue)
+            there = connection.reader.open_for_move(cast("MsmqQueue", target).name)
+            try:
+                for lookup_id in lookup_ids:
+                    queue.move(lookup_id, there, NO_TRANSACTION if branch is None else branch.xactuow)
+            finally:
+                there.close()
+
+        self.do(move)
 
     def find(self, conditions: Sequence[str], after: int | None, limit: int, scan: int, *, ids_only: bool) -> Found:
         """Look for messages by reading them one by one: no protocol of MSMQ searches a queue."""
@@ -358,7 +380,7 @@ class MsmqQueue:
         """Remove every message and return how many there were; 0 if the user may not know that."""
         count = 0
         with contextlib.suppress(AccessDenied, UnsupportedOperation):
-            count = self.backend.count(self._name)
+            count = self.backend.count(self.name)
         self.read(_RECEIVE, lambda opened: opened.purge())
         return count
 
@@ -399,11 +421,14 @@ class MsmqCursor:
         return self._queue.backend.connections.do(self._queue.text, peek)
 
     def receive(self, timeout: float | None, unit: BackendTransaction | None) -> ReceivedMessage:
-        if unit is not None:
+        limit = milliseconds(timeout)
+        branch = None if unit is None else own(unit)
+        if isinstance(branch, RemoteBranch):
+            return self._receive_in(branch, limit)
+        if branch is not None:
             raise UnsupportedOperation(
                 f"{self._queue.text}: a cursor receives outside transactions; use receive of the queue in them"
             )
-        limit = milliseconds(timeout)
 
         def receive(connection: MsmqConnection) -> Held | ReceivedMessage:
             opened, cursor = self._at(connection)
@@ -413,3 +438,13 @@ class MsmqCursor:
 
         got = self._queue.backend.connections.do(self._queue.text, receive)
         return (remove([got]))[0] if isinstance(got, Held) else got
+
+    def _receive_in(self, branch: RemoteBranch, limit: int) -> ReceivedMessage:
+        def receive(connection: MsmqConnection) -> ReceivedMessage:
+            queue = branch.open(self._queue, connection)
+            opened, cursor = self._at(connection)
+            if opened is not self._queue.handles.reading(connection, _RECEIVE):
+                raise InvalidHandle(f"{self._queue.text}: the cursor is for peeking, or its handle was closed")
+            return from_remote_read(queue.receive(limit, cursor, branch.xactuow))
+
+        return self._queue.backend.connections.do(self._queue.text, receive)

@@ -48,7 +48,7 @@ class QueueManagerParticipant:
     def unit(self) -> BackendTransaction:
         """The transaction of the queue manager, begun when it is first asked for."""
         if self._unit is None:
-            self._unit = self.backend.transaction()
+            self._unit = self.backend.branch(self._require_begun())
         return self._unit
 
     def begin(self, branch: Branch) -> None:
@@ -80,10 +80,13 @@ class QueueManagerParticipant:
     def end(self, branch: Branch, *, is_commit: bool) -> None:
         self.backend.distributed("end branch", commit=is_commit, **_named(branch))
 
-    def _named(self) -> dict[str, Any]:
+    def _require_begun(self) -> Branch:
         if self._branch is None:
             raise RuntimeError(f"resource {self.name}: its branch was not begun")
-        return _named(self._branch)
+        return self._branch
+
+    def _named(self) -> dict[str, Any]:
+        return _named(self._require_begun())
 
 
 class DatabaseParticipant:

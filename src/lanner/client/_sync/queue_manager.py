@@ -328,14 +328,14 @@ class QueueManager(Closeable):
         documents: list[Document] = self._backend.ask("users")
         return documents
 
-    def add_user(self, name: str, password: str, *, administrator: bool = False) -> Document:
-        """Add an account. InvalidParameter if the name is taken or the password too easy."""
-        document: Document = self._backend.ask("add user", name=name, password=password, administrator=administrator)
+    def add_user(self, name: str, password: str, *, role: str = "user") -> Document:
+        """Add an account, whose role is user, monitor, operator or administrator. InvalidParameter if the name is taken or the password too easy."""
+        document: Document = self._backend.ask("add user", name=name, password=password, role=role)
         return document
 
-    def set_user(self, name: str, *, password: str | None = None, administrator: bool | None = None) -> Document:
+    def set_user(self, name: str, *, password: str | None = None, role: str | None = None) -> Document:
         """Change an account. IllegalUser if there is none of that name."""
-        document: Document = self._backend.ask("set user", name=name, password=password, administrator=administrator)
+        document: Document = self._backend.ask("set user", name=name, password=password, role=role)
         return document
 
     def remove_user(self, name: str) -> None:

@@ -176,6 +176,10 @@ class RemoteReader(Closeable):
         with contextlib.suppress(LannerError):
             self.handshake.call(mqmp.R_QM_CLOSE_REMOTE_QUEUE_CONTEXT, pph_context=context)
 
+    def check(self) -> None:
+        """Make a first call: a wrong password is refused there."""
+        self.version()
+
     def version(self) -> tuple[int, int]:
         """Return major and minor version of the server; (0, 0) if it is too old to say."""
         if self._version is None:
@@ -349,14 +353,17 @@ class OpenRemoteQueue:
 
 
 def call(bound: BoundInterface, method: Method, **arguments: Value) -> dict[str, Any]:
-    """Return the results of a call; raise any status but MQ_OK, returned or thrown (3.1.4.7)."""
+    """Return the results of a call; raise any status but MQ_OK, returned or thrown (3.1.4.7).
+
+    Methods that open return none.
+    """
     try:
         results = bound.call(method, **arguments)
     except RpcFault as fault:
         if fault.status in StatusError.by_status:
             raise status_error(fault.status) from fault
         raise
-    status = cast("int", results[RETURNS])
+    status = cast("int", results.get(RETURNS, MQ_OK))
     if status != MQ_OK:
         raise status_error(status)
     return results

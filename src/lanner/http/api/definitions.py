@@ -12,6 +12,7 @@ from lanner.http.api.queues import NewQueue, QueueChanges, create_queue, describ
 from lanner.http.sessions import Manager
 from lanner.model.errors import InvalidParameter, QueueExists, StatusError
 from lanner.security.access_lists import AccessList
+from lanner.security.roles import Role
 
 router = APIRouter(tags=["definitions"])
 
@@ -28,7 +29,8 @@ class UserDefinition(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     name: str
-    administrator: bool = False
+    # None: what it is, or of a new account a user.
+    role: Role | None = None
     password: str | None = None
 
 
@@ -44,7 +46,7 @@ class Definitions(BaseModel):
 @router.get("/definitions")
 async def export(qm: Manager) -> dict[str, Any]:
     """Everything that was defined here, without secrets and without messages. For administrators."""
-    users = [{name: user[name] for name in ("name", "administrator", "guest", "groups")} for user in await qm.users()]
+    users = [{name: user[name] for name in ("name", "role", "guest", "groups")} for user in await qm.users()]
     return {
         "queue_manager": qm.name,
         "queues": [await _definition(qm, name) for name in await _names(qm)],
@@ -120,9 +122,9 @@ async def _import_queue(qm: QueueManager, queue: QueueDefinition) -> str:
 
 async def _import_user(qm: QueueManager, user: UserDefinition, *, is_known: bool) -> str:
     if is_known:
-        await qm.set_user(user.name, password=user.password, administrator=user.administrator)
+        await qm.set_user(user.name, password=user.password, role=user.role)
         return "changed"
     if user.password is None:
         raise InvalidParameter(f"user {user.name} is new here: add a `password` to its definition")
-    await qm.add_user(user.name, user.password, administrator=user.administrator)
+    await qm.add_user(user.name, user.password, role=user.role or Role.USER)
     return "created"

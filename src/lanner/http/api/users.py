@@ -9,6 +9,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, SecretStr
 
 from lanner.http.sessions import Manager
+from lanner.security.roles import Role
 
 router = APIRouter()
 
@@ -20,7 +21,7 @@ class NewUser(BaseModel):
 
     name: str
     password: SecretStr
-    administrator: bool = False
+    role: Role = Role.USER
 
 
 class UserChanges(BaseModel):
@@ -29,7 +30,7 @@ class UserChanges(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     password: SecretStr | None = None
-    administrator: bool | None = None
+    role: Role | None = None
 
 
 class NewToken(BaseModel):
@@ -52,14 +53,14 @@ async def users(qm: Manager) -> list[dict[str, Any]]:
 @router.post("/users", tags=["users"], status_code=HTTPStatus.CREATED)
 async def add_user(qm: Manager, user: NewUser) -> dict[str, Any]:
     """Add an account."""
-    return await qm.add_user(user.name, user.password.get_secret_value(), administrator=user.administrator)
+    return await qm.add_user(user.name, user.password.get_secret_value(), role=user.role)
 
 
 @router.patch("/users/{name}", tags=["users"])
 async def change_user(qm: Manager, name: str, changes: UserChanges) -> dict[str, Any]:
-    """Change the password of an account, or whether it is an administrator."""
+    """Change the password of an account, or its role."""
     password = None if changes.password is None else changes.password.get_secret_value()
-    return await qm.set_user(name, password=password, administrator=changes.administrator)
+    return await qm.set_user(name, password=password, role=changes.role)
 
 
 @router.delete("/users/{name}", tags=["users"], status_code=HTTPStatus.NO_CONTENT)

@@ -6,10 +6,20 @@ template. Templates escape everything; the policy in `lanner.http.guards` allows
 
 from fastapi import APIRouter
 
-from lanner.http.console import accounts, dead_letters, entry, live, message_actions, pages, queue_pages, tracing
+from lanner.http.console import (
+    accounts,
+    connections,
+    dead_letters,
+    entry,
+    live,
+    message_actions,
+    pages,
+    queue_pages,
+    tracing,
+)
 
 router = APIRouter()
-for _part in (entry, accounts, live, pages, queue_pages, message_actions, dead_letters, tracing):
+for _part in (entry, accounts, connections, live, pages, queue_pages, message_actions, dead_letters, tracing):
     router.include_router(_part.router)
 
 __all__ = ["router"]

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from lanner.http.console.page import done, explain, render
 from lanner.http.console.visiting import Looking, PageRoute
 from lanner.model.errors import LannerError
+from lanner.security.roles import TEXTS, Role
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -33,7 +34,8 @@ async def _page(
         visitor,
         "users.html",
         status=200 if error is None else 409,
-        accounts=await manager.users() if visitor.is_administrator else [],
+        accounts=await manager.users() if visitor.sees_all else [],
+        roles=TEXTS,
         tokens=await manager.tokens(),
         made=made,
         removing=removing,
@@ -47,10 +49,10 @@ async def add_user(
     visitor: Looking,
     name: Annotated[str, Form()],
     password: Annotated[str, Form()],
-    administrator: Annotated[str, Form()] = "",
+    role: Annotated[str, Form()] = Role.USER,
 ) -> Response:
     try:
-        await visitor.manager.add_user(name.strip(), password, administrator=bool(administrator))
+        await visitor.manager.add_user(name.strip(), password, role=role)
     except LannerError as error:
         return await _page(request, visitor, error=error)
     return done(visitor, "/users", f"User {name.strip()} added")
@@ -61,15 +63,14 @@ async def set_user(
     request: Request,
     visitor: Looking,
     name: Annotated[str, Form()],
-    administrator: Annotated[str, Form()],
+    role: Annotated[str, Form()],
 ) -> Response:
-    """Make a user an administrator, or no longer one."""
-    is_administrator = administrator == "yes"
+    """Give a user a role."""
     try:
-        await visitor.manager.set_user(name, administrator=is_administrator)
+        await visitor.manager.set_user(name, role=role)
     except LannerError as error:
         return await _page(request, visitor, error=error)
-    return done(visitor, "/users", f"{name} is {'an' if is_administrator else 'no longer an'} administrator")
+    return done(visitor, "/users", f"{name} has the role {role}")
 
 
 @router.post("/users/remove")

@@ -13,8 +13,7 @@ from starlette.responses import RedirectResponse, Response
 
 from lanner.http.console.page import HERE, plain_page, render
 from lanner.http.console.visiting import Looking, PageRoute
-from lanner.http.problems import Forbidden
-from lanner.http.sessions import CurrentSession, client_address, sessions_of
+from lanner.http.sessions import CurrentSession, client_address, refuse_other_sites, sessions_of
 from lanner.model.errors import AccessDenied
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -53,7 +52,10 @@ async def static(request: Request, name: str) -> Response:
 
 def _inside(target: str) -> str:
     """Return where to go after the log-on: a page of this console, and nothing else."""
-    parts = urlsplit(target)
+    try:
+        parts = urlsplit(target)
+    except ValueError:
+        return "/"
     is_own = not parts.scheme and not parts.netloc and target.startswith("/") and target[1:2] not in ("/", "\\")
     return target if is_own else "/"
 
@@ -79,9 +81,7 @@ async def log_on(
     password: Annotated[str, Form()] = "",
     next: Annotated[str, Form()] = "/",  # noqa: A002 (of the form)
 ) -> Response:
-    origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
-        raise Forbidden(f"a page of {origin} has made this request")
+    refuse_other_sites(request)
     response = RedirectResponse(_inside(next), 303)
     secret = {"user": user, "password": password}
     try:

@@ -1,16 +1,15 @@
 """Message bodies for the console: which ways there are to show one, and its lines.
 
-Bodies are hostile. Nothing here parses in a way that can expand or recurse: XML is laid out from its tags alone, in
-one pass, and entities stay as they are written. Every piece of a line is text that the template escapes, with the
-name of a class of console.css beside it.
+Bodies are hostile. Nothing here parses in a way that can expand or recurse: XML and JSON are laid out from their tags and
+signs alone, in one pass, and entities and escapes stay as they are written. What is indented or split most is no larger than a page
+can be. Every piece of a line is text that the template escapes, with the name of a class of console.css beside it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,8 +21,15 @@ from lanner.wire.xml_bodies import Value
 SHOWN_BYTES: Final = 64 * 1024
 _HEX_LINE: Final = 16
 _MAX_DEPTH: Final = 64
-_ATTRIBUTE: Final = re.compile(r'([\w.:-]+)(\s*=\s*)("[^"]*"|\'[^\']*\')')
-_JSON_TOKEN: Final = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?|(-?\d[\d.eE+-]*|true|false|null)')
+# Pieces of a page, and octets of a body that is decoded to see what it is.
+_MAX_PIECES: Final = 100_000
+_MAX_DECODED: Final = 4 * SHOWN_BYTES
+# An expression that begins within a word, or gives back what it took, needs the square of the time.
+_ATTRIBUTE: Final = re.compile(r'(?<![\w.:-])([\w.:-]++)(\s*+=\s*+)("[^"]*+"|\'[^\']*+\')')
+# Strings, words, signs and white space; a string may have no end.
+_JSON_TOKEN: Final = re.compile(r'("(?:[^"\\]++|\\.)*+"?)|([^\s"{}\[\],:]++)|([{}\[\],:])|\s++', re.DOTALL)
+_OPENS: Final = (("", "["), ("", "{"))
+_BREAKS: Final = (*_OPENS, ("", ","))
 _TITLES: Final = {"xml": "XML", "json": "JSON", "value": ".NET", "text": "Text", "hex": "Hex"}
 
 # A piece of a line: a class of console.css, or "", and the text.
@@ -44,8 +50,10 @@ class BodyView:
 
 def kind_word(body: bytes, body_type: int) -> str:
     """Return one word for the column of a list."""
-    forms = _forms(body, body_type)
-    return "Bytes" if forms[0] == "hex" else _TITLES[forms[0]]
+    texts = _text_forms(body, body_type)
+    # XML is called so, whatever it decodes to.
+    form = texts[0] if texts[:1] == ["xml"] else _forms(body, body_type)[0]
+    return "Bytes" if form == "hex" else _TITLES[form]
 
 
 def text_of(body: bytes, body_type: int) -> tuple[str, str] | None:
@@ -82,42 +90,57 @@ def view_body(body: bytes, body_type: int, form: str | None, *, whole: bool) -> 
         "json": f"{encoding}, laid out for reading",
         "text": f"{encoding}, as it is",
         "hex": "bytes as they are",
-        "value": _described(decode_body(body, body_type)),
+        "value": "",
     }[chosen]
     lines: list[Line]
     match chosen:
         case "xml":
-            lines = list(_xml_lines(text))
+            lines = _bounded(_xml_lines(text))
         case "json":
-            lines = _json_lines(text)
+            lines = _bounded(_json_lines(text))
         case "text":
-            lines = [[("", line)] for line in text.splitlines()]
+            lines = _bounded([("", line)] for line in text.splitlines())
         case "value":
-            lines = _value_lines(decode_body(body, body_type))
+            value = decode_body(body, body_type)
+            how, lines = _described(value), _bounded(_value_lines(value))
         case _:
-            lines = _hex_lines(body if whole else body[:SHOWN_BYTES])
+            lines = _bounded(_hex_lines(body if whole else body[:SHOWN_BYTES]))
     titles = tuple((name, _TITLES[name]) for name in forms)
     return BodyView(chosen, titles, how, lines, is_cut)
 
 
+def _bounded(lines: Iterable[Line]) -> list[Line]:
+    """Return as many lines as a page can have."""
+    shown: list[Line] = []
+    pieces = 0
+    for line in lines:
+        pieces += len(line)
+        if pieces > _MAX_PIECES:
+            shown.append([("c", "There is more, which a page has no room for: `lanner peek` has the whole body.")])
+            break
+        shown.append(line)
+    return shown
+
+
 def _forms(body: bytes, body_type: int) -> list[str]:
     """Return the forms a body can be shown in, the best one first."""
-    if not body:
-        return ["hex"]
-    forms = []
-    decoded = text_of(body[: 4 * SHOWN_BYTES] if len(body) > 4 * SHOWN_BYTES else body, body_type)
-    if decoded is not None:
-        start = decoded[0].lstrip()[:1]
-        if start == "<" and decoded[0].rstrip().endswith(">"):
-            forms.append("xml")
-        elif start in ("{", "["):
-            forms.append("json")
-        forms.append("text")
-    if body_type or (forms and forms[0] == "xml"):
+    forms = _text_forms(body, body_type)
+    is_xml = forms[:1] == ["xml"]
+    if body and len(body) <= _MAX_DECODED and (body_type or is_xml):
         value = decode_body(body, body_type)
         if value.kind not in (BodyKind.BYTES, BodyKind.TEXT):
-            forms.insert(len(forms) if forms and forms[0] == "xml" else 0, "value")
+            forms.insert(len(forms) if is_xml else 0, "value")
     return [*forms, "hex"]
+
+
+def _text_forms(body: bytes, body_type: int) -> list[str]:
+    decoded = text_of(body[:_MAX_DECODED], body_type)
+    if decoded is None:
+        return []
+    start = decoded[0].lstrip()[:1]
+    if start == "<" and (len(body) > _MAX_DECODED or decoded[0].rstrip().endswith(">")):
+        return ["xml", "text"]
+    return ["json", "text"] if start in ("{", "[") else ["text"]
 
 
 def _described(value: BodyValue) -> str:
@@ -136,7 +159,7 @@ def _xml_lines(text: str) -> Iterator[Line]:
             if value and pending is not None:
                 pending.append(("", value))
             elif value:
-                yield [("", "  " * depth + value)]
+                yield [_indent(depth), ("", value)]
             continue
         closes, opens = token.startswith("</"), not token.startswith(("</", "<!", "<?")) and not token.endswith("/>")
         if closes and pending is not None:
@@ -150,7 +173,7 @@ def _xml_lines(text: str) -> Iterator[Line]:
             pending = None
         if closes:
             depth = max(0, depth - 1)
-        line: Line = [("", "  " * min(depth, _MAX_DEPTH)), *_tag(token)]
+        line: Line = [_indent(depth), *_tag(token)]
         if opens:
             depth += 1
             pending = line
@@ -193,27 +216,47 @@ def _tag(token: str) -> Line:
     return [*pieces, ("t", token[position:])]
 
 
-def _json_lines(text: str) -> list[Line]:
-    # What is no JSON after all, or was cut, stays as it is.
-    with contextlib.suppress(ValueError, RecursionError):
-        text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    return [_json_pieces(line) for line in text.splitlines()]
-
-
-def _json_pieces(line: str) -> Line:
-    pieces: Line = []
-    position = 0
-    for match in _JSON_TOKEN.finditer(line):
-        pieces.append(("", line[position : match.start()]))
-        if match[1] is not None:
-            pieces += [("t" if match[2] else "s", match[1]), ("", match[2] or "")]
+def _json_lines(text: str) -> Iterator[Line]:
+    """Lay JSON out, a member to a line. What was cut is laid out as far as it goes."""
+    depth = 0
+    line: Line = []
+    for string, word, sign in _json_tokens(text):
+        if sign and sign in "]}":
+            depth = max(0, depth - 1)
+            # Brackets with nothing between them stay on one line.
+            if not line or line[-1] not in _OPENS:
+                yield line
+                line = [_indent(depth)]
+            line.append(("", sign))
+            continue
+        if line and line[-1] in _BREAKS:
+            yield line
+            line = [_indent(depth)]
+        if sign == ":":
+            # The string before it is a name.
+            if line and line[-1][0] == "s":
+                line[-1] = ("t", line[-1][1])
+            line.append(("", ": "))
+        elif sign:
+            depth += sign in "[{"
+            line.append(("", sign))
         else:
-            pieces.append(("n", match[3]))
-        position = match.end()
-    return [*pieces, ("", line[position:])]
+            line.append(("s", string) if string else ("n", word))
+    yield line
 
 
-def _value_lines(value: BodyValue) -> list[Line]:
+def _json_tokens(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield a string, a word or a sign at a time; the others are empty."""
+    for match in _JSON_TOKEN.finditer(text):
+        if match.lastindex:
+            yield match[1] or "", match[2] or "", match[3] or ""
+
+
+def _indent(depth: int) -> Piece:
+    return "", "  " * min(depth, _MAX_DEPTH)
+
+
+def _value_lines(value: BodyValue) -> Iterable[Line]:
     shown = value.value
     if isinstance(shown, bytes):
         reason = (
@@ -221,7 +264,7 @@ def _value_lines(value: BodyValue) -> list[Line]:
             or f"The console names the class and does not build the object ({value.type_name or 'no name'})."
         )
         return [[("c", reason)]]
-    return _json_lines(json.dumps(_plain(shown), indent=2, ensure_ascii=False))
+    return _json_lines(json.dumps(_plain(shown), ensure_ascii=False))
 
 
 def _plain(value: Value) -> object:
@@ -238,10 +281,8 @@ def _plain(value: Value) -> object:
             return str(value)
 
 
-def _hex_lines(body: bytes) -> list[Line]:
-    lines: list[Line] = []
+def _hex_lines(body: bytes) -> Iterator[Line]:
     for start in range(0, len(body), _HEX_LINE):
         part = body[start : start + _HEX_LINE]
         printable = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in part)
-        lines.append([("c", f"{start:06x}  "), ("", f"{part.hex(' '):<{_HEX_LINE * 3 - 1}}  "), ("s", printable)])
-    return lines
+        yield [("c", f"{start:06x}  "), ("", f"{part.hex(' '):<{_HEX_LINE * 3 - 1}}  "), ("s", printable)]

@@ -21,6 +21,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from lanner.http.console.words import FILTERS, plural
 from lanner.model.enums import OutgoingState
 from lanner.model.errors import LannerError
+from lanner.security.roles import Role
 
 if TYPE_CHECKING:
     from lanner.client._async.queue import Queue
@@ -62,14 +63,16 @@ class Visitor:
 
     manager: QueueManager
     name: str
-    is_administrator: bool
+    role: str
+    # Whether it sees what an administrator sees: sessions, other computers, checks.
+    sees_all: bool
     csrf: str
     sampler: Sampler
     notices: list[Notice] = field(default_factory=list)
 
     @property
-    def role(self) -> str:
-        return "administrator" if self.is_administrator else "user"
+    def is_administrator(self) -> bool:
+        return self.role == Role.ADMINISTRATOR
 
     def told(self) -> list[Notice]:
         """Return the notices that were not shown yet."""

@@ -49,8 +49,8 @@ _ROOM: Final = {
 @router.get("/")
 async def overview(request: Request, visitor: Looking) -> Response:
     manager, sampler = visitor.manager, visitor.sampler
-    if not visitor.is_administrator:
-        # Sessions, limits and checks are for administrators: others begin with their queues.
+    if not visitor.sees_all:
+        # Sessions, limits and checks are for those who see all: others begin with their queues.
         return RedirectResponse("/queues", 303)
     sample, status, findings = await asyncio.gather(sampler.latest(), manager.status(), manager.examine())
     found = summary.alarms(sample, findings)
@@ -108,7 +108,7 @@ async def queues(
     sample = await sampler.latest()
     kind = kind if kind in _KINDS else "private"
     every = {key: _rows(sample, sampler, key) for key in ("private", "public")}
-    every["system"] = await _system_rows(visitor.manager) if visitor.is_administrator else []
+    every["system"] = await _system_rows(visitor.manager) if visitor.sees_all else []
     matching = [row for row in every[kind] if _matches(row, find)]
     shown = {
         "all": matching,

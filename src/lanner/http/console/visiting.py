@@ -23,7 +23,9 @@ def visitor_of(session: UserSession) -> Visitor:
     if not isinstance(session.visit, Visitor):
         manager = session.manager
         who = session.who
-        session.visit = Visitor(manager, str(who["user"]), bool(who["administrator"]), session.csrf, Sampler(manager))
+        session.visit = Visitor(
+            manager, str(who["user"]), str(who["role"]), bool(who["sees_all"]), session.csrf, Sampler(manager)
+        )
     return session.visit
 
 

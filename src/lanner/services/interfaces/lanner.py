@@ -26,7 +26,7 @@ LANNER_SESSION_HANDLE: Final = ContextHandle("LANNER_SESSION_HANDLE")
 MAX_REQUEST_SIZE: Final = 0x0080_0000
 # Not in the specification: those in the document of a frame, which is a bound on the time that it takes to read. The documents
 # of 1,000 messages have fewer, whatever their labels are.
-_MAX_COMMAS: Final = 300_000
+MAX_COMMAS: Final = 300_000
 _SIZE: Final = struct.Struct("<I")
 
 # The name and identifier of the queue manager that answers.
@@ -104,8 +104,8 @@ def unpack_frame(frame: bytes) -> tuple[Document, memoryview]:
     if size > len(frame) - _SIZE.size:
         raise RemoteProtocolError(f"a document of {size} octets in a frame of {len(frame)}")
     text = frame[_SIZE.size : _SIZE.size + size]
-    if text.count(b",") > _MAX_COMMAS:
-        raise RemoteProtocolError(f"the document of a frame has more than {_MAX_COMMAS} commas")
+    if text.count(b",") > MAX_COMMAS:
+        raise RemoteProtocolError(f"the document of a frame has more than {MAX_COMMAS} commas")
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -14,7 +14,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lanner.engine.event_recorder import EVENT_QUEUES, RECOVERABLE, TRANSACTIONAL
+from lanner.engine.event_recorder import (
+    ACKNOWLEDGE_SHIFT,
+    ARRIVALS,
+    ENCRYPTED,
+    EVENT_QUEUES,
+    EVENT_SENDERS,
+    RECOVERABLE,
+    SENDER_KEY,
+    SIGNED,
+    TRANSACTIONAL,
+    VERIFIED,
+)
 from lanner.engine.tables import QUEUE_KEY
 from lanner.host.operations import Operations
 from lanner.model.enums import QueueAccessType
@@ -26,7 +37,7 @@ from lanner.spark.columnar.event_names import EVENTS_KIND, EVENTS_NAME, EVENTS_N
 from lanner.spark.columnar.packet_source import BATCH_ROWS, Place
 from lanner.spark.columnar.ranges import Range
 from lanner.spark.columnar.rows import CLASS_NAMES
-from lanner.spark.columnar.schema import BIGINT, INT, STRING, TIMESTAMP, RowSchema
+from lanner.spark.columnar.schema import BIGINT, BINARY, INT, STRING, TIMESTAMP, RowSchema
 from lanner.spark.columnar.vectors import Ints, Values, identifier_text, some
 from lanner.store.event_log import EVENT
 
@@ -39,14 +50,14 @@ _ROW: Final = np.dtype(
         ("lookup_id", "<u8"),
         ("visibility", "<u8"),
         ("queue", "<u4"),
-        ("target", "<u4"),
+        ("other", "<u4"),
         ("size", "<u4"),
         ("sent_time", "<u4"),
         ("class", "<u2"),
         ("reason", "<u2"),
         ("kind", "u1"),
         ("flags", "u1"),
-        ("reserved", "u1", 2),
+        ("aborts", "<u2"),
         ("msg_id", "u1", 20),
         ("correlation", "u1", 20),
     ]
@@ -78,6 +89,7 @@ class EventSource:
                 )
             self._log = self._store.events
             self._queues = self._store.table(EVENT_QUEUES)
+            self._senders = self._store.table(EVENT_SENDERS)
         qm = operations.engine.queue_manager
         self.place = Place(str(qm.identifier), qm.computer_name, EVENTS_NAME, EVENTS_KIND)
 
@@ -156,8 +168,12 @@ class EventSource:
         def small(values: npt.NDArray[np.int64], *, has_zero: bool = True) -> pa.Array:
             return pa.array(values.astype(np.int32), INT, mask=None if has_zero else values == 0)
 
-        def queue(name: str, part: int) -> Callable[[], pa.Array]:
-            return lambda: self._queue_texts(rows[name], part)
+        def queue(numbers: npt.NDArray[np.uint32], part: int) -> Callable[[], pa.Array]:
+            return lambda: self._queue_texts(numbers, part)
+
+        is_arrival = np.isin(rows["kind"], sorted(ARRIVALS))
+        targets = np.where(rows["kind"] == EventKind.MOVED, rows["other"], np.uint32(0))
+        senders = np.where(is_arrival, rows["other"] & np.uint32(VERIFIED - 1), np.uint32(0))
 
         correlation = rows["correlation"]
         return {
@@ -166,9 +182,9 @@ class EventSource:
             "seq": lambda: pa.array(seq, BIGINT),
             "event": lambda: _named(rows["kind"], _EVENT_NAMES),
             "event_time": lambda: pa.array(rows["time"].astype(np.int64) * 1000).view(TIMESTAMP),
-            "queue": queue("queue", 0),
-            "queue_kind": queue("queue", 1),
-            "target": queue("target", 0),
+            "queue": queue(rows["queue"], 0),
+            "queue_kind": queue(rows["queue"], 1),
+            "target": queue(targets, 0),
             "lookup_id": number("lookup_id"),
             "message_seq": number("visibility", has_zero=False),
             "msg_id_text": lambda: identifier_text(rows["msg_id"]),
@@ -182,7 +198,22 @@ class EventSource:
             "priority": lambda: small(_priority(rows["lookup_id"])),
             "delivery": lambda: small((rows["flags"] & RECOVERABLE).astype(np.int64)),
             "is_transactional": lambda: pa.array(rows["flags"] & TRANSACTIONAL != 0),
+            "acknowledge": lambda: small((rows["flags"] >> ACKNOWLEDGE_SHIFT).astype(np.int64)),
+            "abort_count": lambda: small(rows["aborts"].astype(np.int64)),
+            "sender_id": lambda: self._sender_parts(senders)[0],
+            "sender_id_type": lambda: self._sender_parts(senders)[1],
+            "is_signed": lambda: pa.array(rows["flags"] & SIGNED != 0, mask=~is_arrival),
+            "authenticated": lambda: pa.array((rows["other"] >> 31).astype(np.int32), INT, mask=~is_arrival),
+            "is_encrypted": lambda: pa.array(rows["flags"] & ENCRYPTED != 0),
         }
+
+    def _sender_parts(self, numbers: npt.NDArray[np.uint32]) -> tuple[pa.Array, pa.Array]:
+        """Return the identifiers of senders and their types, with nulls where nobody is named."""
+        unique, which = np.unique(numbers, return_inverse=True)
+        with self._store.lock:
+            found = [self._senders.get(SENDER_KEY.pack(number)) if number else None for number in unique.tolist()]
+        identifiers = pa.array([raw and raw[1:] for raw in found], BINARY).take(pa.array(which))
+        return identifiers, pa.array([0 if raw is None else raw[0] for raw in found], INT).take(pa.array(which))
 
     def _queue_texts(self, numbers: npt.NDArray[np.uint32], part: int) -> pa.Array:
         """Return the names or kinds of queues, with nulls where there is no queue."""

@@ -186,6 +186,13 @@ sent_time               timestamp  read  SentTime, whole seconds of the sender's
 priority                int        read  0 to 7; 0 for a transactional message
 delivery                int        read  0 express, 1 recoverable
 is_transactional        boolean    read  whether it was sent in a transaction
+acknowledge             int        read  AcknowledgementsRequested: bits 1, 2, 4, 8
+abort_count             int        read  aborted receives of it so far, in this queue manager
+sender_id               binary     read  of arrivals: SID or queue manager GUID of the sender; null: anonymous, or no arrival
+sender_id_type          int        read  of arrivals: 0 none, 1 SID, 2 queue manager
+is_signed               boolean    read  of arrivals: whether it has a signature
+authenticated           int        read  of arrivals: 1: the signature was verified here
+is_encrypted            boolean    read  whether its body was sent encrypted
 """)
 
 BY_NAME: Final = {column.name: column for column in COLUMNS}

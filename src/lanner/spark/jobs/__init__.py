@@ -6,7 +6,11 @@ Each job is a module with pure functions from DataFrames to DataFrames, `run` fo
     config      reads pipeline.toml
     session     starts Spark and runs a job
     progress    what a running job prints
-    tables      the tables of the lake, and how jobs read and write them
+    lake        where the tables are, and how jobs read and write them
+    formats     tables of Delta Lake and Iceberg
+    tables      what the tables of sightings have
+    facts       what queues and events tell of each message
+    bodies      what wrote a body
     ingest      queues, journals, dead letters and files of packets into tables
     lifecycle   one row per message: sent, each hop, arrived, received, dead
     acks        acknowledgments: positive, negative, missing
@@ -16,6 +20,7 @@ Each job is a module with pure functions from DataFrames to DataFrames, `run` fo
     routes      which machines exchange messages
     audit       who sends, and what bodies there are
     report      gathers the data of the report page
+    checks      whether the tables agree with each other and with events
     replay      sends dead letters again
     migrate     the content of queues to Parquet, a database or Kafka
     compact     rewrites small files of the tables
@@ -68,10 +73,11 @@ JOBS: Final = {
         Job("routes", "where the traffic flows", ("routes",)),
         Job("audit", "who sends what to whom, signed or not; kinds of bodies", ("audit", "census", "broken")),
         Job("report", "a page with the plots of all this"),
+        Job("checks", "whether the tables agree with each other and with the events; fails if not", ("checks",)),
         Job("replay", "dead letters back to their queues; only says what it would send, unless told to", ("replays",)),
         Job("migrate", "the content of queues to Parquet, a database or Kafka"),
         Job("compact", "few large files instead of many small ones; old days deleted", ("messages", "events")),
     )
 }
 # What `lanner pipeline run all` does.
-ALL: Final = ("ingest", "lifecycle", "acks", "latency", "throughput", "poison", "routes", "audit", "report")
+ALL: Final = ("ingest", "lifecycle", "acks", "latency", "throughput", "poison", "routes", "audit", "report", "checks")

@@ -4,7 +4,7 @@
 
 | outcome | what |
 |---|---|
-| negative | a negative acknowledgment came, or a dead-letter queue has the message |
+| negative | it failed: an event or a negative acknowledgment tells so, or a dead-letter queue has it |
 | positive | what was asked for has come |
 | pending | nothing has come, and the message is on its way or in its queue: nothing is due yet |
 | missing | nothing has come, although it is due |
@@ -42,7 +42,7 @@ def acks(messages: DataFrame) -> DataFrame:
     """Each message of `lifecycle` that asked for an acknowledgment, and what came of it."""
     wants_receive, wants_arrival = _asked(Acknowledgements.POS_RECEIVE), _asked(Acknowledgements.POS_ARRIVAL)
     has_come = F.when(wants_receive, _came(MessageClass.ACK_RECEIVE)).otherwise(_came(MessageClass.ACK_REACH_QUEUE))
-    has_failed = F.col("nack_class").isNotNull() | F.col("dead_class").isNotNull()
+    has_failed = F.col("failed_class").isNotNull() | F.col("dead_class").isNotNull()
     # In its queue it has arrived; that it was not received yet is nobody's fault.
     is_pending = F.when(wants_receive, F.col("status").isin("waiting", "arrived", "in_transit")).otherwise(
         F.col("status") == "in_transit"
@@ -54,7 +54,7 @@ def acks(messages: DataFrame) -> DataFrame:
         .when(is_pending, "pending")
         .otherwise("missing")
     )
-    code = F.when(has_failed, F.coalesce("nack_class", "dead_class")).when(
+    code = F.when(has_failed, F.coalesce("failed_class", "dead_class")).when(
         has_come, F.when(wants_receive, int(MessageClass.ACK_RECEIVE)).otherwise(int(MessageClass.ACK_REACH_QUEUE))
     )
     return (
@@ -71,16 +71,16 @@ def acks(messages: DataFrame) -> DataFrame:
             outcome.alias("outcome"),
             code.alias("class"),
             F.col("nack_class").isNotNull().alias("has_nack"),
-            seconds("received_time", "sent_time").alias("seconds_to_receive"),
+            seconds("received_time", "sent_at").alias("seconds_to_receive"),
         )
         .withColumn("reason", reason("class"))
     )
 
 
-def reason(column: str) -> Column:
+def reason(column: str | Column) -> Column:
     """The name of a class."""
     pairs = [F.lit(value) for member in MessageClass for value in (int(member), member.name)]
-    return F.create_map(*pairs)[F.col(column)]
+    return F.create_map(*pairs)[F.col(column) if isinstance(column, str) else column]
 
 
 def summary(found: DataFrame) -> DataFrame:

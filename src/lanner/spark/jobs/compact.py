@@ -16,6 +16,7 @@ from urllib.parse import unquote
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.window import Window
 
+from lanner.spark.jobs.config import ConfigError
 from lanner.spark.jobs.session import Context, Result, submit
 from lanner.spark.jobs.tables import EVENTS, KEY, MESSAGES, PARTITIONS, each_once
 
@@ -38,6 +39,11 @@ _ONCE: Final = {MESSAGES: latest, EVENTS: each_once}
 
 def run(context: Context, today: dt.date | None = None) -> Result:
     lake, config = context.lake, context.config.compact
+    if lake.format != "parquet":
+        raise ConfigError(
+            f'compact is for format = "parquet"; tables of {lake.format} have their own ways, such as '
+            "DeltaTable(...).optimize.compact() and .vacuum()"
+        )
     lake.read(MESSAGES)  # NoTable, if it is not there
     today = today or dt.datetime.now(dt.UTC).date()
     deleted = 0

@@ -44,9 +44,11 @@ class _Section(BaseModel):
 
 
 class LakeConfig(_Section):
-    """`path`: the directory, or URI, of the tables."""
+    """`path`: the directory, or URI, of the tables. `options`: storage of Delta Lake, or properties of the catalog of Iceberg."""
 
     path: str
+    format: Literal["parquet", "delta", "iceberg"] = "parquet"
+    options: dict[str, str] = Field(default_factory=dict)
 
 
 class SparkConfig(_Section):
@@ -98,7 +100,7 @@ class IngestConfig(_Section):
     include_body: bool = True
     trigger: str = AVAILABLE_NOW  # or an interval, such as "30 seconds"
     max_messages_per_trigger: Annotated[int, Field(ge=1)] | None = None
-    events: bool = False
+    events: bool = True  # of the queue managers that write some
 
     @model_validator(mode="after")
     def _trigger(self) -> IngestConfig:

@@ -1,4 +1,4 @@
-"""ingest: what is in the queues, and in files of packets, into the table `messages`; with `ingest.events` the logs of events into `events`.
+"""ingest: what is in the queues, and in files of packets, into the table `messages`, and the logs of events into `events`.
 
 A stream for each queue manager, with a checkpoint for each epoch of it: one that was restored from a backup is read anew, and what was
 seen before is found again by its identifier. Each batch is written under a name of its own, so that a batch which is written again
@@ -13,10 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from lanner.model.errors import AccessDenied, QueueNotFound, UnsupportedOperation
 from lanner.spark.columnar.schema import RowSchema
 from lanner.spark.jobs.config import AVAILABLE_NOW, ConfigError
+from lanner.spark.jobs.lake import Lake, batch_name
 from lanner.spark.jobs.session import Context, Result, submit
-from lanner.spark.jobs.tables import EVENTS, MESSAGES, PARTITIONS
+from lanner.spark.jobs.tables import EVENTS, MESSAGES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,18 +39,20 @@ def run(context: Context) -> Result:
         )
     written, told = Written(), Written()
     sources: list[Callable[[], StreamingQuery]] = []
+    if config.ingest.events:
+        # First of all: an event whose message comes later is whole, a message that is gone by then is not.
+        writers = [manager for manager in config.source.managers if _has_events(context, manager)]
+        sources += [partial(_start_events, context, manager, told) for manager in writers]
     if config.ingest.packet_files is not None:
         directory = config.resolve(config.ingest.packet_files)
         sources.append(lambda: _start(context, packet_files(context.spark, directory), "files", written))
     sources += [partial(_start_manager, context, manager, written) for manager in config.source.managers]
-    if config.ingest.events:
-        sources += [partial(_start_events, context, manager, told) for manager in config.source.managers]
     if config.ingest.trigger == AVAILABLE_NOW:
         for start in sources:
             context.progress.follow([start()], written.total)
     else:
         context.progress.follow([start() for start in sources], written.total)
-    return {"messages": written.total()} | ({"events": told.total()} if config.ingest.events else {})
+    return {"messages": written.total(), "events": told.total()}
 
 
 class Written:
@@ -74,6 +78,23 @@ def _start_manager(context: Context, manager: str, written: Written) -> Streamin
         options["maxMessagesPerTrigger"] = str(config.max_messages_per_trigger)
     key, frame = manager_stream(context, manager, config.queues, options)
     return _start(context, frame, key, written)
+
+
+def _has_events(context: Context, manager: str) -> bool:
+    """Whether a queue manager has a log of events that may be read; what is not known without it is said."""
+    from lanner.spark.source.options import batch_options
+    from lanner.spark.source.queue_names import ask_all
+
+    access = batch_options({**context.config.source.options(manager), "queues": "*"}).access
+    try:
+        ask_all(access, is_log=True)
+    except (QueueNotFound, AccessDenied, UnsupportedOperation) as error:
+        context.progress.say(
+            f"{manager}: {error.args[0]}; without events times are whole seconds, and what left a queue without a "
+            "journal is known only if an acknowledgment tells"
+        )
+        return False
+    return True
 
 
 def _start_events(context: Context, manager: str, written: Written) -> StreamingQuery:
@@ -138,11 +159,10 @@ def _decoded_file(path: str, content: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def _start(context: Context, frame: DataFrame, key: str, written: Written, table: str = MESSAGES) -> StreamingQuery:
-    path = context.lake.path(table)
+    lake = context.lake
 
     def write(batch: DataFrame, number: int) -> None:
-        name = f"{key}-{number:08d}"
-        written.add(name, write_batch(batch, path, name))
+        written.add(batch_name(key, number), write_batch(batch, lake, table, key, number))
 
     writer = frame.writeStream.queryName(f"{NAME} {key}").foreachBatch(write)
     writer = writer.option("checkpointLocation", context.lake.checkpoint(f"{NAME}/{key}"))
@@ -151,21 +171,19 @@ def _start(context: Context, frame: DataFrame, key: str, written: Written, table
     return writer.start()
 
 
-def write_batch(batch: DataFrame, path: str, name: str) -> int:
-    """Add rows to the table; what was written under this name before is replaced. How many there were."""
+def write_batch(batch: DataFrame, lake: Lake, table: str, stream: str, number: int) -> int:
+    """Add a batch of a stream to a table, once. Return how many rows there were, 0 if the table has the batch."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F  # noqa: N812
 
     counted = Observation()
     day = F.to_date("event_time" if "event_time" in batch.columns else F.coalesce("arrived_time", "read_time"))
-    rows = batch.withColumn("date", day).withColumn("batch", F.lit(name))
+    rows = batch.withColumn("date", day).withColumn("batch", F.lit(batch_name(stream, number)))
     rows = rows.withColumn("qm_name", F.coalesce("qm_name", F.lit("unknown")))
     # A day of a queue manager in one file, unless it is large.
     rows = rows.hint("rebalance", "date", "qm_name")
     rows = rows.observe(counted, F.count(F.lit(1)).alias("rows"))
-    writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic").partitionBy(*PARTITIONS)
-    writer.parquet(path)
-    return int(counted.get["rows"])
+    return int(counted.get["rows"]) if lake.append(rows, table, stream, number) else 0
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """latency: how long messages were on their way and in their queues, although clocks are wrong.
 
-A packet has the time it was sent by one clock, and its queue the time it came by another, both in whole seconds. So the table
+A message is sent by one clock and comes to its queue by another. Events tell both in milliseconds, and where they do only they count; else
+the packet and its queue tell whole seconds, and `exact` counts how many of `messages` are of the first kind. The table
 `clock_skew` first estimates how far two clocks are apart, for each pair of machines and each hour. What comes from A to B takes some time,
 never less than none: the least difference (B's clock less A's) is an upper bound for the skew, and the least one of what
 goes the other way is a lower bound. Acknowledgments and reports are messages too, and give the other way where the business
@@ -17,9 +18,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.window import Window
 
 from lanner.spark.jobs.session import Context, Result, submit
-from lanner.spark.jobs.tables import MESSAGES, machine_names, named, observations, seconds
+from lanner.spark.jobs.tables import EVENTS, MESSAGES, machine_names, named, observations, seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -38,14 +40,31 @@ def bucket(time: str | Column, length: int) -> Column:
 
 
 def samples(observed: DataFrame, messages: DataFrame) -> DataFrame:
-    """Every pair of a time by one clock and a time by another: from, to, sent_time, arrived_time."""
+    """Every pair of a time by one clock and a time by another: from, to, sent_time, arrived_time, is_exact."""
     seen = observed.where("role in ('waiting', 'ack', 'report')").select(
         F.col("src_machine_id").alias("from"), F.col("qm_id").alias("to"), "sent_time", "arrived_time"
     )
     told = messages.where("arrived_by in ('acknowledgment', 'report')").select(
         F.col("source_id").alias("from"), F.col("destination_id").alias("to"), "sent_time", "arrived_time"
     )
-    return seen.unionByName(told).where("from != to and sent_time is not null and arrived_time is not null")
+    whole = seen.unionByName(told).withColumn("is_exact", F.lit(False))
+    forth = messages.where("sent_by = 'event' and arrived_by = 'event'").select(
+        F.col("source_id").alias("from"),
+        F.col("destination_id").alias("to"),
+        F.col("sent_at").alias("sent_time"),
+        "arrived_time",
+        F.lit(True).alias("is_exact"),
+    )
+    # Its sender learns that it has come: the way back, if no third machine is between.
+    back = messages.where("left_time is not null and arrived_by = 'event' and size(stops) = 2").select(
+        F.col("destination_id").alias("from"),
+        F.col("source_id").alias("to"),
+        F.col("arrived_time").alias("sent_time"),
+        F.col("left_time").alias("arrived_time"),
+        F.lit(True).alias("is_exact"),
+    )
+    found = whole.unionByName(forth).unionByName(back)
+    return found.where("from != to and sent_time is not null and arrived_time is not null")
 
 
 def clock_skew(pairs: DataFrame, minutes: int = 60) -> DataFrame:
@@ -56,10 +75,14 @@ def clock_skew(pairs: DataFrame, minutes: int = 60) -> DataFrame:
         F.least("from", "to").alias("machine_a"),
         F.greatest("from", "to").alias("machine_b"),
         bucket(F.when(is_forth, F.col("arrived_time")).otherwise(F.col("sent_time")), 60 * minutes).alias("period"),
+        "is_exact",
         F.when(is_forth, delta).alias("forth"),
         F.when(~is_forth, delta).alias("back"),
     )
-    grouped = found.groupBy("machine_a", "machine_b", "period").agg(
+    # Whole seconds would only blur what is known in milliseconds.
+    pair = Window.partitionBy("machine_a", "machine_b", "period")
+    found = found.withColumn("_best", F.max("is_exact").over(pair)).where("is_exact = _best")
+    grouped = found.groupBy("machine_a", "machine_b", "period", "is_exact").agg(
         F.count("forth").alias("samples_forth"),
         F.count("back").alias("samples_back"),
         F.min("forth").alias("least_forth"),
@@ -85,6 +108,7 @@ def clock_skew(pairs: DataFrame, minutes: int = 60) -> DataFrame:
         F.when(has_both, (upper + lower) / 2).otherwise(F.coalesce(upper, lower)).alias("skew_seconds"),
         F.when(has_both, (upper - lower) / 2).alias("uncertainty_seconds"),
         F.when(has_both, "two-way").otherwise("one-way").alias("method"),
+        "is_exact",
         (spread > STEP_SECONDS).alias("is_step"),
     )
 
@@ -92,20 +116,24 @@ def clock_skew(pairs: DataFrame, minutes: int = 60) -> DataFrame:
 def deliveries(messages: DataFrame, skews: DataFrame, minutes: int = 60) -> DataFrame:
     """Each message whose arrival is known, with the skew taken off. Periods are by the clock of the destination."""
     is_forth = F.col("source_id") < F.col("destination_id")
-    timed = messages.where("arrived_time is not null and sent_time is not null and destination_id is not null").select(
+    by_events = F.expr("arrived_by = 'event' and sent_by = 'event'")
+    # Either both in milliseconds or both in whole seconds.
+    sent = F.when(F.col("arrived_by") == "event", F.col("sent_at")).otherwise(F.col("sent_time"))
+    is_one_clock = F.expr("(arrived_by = 'event') = (received_by = 'event')")
+    known = messages.where("arrived_time is not null and sent_time is not null and destination_id is not null")
+    timed = known.select(
         "source",
         "destination",
         "queue",
         F.least("source_id", "destination_id").alias("machine_a"),
         F.greatest("source_id", "destination_id").alias("machine_b"),
         # The period of the pair is by the clock of machine_b.
-        bucket(F.when(is_forth, F.col("arrived_time")).otherwise(F.col("sent_time")), 60 * minutes).alias(
-            "pair_period"
-        ),
+        bucket(F.when(is_forth, F.col("arrived_time")).otherwise(sent), 60 * minutes).alias("pair_period"),
         bucket("arrived_time", 60 * minutes).alias("period"),
         is_forth.alias("is_forth"),
-        seconds("arrived_time", "sent_time").alias("raw"),
-        seconds("received_time", "arrived_time").alias("wait"),
+        by_events.alias("is_exact"),
+        (F.unix_micros("arrived_time") / 1e6 - F.unix_micros(sent) / 1e6).alias("raw"),
+        F.when(is_one_clock, seconds("received_time", "arrived_time")).alias("wait"),
     )
     known = skews.select(
         "machine_a", "machine_b", F.col("period").alias("pair_period"), "skew_seconds", "method", "is_step"
@@ -125,6 +153,8 @@ def percentiles(rows: DataFrame, *keys: str) -> DataFrame:
     ]
     return rows.groupBy(*keys).agg(
         F.count(F.lit(1)).alias("messages"),
+        F.count(F.when(F.col("is_exact"), 1)).alias("exact"),
+        F.count("wait").alias("received"),
         F.count(F.when(F.col("raw") < 0, 1)).alias("negative"),
         F.avg("skew").alias("skew_seconds"),
         F.max("method").alias("skew_method"),
@@ -136,10 +166,9 @@ def percentiles(rows: DataFrame, *keys: str) -> DataFrame:
 
 def run(context: Context) -> Result:
     minutes = context.config.latency.bucket_minutes
-    observed = observations(context.lake.read(MESSAGES))
-    messages = context.lake.read("lifecycle")
-    names = machine_names(observed)
-    context.make(SKEW, _with_names(clock_skew(samples(observed, messages), minutes), names))
+    seen, messages = context.lake.sightings(MESSAGES), context.lake.read("lifecycle")
+    names = machine_names(seen, context.lake.sightings(EVENTS))
+    context.make(SKEW, _with_names(clock_skew(samples(observations(seen), messages), minutes), names))
     rows = deliveries(messages, context.lake.read(SKEW), minutes)
     steady = rows.where("not coalesce(is_step, false)")
     context.make(BY_QUEUE, percentiles(steady, "queue"))

@@ -1,217 +1,267 @@
-"""lifecycle: a row for each message, from all the places where something of it was seen.
+"""lifecycle: a row for each message, from everything that queues and logs of events tell of it.
 
 | column | what |
 |---|---|
 | msg_id, label, source(_id), destination(_id), queue | which message; names of machines, and the queue as its own machine names it |
-| sent_time | by the clock of its sender; all other times are by the clock of whoever saw it |
+| known_by | `events`, `messages` or `both`: what tells of it |
+| sent_time | in whole seconds, as the message says; it and `sent_at` are by the clock of its sender, all other times by the clock of whoever saw it |
+| sent_at, sent_by | the same in milliseconds where `sent_by` is `event`, else sent_time and `message` |
+| left_time | when its sender had transferred it, from an event |
 | hops | the reports of its way, in order: by, event, time, next_hop, hop_count |
-| arrived_time, arrived_by | in its queue: seen there, told by an acknowledgment, or by a report |
-| received_time, received_by | seen in the journal of the queue, or told by an acknowledgment |
+| stops | the queue managers that it has passed, its source first: told by reports, else by events, else source and destination |
+| arrived_time, arrived_by | in its queue: `event`, else `queue` (seen there), `acknowledgment`, or `report` |
+| received_time, received_by | `event`, else `journal` of the queue, or `acknowledgment` |
 | journaled_time | copied into the journal of its sender |
+| failed_class, failed_time, failed_at | why it was not received: refused, expired or purged; `failed_by` is `event` or `acknowledgment` |
 | nack_class, nack_time | a negative acknowledgment |
-| dead_class, dead_time, dead_at | seen in a dead-letter queue |
-| status | dead_lettered, refused, received, waiting, arrived, in_transit or sent: the last thing that is known |
+| dead_class, dead_time, dead_at | copied to a dead-letter queue |
+| status | dead_lettered, expired, purged, refused, received, waiting, arrived, in_transit or sent: the last thing that is known |
+
+Times that events tell are in milliseconds, all others in whole seconds.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.window import Window
 
 from lanner.model.enums import MessageClass
+from lanner.spark.jobs.facts import PROPERTIES, facts
 from lanner.spark.jobs.session import Context, Result, submit
-from lanner.spark.jobs.tables import MESSAGES, NEGATIVE, machine_names, named, observations
-from lanner.transfer.tracing import parse_report
+from lanner.spark.jobs.tables import EVENTS, MESSAGES, each_once, machine_names, named, observations
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 NAME: Final = "lifecycle"
-_PROPERTIES: Final = (
-    "label",
-    "src_machine_id",
-    "dest_format_name",
-    "sent_time",
-    "time_to_be_received",
-    "priority",
-    "delivery",
-    "acknowledge",
-    "journal",
-    "trace",
-    "hop_count",
-    "is_transactional",
-    "body_type",
-    "body_size",
-    "body_sha256",
-    "sender_id",
-    "authenticated",
+_TIMEOUTS: Final = tuple(
+    int(member)
+    for member in (
+        MessageClass.NACK_REACH_QUEUE_TIMEOUT,
+        MessageClass.NACK_RECEIVE_TIMEOUT,
+        MessageClass.NACK_RECEIVE_TIMEOUT_AT_SENDER,
+    )
 )
-_REPORT: Final = "message string, hop_count int, time timestamp, target string, next_hop string"
-_EVENTS: Final = "hop_count, not is_sender as is_end, event = 'sent' as is_sent, time, by, event, next_hop"
-_STATUS: Final = """
+_PURGES: Final = tuple(
+    int(member)
+    for member in (MessageClass.NACK_PURGED, MessageClass.NACK_QUEUE_DELETED, MessageClass.NACK_QUEUE_PURGED)
+)
+_STATUS: Final = f"""
     case when dead_class is not null then 'dead_lettered'
-         when nack_class is not null then 'refused'
+         when failed_class in {_TIMEOUTS} then 'expired'
+         when failed_class in {_PURGES} then 'purged'
+         when failed_class is not null then 'refused'
          when received_time is not null then 'received'
-         when waiting_time is not null then 'waiting'
+         when is_waiting then 'waiting'
          when arrived_time is not null then 'arrived'
          when is_outgoing then 'in_transit'
          else 'sent' end
 """
+COLUMNS: Final = (
+    "msg_id",
+    "status",
+    "known_by",
+    "source",
+    "destination",
+    "queue",
+    "subqueue",
+    "source_id",
+    "destination_id",
+    *PROPERTIES,
+    "size",
+    "abort_count",
+    "move_count",
+    "sent_at",
+    "sent_by",
+    "left_time",
+    "hops",
+    "stops",
+    "arrived_time",
+    "arrived_by",
+    "received_time",
+    "received_by",
+    "journaled_time",
+    "failed_class",
+    "failed_time",
+    "failed_at",
+    "failed_by",
+    "ack_classes",
+    "nack_class",
+    "nack_time",
+    "dead_class",
+    "dead_time",
+    "dead_at",
+)
 
 
-def lifecycle(observed: DataFrame) -> DataFrame:
-    """One row for each message that was seen, or that another one tells of."""
-    messages = _messages(observed)
-    acknowledgments = _acknowledgments(observed)
-    trails = _trails(reports(observed))
-    joined = messages.join(acknowledgments, "msg_id", "full_outer").join(trails, "msg_id", "full_outer")
+def lifecycle(found: DataFrame, names: DataFrame) -> DataFrame:
+    """One row for each message of `facts.facts`; `names` are the names of machines, as `tables.machine_names` has them."""
+    rows = found.select("*", *_properties(), *_sent(), _hops().alias("hops"))
+    rows = rows.withColumns(
+        {
+            "journaled_time": F.coalesce("e_journaled", "journaled_time"),
+            "dead_class": F.coalesce("e_dead.reason", "dead_class"),
+            "dead_time": F.coalesce("e_dead.time", "dead_time"),
+            "dead_at_id": F.coalesce("e_dead.qm_id", "dead_at_id"),
+            "abort_count": F.coalesce("abort_count", F.lit(0)),
+        }
+    )
     end = F.element_at("hops", -1)
     is_end = (F.size("hops") > 0) & (end["event"] == "received")
-    rows = joined.select(
+    is_local = F.col("e_last").isNotNull()
+    is_received = F.col("e_last.event") == "received"
+    rows = rows.select(
         "*",
-        F.coalesce("src_machine_id", F.substring_index("msg_id", "\\", 1)).alias("source_id"),
-        F.coalesce("seen_at", "arrival_told_by", "receive_told_by", F.when(is_end, end["by"])).alias("destination_id"),
-        F.coalesce("dest_format_name", "told_queue", "target").alias("addressed"),
-        F.coalesce("waiting_time", "arrival_told_time", F.when(is_end, end["time"])).alias("arrived_time"),
-        F.when(F.col("waiting_time").isNotNull(), "queue")
-        .when(F.col("arrival_told_time").isNotNull(), "acknowledgment")
-        .when(is_end, "report")
-        .alias("arrived_by"),
-        F.coalesce("journal_time", "receive_told_time").alias("received_time"),
-        F.when(F.col("journal_time").isNotNull(), "journal")
-        .when(F.col("receive_told_time").isNotNull(), "acknowledgment")
-        .alias("received_by"),
+        F.substring_index("msg_id", "\\", 1).alias("source_id"),
+        F.coalesce(
+            "e_arrived.qm_id",
+            "e_last.qm_id",
+            "e_refused.qm_id",
+            "seen_at",
+            "arrival_told_by",
+            "receive_told_by",
+            F.when(is_end, end["by"]),
+        ).alias("destination_id"),
+        F.coalesce("dest_format_name", "e_out_queue", "told_queue", "target").alias("addressed"),
+        *_first("arrived", ("event", "e_arrived.time"), ("queue", "waiting_time"),
+                ("acknowledgment", "arrival_told_time"), ("report", F.when(is_end, end["time"]))),
+        # The last event in its queue is the whole truth: a copy in a journal may be of a receive that was undone.
+        *_first("received", ("event", F.when(is_received, F.col("e_last.time"))),
+                ("journal", F.when(~is_local, F.col("journal_time"))),
+                ("acknowledgment", F.when(~is_local, F.col("receive_told_time")))),
+        (F.col("waiting_time").isNotNull() | is_local).alias("is_waiting"),
+    )  # fmt: skip
+    rows = rows.select("*", _failure().alias("f"))
+    rows = _named_queues(rows).selectExpr(
+        "*", "f.reason as failed_class", "f.time as failed_time", "f.qm_id as failed_at_id", "f.by as failed_by"
     )
-    rows = _named_queues(rows).withColumn("status", F.expr(_STATUS))
-    names = machine_names(observed)
-    for identifier, name in (("source_id", "source"), ("destination_id", "destination"), ("dead_at_id", "dead_at")):
+    rows = rows.withColumn("status", F.expr(_STATUS)).withColumn("stops", _stops())
+    for identifier, name in (
+        ("source_id", "source"),
+        ("destination_id", "destination"),
+        ("dead_at_id", "dead_at"),
+        ("failed_at_id", "failed_at"),
+    ):
         rows = named(rows, names, identifier, name)
-    return rows.select(
-        "msg_id",
-        "status",
-        "source",
-        "destination",
-        "queue",
-        "subqueue",
-        "source_id",
-        "destination_id",
-        *(name for name in _PROPERTIES if name != "src_machine_id"),
-        "abort_count",
-        "move_count",
-        "hops",
-        "arrived_time",
-        "arrived_by",
-        "received_time",
-        "received_by",
-        "journaled_time",
-        "ack_classes",
-        "nack_class",
-        "nack_time",
-        "dead_class",
-        "dead_time",
-        "dead_at",
-    )
+    return rows.select(*COLUMNS)
 
 
-def _when(role: str, column: str) -> Column:
-    return F.when(F.col("role") == role, F.col(column))
+def _properties() -> list[Column]:
+    """What the message itself says, else what its first event says of it."""
+    by_event = {"sent_time", "priority", "delivery", "acknowledge", "is_transactional"}
+    # A signature is verified where the message arrives, and a copy in an outgoing queue does not tell.
+    of_sender = {"sender_id", "sender_id_type", "is_signed", "is_encrypted"}
+    found = []
+    for name in PROPERTIES:
+        if name in by_event | of_sender:
+            found.append(F.coalesce(f"p.{name}", f"e_properties.{name}").alias(name))
+        elif name == "authenticated":
+            found.append(F.greatest("p.authenticated", "e_properties.authenticated").alias(name))
+        else:
+            found.append(F.col(f"p.{name}").alias(name))
+    has_event, has_message = F.col("e_properties").isNotNull(), F.col("p").isNotNull()
+    known = F.when(has_event & has_message, "both").when(has_event | F.col("e_last").isNotNull(), "events")
+    return [*found, F.col("e_properties.size").alias("size"), known.otherwise("messages").alias("known_by")]
 
 
-def _messages(observed: DataFrame) -> DataFrame:
-    """What the queues themselves hold. The copy at the destination knows most of the way."""
-    rank = F.when(F.col("role").isin("waiting", "received"), 2).when(F.col("role") == "dead", 1).otherwise(0)
-    here = F.col("role").isin("waiting", "received")
-    own_queue = F.regexp_replace("queue", ";.*$", "")
-    seen = observed.where("role in ('waiting', 'received', 'journaled', 'in_transit', 'dead')")
-    grouped = seen.groupBy(F.col("msg_id_text").alias("msg_id")).agg(
-        F.max_by(F.struct(*_PROPERTIES), F.struct(rank, F.col("qm_id"), F.col("queue"))).alias("p"),
-        F.max(F.when(here, F.col("qm_id"))).alias("seen_at"),
-        F.max(F.when(here, own_queue)).alias("seen_queue"),
-        F.max(_when("waiting", "subqueue")).alias("subqueue"),
-        F.max("abort_count").alias("abort_count"),
-        F.max("move_count").alias("move_count"),
-        F.min(_when("waiting", "arrived_time")).alias("waiting_time"),
-        F.min(_when("received", "arrived_time")).alias("journal_time"),
-        F.min(_when("journaled", "arrived_time")).alias("journaled_time"),
-        F.max(F.col("role") == "in_transit").alias("is_outgoing"),
-        F.min(_when("dead", "class")).alias("dead_class"),
-        F.min(_when("dead", "arrived_time")).alias("dead_time"),
-        F.max(_when("dead", "qm_id")).alias("dead_at_id"),
-    )
-    return grouped.select("*", "p.*").drop("p")
+def _sent() -> list[Column]:
+    by_event = F.col("e_sent").isNotNull()
+    return [
+        F.coalesce("e_sent", "p.sent_time", "e_properties.sent_time").alias("sent_at"),
+        F.when(by_event, "event").when(F.coalesce("p.sent_time", "e_properties.sent_time").isNotNull(), "message")
+        .alias("sent_by"),
+        F.col("e_left").alias("left_time"),
+    ]  # fmt: skip
 
 
-def _acknowledgments(observed: DataFrame) -> DataFrame:
-    """What acknowledgments tell, by the message that they are about."""
+def _first(name: str, *found: tuple[str, str | Column]) -> list[Column]:
+    """The first of some times that is known, and who tells it."""
+    times = [(word, F.col(time) if isinstance(time, str) else time) for word, time in found]
+    by = F.when(times[0][1].isNotNull(), times[0][0])
+    for word, time in times[1:]:
+        by = by.when(time.isNotNull(), word)
+    return [F.coalesce(*(time for _, time in times)).alias(f"{name}_time"), by.alias(f"{name}_by")]
 
-    def of(number: MessageClass, column: str) -> Column:
-        return F.when(F.col("class") == int(number), F.col(column))
 
-    is_negative = F.col("class").isin([int(member) for member in NEGATIVE])
-    return (
-        observed.where("role = 'ack'")
-        .groupBy(F.col("correlation_text").alias("msg_id"))
-        .agg(
-            F.sort_array(F.collect_set("class")).alias("ack_classes"),
-            F.min(of(MessageClass.ACK_REACH_QUEUE, "sent_time")).alias("arrival_told_time"),
-            F.max(of(MessageClass.ACK_REACH_QUEUE, "src_machine_id")).alias("arrival_told_by"),
-            F.min(of(MessageClass.ACK_RECEIVE, "sent_time")).alias("receive_told_time"),
-            F.max(of(MessageClass.ACK_RECEIVE, "src_machine_id")).alias("receive_told_by"),
-            F.min(F.when(is_negative, F.col("class"))).alias("nack_class"),
-            F.min(F.when(is_negative, F.col("sent_time"))).alias("nack_time"),
-            F.max("resp_format_name").alias("told_queue"),
+def _failure() -> Column:
+    """Why a message was not received: time, qm_id, reason, by. Null if it was, or may be."""
+
+    def of(name: str) -> Column:
+        return F.struct(
+            F.col(f"{name}.time").alias("time"),
+            F.col(f"{name}.qm_id").alias("qm_id"),
+            F.col(f"{name}.reason").alias("reason"),
+            F.lit("event").alias("by"),
         )
+
+    told = F.struct(
+        F.col("nack_time").alias("time"),
+        F.lit(None).cast("string").alias("qm_id"),
+        F.col("nack_class").alias("reason"),
+        F.lit("acknowledgment").alias("by"),
     )
-
-
-def _read_report(label: str | None, body: bytes | None) -> tuple[str, int, dt.datetime, str, str | None] | None:
-    found = parse_report(label or "", bytes(body or b""))
-    if found is None:
-        return None
-    message = f"{found.source_queue_manager}\\{found.message_ordinal}"
-    return message, found.hops, found.time, found.target_queue, found.next_hop
-
-
-def reports(observed: DataFrame) -> DataFrame:
-    """The trace reports: which message, where, when, and where it went next."""
-    told = F.udf(_read_report, _REPORT, useArrow=False)
-    found = observed.where("role = 'report'").select(
-        F.col("src_machine_id").alias("by"), told("label", "report_body").alias("t")
-    )
-    event = F.when(F.col("t.next_hop").isNull(), "received").otherwise("sent")
     return (
-        found.where("t is not null")
-        .select("by", "t.*", event.alias("event"))
-        .withColumnRenamed("message", "msg_id")
-        .dropDuplicates(["msg_id", "by", "event", "hop_count", "time"])
+        F.when(F.col("e_last.event").isin("expired", "purged"), of("e_last"))
+        # It lies in its queue, or was received there: nothing else counts.
+        .when(F.col("e_last").isNotNull(), F.lit(None))
+        .when(F.col("e_refused").isNotNull(), of("e_refused"))
+        .when(F.col("e_out_failed").isNotNull(), of("e_out_failed"))
+        .when(F.col("nack_class").isNotNull(), told)
+        .when(F.col("e_concluded.reason") >= int(MessageClass.NACK_BAD_DEST_QUEUE), of("e_concluded"))
     )
 
 
-def _trails(told: DataFrame) -> DataFrame:
+def _hops() -> Column:
     """The reports of each message in the order of its way.
 
     Clocks differ, so hops are what counts. A router reports what it received and what it sent with the same number of hops, or
     with one less: whoever sends at a number comes before whoever only received.
     """
-    here = Window.partitionBy("msg_id", "hop_count", "by")
-    events = told.withColumn("is_sender", F.max(F.col("event") == "sent").over(here))
-    listed = F.sort_array(F.collect_list(F.expr(f"struct({_EVENTS})")))
+    ordered = F.expr(
+        """array_sort(transform(reports, r -> struct(
+               r.hop_count as hop_count,
+               not exists(reports, o -> o.hop_count = r.hop_count and o.by = r.by and o.event = 'sent') as is_end,
+               r.event = 'sent' as is_sent, r.time as time, r.by as by, r.event as event, r.next_hop as next_hop)))"""
+    )
     picked = F.transform(
-        listed,
+        ordered,
         lambda e: F.struct(e["by"].alias("by"), e["event"], e["time"], e["next_hop"], e["hop_count"]),
     )
-    return events.groupBy("msg_id").agg(picked.alias("hops"), F.max("target").alias("target"))
+    return F.when(F.size("reports") > 0, picked)
+
+
+def _stops() -> Column:
+    """The queue managers on the way of a message: by, time."""
+    # Whoever reports twice in a row, what it received and what it sent, is one stop, and leaves at the second.
+    reported = F.expr(
+        "transform(filter(hops, (h, i) -> i = size(hops) - 1 or h.by != hops[i + 1].by), "
+        "h -> struct(h.by as by, h.time as time, h.next_hop as address))"
+    )
+    first = "struct(source_id as by, sent_at as time, cast(null as string) as address)"
+    between = (
+        "transform(filter(e_stops, s -> s.qm_id != source_id and s.qm_id != destination_id), "
+        "s -> struct(s.qm_id as by, s.time as time, cast(null as string) as address))"
+    )
+    last = "struct(destination_id as by, arrived_time as time, cast(null as string) as address)"
+    whole = F.expr(
+        f"case when destination_id is not null and source_id != destination_id "
+        f"then concat(array({first}), coalesce({between}, array()), array({last})) end"
+    )
+    return F.when(F.size("hops") > 1, reported).otherwise(whole)
 
 
 def _named_queues(rows: DataFrame) -> DataFrame:
     """One name for each queue: that of its own machine, also for messages that were not seen there."""
+    seen = F.coalesce("seen_queue", "e_arrived.queue", F.regexp_replace("e_last.queue", ";.*$", ""))
+    subqueue = F.when(F.col("e_last.queue").contains(";"), F.substring_index("e_last.queue", ";", -1))
+    rows = rows.withColumn("own_queue", seen).withColumn(
+        "subqueue", F.when(F.col("e_last").isNotNull(), subqueue).otherwise(F.col("subqueue"))
+    )
     known = (
-        rows.where("seen_queue is not null and addressed is not null")
+        rows.where("own_queue is not null and addressed is not null")
         .groupBy("addressed")
-        .agg(F.min("seen_queue").alias("known_queue"))
+        .agg(F.min("own_queue").alias("known_queue"))
     )
     # A machine that is known by one of its queues is known by the others, too.
     host = F.substring_index("addressed", "\\", 1)
@@ -224,13 +274,20 @@ def _named_queues(rows: DataFrame) -> DataFrame:
     joined = joined.join(F.broadcast(hosts), "host", "left")
     rest = F.expr("substring(addressed, length(host) + 1)")
     return joined.withColumn(
-        "queue", F.coalesce("seen_queue", "known_queue", F.concat("known_host", rest), "addressed")
-    ).drop("host", "known_host")
+        "queue", F.coalesce("own_queue", "known_queue", F.concat("known_host", rest), "addressed")
+    ).drop("host", "known_host", "own_queue")
 
 
 def run(context: Context) -> Result:
-    observed = observations(context.lake.read(MESSAGES))
-    return {"messages": context.make(NAME, lifecycle(observed))}
+    messages, events = context.lake.sightings(MESSAGES), context.lake.sightings(EVENTS)
+    # Each is used several times.
+    found = facts(observations(messages), each_once(events)).persist()
+    names = machine_names(messages, events).persist()
+    try:
+        return {"messages": context.make(NAME, lifecycle(found, names))}
+    finally:
+        found.unpersist()
+        names.unpersist()
 
 
 def main() -> None:

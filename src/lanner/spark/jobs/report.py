@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812
 
 from lanner.spark.jobs.config import ConfigError
+from lanner.spark.jobs.lake import Lake
 from lanner.spark.jobs.latency import bucket
 from lanner.spark.jobs.session import Context, Result, submit
-from lanner.spark.jobs.tables import Lake
+from lanner.spark.jobs.tables import seconds as seconds_between
 from lanner.spark.report import ReportData, Rows, render
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NAME: Final = "report"
-# Ours: points of the plot of traffic, and lines of a list.
-_POINTS, _LINES = 180, 12
+# Ours: points of the plot of traffic, lines of a list, and messages that are listed one by one.
+_POINTS, _LINES, _LISTED = 180, 12, 5000
 # Seconds that a point of the plot may stand for.
 _LENGTHS: Final = (
     1,
@@ -48,11 +51,14 @@ def gather(lake: Lake, title: str, seconds: int = 60) -> ReportData:
     data = ReportData(title)
     messages = lake.read("lifecycle")
     data.status = {row["status"]: row["count"] for row in messages.groupBy("status").count().collect()}
+    data.known_by = {row["known_by"]: row["count"] for row in messages.groupBy("known_by").count().collect()}
     first = messages.agg(
-        F.min("sent_time").alias("first"),
-        F.max("sent_time").alias("last"),
+        F.min("sent_at").alias("first"),
+        F.max("sent_at").alias("last"),
         F.sum("body_size").alias("bytes"),
-        F.countDistinct("source_id").alias("machines"),
+        F.size(
+            F.array_distinct(F.flatten(F.collect_set(F.array_compact(F.array("source_id", "destination_id")))))
+        ).alias("machines"),
     ).collect()[0]
     data.first, data.last, data.bytes, data.machines = (
         first["first"],
@@ -60,13 +66,19 @@ def gather(lake: Lake, title: str, seconds: int = 60) -> ReportData:
         first["bytes"] or 0,
         first["machines"],
     )
+    data.cube_seconds = _length(data.first, data.last, 1)
+    cube = messages.groupBy("queue", "status", bucket("sent_at", data.cube_seconds).alias("period"))
+    data.cube = _rows(cube.agg(F.count(F.lit(1)).alias("messages")))
+    data.messages = _list(messages)
     if lake.has("throughput"):
+        data.queue_traffic = _queue_traffic(lake.read("throughput"), seconds)
         data.traffic = _traffic(lake.read("throughput"), seconds)
         data.backlog = _rows(lake.read("backlog").orderBy(F.desc("depth"), "queue").limit(_LINES))
     if lake.has("latency_by_queue"):
         found = lake.read("latency_by_queue").orderBy(F.desc("messages"), "queue")
         data.latency = _rows(found.limit(2 * _LINES))
         data.reference, data.skew = _skew(lake.read("clock_skew"))
+        _take_off(data.messages, lake.read("clock_skew"))
     if lake.has("acks"):
         acks = lake.read("ack_summary")
         data.acks = _rows(acks.groupBy("queue", "outcome").agg(F.sum("messages").alias("messages")))
@@ -93,20 +105,66 @@ def _traffic(found: DataFrame, seconds: int) -> Rows:
     [edges] = found.agg(F.min("period").alias("first"), F.max("period").alias("last")).collect()
     if edges["first"] is None:
         return []
-    span = (edges["last"] - edges["first"]).total_seconds()
-    length = next(length for length in _LENGTHS if span / length <= _POINTS)
-    # The table knows nothing shorter than its own periods.
-    length = max(length, seconds)
+    length = _length(edges["first"], edges["last"], seconds)
     names = ("arrived", "received", "failed")
     grouped = found.groupBy(bucket("period", length).alias("period")).agg(*(F.sum(name).alias(name) for name in names))
     rows = _rows(grouped.orderBy("period"))
     return _filled(rows, length, names)
 
 
+def _length(first: dt.datetime | None, last: dt.datetime | None, least: int) -> int:
+    """The length of periods of which a plot has room, in seconds."""
+    span = 0.0 if first is None or last is None else (last - first).total_seconds()
+    return max(next(length for length in _LENGTHS if span / length <= _POINTS), least)
+
+
+def _queue_traffic(found: DataFrame, seconds: int) -> Rows:
+    """The same for each queue by itself."""
+    [edges] = found.agg(F.min("period").alias("first"), F.max("period").alias("last")).collect()
+    period = bucket("period", _length(edges["first"], edges["last"], seconds))
+    names = ("arrived", "received", "failed")
+    return _rows(found.groupBy("queue", period.alias("period")).agg(*(F.sum(name).alias(name) for name in names)))
+
+
+def _list(messages: DataFrame) -> Rows:
+    """The messages that a reader is most likely to ask for: those that failed, then the newest."""
+    from lanner.spark.jobs.acks import reason
+
+    has_failed = F.col("failed_class").isNotNull() | F.col("dead_class").isNotNull() | (F.col("abort_count") > 0)
+    chosen = messages.orderBy(F.desc(F.coalesce(has_failed, F.lit(False))), F.desc("sent_at"), "msg_id").limit(_LISTED)
+    is_one_clock = F.expr("(arrived_by = 'event') = (received_by = 'event')")
+    sent = F.when(F.col("arrived_by") == "event", F.col("sent_at")).otherwise(F.col("sent_time"))
+    return _rows(
+        chosen.select(
+            "label",
+            "queue",
+            "status",
+            "source",
+            "destination",
+            "sent_at",
+            (F.unix_micros("arrived_time") / 1e6 - F.unix_micros(sent) / 1e6).alias("way"),
+            F.when(is_one_clock, seconds_between("received_time", "arrived_time")).alias("wait"),
+            reason(F.coalesce("failed_class", "dead_class")).alias("reason"),
+            "abort_count",
+            "msg_id",
+        )
+    )
+
+
+def _take_off(listed: Rows, skews: DataFrame) -> None:
+    """Take the difference of the clocks off the ways of listed messages, as `latency` does."""
+    ahead: dict[tuple[str, str], list[float]] = {}
+    for row in skews.where("not is_step").select("name_a", "name_b", "skew_seconds").collect():
+        ahead.setdefault((row["name_a"], row["name_b"]), []).append(row["skew_seconds"])
+        ahead.setdefault((row["name_b"], row["name_a"]), []).append(-row["skew_seconds"])
+    for message in listed:
+        known = ahead.get((message["source"], message["destination"]))
+        if known and message["way"] is not None:
+            message["way"] = max(message["way"] - statistics.median(known), 0.0)
+
+
 def _filled(rows: Rows, length: int, names: tuple[str, ...]) -> Rows:
     """With zeros where nothing happened."""
-    import datetime as dt
-
     by_time = {int(row["period"].timestamp()): row for row in rows}
     if len(by_time) < 2 or (max(by_time) - min(by_time)) // length > 10 * _POINTS:
         return rows
@@ -146,16 +204,15 @@ def _skew(found: DataFrame) -> tuple[str | None, Rows]:
 def _reasons(messages: DataFrame) -> Rows:
     from lanner.spark.jobs.acks import reason
 
-    failed = messages.withColumn("class", F.coalesce("dead_class", "nack_class")).where("class is not null")
+    failed = messages.withColumn("class", F.coalesce("failed_class", "dead_class")).where("class is not null")
     named = failed.withColumn("reason", F.coalesce(reason("class"), F.hex("class")))
     return _rows(named.groupBy("reason").agg(F.count(F.lit(1)).alias("messages")).orderBy(F.desc("messages"), "reason"))
 
 
 def _routes(found: DataFrame) -> Rows:
-    """The whole ways, with the hops where reports tell of them instead."""
-    hops = found.where("kind = 'hop'")
-    chosen = hops if hops.limit(1).count() else found.where("kind = 'route'")
-    return _rows(chosen.orderBy(F.desc("messages"), "source", "destination").limit(5 * _LINES))
+    """The steps of all messages."""
+    steps = found.where("kind = 'step'")
+    return _rows(steps.orderBy(F.desc("messages"), "source", "destination").limit(5 * _LINES))
 
 
 def _senders(found: DataFrame) -> Rows:

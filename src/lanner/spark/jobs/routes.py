@@ -1,8 +1,9 @@
 """routes: where the traffic flows.
 
-`routes` has a row for each pair of machines between which messages went directly: `kind` is `hop` where trace reports tell it, with the
-median of the time from one to the next (the skew of their clocks taken off where it is known), and `route` for the whole way of all
-messages, traced or not. `loops` counts messages that came to a machine a second time.
+`routes` has a row for each pair of machines. `kind` is `step` for the steps of all messages from one machine to the next, with the median of
+the time that they took (the skew of the clocks taken off where it is known), and `route` for their whole way. The steps of a message are
+told by trace reports where there are some, else by events, else its source and destination are all that is known. `told` counts
+messages whose steps reports tell. `loops` counts messages that came to a machine a second time.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812
 
 from lanner.spark.jobs.session import Context, Result, submit
-from lanner.spark.jobs.tables import MESSAGES, machine_names, named, observations
+from lanner.spark.jobs.tables import EVENTS, MESSAGES, machine_names, named
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,53 +21,48 @@ if TYPE_CHECKING:
 NAME: Final = "routes"
 
 
-def hops(messages: DataFrame) -> DataFrame:
-    """A row for each step of each message that was traced."""
-    visits = F.expr(
-        # Whoever reports twice in a row, what it received and what it sent, is one stop, and leaves at the second.
-        "filter(hops, (h, i) -> i = size(hops) - 1 or h.by != hops[i + 1].by)"
-    )
-    stops = messages.where("hops is not null").select("msg_id", "hops", visits.alias("stops"))
+def steps(messages: DataFrame) -> DataFrame:
+    """A row for each step of each message."""
     machines = F.transform("stops", lambda stop: stop["by"])
-    stepped = stops.select(
+    stepped = messages.where("size(stops) > 1").select(
         "msg_id",
+        (F.size("hops") > 1).alias("is_told"),
         (F.size(machines) > F.size(F.array_distinct(machines))).alias("is_loop"),
         F.explode(
-            F.expr(
-                "transform(sequence(1, greatest(size(stops) - 1, 1)), "
-                "i -> struct(stops[i - 1] as at, get(stops, i) as after))"
-            )
+            F.expr("transform(sequence(1, size(stops) - 1), i -> struct(stops[i - 1] as at, stops[i] as after))")
         ).alias("s"),
     )
-    return stepped.where("s.after is not null").select(
+    return stepped.select(
         "msg_id",
+        "is_told",
         "is_loop",
         F.col("s.at.by").alias("source_id"),
         F.col("s.after.by").alias("destination_id"),
-        F.col("s.at.next_hop").alias("address"),
-        (F.unix_seconds("s.after.time") - F.unix_seconds("s.at.time")).cast("double").alias("seconds"),
+        F.col("s.at.address").alias("address"),
+        (F.unix_micros("s.after.time") / 1e6 - F.unix_micros("s.at.time") / 1e6).alias("seconds"),
     )
 
 
 def routes(messages: DataFrame, skews: DataFrame | None = None) -> DataFrame:
     """Edges between machines, by their identifiers."""
-    steps = hops(messages)
+    found = steps(messages)
     pair = (F.least("source_id", "destination_id"), F.greatest("source_id", "destination_id"))
-    steps = steps.withColumn("machine_a", pair[0]).withColumn("machine_b", pair[1])
+    found = found.withColumn("machine_a", pair[0]).withColumn("machine_b", pair[1])
     if skews is not None:
         known = (
             skews.where("not is_step")
             .groupBy("machine_a", "machine_b")
             .agg(F.expr("percentile(skew_seconds, 0.5)").alias("skew"))
         )
-        steps = steps.join(F.broadcast(known), ["machine_a", "machine_b"], "left")
+        found = found.join(F.broadcast(known), ["machine_a", "machine_b"], "left")
         ahead = F.coalesce(
             F.when(F.col("source_id") < F.col("destination_id"), F.col("skew")).otherwise(-F.col("skew")), F.lit(0.0)
         )
-        steps = steps.withColumn("seconds", F.greatest(F.col("seconds") - ahead, F.lit(0.0)))
-    found = steps.groupBy("source_id", "destination_id").agg(
-        F.lit("hop").alias("kind"),
+        found = found.withColumn("seconds", F.greatest(F.col("seconds") - ahead, F.lit(0.0)))
+    stepped = found.groupBy("source_id", "destination_id").agg(
+        F.lit("step").alias("kind"),
         F.countDistinct("msg_id").alias("messages"),
+        F.countDistinct(F.when(F.col("is_told"), F.col("msg_id"))).alias("told"),
         F.expr("percentile(seconds, 0.5)").alias("median_seconds"),
         F.max("address").alias("address"),
         F.countDistinct(F.when(F.col("is_loop"), F.col("msg_id"))).alias("loops"),
@@ -78,19 +74,20 @@ def routes(messages: DataFrame, skews: DataFrame | None = None) -> DataFrame:
         .agg(
             F.lit("route").alias("kind"),
             F.countDistinct("msg_id").alias("messages"),
+            F.count(F.when(F.size("hops") > 1, 1)).alias("told"),
             F.lit(None).cast("double").alias("median_seconds"),
             F.lit(None).cast("string").alias("address"),
             F.lit(0).cast("long").alias("loops"),
             F.max("hop_count").alias("most_hops"),
         )
     )
-    return found.unionByName(whole)
+    return stepped.unionByName(whole)
 
 
 def run(context: Context) -> Result:
     lake = context.lake
     skews = lake.read("clock_skew") if lake.has("clock_skew") else None
-    names = machine_names(observations(lake.read(MESSAGES)))
+    names = machine_names(lake.sightings(MESSAGES), lake.sightings(EVENTS))
     found = named(routes(lake.read("lifecycle"), skews), names, "source_id", "source")
     return {"routes": context.make(NAME, named(found, names, "destination_id", "destination"))}
 

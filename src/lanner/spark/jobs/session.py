@@ -15,8 +15,8 @@ import typer
 
 from lanner.model.errors import LannerError
 from lanner.spark.jobs.config import PipelineConfig, load_config
+from lanner.spark.jobs.lake import Lake
 from lanner.spark.jobs.progress import Progress
-from lanner.spark.jobs.tables import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +46,8 @@ class Context:
 
     @property
     def lake(self) -> Lake:
-        return Lake(self.spark, self.config.resolve(self.config.lake.path))
+        lake = self.config.lake
+        return Lake(self.spark, self.config.resolve(lake.path), lake.format, lake.options)
 
     def make(self, table: str, frame: Any) -> int:  # noqa: ANN401 (a DataFrame, which is not imported before Spark is wanted)
         """Replace a table; how many rows it has."""

@@ -1,4 +1,4 @@
-"""The tables of the pipeline: where they are, what is in `messages`, and what other jobs may rely on.
+"""The tables of the pipeline: what is in `messages` and `events`, and what other jobs may rely on. `lake` reads and writes them.
 
 `messages` has a row for each time a message was seen in a queue, with every column of `lanner.spark.columnar.schema`. It is partitioned by
 date (of arrival), qm_name and batch. A batch is written whole, under a name that it has again when it must be written again. Even so a
@@ -8,32 +8,27 @@ is once for each queue it was seen in.
 
 `events` has the log of events of queue managers that write one, partitioned in the same way; whoever counts them reads `each_once`.
 
-All other tables are made from these. Each run of their job replaces them, each when it is whole.
+All other tables are made from these, anew by each run of their job.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 (as everybody calls it)
 from pyspark.sql.window import Window
 
 from lanner.model.enums import MessageClass
-from lanner.model.errors import LannerError
 from lanner.spark.columnar.schema import COLUMNS, EVENT_COLUMNS
 from lanner.spark.columnar.schema import Column as SchemaColumn
-from lanner.spark.jobs import JOBS
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
 MESSAGES: Final = "messages"
 EVENTS: Final = "events"
 PARTITIONS: Final = ("date", "qm_name", "batch")
-# Where tables are while they are made; Spark does not take names with an underscore for tables.
-_NEW: Final = "_new"
 
 
 def _ddl(columns: Iterable[SchemaColumn]) -> str:
@@ -90,70 +85,6 @@ _OBSERVED: Final = (
 )
 
 
-class NoTable(LannerError):
-    """A job needs a table that another one has not made yet."""
-
-
-@dataclass(frozen=True)
-class Lake:
-    """The directory of the tables."""
-
-    spark: SparkSession
-    root: str
-
-    def path(self, table: str) -> str:
-        return f"{self.root.rstrip('/')}/{table}"
-
-    def checkpoint(self, name: str) -> str:
-        """Where a stream keeps its progress; Spark does not take names with an underscore for tables."""
-        return self.path(f"_checkpoints/{name}")
-
-    def has(self, table: str) -> bool:
-        """Whether a table has been written."""
-        path = _hadoop(self.spark).Path(self.path(table))
-        return bool(_file_system(self.spark, path).exists(path))
-
-    def read(self, table: str) -> DataFrame:
-        if not self.has(table):
-            maker = next((job.name for job in JOBS.values() if table in job.tables), table)
-            raise NoTable(f"there is no table {table} in {self.root}: run the job {maker} first")
-        reader = self.spark.read
-        return (reader.schema(SCHEMAS[table]) if table in SCHEMAS else reader).parquet(self.path(table))
-
-    def write(self, frame: DataFrame, table: str) -> None:
-        """Replace a table that is made of others, when all of the new one is there: a job that dies before leaves the old one."""
-        new, place = (_hadoop(self.spark).Path(self.path(name)) for name in (f"{_NEW}/{table}", table))
-        frame.write.mode("overwrite").parquet(new.toString())
-        files = _file_system(self.spark, place)
-        files.delete(place, True)
-        if not files.rename(new, place):
-            raise LannerError(f"{new.toString()} could not be made {place.toString()}: run the job again")
-
-    def files(self, table: str, pattern: str = "*") -> list[str]:
-        """The paths below a table that fit a pattern of Hadoop's."""
-        path = _hadoop(self.spark).Path(f"{self.path(table)}/{pattern}")
-        found = _file_system(self.spark, path).globStatus(path)
-        return [str(status.getPath().toString()) for status in found or ()]
-
-    def touch(self, path: str) -> None:
-        """Make an empty file, as a mark."""
-        place = _hadoop(self.spark).Path(path)
-        _file_system(self.spark, place).create(place, True).close()
-
-    def delete(self, path: str) -> None:
-        """Delete a file, or a directory with what is in it."""
-        place = _hadoop(self.spark).Path(path)
-        _file_system(self.spark, place).delete(place, True)
-
-
-def _hadoop(spark: SparkSession) -> Any:  # noqa: ANN401 (Java's)
-    return spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr] # noqa: SLF001 (there is no other way to files)
-
-
-def _file_system(spark: SparkSession, path: Any) -> Any:  # noqa: ANN401 (Java's)
-    return path.getFileSystem(spark._jsc.hadoopConfiguration())  # noqa: SLF001
-
-
 def each_once(events: DataFrame) -> DataFrame:
     """Each event once."""
     return events.dropDuplicates(list(EVENT_KEY))
@@ -169,6 +100,8 @@ def observations(messages: DataFrame) -> DataFrame:
     found = messages.where("packet_error is null and msg_id_text is not null").select(
         *_OBSERVED,
         F.sha2("body", 256).alias("body_sha256"),
+        F.substring("body", 1, 9).alias("body_start"),
+        F.col("extension").isNotNull().alias("has_extension"),
         F.col("xact_id").isNotNull().alias("is_transactional"),
         F.col("signature").isNotNull().alias("is_signed"),
         F.when(F.col("class") == int(MessageClass.REPORT), F.col("body")).alias("report_body"),
@@ -193,9 +126,12 @@ def _role() -> Column:
     )
 
 
-def machine_names(observed: DataFrame) -> DataFrame:
-    """The names of the queue managers that were read, by their identifiers."""
-    return observed.groupBy(F.col("qm_id").alias("machine_id")).agg(F.max("qm_name").alias("machine"))
+def machine_names(*read: DataFrame) -> DataFrame:
+    """The names of the queue managers whose messages or events were read, by their identifiers."""
+    seen, *others = (frame.select("qm_id", "qm_name") for frame in read)
+    for other in others:
+        seen = seen.unionByName(other)
+    return seen.groupBy(F.col("qm_id").alias("machine_id")).agg(F.max("qm_name").alias("machine"))
 
 
 def named(frame: DataFrame, names: DataFrame, identifier: str, name: str) -> DataFrame:

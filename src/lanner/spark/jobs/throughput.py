@@ -43,10 +43,10 @@ _QUEUE_KINDS: Final = ("destination", "subqueue", "admin", "report")
 
 def throughput(messages: DataFrame, length: int = 60) -> DataFrame:
     """What happened in each queue, period by period."""
-    code = F.coalesce("nack_class", "dead_class")
+    code = F.coalesce("failed_class", "dead_class")
     ended = F.when(
         code.isin([int(member) for member in _ENDED_THERE]) & F.col("arrived_time").isNotNull(),
-        F.coalesce("nack_time", "dead_time"),
+        F.coalesce("failed_time", "dead_time"),
     )
     events = messages.where("queue is not null").select(
         "queue",

@@ -1,0 +1,95 @@
+"""The numbers of the demo's report against what the two queue managers really did."""
+
+from __future__ import annotations
+
+import collections
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from demo.business import AHEAD, SHOP, WAREHOUSE, Business
+from lanner.model.errors import LannerError
+
+__all__ = ["CHECKED", "WrongNumbers", "check_report"]
+
+# The tables that are checked beside the page.
+CHECKED: Final = ("latency_by_queue", "clock_skew", "routes")
+
+_DATA: Final = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
+# Seconds: the warehouse takes orders as soon as they are there, and the shop's clock is right.
+_LONGEST_WAIT: Final = 1.0
+
+
+class WrongNumbers(LannerError):
+    """The report does not say what happened."""
+
+
+def embedded(page: Path) -> dict[str, Any]:
+    """Return the data that the report has for its filters, from which its numbers are made."""
+    found = _DATA.search(page.read_text(encoding="utf-8"))
+    if found is None:
+        raise WrongNumbers(f"{page} has no data")
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+def truth(business: Business) -> dict[tuple[str, str], int]:
+    """Return how many messages came to which end, by queue and status."""
+    taken, sent = business.taken, business.sent_to
+    warehouse, shop = business.warehouse, business.shop
+    dead = collections.Counter(message.label.partition(" ")[0] for message in warehouse.dead_letter)
+    found = {
+        (f"orders on {WAREHOUSE}", "received"): taken["orders"],
+        (f"orders on {WAREHOUSE}", "waiting"): warehouse.open("orders").count(),
+        (f"invoices on {SHOP}", "received"): taken["invoices"],
+        (f"invoices on {SHOP}", "waiting"): shop.open("invoices").count(),
+        (f"payments on {WAREHOUSE}", "received"): taken["payments"],
+        (f"payments on {WAREHOUSE}", "waiting"): warehouse.open("payments;poison").count(),
+        (f"samples on {WAREHOUSE}", "received"): taken["samples"],
+        (f"samples on {WAREHOUSE}", "waiting"): warehouse.open("samples").count(),
+        (f"samples on {WAREHOUSE}", "dead_lettered"): dead["sample"],
+        (f"quotations on {WAREHOUSE}", "dead_lettered"): dead["quotation"],
+        (f"closed on {WAREHOUSE}", "refused"): sent["closed"],
+    }
+    for queue in sent:
+        told = sum(count for (name, _), count in found.items() if name.startswith(f"{queue} on "))
+        if told != sent[queue]:
+            raise WrongNumbers(f"{sent[queue]} messages were sent to {queue}, and {told} have been found")
+    return {key: count for key, count in found.items() if count}
+
+
+def check_report(page: Path, business: Business, tables: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """Compare numbers with the truth. Return them in words; WrongNumbers names all that differ."""
+    data = embedded(page)
+    counted: collections.Counter[tuple[str, str]] = collections.Counter()
+    for queue, _, status, count in data["cube"]:
+        counted[data["queues"][queue], status] += count
+    expected = truth(business)
+    wrong = [
+        f"{queue}, {status}: the report says {counted[queue, status]}, {expected.get((queue, status), 0)} is right"
+        for queue, status in sorted({*counted, *expected})
+        if counted[queue, status] != expected.get((queue, status), 0)
+    ]
+    said = [f"{queue}: {count} {status}" for (queue, status), count in sorted(expected.items())]
+    [orders] = [row for row in tables["latency_by_queue"] if row["queue"].endswith(rf"{WAREHOUSE}\private$\orders")]
+    if orders["exact"] != orders["messages"] or not 0 < orders["wait_p50"] < _LONGEST_WAIT:
+        wrong.append(f"orders wait {orders['wait_p50']} s in their queue; less than {_LONGEST_WAIT} s is right")
+    said.append(f"half of the orders waited {1000 * orders['wait_p50']:.0f} ms in their queue at most")
+    for row in tables["clock_skew"]:
+        skew = row["skew_seconds"] if row["name_b"] == WAREHOUSE else -row["skew_seconds"]
+        if abs(skew - AHEAD) > row["uncertainty_seconds"] + 0.002:
+            wrong.append(
+                f"the clock of {WAREHOUSE} is {skew} s ahead, give or take {row['uncertainty_seconds']} s; {AHEAD} s is right"
+            )
+        said.append(f"the clock of {WAREHOUSE} is {skew:.3f} s ahead, give or take {row['uncertainty_seconds']:.3f} s")
+    steps = {(row["source"], row["destination"]): row["messages"] for row in tables["routes"] if row["kind"] == "step"}
+    right = {
+        (SHOP, WAREHOUSE): sum(count for queue, count in business.sent_to.items() if queue != "invoices"),
+        (WAREHOUSE, SHOP): business.sent_to["invoices"],
+    }
+    if steps != right:
+        wrong.append(f"the map shows {steps}; {right} is right")
+    if wrong:
+        raise WrongNumbers("\n".join(wrong))
+    return said

@@ -1,0 +1,69 @@
+"""How far the import of a file into a running queue manager has come, in a file beside it: what was sent is not sent again.
+
+Before messages are sent, the file says which; when they are acknowledged, that they were. If the command ends between the two, nobody here
+knows whether they have arrived, and the next run asks instead of sending them twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from lanner.cli.errors import CommandError
+from lanner.security.private_files import read_private, write_private
+
+_SUFFIX = ".imported"
+_CHUNK = 1 << 20
+
+
+class ImportProgress:
+    """The progress of one file to one queue."""
+
+    def __init__(self, file: Path, target: str) -> None:
+        self._path = file.with_name(file.name + _SUFFIX)
+        digest = hashlib.sha256()
+        with file.open("rb") as content:
+            while data := content.read(_CHUNK):
+                digest.update(data)
+        self._key = f"{digest.hexdigest()} {target}"
+        found = self._read().get(self._key, {})
+        # Messages that are in the queue, and those that are or may be.
+        self.done = int(found.get("done", 0))
+        self.tried = int(found.get("tried", self.done))
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def _read(self) -> dict[str, Any]:
+        data = read_private(self._path) if self._path.exists() else None
+        try:
+            content = {} if data is None else json.loads(data)
+        except ValueError:
+            content = None
+        if not isinstance(content, dict):
+            raise CommandError(
+                f"{self._path} cannot be read: it says what of the file was imported; remove it to begin anew"
+            )
+        return content
+
+    def resume_at(self, number: int) -> None:
+        """Take a person's word for how many messages are there."""
+        if not self.done <= number <= self.tried:
+            raise CommandError(f"--resume-at {number}: between {self.done} and {self.tried}, says {self._path}")
+        self.write(number)
+
+    def check(self, queue: str) -> None:
+        """Raise CommandError if it is not known what has arrived."""
+        if self.tried > self.done:
+            raise CommandError(
+                f"messages {self.done + 1} to {self.tried} were being sent to {queue} when an import ended, and may be there. Look "
+                f"(`lanner peek`), then say with --resume-at how many of the file are: {self.done}, {self.tried}, or a number between"
+            )
+
+    def write(self, done: int, tried: int | None = None) -> None:
+        """Keep how far it is; it is on disk when this returns."""
+        self.done, self.tried = done, done if tried is None else tried
+        content = {**self._read(), self._key: {"done": self.done, "tried": self.tried}}
+        write_private(self._path, json.dumps(content).encode())

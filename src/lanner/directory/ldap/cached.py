@@ -1,0 +1,156 @@
+"""A directory on the network for an engine that cannot wait: calls in a thread, answers kept, a bound on every wait.
+
+The engine asks while it holds the store's lock. So what it reads again and again, to find where messages go, is kept
+for a minute; a call that takes too long counts as a directory that is not connected; and while that lasts nobody
+waits for it again until `RETRY_INTERVAL` has passed. What was read before still answers then.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any, Final, TypeVar
+
+from lanner.directory.filters import AttributeFilter, SortOrder
+from lanner.directory.ldap.directory import LdapDirectory
+from lanner.model.directory_objects import DirectoryObject
+from lanner.model.enums import DirectoryOperationResult
+
+T = TypeVar("T")
+
+_LOG = logging.getLogger(__name__)
+
+LIFETIME: Final = 60.0
+PATIENCE: Final = 2.0
+RETRY_INTERVAL: Final = 10.0
+MAX_KEPT: Final = 20_000
+
+_NOT_CONNECTED: Final = DirectoryOperationResult.DIRECTORY_NOT_CONNECTED
+_KEPT: Final = (DirectoryOperationResult.SUCCESS, DirectoryOperationResult.OBJECT_NOT_FOUND)
+
+_Found = tuple[DirectoryOperationResult, DirectoryObject | None]
+
+
+class CachedDirectory:
+    """An LdapDirectory behind a thread of its own."""
+
+    def __init__(
+        self,
+        directory: LdapDirectory,
+        *,
+        patience: float = PATIENCE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._directory = directory
+        self._patience = patience
+        self._clock = clock
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="directory")
+        self._kept: OrderedDict[Any, tuple[float, Any]] = OrderedDict()
+        self._away_until = 0.0
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    # Calls ------------------------------------------------------------------------------------------------
+
+    def _call(self, operation: Callable[[], T], away: T, *, forced: bool = False) -> T:
+        """The answer of the thread, or `away` if it does not come in time."""
+        if self._clock() < self._away_until and not forced:
+            return away
+        future = self._threads.submit(operation)
+        try:
+            answer = future.result(self._patience)
+        except FutureTimeoutError:
+            future.cancel()
+            _LOG.warning("the directory has not answered in %.0f s", self._patience)
+            answer = away
+        result = answer[0] if isinstance(answer, tuple) else answer
+        self._away_until = self._clock() + RETRY_INTERVAL if result is _NOT_CONNECTED else 0.0
+        return answer
+
+    def _read(self, key: object, operation: Callable[[], T], away: T) -> T:
+        """An answer kept, or a new one; while the directory is away also an old one."""
+        read_at, kept = self._kept.get(key, (0.0, None))
+        if kept is not None and self._clock() - read_at < LIFETIME:
+            return copy.deepcopy(kept)  # type: ignore[no-any-return]
+        answer = self._call(operation, away)
+        result = answer[0] if isinstance(answer, tuple) else answer
+        if result is _NOT_CONNECTED and kept is not None:
+            return copy.deepcopy(kept)  # type: ignore[no-any-return]
+        if result in _KEPT:
+            self._kept[key] = (self._clock(), copy.deepcopy(answer))
+            self._kept.move_to_end(key)
+            if len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
+        return answer
+
+    def _changed(self) -> None:
+        """Every answer may be another one now; those that cannot be asked for again stay for the time being."""
+        self._kept = OrderedDict((key, (0.0, answer)) for key, (_, answer) in self._kept.items())
+
+    # The events of MS-MQDSSM 3.1.6 ------------------------------------------------------------------------
+
+    def initialize(self) -> DirectoryOperationResult:
+        return self._call(self._directory.initialize, _NOT_CONNECTED, forced=True)
+
+    def create_object(
+        self, obj: DirectoryObject, attributes: Sequence[str] | None = None
+    ) -> tuple[DirectoryOperationResult, uuid.UUID | None]:
+        self._changed()
+        return self._call(lambda: self._directory.create_object(obj, attributes), (_NOT_CONNECTED, None))
+
+    def delete_object(self, obj: DirectoryObject) -> DirectoryOperationResult:
+        self._changed()
+        return self._call(lambda: self._directory.delete_object(obj), _NOT_CONNECTED)
+
+    def write(self, obj: DirectoryObject, attributes: Sequence[str] | None = None) -> DirectoryOperationResult:
+        self._changed()
+        return self._call(lambda: self._directory.write(obj, attributes), _NOT_CONNECTED)
+
+    def read(
+        self,
+        object_type: str,
+        filters: Sequence[AttributeFilter] | None,
+        attributes: Sequence[str] | None = None,
+    ) -> _Found:
+        key = ("read", object_type, repr(filters), repr(attributes))
+        away: _Found = (_NOT_CONNECTED, None)
+        return self._read(key, lambda: self._directory.read(object_type, filters, attributes), away)
+
+    def read_begin(
+        self,
+        object_type: str,
+        filters: Sequence[AttributeFilter] | None,
+        attributes: Sequence[str] | None = None,
+        sort_order: Sequence[SortOrder] | None = None,
+    ) -> tuple[DirectoryOperationResult, int | None]:
+        return self._call(
+            lambda: self._directory.read_begin(object_type, filters, attributes, sort_order), (_NOT_CONNECTED, None)
+        )
+
+    def read_next(self, handle: int) -> _Found:
+        return self._call(lambda: self._directory.read_next(handle), (_NOT_CONNECTED, None))
+
+    def read_end(self, handle: int) -> DirectoryOperationResult:
+        return self._directory.read_end(handle)
+
+    def resolve_distribution_list(
+        self, guid: uuid.UUID, domain: str | None
+    ) -> tuple[DirectoryOperationResult, list[str] | None]:
+        away: tuple[DirectoryOperationResult, list[str] | None] = (_NOT_CONNECTED, None)
+        return self._read(("list", guid), lambda: self._directory.resolve_distribution_list(guid, domain), away)
+
+    def format_name_at(self, path: str) -> str | None:
+        return self._call(lambda: self._directory.format_name_at(path), None)
+
+    def computer_sid(self, computer_name: str) -> bytes | None:
+        return self._call(lambda: self._directory.computer_sid(computer_name), None)
+
+    def ensure_user(self, name: str, security_identifier: bytes) -> DirectoryOperationResult:
+        return self._directory.ensure_user(name, security_identifier)

@@ -1,0 +1,245 @@
+"""One LDAP connection to a directory server: bound with GSS-SPNEGO, and sealed from then on (MS-ADTS 5.1.1.1).
+
+It blocks, so it belongs in a thread of its own; the queue manager's loop never waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import spnego
+from spnego.exceptions import SpnegoError
+
+from lanner.directory.ldap.ber import BerError, complete_length
+from lanner.directory.ldap.messages import (
+    SEARCH_ENTRY,
+    SEARCH_REFERENCE,
+    Control,
+    FoundEntry,
+    Request,
+    Response,
+    ResultCode,
+    SaslBind,
+    Search,
+    Unbind,
+    pack,
+    paged,
+    unpack,
+)
+
+LDAP_PORT: Final = 389
+CONNECT_TIMEOUT: Final = 5.0
+# MS-MQDSSM 3.1.6.15 lets a server search for two minutes.
+ANSWER_TIMEOUT: Final = 150.0
+# A domain controller caps an answer at 1,000 objects.
+PAGE_SIZE: Final = 500
+# Ours: what one sealed block or message may hold; a domain controller stops at 10 MiB.
+MAX_MESSAGE: Final = 16 << 20
+_LENGTH: Final = struct.Struct(">I")
+
+
+class ConnectionFailed(Exception):
+    """There is no connection, or it was lost before the answer came: no LDAP result code says so."""
+
+
+class LdapRefused(Exception):
+    """The server answered with a result code other than success."""
+
+    def __init__(self, code: int, diagnostic: str, what: str) -> None:
+        super().__init__(f"{what}: LDAP result {code}{f' ({diagnostic})' if diagnostic else ''}")
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class LogOn:
+    """Whose rights a connection has. `protocol` is one of pyspnego's: ntlm needs no Kerberos library."""
+
+    user: str = ""
+    password: str | None = field(default=None, repr=False)
+    keytab: Path | None = None
+    ticket_cache: str = ""
+    protocol: str = "ntlm"
+
+    def credential(self) -> Any:  # noqa: ANN401 - one of pyspnego's credential classes
+        if self.keytab is not None:
+            return spnego.KerberosKeytab(str(self.keytab), self.user)
+        if self.password is not None:
+            return spnego.Password(self.user, self.password)
+        return spnego.KerberosCCache(self.ticket_cache, self.user or None)
+
+    def __str__(self) -> str:
+        return self.user or "the tickets of this process"
+
+
+class LdapConnection:
+    """One TCP connection, used by one thread at a time."""
+
+    def __init__(self, host: str, address: str, port: int, log_on: LogOn) -> None:
+        self.host = host
+        self._ids = 0
+        self._received = bytearray()
+        self._context: Any = None
+        try:
+            self._socket = socket.create_connection((address, port), CONNECT_TIMEOUT)
+        except OSError as error:
+            raise ConnectionFailed(f"{host} ({address}) port {port}: {error}") from None
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.settimeout(ANSWER_TIMEOUT)
+        try:
+            self._bind(log_on)
+        except BaseException:
+            self._socket.close()
+            raise
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the server has closed it meanwhile; what it may have sent unasked is a notice of that."""
+        try:
+            self._socket.settimeout(0)
+            return self._socket.recv(1, socket.MSG_PEEK) is not None
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        finally:
+            with contextlib.suppress(OSError):
+                self._socket.settimeout(ANSWER_TIMEOUT)
+
+    # Binding ----------------------------------------------------------------------------------------------
+
+    def _bind(self, log_on: LogOn) -> None:
+        try:
+            wanted = spnego.ContextReq.default | spnego.ContextReq.integrity | spnego.ContextReq.confidentiality
+            context = spnego.client(
+                log_on.credential(),
+                hostname=self.host,
+                service="ldap",
+                protocol=log_on.protocol,
+                context_req=wanted,
+            )
+            token = context.step()
+            while True:
+                answer = self._exchange(SaslBind(token or b""))[-1]
+                if answer.code not in (ResultCode.SUCCESS, ResultCode.SASL_BIND_IN_PROGRESS):
+                    raise LdapRefused(answer.code, answer.diagnostic, f"bind as {log_on} to {self.host}")
+                if answer.token or not context.complete:
+                    token = context.step(answer.token)
+                if answer.code == ResultCode.SUCCESS:
+                    break
+            if not context.complete:
+                raise ConnectionFailed(f"bind as {log_on} to {self.host}: the server ended the log-on too early")
+            protection = spnego.ContextReq.integrity | spnego.ContextReq.confidentiality
+            if context.context_attr & protection != protection:
+                raise ConnectionFailed(f"bind as {log_on} to {self.host}: the server does not sign and seal")
+        except SpnegoError as error:
+            raise ConnectionFailed(f"bind as {log_on} to {self.host}: {error}") from None
+        self._context = context
+
+    # Operations -------------------------------------------------------------------------------------------
+
+    def perform(self, request: Request, *controls: Control) -> None:
+        """Any operation but a search; LdapRefused unless it succeeds."""
+        last = self._exchange(request, controls)[-1]
+        if last.code != ResultCode.SUCCESS:
+            raise LdapRefused(last.code, last.diagnostic, _described(request))
+
+    def search(self, request: Search, *controls: Control) -> list[FoundEntry]:
+        """Every entry of an answer; references to other servers are passed over."""
+        return self._found(request, controls)[0]
+
+    def search_paged(self, request: Search, *controls: Control) -> Iterator[list[FoundEntry]]:
+        """Every entry, page by page, however many there are."""
+        cookie = b""
+        while True:
+            found, cookie = self._found(request, (*controls, paged(PAGE_SIZE, cookie)))
+            yield found
+            if not cookie:
+                return
+
+    def _found(self, request: Search, controls: Sequence[Control]) -> tuple[list[FoundEntry], bytes]:
+        *found, last = self._exchange(request, controls)
+        if last.code != ResultCode.SUCCESS:
+            raise LdapRefused(last.code, last.diagnostic, _described(request))
+        return [one.entry for one in found if one.entry is not None], last.cookie
+
+    def close(self) -> None:
+        """Unbind (MS-MQDSSM 3.1.6.21), if the server still listens."""
+        with contextlib.suppress(OSError, SpnegoError):
+            self._send(pack(self._next_id(), Unbind()))
+        self._socket.close()
+
+    # Messages ---------------------------------------------------------------------------------------------
+
+    def _next_id(self) -> int:
+        self._ids += 1
+        return self._ids
+
+    def _exchange(self, request: Request, controls: Sequence[Control] = ()) -> list[Response]:
+        """Send a request and take messages until the one that ends it."""
+        number = self._next_id()
+        deadline = time.monotonic() + ANSWER_TIMEOUT
+        try:
+            self._send(pack(number, request, controls))
+            answers = []
+            while True:
+                answer = unpack(self._receive())
+                if answer.message_id != number:
+                    # RFC 4511 4.4.1: number 0 is a notice of disconnection.
+                    raise ConnectionFailed(f"{self.host}: {answer.diagnostic or 'it sent what nobody asked for'}")
+                answers.append(answer)
+                if answer.tag == request.response:
+                    return answers
+                if answer.tag not in (SEARCH_ENTRY, SEARCH_REFERENCE):
+                    raise ConnectionFailed(f"{self.host}: message {answer.tag:#04x} where an answer was expected")
+                if time.monotonic() > deadline:
+                    raise ConnectionFailed(f"{self.host}: no end of an answer in {ANSWER_TIMEOUT:.0f} s")
+        except (OSError, BerError, SpnegoError) as error:
+            raise ConnectionFailed(f"{self.host}: {error}") from None
+
+    def _send(self, data: bytes) -> None:
+        if self._context is not None:
+            sealed = self._context.wrap(data, encrypt=True).data
+            data = _LENGTH.pack(len(sealed)) + sealed
+        self._socket.sendall(data)
+
+    def _receive(self) -> bytes:
+        while True:
+            size = complete_length(self._received)
+            if size is not None and size > MAX_MESSAGE:
+                raise BerError(f"message of {size} octets: at most {MAX_MESSAGE}")
+            if size is not None and size <= len(self._received):
+                message = bytes(self._received[:size])
+                del self._received[:size]
+                return message
+            self._received += self._unsealed() if self._context is not None else self._some()
+
+    def _unsealed(self) -> bytes:
+        (size,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
+        if size > MAX_MESSAGE:
+            raise BerError(f"sealed block of {size} octets: at most {MAX_MESSAGE}")
+        unwrapped: bytes = self._context.unwrap(self._exactly(size)).data
+        return unwrapped
+
+    def _exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            data += self._some(size - len(data))
+        return bytes(data)
+
+    def _some(self, most: int = 1 << 16) -> bytes:
+        data = self._socket.recv(most)
+        if not data:
+            raise ConnectionResetError("the server closed the connection")
+        return data
+
+
+def _described(request: Request) -> str:
+    name = getattr(request, "dn", None) or getattr(request, "base", "")
+    return f"{type(request).__name__.lower()} {name}".strip()

@@ -1,0 +1,596 @@
+"""A real Active Directory as the queue manager's directory: the events of MS-MQDSSM 3.1.6 over LDAP."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from lanner.directory.filters import AttributeFilter, Operator, SortOrder, field_of, matches, sort_objects
+from lanner.directory.ldap import distribution
+from lanner.directory.ldap.connection import LogOn
+from lanner.directory.ldap.descriptors import queue_manager_descriptor, site_descriptor, to_directory
+from lanner.directory.ldap.elements import (
+    GENERIC_ERROR,
+    GUARDED,
+    Elements,
+    check_filters,
+    class_named,
+    ldap_attributes,
+    listed_rows,
+)
+from lanner.directory.ldap.filters import ldap_filter
+from lanner.directory.ldap.lookup import LdapLookup
+from lanner.directory.ldap.operations import SECURITY, LdapOperations
+from lanner.directory.ldap.server_settings import SERVER_ATTRIBUTES, SOURCES, ServerSettings, is_server
+from lanner.directory.ldap.service_location import Server
+from lanner.directory.names import (
+    Naming,
+    escape,
+    parent_dn,
+    rdn_values,
+    split_pathname,
+    split_queue_name,
+    unescape,
+    without_server,
+)
+from lanner.directory.protocol import Refused
+from lanner.directory.schema import (
+    CLASSES,
+    ENTERPRISE,
+    QUEUE,
+    QUEUE_MANAGER,
+    ROUTING_LINK,
+    SITE,
+    USER,
+    Attribute,
+    Entry,
+    ObjectClass,
+    service_types,
+)
+from lanner.model.directory_objects import (
+    GUID_NULL,
+    ROUTING_LINK_COST,
+    DirectoryObject,
+    Queue,
+    QueueManager,
+    RoutingLink,
+    Site,
+    User,
+)
+from lanner.model.enums import DirectoryOperationResult, QueueType
+from lanner.model.errors import IllegalFormatname, RemoteProtocolError
+from lanner.security.profile import Profile
+from lanner.wire.security_descriptor import SecurityDescriptor
+from lanner.wire.sid import Sid
+from lanner.wire.user_certificates import UserSignCerts
+
+T = TypeVar("T")
+
+_LOG = logging.getLogger(__name__)
+
+_SUCCESS: Final = DirectoryOperationResult.SUCCESS
+_NOT_FOUND: Final = DirectoryOperationResult.OBJECT_NOT_FOUND
+_CREATABLE: Final = (QUEUE_MANAGER, QUEUE, SITE, ROUTING_LINK)
+# What a computer has besides its signing keys is not ours to write (3.1.6.1.1.2, 3.1.6.7.1.2).
+_SIGNING_KEYS: Final = "public_signing_key_list"
+_SERVICE_FIELDS: Final = frozenset(
+    {"directory_server", "remote_access_server", "routing_server", "supporting_server", "directory_server_type"}
+)
+_DOMAIN_ADMINS_RID: Final = 512
+
+
+@dataclass(slots=True)
+class _Query:
+    """MS-MQDSSM 3.1.1.2 ReadDirectoryIteratorState."""
+
+    object_class: ObjectClass
+    rows: list[Attribute]
+    elements: Elements
+    entries: Iterator[Entry]
+
+
+class LdapDirectory:
+    """The directory with the rights of one account; `as_account` gives the same one with another's.
+
+    Every method blocks until the server has answered.
+    """
+
+    def __init__(
+        self, locate: Callable[[], Sequence[Server]], log_on: LogOn, *, profile: Profile = Profile.SAFE
+    ) -> None:
+        self.operations = LdapOperations(locate, log_on)
+        self._locate_servers = locate
+        self._profile = profile
+        self._queries: dict[int, _Query] = {}
+        self._handles = itertools.count(1)
+        self._domain_sid: Sid | None = None
+
+    def as_account(self, log_on: LogOn) -> LdapDirectory:
+        """The same directory with the rights of another account, and connections of its own."""
+        directory = LdapDirectory(self._locate_servers, log_on, profile=self._profile)
+        directory.initialize()
+        return directory
+
+    def initialize(self) -> DirectoryOperationResult:
+        return self._answer(self.operations.initialize)[0]
+
+    @property
+    def naming(self) -> Naming:
+        return Naming(self.operations.root)
+
+    # 3.1.6.1 Create Directory Object ------------------------------------------------------------------------
+
+    def create_object(
+        self, obj: DirectoryObject, attributes: Sequence[str] | None = None
+    ) -> tuple[DirectoryOperationResult, uuid.UUID | None]:
+        """The directory chooses the Identifier, whatever the object has."""
+        return self._answer(lambda: self._create(obj, attributes))
+
+    def _create(self, obj: DirectoryObject, attributes: Sequence[str] | None) -> uuid.UUID | None:
+        object_class = _class_of(obj, *_CREATABLE)
+        rows = listed_rows(object_class, attributes)
+        if attributes is not None and not {row.field for row in rows}.issuperset(object_class.listed):
+            raise Refused(GENERIC_ERROR, f"{object_class.name}: {', '.join(object_class.listed)} must be listed")
+        if not all(_is_populated(getattr(obj, name)) for name in object_class.required):
+            raise Refused(GENERIC_ERROR, f"{object_class.name}: {', '.join(object_class.required)} must have values")
+        if not _is_stored(obj):
+            raise Refused(GENERIC_ERROR, "only public queues are stored in the directory")
+        _check_values(obj)
+        lookup = LdapLookup(self.operations)
+        with self.operations.held():
+            if isinstance(obj, QueueManager):
+                return self._create_queue_manager(obj, rows, lookup)
+            values = self._values(object_class, rows, obj, lookup)
+            match obj:
+                case Queue():
+                    computer, name = split_pathname(obj.pathname)
+                    child, extension = split_queue_name(name)
+                    if extension:
+                        values["mSMQQueueNameExt"] = [extension]
+                    parent = f"CN=msmq,{self._computer_dn(computer)}"
+                case Site():
+                    is_listed = any(row.field == "security" for row in rows)
+                    values[SECURITY] = [self._site_security(obj.security if is_listed else None)]
+                    child, parent = obj.name, f"CN=Sites,{self.operations.configuration_context}"
+                case RoutingLink():
+                    child = obj.site1_identifier.hex + obj.site2_identifier.hex
+                    parent = self.naming.enterprise
+                case _:
+                    raise Refused(GENERIC_ERROR)
+            return self.operations.create(parent, child, object_class.ldap_class, _filled(values))
+
+    def _create_queue_manager(self, obj: QueueManager, rows: Sequence[Attribute], lookup: LdapLookup) -> uuid.UUID:
+        computer = self._computer_dn(obj.computer_name)
+        values = _filled(self._values(QUEUE_MANAGER, rows, obj, lookup))
+        values[SECURITY] = [self._queue_manager_security(obj, rows, computer)]
+        try:
+            guid = self.operations.create(computer, "msmq", QUEUE_MANAGER.ldap_class, values)
+        except Refused as refused:
+            if refused.result is not DirectoryOperationResult.OBJECT_ALREADY_EXISTS:
+                raise
+            # 3.1.6.1.1.2: a computer that is set up again keeps the object it has, and its GUID.
+            guid = distribution.identifier_of(self.operations.get(f"CN=msmq,{computer}", ("objectGUID",)))
+        keys = next((row for row in rows if row.field == _SIGNING_KEYS), None)
+        if keys is not None and obj.public_signing_key_list:
+            self._write_signing_keys(computer, obj.public_signing_key_list)
+        if is_server(values):
+            manager = values | {"objectGUID": [guid.bytes_le]}
+            ServerSettings(self.operations, obj.computer_name, obj.site_identifier_list).create(manager, replacing=True)
+        return guid
+
+    def _queue_manager_security(self, obj: QueueManager, rows: Sequence[Attribute], computer: str) -> bytes:
+        """3.1.6.1.1.8, also where Security is not listed: the class default lets a computer create nothing."""
+        machine = None
+        try:
+            held = self.operations.get(computer, ("objectSid",)).get("objectSid")
+            machine = Sid.unpack(held[0]) if held and isinstance(held[0], bytes) else None
+        except Refused:
+            _LOG.info("%s: its objectSid cannot be read; its queue manager's object gets no entry for it", computer)
+        supplied = None if obj.security is None else SecurityDescriptor.unpack(obj.security)
+        user = (supplied.owner if supplied is not None else None) or Sid.unpack(self.operations.caller())
+        is_foreign = obj.foreign_system and any(row.field == "foreign_system" for row in rows)
+        descriptor = queue_manager_descriptor(machine, user, is_foreign=is_foreign)
+        return to_directory(descriptor, GUARDED[QUEUE_MANAGER.name], self._profile).pack()
+
+    def _site_security(self, supplied: bytes | None) -> bytes:
+        """3.1.6.1.3.4."""
+        given = None if supplied is None else SecurityDescriptor.unpack(supplied)
+        owner = (given.owner if given is not None else None) or Sid.unpack(self.operations.caller())
+        domain = self._own_domain()
+        descriptor = site_descriptor(
+            given,
+            owner,
+            is_domain_user=owner.is_account and owner.domain == domain,
+            domain_admins=domain.child(_DOMAIN_ADMINS_RID),
+            profile=self._profile,
+        )
+        return to_directory(descriptor, GUARDED[SITE.name], self._profile).pack()
+
+    def _own_domain(self) -> Sid:
+        if self._domain_sid is None:
+            held = self.operations.get(self.operations.domain, ("objectSid",)).get("objectSid")
+            if not held or not isinstance(held[0], bytes):
+                raise Refused(GENERIC_ERROR, f"{self.operations.domain}: its objectSid cannot be read")
+            self._domain_sid = Sid.unpack(held[0])
+        return self._domain_sid
+
+    def _write_signing_keys(self, computer: str, keys: bytes) -> None:
+        """3.1.6.1.1.9: the keys as they are, with the digests of the certificates among them."""
+        self.operations.set_properties(computer, {"mSMQSignCertificates": [keys], "mSMQDigests": list(_digests(keys))})
+
+    # 3.1.6.2 Delete Directory Object ------------------------------------------------------------------------
+
+    def delete_object(self, obj: DirectoryObject) -> DirectoryOperationResult:
+        return self._answer(lambda: self._delete(obj))[0]
+
+    def _delete(self, obj: DirectoryObject) -> None:
+        object_class = _class_of(obj, *_CREATABLE)
+        if not _is_stored(obj):
+            return
+        with self.operations.held():
+            path, guid = self._place(object_class, obj)
+            dn = self.operations.delete(path, guid)
+            is_a_server = isinstance(obj, QueueManager) and (
+                obj.routing_server or obj.directory_server or obj.supporting_server
+            )
+            if is_a_server and isinstance(obj, QueueManager):
+                computer = obj.computer_name or _computer_of(dn)
+                ServerSettings(self.operations, computer, obj.site_identifier_list).delete()
+
+    # 3.1.6.3-3.1.6.6 Read Directory, Begin, Next, End ---------------------------------------------------
+
+    def read(
+        self,
+        object_type: str,
+        filters: Sequence[AttributeFilter] | None,
+        attributes: Sequence[str] | None = None,
+    ) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
+        def first() -> DirectoryObject:
+            object_class = class_named(object_type)
+            rows = listed_rows(object_class, attributes)
+            elements = Elements(self.operations, self._profile)
+            with self.operations.held():
+                for entry in self._matching(object_class, check_filters(object_class, filters), rows, elements):
+                    found = elements.element(object_class, entry, rows)
+                    elements.attach_host(found, entry)
+                    return found
+            raise Refused(_NOT_FOUND, f"no {object_type} matches")
+
+        return self._answer(first)
+
+    def read_begin(
+        self,
+        object_type: str,
+        filters: Sequence[AttributeFilter] | None,
+        attributes: Sequence[str] | None = None,
+        sort_order: Sequence[SortOrder] | None = None,
+    ) -> tuple[DirectoryOperationResult, int | None]:
+        """The result set is what the directory holds now; later changes do not show in it."""
+
+        def begin() -> int:
+            object_class = class_named(object_type)
+            rows = listed_rows(object_class, attributes)
+            elements = Elements(self.operations, self._profile)
+            with self.operations.held():
+                wanted = check_filters(object_class, filters)
+                names = attributes if attributes is not None else [row.name for row in object_class.attributes]
+                keys = _sortable(object_class, names, sort_order)
+                needed = [*rows, *(row for row, _ in keys)]
+                entries = list(self._matching(object_class, wanted, needed, elements))
+                if keys:
+                    entries = _sorted(object_class, entries, keys, elements)
+            handle = next(self._handles)
+            self._queries[handle] = _Query(object_class, rows, elements, iter(entries))
+            return handle
+
+        return self._answer(begin)
+
+    def read_next(self, handle: int) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
+        def following() -> DirectoryObject:
+            query = self._queries.get(handle)
+            if query is None:
+                raise Refused(GENERIC_ERROR, f"no query {handle}")
+            entry = next(query.entries, None)
+            if entry is None:
+                raise Refused(DirectoryOperationResult.END_OF_DATA)
+            found = query.elements.element(query.object_class, entry, query.rows)
+            query.elements.attach_host(found, entry)
+            return found
+
+        return self._answer(following)
+
+    def read_end(self, handle: int) -> DirectoryOperationResult:
+        def end() -> None:
+            if self._queries.pop(handle, None) is None:
+                raise Refused(GENERIC_ERROR, f"no query {handle}")
+
+        return self._answer(end)[0]
+
+    def _matching(
+        self,
+        object_class: ObjectClass,
+        filters: list[AttributeFilter],
+        rows: Iterable[Attribute],
+        elements: Elements,
+    ) -> Iterator[Entry]:
+        """The entries that satisfy every expression: those no server evaluates are checked on the values read."""
+        rows = list(rows)
+        named, rest = self._named(object_class, filters)
+        if named is None:
+            sought, rest = ldap_filter(object_class, filters, elements.lookup)
+        fields = {field_of(object_class.element, one.name) for one in rest}
+        tested = [row for row in object_class.attributes if row.field in fields]
+        attributes = ldap_attributes([*rows, *tested])
+        if named is not None:
+            path, guid = named
+            entries = [self.operations.get(path, attributes, guid)]
+            entries = [one for one in entries if object_class.ldap_class in one.get("objectClass", [])]
+        else:
+            entries = self.operations.search(object_class.ldap_class, sought, attributes)
+        for entry in entries:
+            if not rest or matches(elements.element(object_class, entry, tested), rest):
+                yield entry
+
+    def _named(
+        self, object_class: ObjectClass, filters: list[AttributeFilter]
+    ) -> tuple[tuple[str, uuid.UUID | None] | None, list[AttributeFilter]]:
+        """The place of the only object that can match, and the expressions still open."""
+        for one in filters:
+            if one.operator is not Operator.EQUALS:
+                continue
+            rest = [other for other in filters if other is not one]
+            match field_of(object_class.element, one.name), one.value:
+                case "identifier", uuid.UUID() as guid if not rest:
+                    return ("", guid), rest
+                case "full_path", str() as path if path and not rest:
+                    return (path, None), rest
+                case "computer_name", str() as computer if computer:
+                    return (f"CN=msmq,{self._computer_dn(computer)}", None), rest
+                case "pathname", str() as pathname:
+                    try:
+                        return (self._queue_dn(pathname), None), rest
+                    except ValueError:
+                        raise Refused(_NOT_FOUND, f"{pathname!r} is no public queue's name") from None
+        return None, filters
+
+    # 3.1.6.7 Write Directory ----------------------------------------------------------------------------
+
+    def write(self, obj: DirectoryObject, attributes: Sequence[str] | None = None) -> DirectoryOperationResult:
+        return self._answer(lambda: self._write(obj, attributes))[0]
+
+    def _write(self, obj: DirectoryObject, attributes: Sequence[str] | None) -> None:
+        object_class = _class_of(obj, *CLASSES.values())
+        rows = [row for row in listed_rows(object_class, attributes) if row.changeable]
+        if not _is_stored(obj):
+            return
+        _check_values(obj)
+        lookup = LdapLookup(self.operations)
+        with self.operations.held():
+            path, guid = self._place(object_class, obj)
+            fields = {row.field for row in rows}
+            former: Entry = {}
+            if isinstance(obj, QueueManager) and fields & _SERVICE_FIELDS:
+                former = self.operations.get(path, (*SOURCES, "mSMQSites"), guid)
+            values = self._values(object_class, rows, obj, lookup, former)
+            if isinstance(obj, User) and "certificates" in fields:
+                values["mSMQDigests"] = list(_digests(obj.certificates))
+            self.operations.set_properties(path, values, guid)
+            security = getattr(obj, "security", None)
+            if "security" in fields and isinstance(security, bytes):
+                descriptor = SecurityDescriptor.unpack(security)
+                written = to_directory(descriptor, GUARDED[object_class.name], self._profile)
+                self.operations.set_security(path, written.pack(), guid)
+            if isinstance(obj, QueueManager):
+                self._written_queue_manager(obj, rows, path, guid, former)
+
+    def _written_queue_manager(
+        self, obj: QueueManager, rows: Sequence[Attribute], path: str, guid: uuid.UUID | None, former: Entry
+    ) -> None:
+        """3.1.6.7.1.3: the keys on the computer's object, and the settings objects of a server."""
+        fields = {row.field for row in rows}
+        if _SIGNING_KEYS in fields and obj.public_signing_key_list:
+            dn = path or str(self.operations.get(path, (), guid)["distinguishedName"][0])
+            computer = self._computer_dn(obj.computer_name) if obj.computer_name else parent_dn(dn)
+            self._write_signing_keys(computer, obj.public_signing_key_list)
+        if not fields & _SERVICE_FIELDS:
+            return
+        current = self.operations.get(path, SOURCES, guid)
+        sites = obj.site_identifier_list or [
+            uuid.UUID(bytes_le=site) for site in former.get("mSMQSites", []) if isinstance(site, bytes)
+        ]
+        computer = obj.computer_name or _computer_of(str(current["distinguishedName"][0]))
+        settings = ServerSettings(self.operations, computer, sites)
+        match is_server(former), is_server(current):
+            case False, True:
+                settings.create(current, replacing=False)
+            case True, False:
+                settings.delete()
+            case True, True:
+                settings.update(current)
+
+    # 3.1.6.8, 3.1.6.9 Queue aliases and distribution lists ----------------------------------------------
+
+    def resolve_queue_alias(self, full_path: str) -> tuple[DirectoryOperationResult, str | None]:
+        return self._answer(lambda: distribution.resolve_alias(self.operations, full_path))
+
+    def resolve_distribution_list(
+        self,
+        guid: uuid.UUID,
+        domain: str | None,  # noqa: ARG002 - the GUID is enough in a forest
+    ) -> tuple[DirectoryOperationResult, list[str] | None]:
+        def members() -> list[str]:
+            with self.operations.held():
+                return distribution.resolve_list(self.operations, guid)
+
+        return self._answer(members)
+
+    def format_name_at(self, path: str) -> str | None:
+        return self._answer(lambda: distribution.format_name_at(self.operations, without_server(path)))[1]
+
+    # Accounts -------------------------------------------------------------------------------------------
+
+    def computer_sid(self, computer_name: str) -> bytes | None:
+        def sid() -> bytes:
+            held = self.operations.get(self._computer_dn(computer_name), ("objectSid",)).get("objectSid")
+            if not held or not isinstance(held[0], bytes):
+                raise Refused(_NOT_FOUND, f"computer {computer_name}: its objectSid cannot be read")
+            return held[0]
+
+        return self._answer(sid)[1]
+
+    def ensure_user(self, name: str, security_identifier: bytes) -> DirectoryOperationResult:  # noqa: ARG002
+        """Accounts are made by the domain's administrators."""
+        return _NOT_FOUND
+
+    # Names and values -----------------------------------------------------------------------------------
+
+    def _computer_dn(self, computer: str) -> str:
+        """2.2.1 puts every computer in one place; where it is not there, its account's name finds it."""
+        usual = self.naming.computer(computer)
+        if self.operations.exists(usual):
+            return usual
+        return self.operations.computer_dn(computer) or usual
+
+    def _queue_dn(self, pathname: str) -> str:
+        computer, name = split_pathname(pathname)
+        return f"CN={escape(split_queue_name(name)[0])},CN=msmq,{self._computer_dn(computer)}"
+
+    def _place(self, object_class: ObjectClass, obj: DirectoryObject) -> tuple[str, uuid.UUID | None]:
+        """Path and GUID of an object (3.1.6.2, 3.1.6.7); the GUID counts if there is one."""
+        if object_class is ENTERPRISE:
+            return self.naming.enterprise, None
+        guid = obj.identifier if obj.identifier != GUID_NULL else None
+        path = getattr(obj, "full_path", "")
+        if path or guid is not None:
+            return path, guid
+        match obj:
+            case Queue() if obj.directory_path:
+                return without_server(obj.directory_path), None
+            case Queue() if obj.pathname:
+                return self._queue_dn(obj.pathname), None
+            case QueueManager() if obj.computer_name:
+                return f"CN=msmq,{self._computer_dn(obj.computer_name)}", None
+            case Site() if obj.name:
+                return self.naming.site(obj.name), None
+            case User() if obj.security_identifier:
+                return self._user_dn(obj.security_identifier), None
+        raise Refused(GENERIC_ERROR, f"{object_class.name}: nothing says which one")
+
+    def _user_dn(self, sid: bytes) -> str:
+        wanted = AttributeFilter("SecurityIdentifier", Operator.EQUALS, sid)
+        sought, _ = ldap_filter(USER, [wanted], LdapLookup(self.operations))
+        found = self.operations.search(USER.ldap_class, sought, ())
+        if not found:
+            raise Refused(GENERIC_ERROR, f"no user has the SID {Sid.unpack(sid)}")
+        return str(found[0]["distinguishedName"][0])
+
+    def _values(
+        self,
+        object_class: ObjectClass,
+        rows: Iterable[Attribute],
+        obj: DirectoryObject,
+        lookup: LdapLookup,
+        former: Entry | None = None,
+    ) -> Entry:
+        """The LDAP attributes of the listed rows, [] for those to be cleared; a value of None is left alone."""
+        values: Entry = {}
+        scratch = {
+            name: held for name, held in (former or {}).items() if name in (*SERVER_ATTRIBUTES, "mSMQServiceType")
+        }
+        for row in rows:
+            value = getattr(obj, row.field)
+            if row.write is None or row.on_computer or value is None:
+                continue
+            if row.field == "security" and (former is not None or object_class is not QUEUE):
+                continue
+            row.write(value, scratch, lookup)
+            for name in row.ldap:
+                values[name] = []
+            if row.field == "directory_server" and former is not None:
+                values["mSMQServiceType"] = []
+        service_types(scratch)
+        found = {name: scratch.get(name, []) for name in values}
+        held = found.get(SECURITY)
+        if held and isinstance(held[0], bytes):
+            descriptor = SecurityDescriptor.unpack(held[0])
+            found[SECURITY] = [to_directory(descriptor, GUARDED[object_class.name], self._profile).pack()]
+        return found
+
+    # Answering ------------------------------------------------------------------------------------------
+
+    def _answer(self, operation: Callable[[], T]) -> tuple[DirectoryOperationResult, T | None]:
+        """Turn whatever ends an operation into one of the results of MS-MQDMPR 3.1.1.17."""
+        try:
+            return _SUCCESS, operation()
+        except Refused as refused:
+            if str(refused) != refused.result.value:
+                _LOG.info("%s: %s", refused.result.value, refused)
+            return refused.result, None
+        except (ValueError, TypeError, LookupError, RemoteProtocolError, IllegalFormatname) as error:
+            _LOG.warning("directory operation failed: %s", error)
+            return GENERIC_ERROR, None
+
+
+def _class_of(obj: DirectoryObject, *allowed: ObjectClass) -> ObjectClass:
+    found = next((one for one in allowed if one.element is type(obj)), None)
+    if found is None:
+        raise Refused(GENERIC_ERROR, f"{type(obj).__name__}: not an object that this can be done to")
+    return found
+
+
+def _is_stored(obj: DirectoryObject) -> bool:
+    """3.1.6.20.2: private, system, connector and outgoing queues are no concern of the directory's."""
+    return not isinstance(obj, Queue) or obj.queue_type is QueueType.PUBLIC
+
+
+def _is_populated(value: object) -> bool:
+    return value is not None and value not in ("", b"", [], GUID_NULL)
+
+
+def _check_values(obj: DirectoryObject) -> None:
+    """MS-MQDMPR 3.1.1.8."""
+    if isinstance(obj, RoutingLink) and obj.actual_cost not in ROUTING_LINK_COST:
+        raise Refused(GENERIC_ERROR, f"routing link cost {obj.actual_cost}: 1 to 999999 expected")
+
+
+def _filled(values: Entry) -> Entry:
+    """For a new object: an attribute without values is not sent."""
+    return {name: held for name, held in values.items() if held}
+
+
+def _digests(certificates: bytes) -> list[bytes]:
+    """3.1.6.1.1.9; MQDSPUBLICKEYS, which MS-MQDMPR 3.1.1.1 puts in the same place, have none."""
+    try:
+        return UserSignCerts.unpack(certificates).digests
+    except RemoteProtocolError:
+        return []
+
+
+def _computer_of(dn: str) -> str:
+    return unescape(rdn_values(dn)[1])
+
+
+def _sortable(
+    object_class: ObjectClass, names: Sequence[str], order: Sequence[SortOrder] | None
+) -> list[tuple[Attribute, SortOrder]]:
+    """What can be sorted by: what the computer's object has is dropped (3.1.6.4.1.2)."""
+    if order is None:
+        return []
+    if len(order) != len(names):
+        raise ValueError(f"{len(order)} sort orders for {len(names)} attributes")
+    rows = {row.field: row for row in object_class.attributes if not row.on_computer}
+    pairs = ((rows.get(field_of(object_class.element, name)), one) for name, one in zip(names, order, strict=True))
+    return [(row, one) for row, one in pairs if row is not None and one.priority]
+
+
+def _sorted(
+    object_class: ObjectClass, entries: list[Entry], keys: list[tuple[Attribute, SortOrder]], elements: Elements
+) -> list[Entry]:
+    objects = [elements.element(object_class, entry, [row for row, _ in keys]) for entry in entries]
+    by_guid = {obj.identifier: entry for obj, entry in zip(objects, entries, strict=True)}
+    sort_objects(objects, [row.name for row, _ in keys], [one for _, one in keys])
+    return [by_guid[obj.identifier] for obj in objects]

@@ -1,0 +1,173 @@
+"""Transactions that remote readers have enlisted (MS-MQRR 3.1.4.12), and whose coordinator tells the outcome later.
+
+A transaction here is a branch of a distributed transaction of Lanner's (host/coordinator.py), named by Lanner's own
+propagation token. Its coordinator prepares and ends it with the requests of host/distributed.py, as it does with every
+other branch. A branch belongs to the user who has enlisted it: no one else may read in it or end it.
+
+A lost association does not end a transaction, because its outcome may be on its way. One that is not prepared is
+aborted when the last association that enlisted it has been gone for as long as a delivered message may wait for its end.
+
+Everything here runs in the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from lanner.engine.dtc import Outcome
+from lanner.host.coordinator import coordinator_of
+from lanner.host.distributed import MAX_BRANCHES
+from lanner.model.errors import (
+    DtcConnect,
+    InsufficientResources,
+    InvalidParameter,
+    TransactionEnlist,
+    TransactionImport,
+    TransactionSequence,
+)
+from lanner.wire.propagation_token import unpack_token
+from lanner.wire.sid import ANONYMOUS_LOGON
+
+if TYPE_CHECKING:
+    from lanner.engine import Engine
+    from lanner.host.committer import Committer
+    from lanner.model.branches import Branch
+    from lanner.model.live import Transaction
+    from lanner.rpc.association import AssociationGroup
+    from lanner.rpc.calls import ServerCall
+    from lanner.wire.sid import Sid
+
+# MS-MQRR 2.2.8: no transaction.
+NO_TRANSACTION: Final = bytes(16)
+# Not in the specification: ended transactions that are remembered, so that a late token is refused.
+MAX_ENDED: Final = 10_000
+# MS-DTCO 2.2.5.4: dwVersionMin is 1, and at least the identifier of the transaction follows the versions.
+_DTC_VERSION_MIN: Final = (1).to_bytes(4, "little")
+_DTC_LEAST: Final = 24
+# The kind of the context handle that notes the end of an association; no client ever gets it.
+_KIND: Final = "MS-MQRR enlistment"
+
+
+@dataclass(slots=True, eq=False)
+class Enlistment:
+    """A transaction, who enlisted it, and through which associations."""
+
+    transaction: Transaction
+    owner: Sid
+    groups: set[AssociationGroup] = field(default_factory=set)
+    # The abort of a transaction that no association has any more.
+    abandon: asyncio.TimerHandle | None = None
+
+    def belongs_to(self, call: ServerCall) -> bool:
+        """Whether a caller may use the transaction. Callers without a name are one only within an association."""
+        sid = call.identity.sid
+        return sid == self.owner and (sid != ANONYMOUS_LOGON or call.group in self.groups)
+
+
+class RemoteTransactions:
+    """The enlisted transactions of a queue manager, by their XACTUOW."""
+
+    def __init__(self, engine: Engine, committer: Committer, grace_seconds: float) -> None:
+        self._engine = engine
+        self._committer = committer
+        self._grace_seconds = grace_seconds
+        self._enlisted: dict[UUID, Enlistment] = {}
+        # What each association has enlisted and has not seen ended.
+        self._of_group: dict[AssociationGroup, set[Enlistment]] = {}
+
+    def enlist(self, call: ServerCall, xactuow: bytes, token: bytes) -> None:
+        """3.1.4.12 R_QMEnlistRemoteTransaction.
+
+        InvalidParameter for the identifier that means no transaction; DtcConnect for a token of MS-DTCO;
+        TransactionImport for a token that is not of this transaction; TransactionEnlist if the transaction has ended or is
+        another user's.
+        """
+        if xactuow == NO_TRANSACTION:
+            raise InvalidParameter("pTransactionId is zero")
+        branch = unpack_token(token)
+        if branch is None:
+            if len(token) >= _DTC_LEAST and token.startswith(_DTC_VERSION_MIN):
+                raise DtcConnect("this queue manager takes no part in transactions of MSDTC")
+            raise TransactionImport("the propagation token is none of MSDTC and none of Lanner")
+        identifier = UUID(bytes_le=xactuow)
+        if branch.transaction != identifier:
+            raise TransactionImport(f"the propagation token is of {branch.transaction}, pTransactionId is {identifier}")
+        with self._engine.store.lock:
+            found = self._enlisted.get(identifier)
+            if found is None:
+                found = self._create(call, branch)
+            elif found.transaction.is_over or found.transaction.branch != branch or not found.belongs_to(call):
+                raise TransactionEnlist(f"transaction {identifier} has ended, or is another user's")
+        self._watch(call, found)
+
+    def _create(self, call: ServerCall, branch: Branch) -> Enlistment:
+        owner = call.identity.sid
+        collection = self._engine.queue_manager.transaction_collection
+        coordinator = coordinator_of(self._engine)
+        is_own = branch.coordinator == coordinator.identifier
+        if is_own and coordinator.outcome(branch.transaction) is Outcome.COMMITTED:
+            raise TransactionEnlist(f"transaction {branch.transaction} is committed")
+        if any(one.branch == branch for one in collection.values()) or branch.transaction in collection:
+            raise TransactionEnlist(f"there is a branch {branch} already")
+        if sum(one.branch is not None and one.owner == str(owner) for one in collection.values()) >= MAX_BRANCHES:
+            raise InsufficientResources(f"{MAX_BRANCHES} branches of this user wait for their outcome")
+        transaction = self._engine.create_transaction(branch.transaction)
+        transaction.branch, transaction.owner = branch, str(owner)
+        self._forget_ended()
+        found = self._enlisted[branch.transaction] = Enlistment(transaction, owner)
+        return found
+
+    def _forget_ended(self) -> None:
+        """Make room for one more, of those that ended first."""
+        if len(self._enlisted) >= MAX_ENDED:
+            ended = [identifier for identifier, one in self._enlisted.items() if one.transaction.is_over]
+            for identifier in ended[: MAX_ENDED // 10]:
+                del self._enlisted[identifier]
+
+    def find(self, call: ServerCall, xactuow: bytes) -> Transaction:
+        """Return the open transaction of an identifier; TransactionSequence if this caller has none."""
+        found = self._enlisted.get(UUID(bytes_le=xactuow))
+        if found is None or found.transaction.is_over or found.transaction.is_prepared or not found.belongs_to(call):
+            raise TransactionSequence("pTransactionId is not enlisted: R_QMEnlistRemoteTransaction comes first")
+        return found.transaction
+
+    def is_of(self, call: ServerCall, transaction: Transaction | None) -> bool:
+        """Whether a transaction is open, not prepared, and was enlisted by this caller."""
+        found = None if transaction is None else self._enlisted.get(transaction.identifier)
+        if found is None or found.transaction is not transaction or not found.belongs_to(call):
+            return False
+        return not transaction.is_over and not transaction.is_prepared
+
+    # Associations -----------------------------------------------------------------------------------------------------
+
+    def _watch(self, call: ServerCall, enlistment: Enlistment) -> None:
+        """Note the association of a caller, and when it ends."""
+        group = call.group
+        if enlistment.abandon is not None:
+            enlistment.abandon.cancel()
+            enlistment.abandon = None
+        enlistment.groups.add(group)
+        of_group = self._of_group.get(group)
+        if of_group is None:
+            of_group = self._of_group[group] = set()
+            call.caller.add(self, _KIND, lambda: self._gone(group))
+        elif len(of_group) >= MAX_BRANCHES:
+            of_group.difference_update([one for one in of_group if one.transaction.is_over])
+        of_group.add(enlistment)
+
+    def _gone(self, group: AssociationGroup) -> None:
+        loop = asyncio.get_running_loop()
+        for enlistment in self._of_group.pop(group):
+            enlistment.groups.discard(group)
+            if not enlistment.groups and not enlistment.transaction.is_over:
+                enlistment.abandon = loop.call_later(self._grace_seconds, self._abort, enlistment.transaction)
+
+    def _abort(self, transaction: Transaction) -> None:
+        if transaction.is_over or transaction.is_prepared:
+            return
+        with self._committer.change() as change:
+            self._engine.dtc_transaction_abort(transaction.identifier)
+        change.soon()

@@ -1,0 +1,129 @@
+"""MS-MQDSSM 3.1.6.8, 3.1.6.9: queue aliases and distribution lists, on a Samba domain controller."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from lanner.directory.ldap.messages import Scope, Search
+from lanner.model.enums import DirectoryOperationResult
+from tests.active_directory.conftest import Wire, World
+from tests.active_directory.domain import ROOT
+
+SUCCESS = DirectoryOperationResult.SUCCESS
+GENERIC_ERROR = DirectoryOperationResult.GENERIC_ERROR
+NOT_FOUND = DirectoryOperationResult.OBJECT_NOT_FOUND
+
+
+def add_group(world: World, name: str, *members: str) -> tuple[uuid.UUID, str]:
+    dn = f"CN={name} {world.computer},CN=Users,{ROOT}"
+    attributes = {"member": members} if members else {}
+    guid = world.domain.add(dn, objectClass="group", sAMAccountName=f"{name}{world.computer}", **attributes)
+    return guid, dn
+
+
+def add_alias(world: World, name: str, target: str | None) -> str:
+    dn = f"CN={name} {world.computer},CN=Users,{ROOT}"
+    attributes = {} if target is None else {"msMQ__Recipient__FormatName": target}
+    world.domain.add(dn, objectClass="msMQ-Custom-Recipient", **attributes)
+    return dn
+
+
+def resolve(
+    world: World, guid: uuid.UUID, domain: str | None = None
+) -> tuple[DirectoryOperationResult, list[str] | None]:
+    return world.directory.resolve_distribution_list(guid, domain)
+
+
+@pytest.mark.spec("DSSM-3.1.6.8-1", "DSSM-3.1.6.8-2", "DSSM-2.2.2-1/alias")
+def test_an_alias(world: World, wire: Wire) -> None:
+    for place, target in enumerate(
+        (r"DIRECT=OS:host\private$\q", f"PUBLIC={uuid.uuid4()}", f"PRIVATE={uuid.uuid4()}\\0000000f")
+    ):
+        dn = add_alias(world, f"alias{place}", target)
+        wire.clear()
+        assert world.directory.resolve_queue_alias(dn) == (SUCCESS, target)
+        assert world.directory.format_name_at(f"LDAP://{dn}") == target
+        (request, *_) = wire.requests(Search)
+        assert (request.base, request.scope) == (dn, Scope.BASE)
+        assert "msMQ-Recipient-FormatName" in request.attributes
+    none = add_alias(world, "none", None)
+    assert world.directory.resolve_queue_alias(none) == (DirectoryOperationResult.ATTRIBUTE_NOT_FOUND, None)
+
+
+@pytest.mark.spec(
+    "DSSM-3.1.6.9-1", "DSSM-3.1.6.9-2", "DSSM-3.1.6.9-3", "DSSM-3.1.6.9-5", "DSSM-3.1.6.9-8", "DSSM-3.1.6.9-9"
+)
+def test_members_of_a_list(world: World) -> None:
+    world.add_manager()
+    first, second = world.add_queue("first"), world.add_queue("second")
+    alias = add_alias(world, "alias", r"DIRECT=OS:host\private$\q")
+    inner, inner_dn = add_group(world, "inner", f"CN=second,{world.dn}")
+    outer, outer_dn = add_group(world, "outer", f"CN=first,{world.dn}", alias, inner_dn)
+    expected = {f"PUBLIC={first}", f"PUBLIC={second}", r"DIRECT=OS:host\private$\q"}
+    for domain in (None, "mq.test", "other.test"):
+        result, names = resolve(world, outer, domain)
+        assert result is SUCCESS
+        assert names is not None
+        assert set(names) == expected
+        assert len(names) == 3
+    # Lists that contain each other, and themselves.
+    world.domain.modify(inner_dn, member=(f"CN=second,{world.dn}", outer_dn))
+    result, names = resolve(world, inner)
+    assert result is SUCCESS
+    assert set(names or ()) == expected
+    result, names = resolve(world, outer)
+    assert set(names or ()) == expected
+
+
+@pytest.mark.spec("DSSM-3.1.6.9-4", "DSSM-3.1.6.9-6", "DSSM-3.1.6.9-7", "DSSM-3.1.6.9-11")
+def test_lists_that_cannot_be_resolved(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.add_manager()
+    world.add_queue("first")
+    good = f"CN=first,{world.dn}"
+    assert resolve(world, uuid.uuid4()) == (NOT_FOUND, None)
+    empty_alias = add_alias(world, "empty", None)
+    assert resolve(world, add_group(world, "a", good, empty_alias)[0]) == (GENERIC_ERROR, None)
+    world.domain.add_user(f"user{world.computer}")
+    user = f"CN=user{world.computer},CN=Users,{ROOT}"
+    assert resolve(world, add_group(world, "b", good, user)[0]) == (GENERIC_ERROR, None)
+    inner, inner_dn = add_group(world, "inner", good)
+    outer, _ = add_group(world, "outer", good, inner_dn)
+    from lanner.directory.ldap import operations
+    from lanner.directory.protocol import Refused
+
+    plain = operations.LdapOperations.find
+
+    def find(self: operations.LdapOperations, guid: uuid.UUID) -> str:
+        if guid == inner:
+            raise Refused(DirectoryOperationResult.ATTRIBUTE_NOT_FOUND)
+        return plain(self, guid)
+
+    monkeypatch.setattr(operations.LdapOperations, "find", find)
+    assert resolve(world, outer) == (DirectoryOperationResult.ATTRIBUTE_NOT_FOUND, None)
+    monkeypatch.undo()
+    plain_get = operations.LdapOperations.get
+
+    def get(self: operations.LdapOperations, path: str, attributes: object, guid: uuid.UUID | None = None) -> object:
+        if path == good:
+            raise Refused(NOT_FOUND)
+        return plain_get(self, path, attributes, guid)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(operations.LdapOperations, "get", get)
+    assert resolve(world, outer) == (NOT_FOUND, None)
+
+
+@pytest.mark.spec("DSSM-3.1.6.9-10")
+def test_a_list_with_more_members_than_one_answer_holds(world: World) -> None:
+    world.add_manager()
+    names = [f"q{number}" for number in range(1700)]
+    with world.domain.connected() as connection:
+        from lanner.directory.ldap.messages import Add
+
+        for name in names:
+            connection.perform(Add(f"CN={name},{world.dn}", (("objectClass", ("mSMQQueue",)),)))
+    guid, _ = add_group(world, "many", *(f"CN={name},{world.dn}" for name in names))
+    result, found = resolve(world, guid)
+    assert result is SUCCESS
+    assert len(set(found or ())) == len(names)

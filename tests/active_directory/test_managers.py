@@ -1,0 +1,148 @@
+"""Queue managers of two sites in a Samba domain: public queues of others, routing by sites, a controller that goes and comes back."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lanner.directory.ldap.cached import CachedDirectory
+from lanner.directory.ldap.messages import Search
+from lanner.model.enums import DirectoryOperationResult
+from tests.active_directory.conftest import Wire, equals, made
+from tests.active_directory.conftest import World as DirectoryWorld
+from tests.active_directory.domain import DNS_DOMAIN, Domain
+from tests.transfer.enterprise import QUICK
+from tests.transfer.world import Node, World
+
+SUCCESS = DirectoryOperationResult.SUCCESS
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Iterator[World]:
+    network = World(tmp_path)
+    yield network
+    network.close()
+
+
+class Members:
+    """ALPHA in the west, OMEGA in the east, and a router in both, each with the rights of its own computer account."""
+
+    def __init__(self, domain: Domain, network: World) -> None:
+        self.world = DirectoryWorld(domain)
+        west, east = self.world.site, self.world.add_site(f"{self.world.site_name}e")
+        self.caches: list[CachedDirectory] = []
+        self.alpha = self._member(network, "a", [west], 2)
+        self.router = self._member(network, "r", [west, east], 3, is_router=True)
+        self.omega = self._member(network, "o", [east], 4)
+        for node in (self.alpha, self.router, self.omega):
+            node.engine.read_routing_data()
+            node.sync()
+
+    def _member(
+        self, network: World, letter: str, sites: list[uuid.UUID], number: int, *, is_router: bool = False
+    ) -> Node:
+        name = f"{self.world.computer}{letter}"
+        log_on = self.world.domain.add_computer(name)
+        if is_router:
+            # The server objects of a site are for an administrator to make, and what lies below them.
+            self.world.add_server(computer=name)
+            self.world.add_server(f"{self.world.site_name}e", computer=name)
+            manager = self.world.manager(computer_name=name, site_identifier_list=sites, routing_server=True)
+            made(self.world.directory.create_object(manager))
+        # A busy machine takes its time.
+        cache = CachedDirectory(self.world.as_account(log_on), patience=60)
+        self.caches.append(cache)
+        network.peers[f"{name}.{DNS_DOMAIN}"] = f"127.0.0.{number}"
+        return network.node(
+            name,
+            f"127.0.0.{number}",
+            **QUICK,
+            wrap_directory=lambda _: cache,
+            dns_domain=DNS_DOMAIN,
+            directory_integrated=True,
+            site_identifiers=tuple(map(str, sites)),
+        )
+
+
+@pytest.fixture
+def members(domain: Domain, network: World) -> Iterator[Members]:
+    found = Members(domain, network)
+    yield found
+    for cache in found.caches:
+        cache.close()
+
+
+def test_public_queues_across_sites(members: Members, network: World, domain: Domain) -> None:
+    alpha, router, omega = members.alpha, members.router, members.omega
+    for node in (alpha, router, omega):
+        # The directory chose the identifier, and the queue manager has taken it.
+        name = node.engine.queue_manager.computer_name
+        assert domain.guid(f"CN=msmq,CN={name},CN=Computers,DC=mq,DC=test") == node.guid
+    queue = omega.create(".\\orders")
+    omega.sync()
+    name = omega.engine.queue_manager.computer_name
+    assert domain.guid(f"CN=orders,CN=msmq,CN={name},CN=Computers,DC=mq,DC=test") == queue.identifier
+    for node in (alpha, router):
+        result, found = node.engine.read_directory("Queue", [equals("Pathname", f"{name}\\orders")])
+        assert result is SUCCESS
+        assert found is not None
+        assert found.identifier == queue.identifier
+    target = f"PUBLIC={queue.identifier}"
+    for number in range(5):
+        alpha.send(target, b"%d" % number)
+    alpha.sync()
+    network.tick(10)
+    arrived = omega.messages(target)
+    assert [message.body for message in arrived] == [b"0", b"1", b"2", b"3", b"4"]
+    # ALPHA and OMEGA have no site in common: the router passed them on.
+    assert {message.route_count for message in arrived} == {1}
+    domain.stop()
+    try:
+        alpha.send(target, b"while it was away")
+        alpha.sync()
+        network.tick(10)
+        assert omega.messages(target)[-1].body == b"while it was away"
+        result, _ = alpha.engine.read_directory("Queue", [equals("Pathname", f"{name}\\none")])
+        assert result is DirectoryOperationResult.DIRECTORY_NOT_CONNECTED
+        assert alpha.engine.queue_manager.directory_offline
+    finally:
+        domain.start()
+    network.tick(70, step=5)
+    assert not alpha.engine.queue_manager.directory_offline
+    second = omega.create(".\\second")
+    omega.sync()
+    alpha.send(f"PUBLIC={second.identifier}", b"again")
+    alpha.sync()
+    network.tick(10)
+    assert [message.body for message in omega.messages(f"PUBLIC={second.identifier}")] == [b"again"]
+
+
+def test_what_was_read_is_kept(members: Members, domain: Domain, wire: Wire) -> None:
+    cache = members.caches[0]
+    identifier = [equals("Identifier", members.omega.guid)]
+    result, first = cache.read("QueueManager", identifier)
+    assert result is SUCCESS
+    assert first is not None
+    wire.clear()
+    result, second = cache.read("QueueManager", identifier)
+    assert result is SUCCESS
+    assert second is not first
+    assert not len(wire)
+    assert cache.write(members.omega.engine.queue_manager, []) is SUCCESS
+    wire.clear()
+    assert cache.read("QueueManager", identifier)[0] is SUCCESS
+    assert wire.requests(Search)
+    domain.stop()
+    try:
+        cache._changed()
+        # What was known is still an answer; what was not known is none.
+        assert cache.read("QueueManager", identifier)[0] is SUCCESS
+        result, _ = cache.read("QueueManager", [equals("Identifier", uuid.uuid4())])
+        assert result is DirectoryOperationResult.DIRECTORY_NOT_CONNECTED
+    finally:
+        domain.start()
+    assert cache.initialize() is SUCCESS
+    assert cache.read("QueueManager", [equals("Identifier", uuid.uuid4())])[0] is not SUCCESS
