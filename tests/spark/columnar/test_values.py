@@ -11,7 +11,7 @@ from lanner.client.bodies import json_value
 from lanner.model.errors import InvalidParameter
 from lanner.spark.columnar.values import BodyFormat, fitted, parse_type
 from lanner.wire.body_values import BodyKind, decode_body
-from tests.data.body_values import BODIES, BROKEN, XML
+from tests.data.body_values import BODIES, BROKEN, XML, Broken, Sample
 
 
 def values(form: str, bodies: list[tuple[bytes | None, int]], schema: str | None = None) -> list[object]:
@@ -25,7 +25,8 @@ def values(form: str, bodies: list[tuple[bytes | None, int]], schema: str | None
 
 def test_every_known_body_has_the_value_that_a_program_gets() -> None:
     """The same table as for `message.value`, all in one batch."""
-    bodies: list[tuple[bytes | None, int]] = [(sample.body, sample.body_type) for sample in [*BODIES, *BROKEN]]
+    samples: list[Sample | Broken] = [*BODIES, *BROKEN]
+    bodies: list[tuple[bytes | None, int]] = [(sample.body, sample.body_type) for sample in samples]
     found = values("auto", bodies)
     for (body, kind), value in zip(bodies, found, strict=True):
         decoded = decode_body(body or b"", kind)

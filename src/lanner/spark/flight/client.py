@@ -14,7 +14,7 @@ import ipaddress
 import json
 import logging
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -151,8 +151,9 @@ class FlightQueues:
         partitions = []
         for endpoint in info.endpoints:
             ticket = json.loads(endpoint.ticket.ticket)
-            numbers = (ticket[name] for name in ("after", "upto", "messages", "bytes"))
-            partitions.append(Partition(endpoint.ticket.ticket, *numbers, self._locations(endpoint)))
+            after, upto, messages, size = (ticket[name] for name in ("after", "upto", "messages", "bytes"))
+            found = Partition(endpoint.ticket.ticket, after, upto, messages, size, self._locations(endpoint))
+            partitions.append(found)
         return Plan(plain(info.schema), partitions, json.loads(info.app_metadata))
 
     def _locations(self, endpoint: fl.FlightEndpoint) -> tuple[str, ...]:
@@ -182,7 +183,7 @@ class FlightQueues:
                 ticket = _dump(json.loads(ticket) | {"after": position})
         yield from self._read_here(ticket)
 
-    def _read_at(self, location: str, ticket: bytes) -> Iterator[tuple[pa.RecordBatch, int]]:
+    def _read_at(self, location: str, ticket: bytes) -> Generator[tuple[pa.RecordBatch, int], None, None]:
         """Yield the batches that a reader process sends, each with the number up to which they are all."""
         client = self._readers.get(location)
         if client is None:

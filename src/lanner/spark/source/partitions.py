@@ -180,7 +180,7 @@ class Planner:
     def _pieces(self, manager: Manager, epoch: int, ranges: Sequence[Wanted], target: int) -> list[Piece]:
         pieces = []
         for wanted in ranges:
-            request = {
+            request: dict[str, object] = {
                 "queue_id": wanted.number,
                 "epoch": epoch,
                 "after": wanted.after,
