@@ -192,6 +192,7 @@ def site_descriptor(
     supplied = supplied or SecurityDescriptor()
     if supplied.has_dacl:
         return SecurityDescriptor(dacl=supplied.dacl, sacl=supplied.sacl, control=supplied.control)
+    entries: tuple[Ace, ...]
     if is_domain_user and not owner.is_guest:
         entries = (allow(EVERYONE, SiteAccess.GENERIC_READ), allow(owner, SiteAccess.GENERIC_ALL))
     elif profile is Profile.SAFE:
