@@ -100,6 +100,7 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
             "method _can_be_used",
             "method _differ",
             "method _follow_profile",
+            "method _has_account",
             "method _has_room",
             "method _in_range",
             "method _is_computer_name",
@@ -108,6 +109,7 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
             "method _read_old_name",
             "method settings_customise_sources",
             "variable model_config",
+            "method _is_domain",
         ],
         "directory/enterprise.py": ["variable model_config"],
         "rpc/ntlm.py": [

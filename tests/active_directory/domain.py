@@ -21,7 +21,7 @@ import pytest
 
 from lanner.directory.ldap.connection import LdapConnection, LogOn
 from lanner.directory.ldap.directory import LdapDirectory
-from lanner.directory.ldap.messages import Add, Change, Delete, Modify, Scope, Search, Values
+from lanner.directory.ldap.messages import Add, Alteration, Delete, Modify, Scope, Search, Values
 from lanner.directory.ldap.service_location import Server
 from lanner.directory.names import escape
 from lanner.security.profile import Profile
@@ -144,7 +144,9 @@ class Domain:
         return uuid.UUID(bytes_le=found.values["objectGUID"][0])
 
     def modify(self, dn: str, **attributes: str | bytes | Values) -> None:
-        changes = tuple((Change.REPLACE, name.replace("__", "-"), _values(value)) for name, value in attributes.items())
+        changes = tuple(
+            (Alteration.REPLACE, name.replace("__", "-"), _values(value)) for name, value in attributes.items()
+        )
         with self.connected() as connection:
             connection.perform(Modify(dn, changes))
 

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from lanner.directory.ldap.messages import Add, Change, Delete, Modify, Scope, Search
+from lanner.directory.ldap.messages import Add, Alteration, Delete, Modify, Scope, Search
 from lanner.model.directory_objects import GUID_NULL, Enterprise, Queue, QueueManager, RoutingLink, Site, User
 from lanner.model.enums import DirectoryOperationResult, DirectoryServerType
 from lanner.security.certificates import add_certificate, generate_certificate, remove_certificate
@@ -60,7 +60,7 @@ def test_only_what_is_listed_is_written(world: World, wire: Wire) -> None:
     wire.clear()
     assert world.directory.write(queue, ["Label", "MulticastAddress"]) is SUCCESS
     (modify,) = wire.requests(Modify)
-    assert modify.changes == ((Change.REPLACE, "mSMQLabelEx", ()),)
+    assert modify.changes == ((Alteration.REPLACE, "mSMQLabelEx", ()),)
     place = wire.operations().index(modify)
     before = wire.operations()[place - 1]
     assert isinstance(before, Search)

@@ -103,7 +103,8 @@ class CachedDirectory:
         self, obj: DirectoryObject, attributes: Sequence[str] | None = None
     ) -> tuple[DirectoryOperationResult, uuid.UUID | None]:
         self._changed()
-        return self._call(lambda: self._directory.create_object(obj, attributes), (_NOT_CONNECTED, None))
+        away: tuple[DirectoryOperationResult, uuid.UUID | None] = (_NOT_CONNECTED, None)
+        return self._call(lambda: self._directory.create_object(obj, attributes), away)
 
     def delete_object(self, obj: DirectoryObject) -> DirectoryOperationResult:
         self._changed()
@@ -130,12 +131,12 @@ class CachedDirectory:
         attributes: Sequence[str] | None = None,
         sort_order: Sequence[SortOrder] | None = None,
     ) -> tuple[DirectoryOperationResult, int | None]:
-        return self._call(
-            lambda: self._directory.read_begin(object_type, filters, attributes, sort_order), (_NOT_CONNECTED, None)
-        )
+        away: tuple[DirectoryOperationResult, int | None] = (_NOT_CONNECTED, None)
+        return self._call(lambda: self._directory.read_begin(object_type, filters, attributes, sort_order), away)
 
     def read_next(self, handle: int) -> _Found:
-        return self._call(lambda: self._directory.read_next(handle), (_NOT_CONNECTED, None))
+        away: _Found = (_NOT_CONNECTED, None)
+        return self._call(lambda: self._directory.read_next(handle), away)
 
     def read_end(self, handle: int) -> DirectoryOperationResult:
         return self._directory.read_end(handle)

@@ -48,7 +48,6 @@ class _Rights:
     get: int
     set: int
     create: int
-    every: int
     messages: tuple[tuple[int, uuid.UUID], ...] = ()
 
     @property
@@ -61,7 +60,6 @@ _RIGHTS: Final = {
         int(QueueManagerAccess.GET_MACHINE_PROPERTIES),
         int(QueueManagerAccess.SET_MACHINE_PROPERTIES),
         int(QueueManagerAccess.CREATE_QUEUE),
-        int(QueueManagerAccess.GENERIC_ALL),
         tuple(
             (int(bit), _control_right(f"4b6e08{digits}-df3c-11d1-9c86-006008764d0e"))
             for bit, digits in (
@@ -76,7 +74,6 @@ _RIGHTS: Final = {
         int(QueueAccess.GET_QUEUE_PROPERTIES),
         int(QueueAccess.SET_QUEUE_PROPERTIES),
         0,
-        int(QueueAccess.GENERIC_ALL),
         tuple(
             (int(bit), _control_right(f"06bd32{digits}-df3e-11d1-9c86-006008764d0e"))
             for bit, digits in (
@@ -91,13 +88,11 @@ _RIGHTS: Final = {
         int(SiteAccess.GET_SITE_PROPERTIES),
         int(SiteAccess.SET_SITE_PROPERTIES),
         0x7,
-        int(SiteAccess.GENERIC_ALL),
     ),
     Guarded.ENTERPRISE: _Rights(
         int(EnterpriseAccess.GET_ENTERPRISE_PROPERTIES),
         int(EnterpriseAccess.SET_ENTERPRISE_PROPERTIES),
         0x7,
-        int(EnterpriseAccess.GENERIC_ALL),
     ),
 }
 
@@ -192,6 +187,7 @@ def site_descriptor(
     supplied = supplied or SecurityDescriptor()
     if supplied.has_dacl:
         return SecurityDescriptor(dacl=supplied.dacl, sacl=supplied.sacl, control=supplied.control)
+    entries: tuple[Ace, ...]
     if is_domain_user and not owner.is_guest:
         entries = (allow(EVERYONE, SiteAccess.GENERIC_READ), allow(owner, SiteAccess.GENERIC_ALL))
     elif profile is Profile.SAFE:

@@ -92,7 +92,7 @@ class Elements:
             try:
                 setattr(obj, row.field, self._value(object_class, row, entry))
             except (Unset, ValueError, TypeError, LookupError, RemoteProtocolError) as error:
-                dn = (entry.get("distinguishedName") or [""])[0]
+                dn = str((entry.get("distinguishedName") or [""])[0])
                 raise Refused(GENERIC_ERROR, f"{dn}: {row.name}: {error}") from None
         if isinstance(obj, Queue):
             obj.queue_type = QueueType.PUBLIC

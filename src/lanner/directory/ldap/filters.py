@@ -58,7 +58,8 @@ def _expression(row: Attribute, one: AttributeFilter, lookup: Lookup) -> Filter 
         if dn is None:
             raise Refused(DirectoryOperationResult.GENERIC_ERROR, f"{one.name}: no site {one.value}")
         same = Compare(name, "=", dn)
-        return {Operator.EQUALS: same, Operator.NOT_EQUALS: Not(same)}.get(one.operator)
+        by_operator: dict[Operator, Filter] = {Operator.EQUALS: same, Operator.NOT_EQUALS: Not(same)}
+        return by_operator.get(one.operator)
     if row.syntax is None or name == "nTSecurityDescriptor":
         return None
     if one.operator in (Operator.EQUALS, Operator.NOT_EQUALS):

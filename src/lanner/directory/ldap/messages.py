@@ -28,7 +28,7 @@ class Scope(enum.IntEnum):
     SUBTREE = 2
 
 
-class Change(enum.IntEnum):
+class Alteration(enum.IntEnum):
     """RFC 4511 4.6."""
 
     REPLACE = 2
@@ -223,7 +223,7 @@ class Add:
 @dataclass(frozen=True, slots=True)
 class Modify:
     dn: str
-    changes: tuple[tuple[Change, str, Values], ...]
+    changes: tuple[tuple[Alteration, str, Values], ...]
     response: int = 0x67
 
     def encode(self) -> bytes:

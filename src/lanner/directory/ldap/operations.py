@@ -15,7 +15,7 @@ from typing import Final
 from lanner.directory.ldap.connection import ConnectionFailed, LdapConnection, LdapRefused, LogOn
 from lanner.directory.ldap.messages import (
     Add,
-    Change,
+    Alteration,
     Compare,
     Control,
     Delete,
@@ -237,7 +237,7 @@ class LdapOperations:
         with self._connected() as connection:
             dn = self._path(connection, path, guid)
             connection.search(Search(dn, attributes=("objectClass",)))
-            changes = tuple((Change.REPLACE, name, tuple(held)) for name, held in values.items())
+            changes = tuple((Alteration.REPLACE, name, tuple(held)) for name, held in values.items())
             if changes:
                 connection.perform(Modify(dn, changes))
 
@@ -247,7 +247,7 @@ class LdapOperations:
             dn = self._path(connection, path, guid)
             _only(connection.search(Search(dn, attributes=("objectClass",))))
             _only(connection.search(Search(dn, filter=Present(SECURITY), attributes=("objectClass",))))
-            changes = ((Change.REPLACE, SECURITY, (descriptor,)),)
+            changes = ((Alteration.REPLACE, SECURITY, (descriptor,)),)
             connection.perform(Modify(dn, changes), _flags_of(descriptor))
 
     def find(self, guid: uuid.UUID) -> str:
