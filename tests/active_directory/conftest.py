@@ -122,7 +122,7 @@ class World:
             setattr(manager, name, value)
         return manager
 
-    def add_manager(self, attributes: Sequence[str] | None = None, **values: object) -> uuid.UUID:
+    def add_manager(self, attributes: Sequence[str] | None = None, /, **values: object) -> uuid.UUID:
         return made(self.directory.create_object(self.manager(**values), attributes))
 
     def queue(self, name: str, **values: object) -> Queue:

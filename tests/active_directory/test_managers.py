@@ -75,6 +75,10 @@ def members(domain: Domain, network: World) -> Iterator[Members]:
         cache.close()
 
 
+def is_offline(node: Node) -> bool:
+    return node.engine.queue_manager.directory_offline
+
+
 def test_public_queues_across_sites(members: Members, network: World, domain: Domain) -> None:
     alpha, router, omega = members.alpha, members.router, members.omega
     for node in (alpha, router, omega):
@@ -107,11 +111,11 @@ def test_public_queues_across_sites(members: Members, network: World, domain: Do
         assert omega.messages(target)[-1].body == b"while it was away"
         result, _ = alpha.engine.read_directory("Queue", [equals("Pathname", f"{name}\\none")])
         assert result is DirectoryOperationResult.DIRECTORY_NOT_CONNECTED
-        assert alpha.engine.queue_manager.directory_offline
+        assert is_offline(alpha)
     finally:
         domain.start()
     network.tick(70, step=5)
-    assert not alpha.engine.queue_manager.directory_offline
+    assert not is_offline(alpha)
     second = omega.create(".\\second")
     omega.sync()
     alpha.send(f"PUBLIC={second.identifier}", b"again")

@@ -10,7 +10,7 @@ import pytest
 from lanner.directory import AttributeFilter, Operator
 from lanner.directory.ldap.messages import Scope, Search
 from lanner.directory.ldap.operations import result_of
-from lanner.model.directory_objects import GUID_NULL, QueueManager
+from lanner.model.directory_objects import GUID_NULL, Enterprise, QueueManager
 from lanner.model.enums import (
     INFINITE,
     DirectoryOperationResult,
@@ -93,7 +93,8 @@ def test_every_other_filter_is_a_search(world: World, wire: Wire) -> None:
     assert both.identifier == second
     assert len([one for one in wire.requests(Search) if one.scope is Scope.SUBTREE]) == 2
     assert all(isinstance(one, Search) for one in wire.operations())
-    for filters in ([], None):
+    neither: tuple[list[AttributeFilter] | None, ...] = ([], None)
+    for filters in neither:
         assert world.directory.read("Enterprise", filters)[0] is SUCCESS
         assert world.directory.read("Queue", filters)[0] is SUCCESS
     assert world.directory.read("Queue", [equals("Label", f"none {world.computer}")])[0] is NOT_FOUND
@@ -328,6 +329,7 @@ def test_the_enterprise(world: World) -> None:
     world.domain.modify(dn, mSMQCSPName=(), mSMQLongLived=(), mSMQVersion=(), mSMQNameStyle=())
     try:
         found = world.directory.read("Enterprise", None)[1]
+        assert isinstance(found, Enterprise)
         assert found.name == ROOT
         assert found.non_ldap_capable_queue_manager_notification
         assert found.default_time_to_live == 345_600
@@ -336,6 +338,7 @@ def test_the_enterprise(world: World) -> None:
         for stored, value in (("TRUE", True), ("FALSE", False)):
             world.domain.modify(dn, mSMQNameStyle=stored)
             found = world.directory.read("Enterprise", None, ["WeakenedSecurity"])[1]
+            assert isinstance(found, Enterprise)
             assert found.weakened_security is value
     finally:
         names = ("mSMQCSPName", "mSMQLongLived", "mSMQVersion", "mSMQNameStyle")

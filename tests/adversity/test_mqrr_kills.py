@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import lanner
@@ -77,6 +78,10 @@ def written(log: Path) -> int:
     return log.read_bytes().count(b"\n")
 
 
+def has_written(log: Path, lines: int) -> bool:
+    return written(log) >= lines
+
+
 def killed(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -98,7 +103,7 @@ def test_kills_of_client_and_server_lose_and_double_nothing(tmp_path: Path) -> N
         for victim in kills:
             wanted = written(log) + chance.randrange(1, 60)
             process = reader(site, log)
-            until(lambda wanted=wanted: written(log) >= wanted)
+            until(partial(has_written, log, wanted))
             if victim == "server":
                 restarted(site)
             killed(process)

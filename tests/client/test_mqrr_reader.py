@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -212,7 +212,7 @@ async def test_a_call_that_takes_too_long_is_given_up(site: Site, method: str) -
 
     answered(site, method, never)
     async with reading(site, open_timeout=0.01) as reader:
-        works = {
+        works: dict[str, Callable[[], Awaitable[object]]] = {
             "R_OpenQueue": lambda: reader.open(parse(Q)),
             "R_OpenQueueForMove": lambda: reader.open_for_move(parse(Q)),
             "R_QMEnlistRemoteTransaction": lambda: reader.enlist(uuid.uuid4().bytes, b"token", parse(Q)),

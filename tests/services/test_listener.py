@@ -20,11 +20,11 @@ def test_a_principal_of_our_realm_is_the_account_of_that_name(tmp_path: Path) ->
     served = ServedManager(tmp_path / "data", free_address(), settings, dns_domain="example.com")
     try:
         served.runtime.users.add("alice", "secret", administrator=True)
-        alice = served.listener.identity_of("alice@EXAMPLE.COM")
+        alice = served.listener.identity_of("alice@EXAMPLE.COM", None)
         assert alice is not None
         assert (alice.name, alice.is_administrator) == ("alice", True)
         for other in ("alice@ELSEWHERE.COM", "alice", "alice@", "bob@EXAMPLE.COM", "@EXAMPLE.COM"):
-            assert served.listener.identity_of(other) is None
+            assert served.listener.identity_of(other, None) is None
         assert (served.listener.ports, served.listener.address) == ([], str(tmp_path / "data" / "lanner.sock"))
     finally:
         served.close()
@@ -35,7 +35,7 @@ def test_without_a_domain_no_principal_is_anybody(tmp_path: Path) -> None:
     served = ServedManager(tmp_path / "data", free_address(), RpcSettings(enabled=False), dns_domain="")
     try:
         served.runtime.users.add("alice", "secret")
-        assert served.listener.identity_of("alice@") is None
+        assert served.listener.identity_of("alice@", None) is None
     finally:
         served.close()
     shutil.rmtree(tmp_path)

@@ -19,6 +19,7 @@ from lanner.client._async.connections import mapped_port
 from lanner.client._async.remote_reader import RemoteReader
 from lanner.client.message import Message
 from lanner.client.target import Target
+from lanner.daemon.service import Daemon
 from lanner.daemon.settings import load_settings
 from lanner.directory import EmbeddedDirectory
 from lanner.model.enums import PositionState, QueueAccessType
@@ -34,10 +35,12 @@ from lanner.services.interfaces.mqmp import QMCOMM, QMCOMM2
 from lanner.services.interfaces.mqmq import QueueFormat
 from lanner.services.interfaces.mqqp import QM2QM
 from lanner.services.interfaces.mqrr import REMOTE_READ
+from lanner.services.mqrr import RemoteReadService
 from lanner.wire.format_name import PrivateFormatName, parse
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.security_descriptor import Acl, SecurityDescriptor, allow
 from tests import statuses
+from tests.cli.conftest import free_address
 from tests.services import test_daemon
 from tests.services.mqrr_peer import FOREVER, PEEK, PEEK_NEXT, RECEIVE, Opened, Site, fault, opening, served, serving
 from tests.services.remote_read_peer import NDR20, NDR64, Peer, context
@@ -151,7 +154,7 @@ async def test_a_port_that_is_not_known_is_0(site: Site) -> None:
 def test_the_cleanup_time_is_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float] = []
 
-    class Watched(listener.RemoteReadService):
+    class Watched(RemoteReadService):
         def __init__(self, *arguments: Any) -> None:
             seen.append(arguments[3])
             super().__init__(*arguments)
@@ -168,8 +171,8 @@ def test_the_cleanup_time_is_a_setting(tmp_path: Path, monkeypatch: pytest.Monke
     config.write_text("[rpc]\ncancel_timeout = 1\n")
 
     async def run() -> None:
-        settings = load_settings(config, {"data": tmp_path / "data", "bind": test_daemon.free_address()})
-        daemon = test_daemon.service.Daemon(lambda: settings)
+        settings = load_settings(config, {"data": tmp_path / "data", "bind": free_address()})
+        daemon = Daemon(lambda: settings)
         ready = asyncio.Event()
         running = asyncio.ensure_future(daemon.run(lambda _: ready.set()))
         await ready.wait()

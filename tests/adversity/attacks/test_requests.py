@@ -48,8 +48,9 @@ def test_a_page_of_queues_is_asked_for_in_few_words(tmp_path: Path) -> None:
                 manager.queue_page(name="?" * 1_000_000)
             with pytest.raises(InvalidParameter, match="100000 columns"):
                 manager.queue_page(columns=["name"] * 100_000)
+            wrong: Any
             for wrong in ({}, None, "unknown"):
-                columns: Any = [wrong]
+                columns = [wrong]
                 with pytest.raises(InvalidParameter, match="unknown column"):
                     manager.queue_page(columns=columns)
         # None of it is a fault of ours.

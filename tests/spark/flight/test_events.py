@@ -350,7 +350,7 @@ def test_spark_reads_events(spark: SparkSession, qm: QueueManager, address: str,
 def test_class_and_correlation_are_found_where_they_are(packet: bytes) -> None:
     flags = int.from_bytes(packet[60:64], "little")
     layout, message = locate(packet), Packet(packet)
-    _, ordinal, _, acknowledge, message_class, correlation, privacy, security, end = event_fields(packet)
+    _, ordinal, _, acknowledge, message_class, correlation, privacy, security, header = event_fields(packet)
     assert header_offsets(packet, flags) == (layout.security, layout.properties)
     assert security == layout.security
     assert (message_class, correlation) == (message.message_class, message.correlation_identifier)
@@ -358,7 +358,7 @@ def test_class_and_correlation_are_found_where_they_are(packet: bytes) -> None:
     assert (acknowledge & 15, privacy) == (message.acknowledgements_requested, message.privacy_level)
     if security:
         sender, level, is_signed = sender_of(packet, security)
-        assert sender[1:] == message.sender_identifier == packet[end - len(message.sender_identifier) : end]
+        assert sender[1:] == message.sender_identifier == header[len(header) - len(message.sender_identifier) :]
         assert (level, is_signed) == (message.authentication_level, bool(message.signature))
 
 

@@ -1,0 +1,98 @@
+"""Users of an Active Directory (Samba's) at `lanner serve`: no local accounts, and access lists that name users and groups of the domain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import lanner
+from lanner.model.errors import AccessDenied
+from lanner.security.users import ADMINISTRATORS, USER_FILE, UserFile
+from lanner.wire.sid import Sid
+from tests.active_directory.domain import PASSWORD, REALM, ROOT, Domain
+from tests.contract.service import Service
+
+
+@pytest.fixture(scope="module")
+def service(domain: Domain, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A queue manager with a keytab of the domain, whose own alice is an administrator, and not the domain's."""
+    pytest.importorskip("gssapi", reason="the extra kerberos is not installed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KRB5CCNAME", "MEMORY:")
+        patch.setenv("KRB5RCACHEDIR", str(domain.path))
+        for user in ("alice", "bob", "carol"):
+            domain.add_user(user)
+        domain.tool("group", "add", "Accounting", *on_files(domain))
+        domain.tool("group", "addmembers", "Accounting", "alice", *on_files(domain))
+        domain.tool("group", "addmembers", "Domain Admins", "carol", *on_files(domain))
+        keytab = domain.path / "qm1.keytab"
+        service = Service(tmp_path_factory.mktemp("qm") / "data", f'[rpc]\nkeytab = "{keytab}"\n')
+        try:
+            domain.add_computer("TICKETS")
+            principal = f"host/{service.address}"
+            domain.modify(f"CN=TICKETS,CN=Computers,{ROOT}", servicePrincipalName=principal)
+            domain.tool("domain", "exportkeytab", str(keytab), f"--principal={principal}")
+            yield service
+        finally:
+            service.close()
+
+
+def on_files(domain: Domain) -> list[str]:
+    """Return what has samba-tool work on the files of the domain controller."""
+    return ["-H", str(domain.path / "private" / "sam.ldb")]
+
+
+def sid_of(domain: Domain, account: str) -> str:
+    """Return the SID of a user or group."""
+    return str(Sid.unpack(domain.attributes(f"CN={account},CN=Users,{ROOT}", "objectSid")["objectSid"][0]))
+
+
+def connect(service: Service, user: str) -> lanner.QueueManager:
+    return lanner.connect(service.address, user=f"{user}@{REALM}", password=PASSWORD, authentication="kerberos")
+
+
+def test_a_group_of_the_domain_in_an_access_list(domain: Domain, service: Service) -> None:
+    with lanner.connect(data=service.data) as local:
+        orders = local.create_queue("orders", access={sid_of(domain, "Accounting"): ["receive", "peek"]})
+        orders.send("for the accountants")
+    with connect(service, "bob") as bob, pytest.raises(AccessDenied, match=r"MQ\\bob has no right"):
+        bob.open("orders").receive(timeout=0)
+    with connect(service, "alice") as alice:
+        message = alice.open("orders").receive(timeout=0)
+    assert message is not None
+    assert message.value == "for the accountants"
+
+
+def test_a_user_is_not_the_local_one_of_the_same_name(service: Service) -> None:
+    """The local alice is an administrator; the domain's may not even list queues."""
+    with connect(service, "alice") as alice, pytest.raises(AccessDenied, match=r"MQ\\alice is no administrator"):
+        alice.queues()
+
+
+def test_names_of_those_who_have_logged_on(service: Service) -> None:
+    with connect(service, "bob") as bob, pytest.raises(AccessDenied):
+        bob.status()
+    with lanner.connect(data=service.data) as local:
+        queue = local.create_queue("shared", access={r"MQ\bob": "full"})
+        assert r"MQ\bob" in [entry.account for entry in queue.access().entries or ()]
+    with connect(service, "bob") as bob:
+        bob.open("shared").send("mine")
+
+
+def test_the_sender_is_the_user_of_the_domain(domain: Domain, service: Service) -> None:
+    with lanner.connect(data=service.data) as local:
+        local.create_queue("letters", access={sid_of(domain, "Domain Users"): "send"})
+        with connect(service, "bob") as bob:
+            bob.open("letters").send("hello")
+        message = local.open("letters").receive(timeout=0)
+    assert message is not None
+    assert (str(Sid.unpack(message.sender_id)), message.sender_verified) == (sid_of(domain, "bob"), True)
+
+
+def test_administrators_of_the_domain_are_those_that_a_local_group_names(domain: Domain, service: Service) -> None:
+    with connect(service, "carol") as carol, pytest.raises(AccessDenied):
+        carol.queues()
+    UserFile(service.data / USER_FILE).add_member(ADMINISTRATORS, sid_of(domain, "Domain Admins"))
+    with connect(service, "carol") as carol:
+        assert carol.queues()
