@@ -105,6 +105,7 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
             "method _in_range",
             "method _is_computer_name",
             "method _is_path",
+            "method _is_url",
             "method _read_address",
             "method _read_old_name",
             "method settings_customise_sources",
@@ -122,7 +123,9 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
     },
     "Arrow Flight and pyspark call the methods of their base classes by name": {
         "spark/flight/auth.py": ["method sending_headers", "method start_call"],
+        "spark/flight/reader_server.py": ["variable do_exchange", "variable get_schema", "variable list_actions"],
         "spark/flight/server.py": ["method get_schema", "method list_actions"],
+        "spark/source/batch_reader.py": ["method pushFilters"],
         "spark/source/data_source.py": ["method streamReader", "method streamWriter"],
         "spark/source/rpc_stream.py": [
             "method getDefaultReadLimit",
@@ -180,6 +183,7 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
         "com/orpc.py": ["variable reserved1"],
         "rpc/endpoint_mapper.py": ["variable tower_length"],
         "rpc/mgmt.py": ["variable if_id"],
+        "rpc/pac.py": ["variable *"],
         "rpc/pdu.py": ["method pack_front"],
         "services/interfaces/*.py": ["variable *"],
         "wire/internal_header.py": ["property has_quality_of_service", "property was_not_pinged"],
@@ -201,7 +205,6 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
         ],
         "model/directory_objects.py": ["variable *"],
         "model/live.py": ["variable context_value", "variable outgoing_queue"],
-        "security/certificates.py": ["attribute certificate_digest_list"],
         "transfer/session.py": [
             "attribute direct_format_session",
             "property last_acked_recoverable_msg_seq_number",
@@ -214,7 +217,7 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
     },
     "later stages use them: the directory": {
         "directory/embedded.py": ["method add_queue_alias", "method resolve_queue_alias"],
-        "directory/ldap/directory.py": ["method as_account", "method resolve_queue_alias"],
+        "directory/ldap/directory.py": ["method resolve_queue_alias"],
         "security/queue_security.py": [
             "function default_connected_network_security",
             "variable CONNECTED_NETWORK",

@@ -190,7 +190,7 @@ def test_every_use_is_given_back(world: World) -> None:
 def test_a_connection_belongs_to_one_account(world: World) -> None:
     world.add_manager()
     user = world.domain.add_user(f"user{world.computer}")
-    mine, other = world.directory, world.directory.as_account(user)
+    mine, other = world.directory, world.as_account(user)
     with mine.operations.held(), other.operations.held():
         assert mine.operations.connection is not other.operations.connection
         assert mine.operations.caller() != other.operations.caller()

@@ -8,7 +8,6 @@ import pytest
 
 import lanner
 from lanner.model.errors import AccessDenied
-from lanner.security.users import ADMINISTRATORS, USER_FILE, UserFile
 from lanner.wire.sid import Sid
 from tests.active_directory.domain import PASSWORD, REALM, ROOT, Domain
 from tests.contract.service import Service
@@ -93,6 +92,10 @@ def test_the_sender_is_the_user_of_the_domain(domain: Domain, service: Service) 
 def test_administrators_of_the_domain_are_those_that_a_local_group_names(domain: Domain, service: Service) -> None:
     with connect(service, "carol") as carol, pytest.raises(AccessDenied):
         carol.queues()
-    UserFile(service.data / USER_FILE).add_member(ADMINISTRATORS, sid_of(domain, "Domain Admins"))
+    with lanner.connect(data=service.data) as local:
+        local.set_user(sid_of(domain, "Domain Admins"), role="administrator")
+        assert [user["role"] for user in local.users() if user["name"] == sid_of(domain, "Domain Admins")] == [
+            "administrator"
+        ]
     with connect(service, "carol") as carol:
         assert carol.queues()

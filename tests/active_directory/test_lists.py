@@ -16,7 +16,7 @@ GENERIC_ERROR = DirectoryOperationResult.GENERIC_ERROR
 NOT_FOUND = DirectoryOperationResult.OBJECT_NOT_FOUND
 
 
-def add_group(world: World, name: str, *members: str) -> tuple[uuid.UUID, str]:
+def group_of(world: World, name: str, *members: str) -> tuple[uuid.UUID, str]:
     dn = f"CN={name} {world.computer},CN=Users,{ROOT}"
     attributes = {"member": members} if members else {}
     guid = world.domain.add(dn, objectClass="group", sAMAccountName=f"{name}{world.computer}", **attributes)
@@ -59,8 +59,8 @@ def test_members_of_a_list(world: World) -> None:
     world.add_manager()
     first, second = world.add_queue("first"), world.add_queue("second")
     alias = add_alias(world, "alias", r"DIRECT=OS:host\private$\q")
-    inner, inner_dn = add_group(world, "inner", f"CN=second,{world.dn}")
-    outer, outer_dn = add_group(world, "outer", f"CN=first,{world.dn}", alias, inner_dn)
+    inner, inner_dn = group_of(world, "inner", f"CN=second,{world.dn}")
+    outer, outer_dn = group_of(world, "outer", f"CN=first,{world.dn}", alias, inner_dn)
     expected = {f"PUBLIC={first}", f"PUBLIC={second}", r"DIRECT=OS:host\private$\q"}
     for domain in (None, "mq.test", "other.test"):
         result, names = resolve(world, outer, domain)
@@ -84,12 +84,12 @@ def test_lists_that_cannot_be_resolved(world: World, monkeypatch: pytest.MonkeyP
     good = f"CN=first,{world.dn}"
     assert resolve(world, uuid.uuid4()) == (NOT_FOUND, None)
     empty_alias = add_alias(world, "empty", None)
-    assert resolve(world, add_group(world, "a", good, empty_alias)[0]) == (GENERIC_ERROR, None)
+    assert resolve(world, group_of(world, "a", good, empty_alias)[0]) == (GENERIC_ERROR, None)
     world.domain.add_user(f"user{world.computer}")
     user = f"CN=user{world.computer},CN=Users,{ROOT}"
-    assert resolve(world, add_group(world, "b", good, user)[0]) == (GENERIC_ERROR, None)
-    inner, inner_dn = add_group(world, "inner", good)
-    outer, _ = add_group(world, "outer", good, inner_dn)
+    assert resolve(world, group_of(world, "b", good, user)[0]) == (GENERIC_ERROR, None)
+    inner, inner_dn = group_of(world, "inner", good)
+    outer, _ = group_of(world, "outer", good, inner_dn)
     from lanner.directory.ldap import operations
     from lanner.directory.protocol import Refused
 
@@ -123,7 +123,7 @@ def test_a_list_with_more_members_than_one_answer_holds(world: World) -> None:
 
         for name in names:
             connection.perform(Add(f"CN={name},{world.dn}", (("objectClass", ("mSMQQueue",)),)))
-    guid, _ = add_group(world, "many", *(f"CN={name},{world.dn}" for name in names))
+    guid, _ = group_of(world, "many", *(f"CN={name},{world.dn}" for name in names))
     result, found = resolve(world, guid)
     assert result is SUCCESS
     assert len(set(found or ())) == len(names)

@@ -18,6 +18,7 @@ import lanner
 from lanner.rpc.async_client import connect_tcp
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.security import Credentials
+from lanner.security.roles import Role
 from lanner.security.users import UNIX_USERS, UserFile
 from lanner.services.interfaces import mqmp
 from lanner.services.interfaces.mqmp import QMCOMM, QMCOMM2
@@ -166,7 +167,7 @@ def test_a_unix_user_without_an_account_owns_the_queue_that_it_makes(service: Se
     """The kernel says who it is: S-1-22-1-uid."""
     uid = 54321
     sid = UNIX_USERS.child(uid)
-    UserFile(service.data / "users.json").add_member("Administrators", str(sid))
+    UserFile(service.data / "users.json").set_role(str(sid), Role.ADMINISTRATOR)
     # Only for this test: by default nobody else reaches the socket.
     service.data.chmod(0o755)
     (service.data / LOCAL_SOCKET).chmod(0o666)

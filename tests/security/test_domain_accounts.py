@@ -10,7 +10,8 @@ import pytest
 from lanner.model.errors import IllegalUser
 from lanner.security.accounts import Accounts
 from lanner.security.domain_accounts import DomainAccounts
-from lanner.security.users import ADMINISTRATORS, UserFile
+from lanner.security.roles import Role
+from lanner.security.users import UserFile
 from lanner.wire.sid import BUILTIN_ADMINISTRATORS, Sid
 
 MQ: Final = Sid.parse("S-1-5-21-1-2-3")
@@ -35,7 +36,8 @@ def test_a_user_of_the_domain_has_its_groups_and_no_local_account(users: UserFil
 
 @pytest.mark.parametrize("member", [ALICE, ADMINS])
 def test_a_local_group_may_name_a_user_or_a_group_of_the_domain(users: UserFile, member: Sid) -> None:
-    users.add_member(ADMINISTRATORS, str(member))
+    users.set_role(str(member), Role.ADMINISTRATOR)
+    assert users.roles_from_elsewhere() == {str(member): Role.ADMINISTRATOR}
     found = users.domain_identity("MQ\\alice", ALICE, [ADMINS])
     assert found is not None
     assert found.is_administrator

@@ -101,18 +101,16 @@ def test_the_guest_has_its_fixed_sid_and_needs_no_password(users: UserFile) -> N
 
 def test_groups_of_users_and_of_sids_from_elsewhere(users: UserFile) -> None:
     users.add("alice", "x")
-    group = users.add_group("staff", ["alice"])
+    assert users.resolve(FOREIGN) is None
+    group = users.add_group("staff", ["alice", str(FOREIGN), str(FOREIGN)])
     identity = users.resolve(users.sid("alice"))
     assert identity is not None
     assert identity.groups == {Sid.parse(group.sid)}
-    assert users.resolve(FOREIGN) is None
-    users.add_member("Staff", str(FOREIGN))
-    users.add_member("staff", str(FOREIGN))
     foreign = users.resolve(FOREIGN)
     assert foreign is not None
     assert foreign.groups == {users.sid("staff")}
     assert not foreign.is_domain_user
-    users.add_member("Administrators", str(FOREIGN))
+    users.set_role(str(FOREIGN), Role.ADMINISTRATOR)
     foreign = users.resolve(FOREIGN)
     assert foreign is not None
     assert foreign.is_administrator
@@ -146,7 +144,6 @@ def test_removal(users: UserFile) -> None:
     assert users.sid("alice") != sid
     assert not users.is_administrator("alice")
     users.add_group("staff", ["alice"])
-    users.remove_member("staff", "ALICE")
     users.remove_group("staff")
     identity = users.identity("alice")
     assert identity is not None
@@ -223,8 +220,7 @@ def test_fail_messages_name_the_thing(users: UserFile) -> None:
         ("there is no user bob", lambda: users.remove("bob")),
         ("there is no user bob", lambda: users.set_password("bob", "x")),
         ("there is no user bob", lambda: users.set_role("bob", Role.ADMINISTRATOR)),
-        ("there is no group none", lambda: users.add_member("none", "alice")),
-        ("is not a SID", lambda: users.add_member("staff", "S-1-x")),
+        ("is not a SID", lambda: users.set_role("S-1-x", Role.MONITOR)),
         ("a password is needed", lambda: users.add("carol")),
         ("a password is needed", lambda: users.set_password("alice", "")),
         ("cannot be removed", lambda: users.remove_group("administrators")),

@@ -18,7 +18,7 @@ from lanner.client.runtimes import runtime_of
 from lanner.security.audit import AUDIT_FILE, AuditLog
 from lanner.security.identity import Identity
 from lanner.security.roles import TEXTS, Role
-from lanner.security.users import USER_FILE, UserError, UserFile
+from lanner.security.users import USER_FILE, UserError, UserFile, is_sid, role_from_elsewhere
 from lanner.store.data_directory import check_data_directory
 
 app = typer.Typer(help="Who may use and administer the queue manager.", no_args_is_help=True)
@@ -65,7 +65,11 @@ def _document(file: UserFile, name: str, *, is_guest: bool, has_nt_hash: bool) -
 
 def _documents(file: UserFile) -> list[dict[str, Any]]:
     return [
-        _document(file, one.name, is_guest=one.is_guest, has_nt_hash=one.nt_hash is not None) for one in file.users()
+        *(
+            _document(file, one.name, is_guest=one.is_guest, has_nt_hash=one.nt_hash is not None)
+            for one in file.users()
+        ),
+        *(role_from_elsewhere(sid, role) for sid, role in file.roles_from_elsewhere().items()),
     ]
 
 
@@ -138,7 +142,7 @@ def change(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Change a user's password or role."""
+    """Change a user's password or role. A user or group of a domain can be given a role by its SID."""
     wanted = _role(role, administrator=administrator)
     if wanted is None and not password and not password_stdin:
         raise UsageError("nothing to change: --role, --password or --password-stdin")
@@ -148,6 +152,11 @@ def change(
         new = _password(name, from_stdin=password_stdin) if password or password_stdin else None
         with open_manager(at) as manager:
             document = manager.set_user(name, password=new, role=wanted)
+    elif is_sid(name):
+        if wanted is None or password or password_stdin:
+            raise UsageError(f"{name} is no user of this computer: it can have a role, and nothing else")
+        _file(at.data).set_role(name, wanted)
+        document = role_from_elsewhere(name, wanted)
     else:
         file = _file(at.data)
         file.sid(name)

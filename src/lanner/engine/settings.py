@@ -129,7 +129,7 @@ class EngineSettings:
     # The user of a SID with its groups, None where it is not known (DECISIONS: a pluggable
     # resolver).
     resolve_identity: Callable[[Sid], Identity | None] | None = None
-    # The groups of this computer that name one of several SIDs: a domain's tickets cannot know them.
+    # The groups of this computer that name one of several SIDs: a domain cannot know them.
     groups_naming: Callable[[Iterable[Sid]], frozenset[Sid]] | None = None
 
     @property

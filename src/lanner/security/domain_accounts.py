@@ -1,6 +1,6 @@
 r"""Accounts of a domain: names and SIDs that the domain itself has confirmed.
 
-A ticket of Kerberos confirms the account of its owner. The names are for people: access checks
+A log-on with Kerberos confirms the account of its user. The names are for people: access checks
 compare SIDs, and those of a user come with each log-on. A name is written as Windows does it,
 `MQ\alice`; `alice@mq.test` is understood too where the directory answers.
 """

@@ -203,18 +203,17 @@ class UserFile:
             raise UserError(f"the password of {name} is the name itself: choose another")
 
     def set_role(self, name: str, role: Role) -> None:
-        """Give a user a role, in place of the one that it has."""
+        """Give a user, or the SID of a user or group from elsewhere, a role, in place of the one that it has."""
 
         def change(accounts: _Accounts) -> tuple[_Accounts, None]:
-            account = _need_user(accounts, name)
-            if account.is_guest and role is not Role.USER:
+            member = _member_key(accounts, name)
+            account = accounts.user(member)
+            if account is not None and account.is_guest and role is not Role.USER:
                 raise UserError(f"user {account.name}: a guest cannot be {_article(role)}")
             sids = {one.sid for one in _ROLE_GROUPS}
-            left = tuple(_without(group, account.name) if group.sid in sids else group for group in accounts.groups)
+            left = tuple(_without(group, member) if group.sid in sids else group for group in accounts.groups)
             accounts = replace(accounts, groups=left)
-            return accounts if role is Role.USER else _with_member(
-                accounts, _group_of(accounts, role), account.name
-            ), None
+            return accounts if role is Role.USER else _with_member(accounts, _group_of(accounts, role), member), None
 
         self._change(change)
         self._record("set role", user=name, role=role.value)
@@ -229,6 +228,15 @@ class UserFile:
         """Return the role of a user."""
         identity = self.identity(name)
         return Role.USER if identity is None else role_of(identity)
+
+    def roles_from_elsewhere(self) -> dict[str, Role]:
+        """Return the roles that SIDs from elsewhere have, the greater one of each."""
+        accounts = self._read()
+        roles = {}
+        for role in (Role.MONITOR, Role.OPERATOR, Role.ADMINISTRATOR):
+            group = accounts.group(_group_of(accounts, role))
+            roles.update({member: role for member in (group.members if group else ()) if is_sid(member)})
+        return dict(sorted(roles.items()))
 
     # Groups ---------------------------------------------------------------------------------------------
 
@@ -258,22 +266,6 @@ class UserFile:
 
         self._change(change)
         self._record("remove group", group=name)
-
-    def add_member(self, group: str, member: str) -> None:
-        """Put a user of this file, or a SID from elsewhere, into a group."""
-        self._change(lambda accounts: (_with_member(accounts, group, member), None))
-        self._record("add member", group=group, member=member)
-
-    def remove_member(self, group: str, member: str) -> None:
-        def change(accounts: _Accounts) -> tuple[_Accounts, None]:
-            found = _need_group(accounts, group)
-            if member.casefold() not in _keys(found):
-                raise UserError(f"{member} is not a member of {found.name}")
-            groups = tuple(_without(one, member) if one is found else one for one in accounts.groups)
-            return replace(accounts, groups=groups), None
-
-        self._change(change)
-        self._record("remove member", group=group, member=member)
 
     def groups(self) -> list[Group]:
         return sorted(self._read().groups, key=lambda group: group.name.casefold())
@@ -501,15 +493,37 @@ def _group_of(accounts: _Accounts, role: Role) -> str:
     return next(group.name for group in accounts.groups if group.sid == sid)
 
 
+def role_from_elsewhere(sid: str, role: Role) -> dict[str, object]:
+    """Return a SID of a domain that has a role here, as a document like those of users."""
+    return {
+        "name": sid,
+        "sid": sid,
+        "role": role.value,
+        "administrator": role is Role.ADMINISTRATOR,
+        "guest": False,
+        "ntlm": False,
+        "groups": [GROUPS[role][0]],
+    }
+
+
+def is_sid(name: str) -> bool:
+    """Return whether a member of a group is meant to be a SID: no user may be named so."""
+    return name.upper().startswith("S-1-")
+
+
+def _member_key(accounts: _Accounts, member: str) -> str:
+    """Return how groups name a member: a user by its name, an account from elsewhere by its SID."""
+    if not is_sid(member):
+        return _need_user(accounts, member).name
+    try:
+        return str(Sid.parse(member))
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
 def _with_member(accounts: _Accounts, group: str, member: str) -> _Accounts:
     found = _need_group(accounts, group)
-    if member.upper().startswith("S-"):
-        try:
-            key = str(Sid.parse(member))
-        except ValueError as error:
-            raise UserError(str(error)) from error
-    else:
-        key = _need_user(accounts, member).name
+    key = _member_key(accounts, member)
     if key.casefold() in _keys(found):
         return accounts
     changed = replace(found, members=(*found.members, key))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lanner.model.errors import IllegalUser, InvalidParameter
 from lanner.security.roles import Role
-from lanner.security.users import UserError
+from lanner.security.users import UserError, is_sid, role_from_elsewhere
 
 if TYPE_CHECKING:
     from lanner.security.identity import Identity
@@ -35,7 +35,7 @@ class AccountDocuments:
 
     def _list(self, identity: Identity, request: Request) -> list[Document]:
         del identity, request
-        return [self._document(account) for account in self._users.users()]
+        return [*map(self._document, self._users.users()), *self._from_elsewhere()]
 
     def _document(self, account: Account) -> Document:
         users = self._users
@@ -48,6 +48,10 @@ class AccountDocuments:
             "ntlm": account.nt_hash is not None,
             "groups": [group.name for group in users.groups() if account.name in group.members],
         }
+
+    def _from_elsewhere(self) -> list[Document]:
+        """Return the SIDs of users and groups of a domain that have a role here."""
+        return [role_from_elsewhere(sid, role) for sid, role in self._users.roles_from_elsewhere().items()]
 
     def _find(self, name: str) -> Document:
         for account in self._users.users():
@@ -66,6 +70,8 @@ class AccountDocuments:
 
     def _set(self, identity: Identity, request: Request) -> Document:
         name, role = _text(request, "name"), _role(request)
+        if is_sid(name):
+            return self._set_from_elsewhere(identity, name, role, request)
         self._find(name)
         try:
             if request.get("password") is not None:
@@ -76,6 +82,16 @@ class AccountDocuments:
         except UserError as error:
             raise InvalidParameter(str(error)) from None
         return self._find(name)
+
+    def _set_from_elsewhere(self, identity: Identity, sid: str, role: Role | None, request: Request) -> Document:
+        """Give a user or group of a domain a role, which is all that can be kept about it."""
+        if role is None or request.get("password") is not None:
+            raise InvalidParameter(f"{sid} is no user of this computer: it can have a role, and nothing else")
+        try:
+            self._users.changed_by(identity).set_role(sid, role)
+        except UserError as error:
+            raise InvalidParameter(str(error)) from None
+        return role_from_elsewhere(sid, role)
 
     def _remove(self, identity: Identity, request: Request) -> None:
         name = _text(request, "name")

@@ -94,7 +94,7 @@ class _Query:
 
 
 class LdapDirectory:
-    """The directory with the rights of one account; `as_account` gives the same one with another's.
+    """The directory with the rights of one account, and connections of its own.
 
     Every method blocks until the server has answered.
     """
@@ -103,17 +103,10 @@ class LdapDirectory:
         self, locate: Callable[[], Sequence[Server]], log_on: LogOn, *, profile: Profile = Profile.SAFE
     ) -> None:
         self.operations = LdapOperations(locate, log_on)
-        self._locate_servers = locate
         self._profile = profile
         self._queries: dict[int, _Query] = {}
         self._handles = itertools.count(1)
         self._domain_sid: Sid | None = None
-
-    def as_account(self, log_on: LogOn) -> LdapDirectory:
-        """The same directory with the rights of another account, and connections of its own."""
-        directory = LdapDirectory(self._locate_servers, log_on, profile=self._profile)
-        directory.initialize()
-        return directory
 
     def initialize(self) -> DirectoryOperationResult:
         return self._answer(self.operations.initialize)[0]
