@@ -25,6 +25,7 @@ def test_it_says_who_it_is_and_stops_cleanly(serve: Callable[..., Served], data:
         "rpc": f"{address}:2103",
         "remote read": f"{address}:2105",
         "flight": f"grpc://{address}:1810",
+        "http": f"http://{address}:15801",
         "local": str(data / "lanner.sock"),
     }
     ready = served.ready()

@@ -106,8 +106,8 @@ def test_of_the_command_line(tmp_path: Path) -> None:
     run("user", "add", "carol", "--password-stdin", "--administrator", stdin="long enough secret\n")
     run("user", "set", "carol", "--no-administrator", "--password-stdin", stdin="another long secret\n")
     run("user", "remove", "carol", "--yes")
-    found = records(data, "add user", "set password", "remove member", "remove user")
-    assert [one["event"] for one in found] == ["add user", "set password", "remove member", "remove user"]
+    found = records(data, "add user", "set password", "set role", "remove user")
+    assert [one["event"] for one in found] == ["add user", "set password", "set role", "remove user"]
     assert {one["from"] for one in found} == {place}
     assert found[0]["groups"] == ["Administrators"]
     assert "secret" not in (data / "audit.log").read_text()

@@ -68,7 +68,10 @@ COMMANDS: Final = {
         "packets.export",
         "Write the messages of a queue, journal, dead-letter queue or subqueue to a file, as they are. They stay there.",
     ),
-    "import": ("packets.import_", "Send the messages of a file to a queue. Each has the same content and a new id."),
+    "import": (
+        "packets.import_",
+        "Send the messages of a file to a queue, once however often it is tried. Each has the same content and a new id.",
+    ),
     "backup": (
         "backups.backup",
         "Copy a data directory, with its accounts and keys, into a new one. The queue manager may be running.",

@@ -87,6 +87,10 @@ class Positions:
             return self._nearer_peekable_lock(queue, initial, found, backward=backward)
         return found
 
+    def peek_after(self, queue: Queue, initial: int) -> MessagePosition | None:
+        """Return the first position after `initial` that a peek may show; None if there is none."""
+        return self.seek_available_message_position(queue, initial, peek=True)
+
     def seek_forward(self, queue: Queue, initial: int) -> MessagePosition | None:
         """Return the first Available position after `initial`; None if there is none."""
         hint = queue.head_hint

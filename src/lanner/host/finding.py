@@ -52,9 +52,7 @@ class Search:
                 queue = readable(self.engine.queue_manager, self.descriptor, PEEK_ACCESS)
                 end = time.perf_counter() + _SLICE
                 while True:
-                    position = self.engine.positions.seek_available_message_position(
-                        queue, START if self.after is None else self.after, peek=True
-                    )
+                    position = self.engine.positions.peek_after(queue, START if self.after is None else self.after)
                     if position is None:
                         self.after = None
                         return

@@ -171,6 +171,9 @@ FLIGHT_PROBES: Final[Probes] = {
     ("do_action info", ""): plainly(lambda caller: client_of(caller).info()),
     ("do_action bounds", ""): on_queue(lambda caller, queue: client_of(caller).bounds(queue)),
     ("do_action measure", ""): on_queue(lambda caller, queue: client_of(caller).measure(queue)),
+    ("do_action position", ""): on_queue(
+        lambda caller, queue: client_of(caller).act("position", queue=queue, time_ms=0)
+    ),
     ("do_action poll", ""): on_queue(lambda caller, queue: client_of(caller).poll([{"queue": queue, "after": 0}])),
     ("do_action acquire", "to receive"): on_queue(lambda caller, queue: client_of(caller).acquire(queue, "reader")),
     ("do_action acquire", "to peek"): on_queue(

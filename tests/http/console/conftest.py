@@ -26,9 +26,12 @@ _OPTIONS = (
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One browser for all tests; each test has a profile of its own."""
+    """One browser for the tests of a module; each test has a profile of its own.
+
+    While Playwright runs, this thread has its event loop, and no asynchronous test of another module could run.
+    """
     path = shutil.which("chromium")
     if path is None:
         pytest.skip("the Debian package chromium is not installed")

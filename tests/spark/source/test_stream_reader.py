@@ -462,5 +462,6 @@ def test_progress_tells_how_much_is_in_each_queue(qm: QueueManager, address: str
     stream = Stream(address, queues="q")
     stream.plan()
     assert stream.reader.reportLatestOffset() is not None
-    [(name, found)] = (stream.reader.reportLatestOffset() or {}).items()
-    assert (name, found["messages"]) == (r"DIRECT=OS:ALPHA\private$\q", 3)
+    [(manager, queues)] = (stream.reader.reportLatestOffset() or {})["behind"].items()
+    [(name, found)] = queues.items()
+    assert (manager, name, found["messages"]) == ("ALPHA", r"DIRECT=OS:ALPHA\private$\q", 3)

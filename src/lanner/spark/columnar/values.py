@@ -21,13 +21,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
+from types import ModuleType
 from typing import Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from lanner.client.bodies import json_value, text_of
 from lanner.model.errors import InvalidParameter
 from lanner.spark.columnar.schema import BIGINT, BINARY, BOOLEAN, INT, STRING, TIMESTAMP, Column
 from lanner.wire.body_values import BodyKind, Value, decode_body
@@ -138,6 +138,13 @@ def parse_type(text: str) -> pa.DataType:
     return _Parser(text).whole()
 
 
+def _bodies() -> ModuleType:
+    # Imported when the first body is read: it brings the client and LMDB, and planning needs neither.
+    from lanner.client import bodies
+
+    return bodies
+
+
 @dataclass(frozen=True)
 class BodyFormat:
     """What is expected in bodies, and what becomes of it."""
@@ -207,13 +214,13 @@ class BodyFormat:
         if value is _EMPTY:
             return None
         if self.schema is None:
-            shown = json_value(cast("Value", value))
+            shown = _bodies().json_value(cast("Value", value))
             return shown if self.name == "text" else json.dumps(shown, ensure_ascii=False)
         return fitted(value, self.type)
 
     def _decoded(self, body: bytes, body_type: int) -> object:
         if self.name in ("text", "json"):
-            text = text_of(body, body_type)
+            text = _bodies().text_of(body, body_type)
             if text is None or self.name == "text":
                 return _EMPTY if text is None else text
             return _parsed(text)
@@ -271,7 +278,7 @@ def _plain(value: Any, kind: pa.DataType) -> object:  # noqa: ANN401 (any JSON)
         pa.date32(): lambda one: _moment(one).date(),
     }
     if kind == STRING:
-        shown = json_value(value)
+        shown = _bodies().json_value(value)
         return shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
     if pa.types.is_decimal(kind):
         exact = Decimal(str(value))
