@@ -109,7 +109,7 @@ def test_of_the_command_line(tmp_path: Path) -> None:
     found = records(data, "add user", "set password", "set role", "remove user")
     assert [one["event"] for one in found] == ["add user", "set password", "set role", "remove user"]
     assert {one["from"] for one in found} == {place}
-    assert found[0]["groups"] == ["Administrators"]
+    assert found[0]["role"] == "administrator"
     assert "secret" not in (data / "audit.log").read_text()
 
 

@@ -17,7 +17,7 @@ from tests.store.conftest import commit, no_room, open_store, put
 
 
 def event(number: int, now: int = 0) -> bytes:
-    return EVENT.pack(now, number, 0, 0, 0, 0, 0, 0, 0, 1, 0, bytes(16), 0, bytes(20), 0)
+    return EVENT.pack(now, number, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, bytes(16), 0, bytes(20))
 
 
 def add(store: Store, *numbers: int, now: int = 0) -> None:

@@ -456,12 +456,11 @@ def test_an_idle_stream_asks_less_than_three_times_a_second(
     assert calls == ["poll", "poll"]
 
 
-def test_progress_tells_how_much_is_in_each_queue(qm: QueueManager, address: str) -> None:
+def test_progress_tells_how_far_each_queue_is_behind(qm: QueueManager, address: str) -> None:
     qm.create_queue("q")
     fill(qm, "q", 3)
-    stream = Stream(address, queues="q")
+    stream = Stream(address, queues="q", maxMessagesPerTrigger="2")
     stream.plan()
-    assert stream.reader.reportLatestOffset() is not None
     [(manager, queues)] = (stream.reader.reportLatestOffset() or {})["behind"].items()
     [(name, found)] = queues.items()
-    assert (manager, name, found["messages"]) == ("ALPHA", r"DIRECT=OS:ALPHA\private$\q", 3)
+    assert (manager, name, found["messages"]) == ("ALPHA", r"DIRECT=OS:ALPHA\private$\q", 1)
