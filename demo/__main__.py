@@ -18,8 +18,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from demo.against_truth import CHECKED, check_report
 from demo.business import AHEAD, SHOP, WAREHOUSE, Business, free_addresses
-from demo.checks import CHECKED, check_report
 from lanner.client import QueueManager
 from lanner.client.runtimes import runtime_of
 from lanner.spark.flight import FlightListener, FlightSettings

@@ -119,8 +119,8 @@ def test_rpc_can_be_kept_to_this_machine_and_ports_that_are_taken_are_passed_ove
     with socket.create_server((address, 2105)):
         run(endpoint_mapper_port=0)
     assert seen == [
-        ([1801], ["flight", "local", "transfer"]),
-        ([1801, 2103, 2105], ["flight", "local", "remote read", "rpc", "transfer"]),
+        ([1801], ["flight", "http", "local", "transfer"]),
+        ([1801, 2103, 2105], ["flight", "http", "local", "remote read", "rpc", "transfer"]),
     ]
     shutil.rmtree(tmp_path)
 

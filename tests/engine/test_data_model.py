@@ -65,6 +65,7 @@ def codes(high: int, ranges: str) -> set[int]:
 
 
 @pytest.mark.spec("DMPR-1.8-1")
+@pytest.mark.spec("MQRR-1.8-1")
 def test_a_status_of_our_own_has_the_customer_bit() -> None:
     """1.8: vendors choose their own HRESULTs, provided the C bit (0x20000000) is set."""
     documented = codes(0xC00E, ERRORS) | codes(0x400E, INFORMATION) | ELSEWHERE_DEFINED
