@@ -180,5 +180,9 @@ def equals(name: str, value: object) -> AttributeFilter:
 
 
 @pytest.fixture
-def world(domain: Domain) -> World:
-    return World(domain)
+def world(domain: Domain) -> Iterator[World]:
+    found = World(domain)
+    yield found
+    # What a test has made unreadable would fail the queries of later tests over the whole domain.
+    with contextlib.suppress(LdapRefused):
+        domain.delete(found.computer_dn)
