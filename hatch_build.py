@@ -1,8 +1,8 @@
 """The build hook of the wheel: compiles lanner._native where that is possible.
 
-The extension is optional. Without a compiler, without Python's headers, or with LANNER_NO_NATIVE set, the
-wheel is pure and Lanner uses the functions in Python (src/lanner/native.py). An editable install gets the
-extension beside the sources.
+The extension is optional. Without a compiler, without Python's headers, or with LANNER_NO_NATIVE
+set, the wheel is pure and Lanner uses the functions in Python (src/lanner/native.py). An editable
+install gets the extension beside the sources.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """The benchmarks: who is measured, and what we promise ourselves against whom.
 
-Lanner runs inside the benchmark's process and its peers are reached over loopback, because that is how each is
-used by a program on the same machine. RabbitMQ's system calls, traced for sends one at a time, show a sync for each message
-with both kinds of queue (classic ones of version 1, its default); for the other rows its documentation is taken at its word. Its
-consumers' acknowledgments are never confirmed: its receive rows end when the channel has handled them, Lanner's and
-Redis's when they are synced.
+Lanner runs inside the benchmark's process and its peers are reached over loopback, because that is
+how each is used by a program on the same machine. RabbitMQ's system calls, traced for sends one at
+a time, show a sync for each message with both kinds of queue (classic ones of version 1, its
+default); for the other rows its documentation is taken at its word. Its consumers' acknowledgments
+are never confirmed: its receive rows end when the channel has handled them, Lanner's and Redis's
+when they are synced.
 """
 
 from __future__ import annotations
@@ -302,7 +303,11 @@ def share(bench: Bench) -> None:
 
 
 def transfer(bench: Bench) -> None:
-    """Window 64. The skeleton has no queues, checks, timers or acknowledgments of its own: it is the floor, not a peer."""
+    """Window 64.
+
+    The skeleton has no queues, checks, timers or acknowledgments of its own: it is the floor, not a
+    peer.
+    """
     pair = bench.pair
     counts = {"recoverable": 20_000, "transactional": 20_000, "express": 40_000}
     floors = {"express": pair.express_skeleton}
@@ -318,7 +323,10 @@ def transfer(bench: Bench) -> None:
 
 
 def rpc(bench: Bench) -> None:
-    """One receive after the other, but for the column that says otherwise. The echo is the floor, not a peer: it has no queues."""
+    """One receive after the other, but for the column that says otherwise.
+
+    The echo is the floor, not a peer: it has no queues.
+    """
     remote, echo = bench.remote, "bare echo"
     count = bench.scale.count(3200, max(connections * at_once for connections, at_once in SHAPES.values()))
     levels = {"no authentication": None, "NTLM privacy": CREDENTIALS}
@@ -342,7 +350,10 @@ def rpc(bench: Bench) -> None:
 
 
 def service(bench: Bench) -> None:
-    """Server and clients in processes of their own. Sends of the peers are confirmed after the sync, and so are ours."""
+    """Server and clients in processes of their own.
+
+    Sends of the peers are confirmed after the sync, and so are ours.
+    """
     rabbit, redis, clients = bench.rabbit, bench.redis, Clients(bench.service, bench.rabbit, bench.redis)
     quorum_c, pika, redis_py = f"{QUORUM}, C client", f"{QUORUM}, pika", f"{REDIS}, redis-py"
     ways = {f"{LANNER} by TCP": True, f"{LANNER} by lanner.sock": False}

@@ -2,7 +2,8 @@
 
     python -m bench.cpu [--rounds N] [--directory DIR]
 
-The best of several rounds, in microseconds per message: other work on the machine disturbs this much less than rates.
+The best of several rounds, in microseconds per message: other work on the machine disturbs this
+much less than rates.
 """
 
 from __future__ import annotations

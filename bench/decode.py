@@ -2,7 +2,8 @@
 
     python -m bench.decode [--messages N] [--size BYTES]
 
-The best of several alternating rounds, in processor time: other work on the machine disturbs this much less than rates.
+The best of several alternating rounds, in processor time: other work on the machine disturbs this
+much less than rates.
 """
 
 from __future__ import annotations

@@ -99,7 +99,10 @@ class Worker:
 
 
 def deep_lanner(directory: Path, count: int) -> dict[str, float]:
-    """Fill, close, start; send again, kill, start. Memory in MiB, times in seconds from the start of the process."""
+    """Fill, close, start; send again, kill, start.
+
+    Memory in MiB, times in seconds from the start of the process.
+    """
     path = str(directory / "deep")
     with Worker("fill", path, str(count)) as worker:
         figures, _ = worker.hear()

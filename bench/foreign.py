@@ -2,8 +2,9 @@
 
     python -m bench.foreign [--source DIRECTORY ...] [--count N] [--rounds N]
 
-Each `--source` is the `src` directory of a version of Lanner to serve with; without one, that of the working tree. The versions take
-turns. RPC and NTLM are impacket's. Stubs are written once, before the clock runs; `tests/services` shows that impacket writes the same octets.
+Each `--source` is the `src` directory of a version of Lanner to serve with; without one, that of
+the working tree. The versions take turns. RPC and NTLM are impacket's. Stubs are written once,
+before the clock runs; `tests/services` shows that impacket writes the same octets.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class Target:
     name: str
 
 
-# The client, in its own process -----------------------------------------------------------------------------------------
+# The client, in its own process
+# -----------------------------------------------------------------------------------------
 
 
 class Foreign:
@@ -211,7 +213,8 @@ def run_client(kind: str, target: Target, count: int) -> None:
             work()
 
 
-# The server, and what is measured ---------------------------------------------------------------------------------------
+# The server, and what is measured
+# ---------------------------------------------------------------------------------------
 
 
 def nanoseconds_of(pid: int) -> int:

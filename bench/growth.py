@@ -1,7 +1,7 @@
 """What a message costs the service when there are more connections and queues, deeper queues, or larger bodies.
 
-The figures are processor time, of the server and of one client process, which has all connections. A cost that is
-flat does not depend on what grows.
+The figures are processor time, of the server and of one client process, which has all connections.
+A cost that is flat does not depend on what grows.
 """
 
 from __future__ import annotations

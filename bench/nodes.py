@@ -2,8 +2,9 @@
 
     python -m bench.nodes DIRECTORY ADDRESS PORT [transfer|rpc]
 
-PORT is that of the listener it has: MS-MQQB, or the RPC interfaces. Lines come in as {"do": NAME, ...} and each is answered by one line. Both processes of a pair are on one machine, so
-they share a monotonic clock.
+PORT is that of the listener it has: MS-MQQB, or the RPC interfaces. Lines come in as {"do": NAME,
+...} and each is answered by one line. Both processes of a pair are on one machine, so they share a
+monotonic clock.
 """
 
 from __future__ import annotations

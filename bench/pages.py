@@ -2,19 +2,19 @@
 
     python -m bench.pages [--messages N] [--size BYTES] [--rounds N]
 
-Every way does the same work on the same data: it finds the next messages of a queue in the index, reads
-the stored records, compares their checksums, and leaves the packets in one buffer with their facts beside
-it. The ways are
+Every way does the same work on the same data: it finds the next messages of a queue in the index,
+reads the stored records, compares their checksums, and leaves the packets in one buffer with their
+facts beside it. The ways are
 
     pages      `columnar.gathering`, which reads the pages of LMDB's file with numpy
     getmulti   `Cursor.getmulti` for the records, a cursor for the index
     iternext   a cursor from record to record, which is right only where no other record lies between them
     scan       `store.Scan`, one record after the other: the fallback of the product
 
-`getmulti` with `dupfixed_bytes` does not apply: records have different sizes and one value per key. A
-transaction with `buffers=True` is slower: it makes a memoryview per row, and the garbage collector visits
-each of them.
-Rounds alternate, each in a process of its own. Ratios are to `pages`, by processor time and by the clock.
+`getmulti` with `dupfixed_bytes` does not apply: records have different sizes and one value per key.
+A transaction with `buffers=True` is slower: it makes a memoryview per row, and the garbage
+collector visits each of them. Rounds alternate, each in a process of its own. Ratios are to
+`pages`, by processor time and by the clock.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def with_calls(read: Callable[[lmdb.Cursor[bytes], list[bytes]], Sequence[bytes]
 def _packed(values: Sequence[bytes], entries: npt.NDArray[np.void], room: Scratch) -> PacketBatch:
     """Copy records into one buffer and compare their checksums.
 
-    Records of one size are copied without their checksums, because one comparison covers all of them then. Of
-    others the checksums stay in the buffer, between the packets.
+    Records of one size are copied without their checksums, because one comparison covers all of
+    them then. Of others the checksums stay in the buffer, between the packets.
     """
     if len(values) != len(entries):
         raise RuntimeError(f"{len(values)} of {len(entries)} records were found")

@@ -2,8 +2,9 @@
 
     python -m bench.rpc ADDRESS PORT
 
-is that echo: frames that say how long they are and how long their answer is to be. What goes back and forth is as large as the PDUs
-of the calls without authentication; nothing is decoded, nothing is looked up, and nothing is written to a disk.
+is that echo: frames that say how long they are and how long their answer is to be. What goes back
+and forth is as large as the PDUs of the calls without authentication; nothing is decoded, nothing
+is looked up, and nothing is written to a disk.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ class Remote:
     def echo(self) -> Echo:
         return Echo(ECHO, PORT)
 
-    # Receives -----------------------------------------------------------------------------------------------------
+    # Receives
+    # -----------------------------------------------------------------------------------------------------
 
     def rates(
         self, kind: str, protocol: str, count: int, credentials: Credentials | None, body_size: int = len(BODY)
@@ -156,7 +158,8 @@ class Remote:
 
         return receive
 
-    # Questions ----------------------------------------------------------------------------------------------------
+    # Questions
+    # ----------------------------------------------------------------------------------------------------
 
     def questions(self, count: int, credentials: Credentials | None) -> Figures:
         """R_QMMgmtGetInfo, one after the other; without credentials over the Unix socket, where the kernel says who asks."""
@@ -197,7 +200,8 @@ async def _timed(ask: Receive, count: int) -> list[float]:
     return seconds
 
 
-# The echo -------------------------------------------------------------------------------------------------------------
+# The echo
+# -------------------------------------------------------------------------------------------------------------
 
 
 def _sizes_of_read() -> list[tuple[int, int]]:

@@ -1,7 +1,8 @@
 """Services and their clients in processes of their own: what a program gets that is not the queue manager itself.
 
-Lanner is `lanner serve`, reached by TCP with a user's name and password at the default level of authentication, and by
-`lanner.sock`. Its peers are reached by TCP without a password, which is what they ask for by default on this machine.
+Lanner is `lanner serve`, reached by TCP with a user's name and password at the default level of
+authentication, and by `lanner.sock`. Its peers are reached by TCP without a password, which is what
+they ask for by default on this machine.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m bench.service_clients KIND WHERE COUNT QUEUE PER
 
-`WHERE` is a port, for Lanner a data directory or an address. The client connects, says that it is ready, begins when
-a line comes, and prints what it measured as JSON.
+`WHERE` is a port, for Lanner a data directory or an address. The client connects, says that it is
+ready, begins when a line comes, and prints what it measured as JSON.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def new() -> Message:
     return Message(body=BODY, recoverable=True)
 
 
-# Lanner ----------------------------------------------------------------------------------------------------------------
+# Lanner
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def lanner_send(where: str, count: int, name: str, per: int) -> None:
@@ -125,7 +126,8 @@ async def in_tasks(count: int, tasks: int, work: Callable[[], Awaitable[object]]
     watch.stop()
 
 
-# RabbitMQ --------------------------------------------------------------------------------------------------------------
+# RabbitMQ
+# --------------------------------------------------------------------------------------------------------------
 
 
 def parameters(where: str) -> pika.ConnectionParameters:
@@ -217,7 +219,8 @@ def pika_consume(where: str, count: int, name: str, per: int) -> None:
     connection.close()
 
 
-# Redis -----------------------------------------------------------------------------------------------------------------
+# Redis
+# -----------------------------------------------------------------------------------------------------------------
 
 
 def redis_send(where: str, count: int, name: str, per: int) -> None:

@@ -2,7 +2,8 @@
 
     python -m bench.skeleton ADDRESS PORT [DIRECTORY]
 
-takes frames of a fixed size; with a directory each batch is in LMDB, synced by a thread, before it is acknowledged.
+takes frames of a fixed size; with a directory each batch is in LMDB, synced by a thread, before it
+is acknowledged.
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ class _Receiver(asyncio.BufferedProtocol):
             self._waiting.put(packets)
 
     def _write(self, environment: lmdb.Environment) -> None:
-        # An earlier connection may have left packets here. LMDB ignores an append that does not come after the last
-        # key, so numbering from 1 again would measure a receiver that stores nothing.
+        # An earlier connection may have left packets here. LMDB ignores an append that does not
+        # come after the last key, so numbering from 1 again would measure a receiver that stores
+        # nothing.
         with environment.begin() as transaction, transaction.cursor() as cursor:
             number = _KEY.unpack(cursor.key())[0] if cursor.last() else 0
         while True:

@@ -2,9 +2,11 @@
 
     python -m bench.spark [--messages N] [--size BYTES] [--rounds N]
 
-Everything shares one machine: Spark (local[2]), the queue manager, which is `lanner serve` in a process of its own, and the disk. Each round of a
-read ends in Spark's `noop` sink; a write is timed until its messages are published. The memory is the queue manager's own, before and after. At the end
-it sends a backlog to another queue manager, once left alone and once while Spark reads from it as fast as it can.
+Everything shares one machine: Spark (local[2]), the queue manager, which is `lanner serve` in a
+process of its own, and the disk. Each round of a read ends in Spark's `noop` sink; a write is timed
+until its messages are published. The memory is the queue manager's own, before and after. At the
+end it sends a backlog to another queue manager, once left alone and once while Spark reads from it
+as fast as it can.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     python -m bench.store [--messages N] [--directory DIR]
 
-Each figure of the store stands beside plain py-lmdb doing the least that could be called the same work (one put
-of the same bytes into one database, one synced commit per batch) on the same disk in the same run, alternating.
+Each figure of the store stands beside plain py-lmdb doing the least that could be called the same
+work (one put of the same bytes into one database, one synced commit per batch) on the same disk in
+the same run, alternating.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@ measures the workload NAME with COUNT messages and a new data directory DIRECTOR
 figure and the path of the `lanner` package that was measured as one line of JSON. PYTHONPATH
 selects the version.
 
-The script imports nothing but public names of `lanner` that both versions have, and no other
-module of `bench`. Messages have a body of 1 KiB. A durable send or receive is timed until it is on
-disk. Opening, filling and a warm-up of a twentieth of the messages are not timed. The default counts
-take 1 to 3 seconds on two cores of a server.
+The script imports nothing but public names of `lanner` that both versions have, and no other module
+of `bench`. Messages have a body of 1 KiB. A durable send or receive is timed until it is on disk.
+Opening, filling and a warm-up of a twentieth of the messages are not timed. The default counts take
+1 to 3 seconds on two cores of a server.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@ r"""Run the demo: two queue managers exchange about ten thousand messages, then 
 
     python -m demo DIRECTORY [--messages 10000]
 
-Both queue managers run in this process, at two loopback addresses, and use the real protocol between
-them. The command checks the numbers of the report against what they did, prints its path and ends.
+Both queue managers run in this process, at two loopback addresses, and use the real protocol
+between them. The command checks the numbers of the report against what they did, prints its path
+and ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The traffic of the demo: orders, payments, samples and quotations between two queue managers.
 
-SHOP sends orders to WAREHOUSE, whose clock is five seconds ahead. The warehouse receives them and sends
-invoices back. Most messages are received. The exceptions are there for the report to show:
+SHOP sends orders to WAREHOUSE, whose clock is five seconds ahead. The warehouse receives them and
+sends invoices back. Most messages are received. The exceptions are there for the report to show:
 
 - Quotations expire because no program reads them in time.
 - The queue of samples reaches its quota.
@@ -125,7 +125,8 @@ class Business:
             message.administration_queue = self.queue_name(acks, "acks")
             message.recoverable = True
             message.use_dead_letter_queue = True
-            # No acknowledgment comes for an order to a queue that does not exist: this copy is all that remains.
+            # No acknowledgment comes for an order to a queue that does not exist: this copy is all
+            # that remains.
             message.use_journal_queue = queue == "closed" or self.chance.random() < 0.1
             prepared.append(message)
         sender.open(self.queue_name(machine, queue)).send_many(prepared)
@@ -153,7 +154,10 @@ class Business:
             )
 
     def _pay(self, count: int) -> None:
-        """Send payments in transactions. One transaction in ten is aborted, and some payments are poison."""
+        """Send payments in transactions.
+
+        One transaction in ten is aborted, and some payments are poison.
+        """
         target = self.shop.open(self.queue_name(WAREHOUSE, "payments"))
         left = count
         while left > 0:
@@ -183,7 +187,10 @@ class Business:
                 self.sent_to["payments"] += size
 
     def _work(self, number: int) -> None:
-        """Receive what has arrived. The warehouse leaves the orders of the last rounds as a backlog."""
+        """Receive what has arrived.
+
+        The warehouse leaves the orders of the last rounds as a backlog.
+        """
         orders = self.warehouse.open("orders")
         invoices = []
         while number < ROUNDS - 2 and (taken := orders.receive_many(500)):

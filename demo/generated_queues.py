@@ -4,8 +4,9 @@ r"""A generated machine as a real queue manager: its queues, journals, dead-lett
     with QueueManager("data", name=world.machines[0].name) as manager:
         fill(world, manager)
 
-Messages are put where the generator saw them, with the times and counts it gave them. They do not arrive: nothing is acknowledged, journaled or
-expires because of it. What cannot be read is left out, since no queue would have taken it.
+Messages are put where the generator saw them, with the times and counts it gave them. They do not
+arrive: nothing is acknowledged, journaled or expires because of it. What cannot be read is left
+out, since no queue would have taken it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ __all__ = ["fill"]
 
 
 def fill(world: World, manager: QueueManager) -> int:
-    """Put into a queue manager what the machine of its name has; how many messages that is. Its queues are made."""
+    """Put into a queue manager what the machine of its name has; how many messages that is.
+
+    Its queues are made.
+    """
     machine = next(machine for machine in world.machines if machine.name == manager.name)
     for queue in world.queues:
         if queue.machine is machine:

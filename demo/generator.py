@@ -4,13 +4,15 @@ r"""Made-up traffic of an order business, with the truth beside it: what the pip
     world.write_files(Path("packets"))      # a file of packets for each queue, as `lanner export` writes them
     world.write_truth(Path("truth.json"))   # what really happened
 
-The same seed gives the same bytes. Machines in three sites have clocks that are wrong and drift, one is set back by an hour, and one
-machine is restored from a backup, so that its visibility numbers come a second time. Messages are real packets, made by
-`lanner.wire`: text as COM programs write it, XML and binary as .NET does, empty bodies, long labels, transactions, some of them
-aborted. Some expire, are refused, purged or poison; acknowledgments come, or get lost; some messages leave reports of their way.
+The same seed gives the same bytes. Machines in three sites have clocks that are wrong and drift,
+one is set back by an hour, and one machine is restored from a backup, so that its visibility
+numbers come a second time. Messages are real packets, made by `lanner.wire`: text as COM programs
+write it, XML and binary as .NET does, empty bodies, long labels, transactions, some of them
+aborted. Some expire, are refused, purged or poison; acknowledgments come, or get lost; some
+messages leave reports of their way.
 
-The truth of a message has what really happened, in seconds of the clock of whoever saw it, and in `known` what is left of it
-in the queues: nobody can know more.
+The truth of a message has what really happened, in seconds of the clock of whoever saw it, and in
+`known` what is left of it in the queues: nobody can know more.
 """
 
 from __future__ import annotations
@@ -292,7 +294,8 @@ class _Maker:
         self.ordinals[machine.name] += 1
         return self.ordinals[machine.name]
 
-    # A message ------------------------------------------------------------------------------------------------------
+    # A message
+    # ------------------------------------------------------------------------------------------------------
 
     def _send(self, source: Machine, queue: BusyQueue, now: int, unit: tuple[int, bool, bool] | None) -> None:
         chance = self.chance
@@ -429,7 +432,8 @@ class _Maker:
         place = self.sequences[key] = self.sequences.get(key, 0) + 1
         return set_sequence(packet, TxSequenceID(0, 1 + len(self.sequences)), place, place - 1)
 
-    # Its life -------------------------------------------------------------------------------------------------------
+    # Its life
+    # -------------------------------------------------------------------------------------------------------
 
     def _live(self, life: _Life) -> None:
         fate, truth, queue = life.fate, life.truth, life.queue

@@ -19,7 +19,8 @@ pytest_plugins = ["pytester", "spec_plugin", "skip_plugin"]
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
-# A shell has its background jobs, and what they start, ignore SIGINT: tests of Ctrl-C must not depend on how they are run.
+# A shell has its background jobs, and what they start, ignore SIGINT: tests of Ctrl-C must not
+# depend on how they are run.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -33,8 +34,8 @@ def _forget_log_lines() -> None:
     LINES._lines = LINES.left_out = 0
 
 
-# What runs in one process when several share the work: a file, but for these, which share ports that others have fixed (or
-# listen on every address), or a Spark that takes long to start.
+# What runs in one process when several share the work: a file, but for these, which share ports
+# that others have fixed (or listen on every address), or a Spark that takes long to start.
 TOGETHER = {
     "interop": "interop",
     "active_directory": "active_directory",
@@ -46,7 +47,8 @@ TOGETHER = {
 # A broken unit is told in seconds, before the tests that start processes.
 LATER = {"test_house.py": 1, "interop": 2, "adversity": 3}
 
-# Where several processes share the work what takes minutes comes first: else one would still be at it when the others have nothing left.
+# Where several processes share the work what takes minutes comes first: else one would still be at
+# it when the others have nothing left.
 LONGEST = ("spark", "interop", "adversity", "test_docs.py", "bench")
 
 

@@ -1,6 +1,7 @@
 """A private PostgreSQL for tests: a cluster in a directory of its own, reached by its Unix socket.
 
-The programs are Debian's. PostgreSQL refuses to run as root, so it runs as the user `postgres` then.
+The programs are Debian's. PostgreSQL refuses to run as root, so it runs as the user `postgres`
+then.
 """
 
 from __future__ import annotations

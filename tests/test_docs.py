@@ -1,7 +1,8 @@
 """Every example of the README and the guides runs.
 
-The blocks of a page run in order in one temporary directory: ```python as a program each, ```console as one shell
-script of its `$` lines, and of the `>` lines that go on with one. A block that cannot run here is named in EXCLUDED.
+The blocks of a page run in order in one temporary directory: ```python as a program each,
+```console as one shell script of its `$` lines, and of the `>` lines that go on with one. A block
+that cannot run here is named in EXCLUDED.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ FOLDERS = [
     "daemon",
     "cli",
 ]
-# Files beside the folders, each with the last folder it may import from. The package itself offers what
-# client offers.
+# Files beside the folders, each with the last folder it may import from. The package itself offers
+# what client offers.
 FILES = {
     "__init__": "client",
     "aio": "client",
@@ -191,7 +191,8 @@ BATCH_FILES = {
     "transfer/awaiting_durability.py",
     "transfer/deliveries.py",
     "transfer/incoming_sequence.py",
-    # Send and receive are written out: every call on their way costs about as much as the queue does.
+    # Send and receive are written out: every call on their way costs about as much as the queue
+    # does.
     "client/_async/embedded_queue.py",
     "client/_sync/embedded_queue.py",
 }
@@ -357,7 +358,10 @@ def test_a_retyped_status_is_found(tmp_path: Path) -> None:
 
 
 def methods_of(*folders: Path) -> set[str]:
-    """Return the names of all methods under folders. A name that some class declares as a hook is none."""
+    """Return the names of all methods under folders.
+
+    A name that some class declares as a hook is none.
+    """
     methods, hooks = set(), set()
     for path in itertools.chain(*(folder.rglob("*.py") for folder in folders)):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -413,7 +417,8 @@ def patches_in(tree: ast.Module, methods: set[str]) -> Iterator[int]:
 
     for node in ast.walk(tree):
         match node:
-            # The first form is pytest's, which takes back what it has set; the second is the built-in function.
+            # The first form is pytest's, which takes back what it has set; the second is the
+            # built-in function.
             case ast.Call(func=ast.Attribute(attr="setattr"), args=[of, *_]):
                 if not is_class_or_module(of, imported_names):
                     yield node.lineno
@@ -531,7 +536,10 @@ def table_rows(document: str, heading: str) -> list[list[str]]:
 
 
 def classes_of(package: Path) -> dict[str, list[str]]:
-    """Return the dotted modules that define each class. The blocking client repeats the names of the async one."""
+    """Return the dotted modules that define each class.
+
+    The blocking client repeats the names of the async one.
+    """
     found: dict[str, list[str]] = {}
     for path in sorted(package.rglob("*.py")):
         parts = path.relative_to(package).with_suffix("").parts

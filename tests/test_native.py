@@ -70,7 +70,8 @@ def functions(request: pytest.FixtureRequest) -> SimpleNamespace:
     return SimpleNamespace(**{name: getattr(module, name) for name in vars(REFERENCES)})
 
 
-# Each function, in both forms -----------------------------------------------------------------------------------
+# Each function, in both forms
+# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [*range(200), 1023, 1024, 4096, 65_537])
@@ -157,7 +158,8 @@ def test_a_packet_that_is_too_long_is_refused(functions: SimpleNamespace) -> Non
     assert len(functions.pack_packets(front, -1, 60, b"", b"", -1, 120, [1], [b""], [bytes(4)], [])[0]) == 120
 
 
-# Both forms, compared -------------------------------------------------------------------------------------------
+# Both forms, compared
+# -------------------------------------------------------------------------------------------
 
 NUMBERS = st.integers(0, 2**64 - 1)
 SMALL = st.integers(0, 2**32 - 1)
@@ -228,7 +230,8 @@ def test_packets_are_the_same(
     assert compiled.pack_packets(*arguments) == REFERENCES.pack_packets(*arguments)
 
 
-# Wrong arguments ------------------------------------------------------------------------------------------------
+# Wrong arguments
+# ------------------------------------------------------------------------------------------------
 
 WRONG: list[Any] = [
     None,
@@ -385,7 +388,8 @@ def test_references_are_counted_right(compiled: ModuleType) -> None:
     assert [sys.getrefcount(each) for each in held] == before
 
 
-# The choice -----------------------------------------------------------------------------------------------------
+# The choice
+# -----------------------------------------------------------------------------------------------------
 
 
 def description(**environment: str) -> str:

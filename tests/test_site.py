@@ -18,7 +18,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the site. `--strict` fails on a link or an anchor that is not there, and on a page outside the navigation."""
+    """Build the site.
+
+    `--strict` fails on a link or an anchor that is not there, and on a page outside the navigation.
+    """
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}

@@ -1,7 +1,7 @@
 """packaging/lanner.service: what systemd says about it, and the service as it starts it.
 
-SystemCallFilter, ProtectSystem and the other directives of the kernel's sandbox are applied by a running systemd, which a test machine
-need not have: their syntax is checked here, not their effect.
+SystemCallFilter, ProtectSystem and the other directives of the kernel's sandbox are applied by a
+running systemd, which a test machine need not have: their syntax is checked here, not their effect.
 """
 
 from __future__ import annotations

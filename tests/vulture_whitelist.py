@@ -20,7 +20,8 @@ def members(*interfaces: InterfaceTable) -> list[str]:
     return [f"{kind} {name}" for name in names for kind in ("function", "method", "variable")]
 
 
-# lanner.com looks up the method of a member by the name in its table; a member that something else calls is no finding.
+# lanner.com looks up the method of a member by the name in its table; a member that something else
+# calls is no finding.
 MEMBERS = {
     "activex/*.py": members(*tables.INTERFACES),
     "com/automation/*.py": members(
@@ -235,8 +236,9 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
     },
 }
 
-# What something else than src calls, or a test only looks with: that a test calls it says nothing against the test
-# (tools/spec_interfaces.py). The other groups have functions that the product does not use.
+# What something else than src calls, or a test only looks with: that a test calls it says nothing
+# against the test (tools/spec_interfaces.py). The other groups have functions that the product does
+# not use.
 CALLED_FROM_OUTSIDE = [
     MEMBERS,
     *(

@@ -2,9 +2,9 @@
 
 Usage: python tools/generate_sync.py [--check]
 
-Every module of `_async` but `io` and `outbox_io` is taken over line by line: `async` and `await` are
-dropped, and the names that exist in two colours are replaced. `--check` writes nothing and fails if a
-file is stale.
+Every module of `_async` but `io` and `outbox_io` is taken over line by line: `async` and `await`
+are dropped, and the names that exist in two colours are replaced. `--check` writes nothing and
+fails if a file is stale.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Pytest plugin: which lines under src each test runs, written as one file per test file.
 
-`-p line_coverage --line-coverage FOLDER` has coverage.py trace the run, one context per test. A test file's
-record has the tests of it that passed, with the rows that each names and the seconds it took, and per line of a
-module a mask of the tests that ran it (bit 0 is the first test). Lines that run at import belong to no test.
-What a test has other processes do is not seen.
+`-p line_coverage --line-coverage FOLDER` has coverage.py trace the run, one context per test. A
+test file's record has the tests of it that passed, with the rows that each names and the seconds it
+took, and per line of a module a mask of the tests that ran it (bit 0 is the first test). Lines that
+run at import belong to no test. What a test has other processes do is not seen.
 """
 
 from __future__ import annotations

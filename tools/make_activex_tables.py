@@ -5,9 +5,9 @@ other the IDL is followed, and "discrepancies" in the data says where. Run it wi
 test compares its output with the file.
 
 The IDL derives few of its interfaces: most revisions (IMSMQQueue2) repeat the members of the one
-before (IMSMQQueue). The file does not repeat them: an interface names its predecessor, and lists the
-members that its predecessor does not have in the same form. `lanner.activex.tables` describes the
-format.
+before (IMSMQQueue). The file does not repeat them: an interface names its predecessor, and lists
+the members that its predecessor does not have in the same form. `lanner.activex.tables` describes
+the format.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ TABLES = ROOT / "src" / "lanner" / "activex" / "interfaces.txt"
 
 # MS-OAUT 2.2.32.1: DISPID_VALUE and DISPID_NEWENUM.
 WELL_KNOWN = {"Item": 0, "_NewEnum": -4}
-# Where the IDL gives no id: what MIDL would number from, and what it adds for each interface in between.
+# Where the IDL gives no id: what MIDL would number from, and what it adds for each interface in
+# between.
 FIRST_DISPID = 0x6002_0000
 DISPID_STEP = 0x1_0000
 
-# Interfaces that lanner.com declares: COM's own, which the document's IDL repeats, and the event interfaces that its client needs.
+# Interfaces that lanner.com declares: COM's own, which the document's IDL repeats, and the event
+# interfaces that its client needs.
 COM_INTERFACES = {
     "IConnectionPoint",
     "IConnectionPointContainer",

@@ -1,28 +1,31 @@
 """Do the tests of a row notice when the code that the row is about is wrong? `make mutants` asks with small mutations.
 
-Per row of the requirement tables the candidates are the mutations (see mutations.py) of lines that the row's
-tests run and that fewer than one test in twenty runs, and of functions that cite the row's section. A row's tests
-run most of these lines on the way to the row: of the candidates, the row gets the ones that say most clearly that
-they are its own, by citation, words and coverage (see Chooser). A seed chooses rows, and one mutant of each. Only the
-row's own tests run against it, the fastest first. A mutant is killed when one of them fails or does not end. Survivors
-are printed.
+Per row of the requirement tables the candidates are the mutations (see mutations.py) of lines that
+the row's tests run and that fewer than one test in twenty runs, and of functions that cite the
+row's section. A row's tests run most of these lines on the way to the row: of the candidates, the
+row gets the ones that say most clearly that they are its own, by citation, words and coverage (see
+Chooser). A seed chooses rows, and one mutant of each. Only the row's own tests run against it, the
+fastest first. A mutant is killed when one of them fails or does not end. Survivors are printed.
 
-A row's tests run lines of other rows too, so a survivor is a weak test or a line of another row. `--others` tells them
-apart: it holds each survivor against the tests of other rows that run its line. A survivor of these too is a line that
-the tests of no row check. What the others kill still counts as survived.
+A row's tests run lines of other rows too, so a survivor is a weak test or a line of another row.
+`--others` tells them apart: it holds each survivor against the tests of other rows that run its
+line. A survivor of these too is a line that the tests of no row check. What the others kill still
+counts as survived.
 
-The choice of a row's lines looks at texts and coverage alone, never at an outcome, and has no threshold beside
-the one in twenty.
+The choice of a row's lines looks at texts and coverage alone, never at an outcome, and has no
+threshold beside the one in twenty.
 
-A run that was stopped continues where it was: outcomes are kept in build/mutants/outcomes.json, and used again as
-long as the package, the helpers of the tests and the files of the row's tests are the same. `--again` ignores them.
+A run that was stopped continues where it was: outcomes are kept in build/mutants/outcomes.json, and
+used again as long as the package, the helpers of the tests and the files of the row's tests are the
+same. `--again` ignores them.
 
-The working tree stays as it is: a mutant is a file in a copy of the package, which PYTHONPATH puts before
-the real one, in the processes that the tests start too. Which lines a test runs is measured once and kept
-in build/mutants, a folder of tests at a time, as long as the test file, the helpers of the tests and the modules it runs are the same.
+The working tree stays as it is: a mutant is a file in a copy of the package, which PYTHONPATH puts
+before the real one, in the processes that the tests start too. Which lines a test runs is measured
+once and kept in build/mutants, a folder of tests at a time, as long as the test file, the helpers
+of the tests and the modules it runs are the same.
 
-conformance/equivalent_mutants.toml names mutants that behave as the original does, each with the reason. They are
-never chosen.
+conformance/equivalent_mutants.toml names mutants that behave as the original does, each with the
+reason. They are never chosen.
 """
 
 from __future__ import annotations
@@ -66,12 +69,14 @@ EQUIVALENTS = "equivalent_mutants.toml"
 
 # A line that more tests than this run is the business of no row in particular.
 COMMON_SHARE = 0.05
-# Folders whose tests mostly watch other processes, which are not traced: measured only where a test names a row.
-# Those of the store interrupt threads by signals: coverage.py's own lock is not made for that.
+# Folders whose tests mostly watch other processes, which are not traced: measured only where a test
+# names a row. Those of the store interrupt threads by signals: coverage.py's own lock is not made
+# for that.
 UNTRACED = ("adversity", "bench", "cli", "contract", "demo", "interop", "spark", "store")
 # Tests here listen on ports that others have fixed: one mutant at a time.
 FIXED_PORTS = ("tests/interop/", "tests/com/server/test_listener.py")
-# Seconds that the tests of a mutant may take beyond ten times what they took when they were measured.
+# Seconds that the tests of a mutant may take beyond ten times what they took when they were
+# measured.
 PATIENCE = 60
 
 DOCUMENT_NAMES = {name.upper(): document for name, document in spec_rows.DOCUMENTS.items()}
@@ -332,7 +337,8 @@ class Claim(enum.IntEnum):
     ROW = 2  # It cites the row.
 
 
-# How clearly a line is a row's: whether its function cites the row; how far coverage and words agree; coverage alone.
+# How clearly a line is a row's: whether its function cites the row; how far coverage and words
+# agree; coverage alone.
 Rank = tuple[bool, float, float]
 # A module, and a function of it.
 Place = tuple[str, str]
@@ -341,21 +347,23 @@ Place = tuple[str, str]
 class Chooser:
     """Knows the candidates of every row.
 
-    A row's tests run many lines that implement other rows. Of the candidates the line is looked for that is most
-    typical of the row and speaks most of what it demands; lines of a function that cites the row by its number come
-    first. The row gets the function of this line, and of it the best lines that can be mutated. A row whose function has
-    nothing to mutate (its demand is a table, a layout, a name) has no mutant, rather than one in a line of another row.
+    A row's tests run many lines that implement other rows. Of the candidates the line is looked for
+    that is most typical of the row and speaks most of what it demands; lines of a function that
+    cites the row by its number come first. The row gets the function of this line, and of it the
+    best lines that can be mutated. A row whose function has nothing to mutate (its demand is a
+    table, a layout, a name) has no mutant, rather than one in a line of another row.
 
-    This is what a reader does who looks for the lines of a requirement. Of 38 rows whose lines were looked for by reading,
-    it passes over 6, and of the other 32 it chooses the function that was found for 21. Coverage and citations
-    without the words chose it for 9 of 38.
+    This is what a reader does who looks for the lines of a requirement. Of 38 rows whose lines were
+    looked for by reading, it passes over 6, and of the other 32 it chooses the function that was
+    found for 21. Coverage and citations without the words chose it for 9 of 38.
 
-    How typical a line is of a row is told by Ochiai's coefficient, as tools that locate faults use it:
+    How typical a line is of a row is told by Ochiai's coefficient, as tools that locate faults use
+    it:
     |own and runners| / sqrt(|own| * |runners|). It is 1 where all tests of the row run the line, and no others do. A test
     runs far more than it checks, so the root of it counts.
 
-    A line speaks by its statement, and by its function's name and docstring; the row by its requirement, and by its
-    tests (see row_words).
+    A line speaks by its statement, and by its function's name and docstring; the row by its
+    requirement, and by its tests (see row_words).
     """
 
     def __init__(
@@ -461,7 +469,10 @@ class Chooser:
         )
 
     def sample(self, seed: int, size: int) -> list[Mutant]:
-        """Choose rows, and a mutant of each. A change of one row's candidates leaves the others' choice alone."""
+        """Choose rows, and a mutant of each.
+
+        A change of one row's candidates leaves the others' choice alone.
+        """
         chosen: list[Mutant] = []
         for row in sorted(self._measured.of_row, key=lambda row: _lot(seed, row)):
             if len(chosen) == size:
@@ -492,8 +503,8 @@ ENDLESS = "did not end"
 # pytest itself failed: that says nothing about the mutant.
 BROKEN = "broken run"
 SURVIVED = "survived"
-# By pytest's exit code. A mutant may make the import of a test file or of a conftest fail (a usage error); with the
-# same arguments the unchanged copy has passed.
+# By pytest's exit code. A mutant may make the import of a test file or of a conftest fail (a usage
+# error); with the same arguments the unchanged copy has passed.
 OUTCOMES: dict[int | None, str] = {
     None: ENDLESS,
     pytest.ExitCode.OK: SURVIVED,
@@ -510,7 +521,8 @@ class Overlay:
         self._root = project.root
         self._folder = folder
         shutil.copytree(project.source, folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
-        # Hypothesis would otherwise keep the failing examples in the working tree, and try them on the next mutant.
+        # Hypothesis would otherwise keep the failing examples in the working tree, and try them on
+        # the next mutant.
         self.environment = {
             "PYTHONPATH": os.pathsep.join(filter(None, (str(folder / "src"), os.environ.get("PYTHONPATH")))),
             "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis"),
@@ -527,7 +539,8 @@ class Overlay:
             self._write(path, original)
 
     def _write(self, path: Path, source: str) -> None:
-        # Bytecode is matched by size and second: a mutant of the same size may be written within the second.
+        # Bytecode is matched by size and second: a mutant of the same size may be written within
+        # the second.
         for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
             compiled.unlink()
         path.write_text(source, encoding="utf-8")

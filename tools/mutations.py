@@ -1,8 +1,8 @@
 """The small mutations of a module: calls removed, conditions flipped, constants changed, branches swapped.
 
-A mutation replaces one part of the source text, so that every other line stays as it is. Only code inside
-functions is mutated. Left alone are calls that write to a log, `__repr__` and `__str__`, texts, defaults of parameters and
-annotations: no requirement is about them.
+A mutation replaces one part of the source text, so that every other line stays as it is. Only code
+inside functions is mutated. Left alone are calls that write to a log, `__repr__` and `__str__`,
+texts, defaults of parameters and annotations: no requirement is about them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Mutation:
 
     kind: str
     function: str
-    # Where the mutated code starts, and where the statement around it starts: a tracer sees the latter.
+    # Where the mutated code starts, and where the statement around it starts: a tracer sees the
+    # latter.
     line: int
     statement: int
     # Offsets into the source, in octets of UTF-8 as those of ast.
@@ -100,8 +101,8 @@ class Statement:
 def statements(source: str) -> list[Statement]:
     """Return the statements of all functions, those inside others too.
 
-    The comments directly above a statement belong to it. Of one that contains others it is the head, and the first that it
-    contains: what a condition is for is told by what depends on it.
+    The comments directly above a statement belong to it. Of one that contains others it is the
+    head, and the first that it contains: what a condition is for is told by what depends on it.
     """
     lines = source.splitlines()
     found = []

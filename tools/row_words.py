@@ -1,9 +1,10 @@
 """How much a requirement, the tests that name it and a line of code speak of the same things.
 
-The code uses the names of the documents, and so do the requirements and the tests: `qm.directory_offline = True` is told
-from its neighbours by DirectoryOffline in the requirement. Words are compared as tools that recover links between
-requirements and code do it: a word counts the more, the fewer texts of the collection have it, and two texts are as
-alike as the cosine of the angle between their vectors.
+The code uses the names of the documents, and so do the requirements and the tests:
+`qm.directory_offline = True` is told from its neighbours by DirectoryOffline in the requirement.
+Words are compared as tools that recover links between requirements and code do it: a word counts
+the more, the fewer texts of the collection have it, and two texts are as alike as the cosine of the
+angle between their vectors.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ class Collection:
         self._squares = {key: self._square(found) for key, found in texts.items()}
 
     def likeness(self, key: str, text: frozenset[str]) -> float:
-        """Return how alike a text of the collection and another one are, from 0 to 1. Words that the collection lacks do not count."""
+        """Return how alike a text of the collection and another one are, from 0 to 1.
+
+        Words that the collection lacks do not count.
+        """
         length = math.sqrt(self._squares[key] * self._square(text))
         return self._square(self._texts[key] & text) / length if length else 0.0
 

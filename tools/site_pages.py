@@ -1,8 +1,9 @@
 """Pages of the documentation site that are not files in docs: README, changelog, and two generated references.
 
-MkDocs loads this module as a hook (mkdocs.yml). README.md and CHANGELOG.md stand outside docs, so their links into
-docs lose that folder; links to files that are no page of the site become plain text. The references are made from the
-package itself: the commands from the command line's own parser, the Python API from signatures and docstrings.
+MkDocs loads this module as a hook (mkdocs.yml). README.md and CHANGELOG.md stand outside docs, so
+their links into docs lose that folder; links to files that are no page of the site become plain
+text. The references are made from the package itself: the commands from the command line's own
+parser, the Python API from signatures and docstrings.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def _link_out_of_docs(match: re.Match[str]) -> str:
     return f"[{title}]({OUTSIDE[file]})" if file in OUTSIDE else title
 
 
-# The commands ---------------------------------------------------------------------------------------------------------
+# The commands
+# ---------------------------------------------------------------------------------------------------------
 
 
 def commands_page() -> str:
@@ -105,7 +107,8 @@ def _parameters(command: Command) -> list[str]:
     return ["| | |", "|---|---|", *rows, ""] if rows else []
 
 
-# The Python API -------------------------------------------------------------------------------------------------------
+# The Python API
+# -------------------------------------------------------------------------------------------------------
 
 
 def python_page() -> str:

@@ -1,6 +1,7 @@
 """Pytest plugin: `--allowed-skips FILE` fails a run in which a test was skipped for a reason that FILE does not name.
 
-A line of FILE is a reason as the test gives it, with the wildcards of fnmatch; `#` begins a comment. An expected failure is no skip.
+A line of FILE is a reason as the test gives it, with the wildcards of fnmatch; `#` begins a
+comment. An expected failure is no skip.
 """
 
 from __future__ import annotations

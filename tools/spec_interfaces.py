@@ -1,13 +1,15 @@
 """Which rows are proven at an interface that the product itself does not use.
 
-A test proves a row of the shipped product only if the product does what the test does. A function that no module of src names is
-called by tests alone: a row whose every test calls such a function is "proven at an interface, not shipped". Vulture finds the
-functions. Those that something else than src calls (asyncio, a decorator, a library, users) are named in tests/vulture_whitelist.py.
+A test proves a row of the shipped product only if the product does what the test does. A function
+that no module of src names is called by tests alone: a row whose every test calls such a function
+is "proven at an interface, not shipped". Vulture finds the functions. Those that something else
+than src calls (asyncio, a decorator, a library, users) are named in tests/vulture_whitelist.py.
 Properties do not count: they show a test the state that shipped code has made.
 
-What a test calls is read from its source: the names in it, in the fixtures that it takes, and in the functions of tests/ that it
-names, and so on. A profiler would see calls as well, but only those of its own process and thread, and would make every test slower.
-A name that vulture reports stands nowhere else in src, so a name in a test means that function.
+What a test calls is read from its source: the names in it, in the fixtures that it takes, and in
+the functions of tests/ that it names, and so on. A profiler would see calls as well, but only those
+of its own process and thread, and would make every test slower. A name that vulture reports stands
+nowhere else in src, so a name in a test means that function.
 """
 
 from __future__ import annotations

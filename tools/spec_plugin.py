@@ -1,11 +1,12 @@
 """Pytest plugin: which rows of the requirement tables the tests of this run prove.
 
-`@pytest.mark.spec("DMPR-3.1.7.1.10-3", ...)` says which rows a test proves. A row is proven when a test that
-names it passed and none that names it failed; a skipped or expected failure proves nothing. A name that no
-table has stops the run at collection. A row that is proven and still deferred fails the run.
+`@pytest.mark.spec("DMPR-3.1.7.1.10-3", ...)` says which rows a test proves. A row is proven when a
+test that names it passed and none that names it failed; a skipped or expected failure proves
+nothing. A name that no table has stops the run at collection. A row that is proven and still
+deferred fails the run.
 
-A row that makes several demands can be proven demand by demand: `spec("DMPR-3.1.7.1.10-3/the copy in the journal")`
-names the clause after a slash, and the report lists the clauses of the row.
+A row that makes several demands can be proven demand by demand: `spec("DMPR-3.1.7.1.10-3/the copy
+in the journal")` names the clause after a slash, and the report lists the clauses of the row.
 
 Under xdist the workers only attach the names to their reports; the controller counts.
 """
@@ -52,7 +53,8 @@ class SpecCoverage:
         self._clauses: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
         self._counts = not hasattr(config, "workerinput")
 
-    # A collection error, since that is what xdist passes on to its controller; deselected tests are checked too.
+    # A collection error, since that is what xdist passes on to its controller; deselected tests are
+    # checked too.
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
         report = yield

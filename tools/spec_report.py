@@ -24,7 +24,8 @@ class Report:
     rows: dict[str, Row]
     proven: dict[str, list[str]]
     deferred: dict[str, str]
-    # Proven rows whose tests call a function that the product does not use, with the functions; and what would ship each.
+    # Proven rows whose tests call a function that the product does not use, with the functions; and
+    # what would ship each.
     at_interface: dict[str, str] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
 

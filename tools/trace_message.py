@@ -2,10 +2,10 @@
 
 Usage: python tools/trace_message.py [--functions]
 
-Two queue managers run in processes of their own and have a session. One idle, recoverable message of
-1 KiB is sent; `sys.setprofile` counts the calls of functions of `lanner` in both processes, from
-`send()` to the removal of the message from the sender's outgoing queue. The median of several messages
-is printed; `--functions` lists the functions too. Calls into C are not counted.
+Two queue managers run in processes of their own and have a session. One idle, recoverable message
+of 1 KiB is sent; `sys.setprofile` counts the calls of functions of `lanner` in both processes, from
+`send()` to the removal of the message from the sender's outgoing queue. The median of several
+messages is printed; `--functions` lists the functions too. Calls into C are not counted.
 """
 
 from __future__ import annotations

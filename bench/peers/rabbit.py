@@ -8,7 +8,8 @@ from pathlib import Path
 
 from bench.peers.process import Missing, PeerError, Server, compile_client, free_port, require, run_client
 
-# Debian's /usr/sbin/rabbitmq-server changes the user and the directory; this one runs where it is called.
+# Debian's /usr/sbin/rabbitmq-server changes the user and the directory; this one runs where it is
+# called.
 HOME = Path("/usr/lib/rabbitmq")
 SERVER = HOME / "bin" / "rabbitmq-server"
 START_SECONDS = 90.0

@@ -1,10 +1,10 @@
 """The choice between the functions of lanner._native and their references in Python.
 
-`lanner._native` is a small extension in C (native/lanner_native.c) for the loops that run once for each
-message. It is optional: a wheel that was built without a compiler does not contain it. Every function of it
-has a reference of the same name, with an underscore before it, in the module that uses it. Both return the
-same bytes, and the same tests run both (tests/test_native.py). LANNER_NO_NATIVE=1 in the environment
-selects the references when the process starts.
+`lanner._native` is a small extension in C (native/lanner_native.c) for the loops that run once for
+each message. It is optional: a wheel that was built without a compiler does not contain it. Every
+function of it has a reference of the same name, with an underscore before it, in the module that
+uses it. Both return the same bytes, and the same tests run both (tests/test_native.py).
+LANNER_NO_NATIVE=1 in the environment selects the references when the process starts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Spans of OpenTelemetry for the sends and receives of a program: `lanner.telemetry.instrument()`. Needs the extra `lanner[telemetry]`."""
+"""Spans of OpenTelemetry for the sends and receives of a program: `lanner.telemetry.instrument()`.
+
+Needs the extra `lanner[telemetry]`.
+"""
 
 try:
     from lanner.client.telemetry import context_of, instrument, uninstrument

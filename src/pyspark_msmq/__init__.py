@@ -1,6 +1,7 @@
 """Makes Spark find format("msmq"): it imports every package named `pyspark_*` and takes its `DefaultSource`.
 
-An import that failed here would hide the sources of all other packages too, so what is missing is told when the format is used.
+An import that failed here would hide the sources of all other packages too, so what is missing is
+told when the format is used.
 """
 
 from __future__ import annotations

@@ -69,7 +69,8 @@ class Domain:
         done = subprocess.run(command, capture_output=True, check=False, env={"PATH": _PATH}, stdin=subprocess.DEVNULL)
         assert done.returncode == 0, done.stderr.decode()
         configuration = self.path / "etc" / "smb.conf"
-        # The host's own resolver must not be asked, and winbind's sockets must not be shared with another Samba.
+        # The host's own resolver must not be asked, and winbind's sockets must not be shared with
+        # another Samba.
         lines = [line for line in configuration.read_text().splitlines() if "dns forwarder" not in line]
         at = lines.index("[global]") + 1
         lines[at:at] = [
@@ -129,7 +130,8 @@ class Domain:
         assert done.returncode == 0, done.stderr.decode() + done.stdout.decode()
         return done.stdout.decode()
 
-    # The directory, and what an administrator does in it --------------------------------------------------
+    # The directory, and what an administrator does in it
+    # --------------------------------------------------
 
     def directory(self, log_on: LogOn = ADMINISTRATOR, profile: Profile = Profile.SAFE) -> LdapDirectory:
         directory = LdapDirectory(lambda: [SERVER], log_on, profile=profile)

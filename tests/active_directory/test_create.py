@@ -257,7 +257,8 @@ def test_a_queue_manager_that_is_there_is_kept(world: World, wire: Wire) -> None
         isinstance(one.request, Search) and one.request.base == world.dn and "objectGUID" in one.request.attributes
         for one in wire.exchanges[failed:]
     )
-    # What follows a creation follows all the same: the old settings are gone, and with them what was stale.
+    # What follows a creation follows all the same: the old settings are gone, and with them what
+    # was stale.
     assert world.domain.guid(settings) != first
     assert world.domain.attributes(settings)["mSMQServices"] == [b"1"]
 
@@ -308,7 +309,8 @@ def test_settings_that_cannot_be_created_leave_the_queue_manager(world: World) -
     assert world.directory.create_object(world.manager(routing_server=True)) == (NOT_FOUND, None)
     world.domain.guid(world.dn)
     server = world.add_server()
-    # The computer's own account may create its queue manager, but nothing below the server object of a site.
+    # The computer's own account may create its queue manager, but nothing below the server object
+    # of a site.
     mine = world.as_account(world.computer_log_on)
     assert mine.create_object(world.manager(routing_server=True)) == (GENERIC_ERROR, None)
     world.domain.guid(world.dn)
@@ -456,7 +458,8 @@ def test_hash_of_a_queue_name() -> None:
     assert queue_name_hash("q" * 65) == "7cc6b053"
     short = next(queue_name_hash(str(one)) for one in range(10_000) if queue_name_hash(str(one)).startswith("0"))
     assert len(short) == 8
-    # The steps of 2.2.5 with a table made here from the printed polynomial, for a name of wide characters.
+    # The steps of 2.2.5 with a table made here from the printed polynomial, for a name of wide
+    # characters.
     table = []
     for start in range(256):
         value = start

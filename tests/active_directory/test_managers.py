@@ -47,7 +47,8 @@ class Members:
         name = f"{self.world.computer}{letter}"
         log_on = self.world.domain.add_computer(name)
         if is_router:
-            # The server objects of a site are for an administrator to make, and what lies below them.
+            # The server objects of a site are for an administrator to make, and what lies below
+            # them.
             self.world.add_server(computer=name)
             self.world.add_server(f"{self.world.site_name}e", computer=name)
             manager = self.world.manager(computer_name=name, site_identifier_list=sites, routing_server=True)

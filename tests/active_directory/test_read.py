@@ -260,7 +260,8 @@ def test_routing_servers_that_have_gone_are_passed_over(world: World, monkeypatc
             raise Refused(answers[0])
         return plain(self, path, attributes, guid)  # type: ignore[arg-type]
 
-    # A controller drops such names when the object goes; one that has not heard of it yet still has them.
+    # A controller drops such names when the object goes; one that has not heard of it yet still has
+    # them.
     monkeypatch.setattr(operations.LdapOperations, "get", get)
     found = world.read("QueueManager", second, *names)
     assert found.out_routing_server_identifier_list == found.in_routing_server_identifier_list == []

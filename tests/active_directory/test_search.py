@@ -67,7 +67,8 @@ def test_where_is_searched(world: World, wire: Wire, kind: str, base: str) -> No
     assert (first.request.base, first.request.scope, first.request.attributes) == (base, Scope.BASE, ("objectClass",))
     request = second.request
     assert (request.base, request.scope, request.time_limit, request.size_limit) == (base, Scope.SUBTREE, 120, 0)
-    # What is the same for all of them: aliases are never followed (0), and values come with their types (FALSE).
+    # What is the same for all of them: aliases are never followed (0), and values come with their
+    # types (FALSE).
     encoded = request.encode()
     assert b"\x0a\x01\x02\x0a\x01\x00\x02\x01\x00\x02\x01\x78\x01\x01\x00" in encoded
     assert PAGED_RESULTS in [control.oid for control in second.controls]
@@ -316,7 +317,8 @@ def test_an_object_that_makes_no_sense_is_one_error(world: World, monkeypatch: p
             values.pop("whenCreated", None)
         return values
 
-    # The schema lets nobody store nonsense; a value that the caller may not read makes no sense either.
+    # The schema lets nobody store nonsense; a value that the caller may not read makes no sense
+    # either.
     monkeypatch.setattr(operations, "_entry", entry)
     order = [SortOrder(0), SortOrder(1)]  # "bad" comes first
     result, handle = world.directory.read_begin(
@@ -383,5 +385,6 @@ def test_an_answer_of_many_pages(world: World, wire: Wire) -> None:
     assert len(names(found)) == 1500
     pages = [one for one in wire.of(Search) if isinstance(one.request, Search) and one.request.scope is Scope.SUBTREE]
     assert len(pages) >= 3
-    # The domain's root has other naming contexts below it, of which the controller tells on the way.
+    # The domain's root has other naming contexts below it, of which the controller tells on the
+    # way.
     assert any(answer.tag == SEARCH_REFERENCE for one in pages for answer in one.answers)

@@ -80,7 +80,8 @@ def managed(world: World, format_name: str = Q, machine: Variant = MISSING, **at
     return found
 
 
-# Init -----------------------------------------------------------------------------------------------------------------
+# Init
+# -----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.3.4.1.1-1")
@@ -177,7 +178,8 @@ def test_a_remote_location_is_an_outgoing_queue(world: World, word: str) -> None
     assert not managed(world).queue_is_outgoing
 
 
-# Interfaces -----------------------------------------------------------------------------------------------------------
+# Interfaces
+# -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.3.1-1", "MQAC-3.4.3-2")
@@ -245,7 +247,8 @@ def test_the_derived_interfaces_repeat_the_members_and_add_their_own() -> None:
         assert all(hasattr(coclass, member.python) for member in table.members)
 
 
-# Members --------------------------------------------------------------------------------------------------------------
+# Members
+# --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.3.4.1.2-1")

@@ -50,7 +50,8 @@ from tests.statuses import MQ_ERROR_LABEL_TOO_LONG
 REVISIONS = (IMSMQ_MESSAGE, IMSMQ_MESSAGE2, IMSMQ_MESSAGE3, IMSMQ_MESSAGE4)
 NO_GUID = "00000000-0000-0000-0000-000000000000"
 OCTETS = ("sender_certificate", "sender_id", "extension", "destination_symmetric_key", "signature")
-# MQMSGCLASS and the data model's names (2.2.2.9). Two more are in no packet and in no other document.
+# MQMSGCLASS and the data model's names (2.2.2.9). Two more are in no packet and in no other
+# document.
 CLASSES = {
     "NORMAL": 0x0000,
     "REPORT": 0x0001,
@@ -84,7 +85,8 @@ LONGS = (
 )
 
 
-# Revisions ------------------------------------------------------------------------------------------------------------
+# Revisions
+# ------------------------------------------------------------------------------------------------------------
 
 
 def types(table: InterfaceTable, opnum: int) -> list[str]:
@@ -167,7 +169,8 @@ def test_the_types_of_send_and_of_queues_follow_the_revision() -> None:
             assert types(table, 61) == [info]
 
 
-# First values ---------------------------------------------------------------------------------------------------------
+# First values
+# ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.17.3-1", "MQAC-3.17.3-2", "MQAC-3.17.3-3", "MQAC-3.17.3-5")
@@ -322,7 +325,8 @@ def test_what_is_not_wanted_stays_unset(world: World) -> None:
     assert world.call(found, "get_connector_type_guid") == f"{{{NO_GUID}}}"
 
 
-# Numbers --------------------------------------------------------------------------------------------------------------
+# Numbers
+# --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.17.4.1.3-1", "MQAC-2.2.2.15-1", "MQAC-3.17.4.1.12-1", "MQAC-3.17.4.1.14-1")
@@ -407,7 +411,8 @@ def test_the_version_of_the_sender(world: World) -> None:
     assert world.call(new_message(world), "get_sender_version") == 0x10
 
 
-# Text and octets ------------------------------------------------------------------------------------------------------
+# Text and octets
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.17.4.1.31-1")
@@ -531,7 +536,8 @@ def test_properties_are_not_implemented(world: World) -> None:
     assert world.status(new_message(world), "get_properties") == E_NOTIMPL
 
 
-# Queues ---------------------------------------------------------------------------------------------------------------
+# Queues
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.17.4.1.15-1", "MQAC-3.17.4.1.15-2", "MQAC-3.17.4.1.16-1")

@@ -90,7 +90,8 @@ def opened_destination(world: World, name: str) -> MSMQDestination:
     return destination
 
 
-# Where to -------------------------------------------------------------------------------------------------------------
+# Where to
+# -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.17.4.1.48-1")
@@ -273,7 +274,8 @@ def test_copies_of_what_is_delivered(world: World, has_room: bool) -> None:
     assert [kept.body for kept in packets(world, copies)] == (["2".encode("utf-16-le")] if has_room else [])
 
 
-# Connectors -----------------------------------------------------------------------------------------------------------
+# Connectors
+# -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.17.4.1.48-3")
@@ -339,7 +341,8 @@ def test_the_class_of_a_message_that_is_sent_on_is_normal(world: World) -> None:
     assert world.call(found, "get_class") == 0
 
 
-# From whom ------------------------------------------------------------------------------------------------------------
+# From whom
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.17.4.1.48-8")
@@ -497,7 +500,8 @@ def test_no_identity_is_sent_where_none_is_wanted(world: World, new_world: Calla
     assert verdicts == [MessageClass.NACK_ACCESS_DENIED, MessageClass.ACK_REACH_QUEUE]
 
 
-# Signed how -----------------------------------------------------------------------------------------------------------
+# Signed how
+# -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-2.2.2.16-1", "MQAC-3.17.4.1.48-12")
@@ -631,14 +635,16 @@ def test_a_privacy_level_goes_with_the_message(
     send(world, new_message(world, text("secret"), priv_level=level), ELSEWHERE)
     kept = packet(world, ELSEWHERE)
     assert kept.privacy_level is meant
-    # To be encrypted by transfer, which knows for whom. Without a sender the header comes with the key.
+    # To be encrypted by transfer, which knows for whom. Without a sender the header comes with the
+    # key.
     assert not kept.has_security_header
     document = new_world(profile=Profile.DOCUMENT)
     send(document, new_message(document, text("secret"), priv_level=level), ELSEWHERE)
     assert packet(document, ELSEWHERE).is_body_encrypted is bool(level)
 
 
-# SOAP -----------------------------------------------------------------------------------------------------------------
+# SOAP
+# -----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.17.4.1.90-1")
@@ -659,7 +665,8 @@ def test_soap_elements_are_appended(world: World) -> None:
     assert packet(world, name).soap_header == "<h/><more/>"
 
 
-# In which transaction -------------------------------------------------------------------------------------------------
+# In which transaction
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.17.4.1.48-5")

@@ -72,7 +72,8 @@ def managed(world: World, name: str = OUTGOING, machine: Variant = MISSING) -> M
     return found
 
 
-# State and next hops --------------------------------------------------------------------------------------------------
+# State and next hops
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-2.2.2.19-1", "MQAC-3.5.4.1.1-1")
@@ -117,7 +118,8 @@ def test_next_hops_are_strings_and_may_be_none(world: World) -> None:
     assert (hops.vt, hops.value) == (0x2008, SafeArray.of(VT.BSTR, ["IP=192.0.2.7", "beta"]))
 
 
-# EodGetSendInfo -------------------------------------------------------------------------------------------------------
+# EodGetSendInfo
+# -------------------------------------------------------------------------------------------------------
 
 
 def values(collection: MSMQCollection) -> dict[str, Variant]:
@@ -202,7 +204,8 @@ def test_each_value_stands_under_its_own_key(world: World) -> None:
     assert [sequence(found[key]) for key in SEQUENCES] == [(11, 12, 13), (21, 22, 23), (31, 32, 33), (41, 42, 43)]
 
 
-# Orders ---------------------------------------------------------------------------------------------------------------
+# Orders
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.5.4.1.4-1", "MQAC-3.5.4.1.6-1")
@@ -229,7 +232,8 @@ def test_nothing_is_resent_without_transfer(world: World) -> None:
     assert world.status(managed(world), "eod_resend") == ServiceNotAvailable.status
 
 
-# With transfer --------------------------------------------------------------------------------------------------------
+# With transfer
+# --------------------------------------------------------------------------------------------------------
 
 
 class Managed:

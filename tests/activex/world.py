@@ -1,7 +1,8 @@
 """A queue manager with a clock that stands still, and calls of the members of its coclasses, without a wire between.
 
-`World.call` is one call from a client: arguments that are not given are MISSING, and a coroutine is run to its end. `World.start` is one
-that may wait. The store's lock is free meanwhile; the harness is used inside `World.held`.
+`World.call` is one call from a client: arguments that are not given are MISSING, and a coroutine is
+run to its end. `World.start` is one that may wait. The store's lock is free meanwhile; the harness
+is used inside `World.held`.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ class World:
     def run(self, coroutine: Any) -> Any:  # noqa: ANN401 (whatever it returns)
         return self.loop.run_until_complete(coroutine)
 
-    # Calls ----------------------------------------------------------------------------------------------------
+    # Calls
+    # ----------------------------------------------------------------------------------------------------
 
     def call(self, thing: ComObject, name: str, *arguments: object, by: Identity = SYSTEM, revision: int = 0) -> Any:  # noqa: ANN401
         """Call a member by its Python name; with `revision` through the interface of that number, else the newest."""

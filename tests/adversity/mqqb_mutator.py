@@ -1,4 +1,7 @@
-"""Packets of MS-MQQB made wrong where it hurts: by field, by name, by order. The same seed does the same harm."""
+"""Packets of MS-MQQB made wrong where it hurts: by field, by name, by order.
+
+The same seed does the same harm.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +90,8 @@ _PROPERTIES: Final[tuple[Field, ...]] = (
     ("EncryptionAlgorithm", 48, 4),
     ("ExtensionSize", 52, 4),
 )
-# Of an OrderAck or FinalAck; the body comes behind the label, whose 16 characters have a terminator.
+# Of an OrderAck or FinalAck; the body comes behind the label, whose 16 characters have a
+# terminator.
 _ACKNOWLEDGED: Final[tuple[Field, ...]] = (
     ("AckTxSequenceID", 88, 8),
     ("AckTxSequenceNumber", 96, 4),
@@ -140,7 +144,10 @@ class Harm:
 
 
 class PacketMutator:
-    """Seeded harm. `guids` are those of others; `names` have equally many letters, so one can stand for another."""
+    """Seeded harm.
+
+    `guids` are those of others; `names` have equally many letters, so one can stand for another.
+    """
 
     def __init__(
         self, seed: str, recorded: Sequence[bytes], guids: Sequence[UUID], names: Sequence[str], next_number: int

@@ -158,7 +158,10 @@ def _talk(pair: Pair) -> None:
 
 
 def _waiting(manager: lanner.QueueManager) -> int:
-    """Count what waits to leave. An OrderAck, which is express, waits long for an acknowledgment that nobody needs."""
+    """Count what waits to leave.
+
+    An OrderAck, which is express, waits long for an acknowledgment that nobody needs.
+    """
     queues = [queue for queue in manager.outgoing_queues() if "order_queue" not in queue.format_name.lower()]
     return sum(queue.count() for queue in queues)
 

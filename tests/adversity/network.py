@@ -142,8 +142,8 @@ class Stream:
     count: int
     batch: int
     pause: float
-    # The number of the last message that is on disk at its sender; where a new life goes on; and batches between two lives, of
-    # which nobody knows.
+    # The number of the last message that is on disk at its sender; where a new life goes on; and
+    # batches between two lives, of which nobody knows.
     promised: int = -1
     next: int = 0
     doubtful: list[range] = field(default_factory=list)
@@ -186,7 +186,8 @@ class Network:
                 node.kill()
         self.proxy.close()
 
-    # Setting up -----------------------------------------------------------------------------------------------
+    # Setting up
+    # -----------------------------------------------------------------------------------------------
 
     def set_topology(
         self,
@@ -217,7 +218,8 @@ class Network:
     def direct(self, node: str, queue: str) -> str:
         return rf"DIRECT=TCP:{self.outer[node]}\private$\{queue}"
 
-    # Streams --------------------------------------------------------------------------------------------------
+    # Streams
+    # --------------------------------------------------------------------------------------------------
 
     def send(self, stream: Stream, **arguments: object) -> None:
         """Begin a stream, or go on with it after its sender has died."""
@@ -239,7 +241,8 @@ class Network:
         with self._lock:
             self.streams[stream].promised = upto
 
-    # Trouble --------------------------------------------------------------------------------------------------
+    # Trouble
+    # --------------------------------------------------------------------------------------------------
 
     def kill_one(self) -> None:
         """Kill any node at once; it starts again, and its streams go on."""
@@ -261,7 +264,8 @@ class Network:
             stream.promised = stream.next - 1
             self.send(stream)
 
-    # The end --------------------------------------------------------------------------------------------------
+    # The end
+    # --------------------------------------------------------------------------------------------------
 
     def wait_until_delivered(self, seconds: float) -> None:
         """Until everything is sent and nothing waits anywhere."""

@@ -1,8 +1,9 @@
 """One queue manager of a network, in a process of its own: `python -m tests.adversity.node CONFIG`.
 
-CONFIG is JSON: data, name, bind, port, peers and settings. Commands come as lines of JSON on stdin: `do` and its arguments; each is
-answered with one line. Streams of messages are sent in the background, and told of as they go: a line with `stream` and `upto` is
-written only after everything up to that number is on disk.
+CONFIG is JSON: data, name, bind, port, peers and settings. Commands come as lines of JSON on stdin:
+`do` and its arguments; each is answered with one line. Streams of messages are sent in the
+background, and told of as they go: a line with `stream` and `upto` is written only after everything
+up to that number is on disk.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class Node:
         self._in_loop(self.listener.stop())
         self.manager.close()
 
-    # Commands -------------------------------------------------------------------------------------------------
+    # Commands
+    # -------------------------------------------------------------------------------------------------
 
     def do_topology(self, sites: list[str], computers: list[Answer], links: list[Answer]) -> Answer:
         """Bring the directory up to date."""

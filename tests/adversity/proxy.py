@@ -1,7 +1,8 @@
 """A bad network: connections through it are cut, delayed, stalled, and some of them happen a second time.
 
-Every node has a second address, which the others know it by. Who connects to it gets a connection from here to the node, made from
-the second address of whoever asked: so both ends can answer to the address they see.
+Every node has a second address, which the others know it by. Who connects to it gets a connection
+from here to the node, made from the second address of whoever asked: so both ends can answer to the
+address they see.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class CuttingProxy:
         for _ in range(3):  # the transports' last calls
             await asyncio.sleep(0)
 
-    # One connection -------------------------------------------------------------------------------------------
+    # One connection
+    # -------------------------------------------------------------------------------------------
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

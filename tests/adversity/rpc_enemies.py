@@ -93,7 +93,8 @@ class Enemy:
     def _port(self) -> int:
         return self.victim.port(self.chance.choice(("rpc", "remote read", "endpoint mapper", "com")))
 
-    # PDUs of nobody ---------------------------------------------------------------------------------------------------
+    # PDUs of nobody
+    # ---------------------------------------------------------------------------------------------------
 
     async def raw(self) -> None:
         """Say a recorded conversation wrong, in pieces, on any port."""
@@ -114,7 +115,8 @@ class Enemy:
                         pass
         self.calls += 1
 
-    # Sequences of calls -------------------------------------------------------------------------------------------------
+    # Sequences of calls
+    # -------------------------------------------------------------------------------------------------
 
     async def sequence(self) -> None:
         """Bind, log on, alter the context, call: first well, then wrong, with handles that are open."""
@@ -158,7 +160,8 @@ class Enemy:
                 stub = self.mutator.octets(stub)
             await self._call(holder.bound[interface], opnum if chance.random() < 0.97 else chance.randrange(40), stub)
             if chance.random() < 0.03:
-                # Something that is no PDU, or one in the wrong place: the connection ends, or it does not.
+                # Something that is no PDU, or one in the wrong place: the connection ends, or it
+                # does not.
                 self._say(client, self.mutator.pdu(chance.choice(chance.choice(_corpus()))))
 
     def _say(self, client: RpcClient, octets: bytes) -> None:
@@ -207,7 +210,8 @@ class Enemy:
                 changed[key] = chance.choice(values)
             yield changed
 
-    # Objects --------------------------------------------------------------------------------------------------------------
+    # Objects
+    # --------------------------------------------------------------------------------------------------------------
 
     async def objects(self) -> None:
         """Activate, use, query and release objects well; then send the same calls wrong."""

@@ -1,6 +1,7 @@
 """A queue manager with every RPC service, in a process of its own: `python -m tests.adversity.rpc_victim DIRECTORY ADDRESS`.
 
-It says where it listens in one line of JSON, and ends when its standard input does. What it logs is the test's to read.
+It says where it listens in one line of JSON, and ends when its standard input does. What it logs is
+the test's to read.
 """
 
 from __future__ import annotations

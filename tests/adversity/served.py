@@ -31,7 +31,10 @@ def free_address() -> str:
 
 
 class Served:
-    """A queue manager with accounts: `users` are no administrators, ADMINISTRATOR is one. All have PASSWORD."""
+    """A queue manager with accounts: `users` are no administrators, ADMINISTRATOR is one.
+
+    All have PASSWORD.
+    """
 
     def __init__(
         self,

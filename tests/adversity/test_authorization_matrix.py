@@ -1,7 +1,7 @@
 """Who may do what: each cell of the tables in docs/security.md, called over the wire at a `lanner serve` with default settings.
 
-What can be called is read from the registries of the code: a method that is in no table fails a test, and so does a row for
-which there is no method.
+What can be called is read from the registries of the code: a method that is in no table fails a
+test, and so does a row for which there is no method.
 """
 
 from __future__ import annotations

@@ -74,7 +74,8 @@ async def check(folder: Path, count: int, ping_period: float, *, real_time: bool
             together = asyncio.Barrier(len(numbers))
             await asyncio.gather(*[work_and_vanish(made.client(), number, together) for number in numbers])
         if not real_time:
-            # What was broken off is noticed, and everything else is still held: the clients may come back.
+            # What was broken off is noticed, and everything else is still held: the clients may
+            # come back.
             await until(lambda: made.com._server is not None and not made.com._server.connections)
             assert len(made.com.exporter.objects) >= 5 * count
             assert (made.handles, made.transactions) == (2 * count, count)

@@ -1,7 +1,8 @@
 """Distributed transactions over two queue managers and PostgreSQL, with SIGKILL at every step of them.
 
-After each kill the victim is started again, the next process resolves what is in doubt, and then every
-message is in the first queue, or in the table and in the second queue; nothing is in doubt any more.
+After each kill the victim is started again, the next process resolves what is in doubt, and then
+every message is in the first queue, or in the table and in the second queue; nothing is in doubt
+any more.
 """
 
 from __future__ import annotations
@@ -182,7 +183,8 @@ class Kills:
         assert self._worker is not None
         self.kills += 1
         try:
-            # One that was about to end a transaction may do many others before it meets the victim again.
+            # One that was about to end a transaction may do many others before it meets the victim
+            # again.
             self._worker.communicate(timeout=60)
         except subprocess.TimeoutExpired:
             self._worker.kill()
@@ -242,7 +244,10 @@ def test_a_kill_at_each_step_leaves_all_or_nothing(where: str, tmp_path: Path, s
 
 @pytest.mark.soak
 def test_500_kills_leave_all_or_nothing(tmp_path: Path, server: PostgreSql) -> None:
-    """Every victim at every step, and at random moments. LANNER_KILLS says how many, LANNER_SEED where to begin."""
+    """Every victim at every step, and at random moments.
+
+    LANNER_KILLS says how many, LANNER_SEED where to begin.
+    """
     total, seed = int(os.environ.get("LANNER_KILLS", "500")), int(os.environ.get("LANNER_SEED", "7"))
     pairs = [(where, step, victim) for where, victims in VICTIMS.items() for step in STEPS for victim in victims]
     pairs += [(where, "", victim) for where, victims in VICTIMS.items() for victim in victims for _ in range(3)]

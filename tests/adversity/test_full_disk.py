@@ -1,6 +1,7 @@
 """A disk that is full: sends are refused, receives go on, nothing acknowledged is lost, and it mends itself.
 
-RLIMIT_FSIZE stands for the end of the disk: the kernel refuses to let the file grow, as it would there.
+RLIMIT_FSIZE stands for the end of the disk: the kernel refuses to let the file grow, as it would
+there.
 """
 
 from __future__ import annotations

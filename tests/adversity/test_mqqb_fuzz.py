@@ -1,7 +1,7 @@
 """Peers that mean harm, or are broken, on port 1801: recorded sessions go wrong at a place that the seed chooses.
 
-A session is valid up to that place, because a real session machine plays it. LANNER_FUZZ_SEED repeats a run,
-LANNER_FUZZ_SESSIONS is the number of its sessions.
+A session is valid up to that place, because a real session machine plays it. LANNER_FUZZ_SEED
+repeats a run, LANNER_FUZZ_SESSIONS is the number of its sessions.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class Enemy:
     guid: UUID
     # The packet, counted over all that it sends, that is harmed.
     place: int
-    # It passes for the friend from its first packet on, and then says what the friend is about to say.
+    # It passes for the friend from its first packet on, and then says what the friend is about to
+    # say.
     is_impostor: bool = False
     done: Harm | None = None
     sent: int = 0
@@ -99,7 +100,8 @@ class Enemy:
             for packet in session.data_to_send():
                 writer.write(self._said(packet))
             await writer.drain()
-            # What was said last is heard when the answer to it has come, or nothing has for a while.
+            # What was said last is heard when the answer to it has come, or nothing has for a
+            # while.
             try:
                 async with asyncio.timeout(0.3 if not left and session.is_open else 2.0):
                     data = await reader.read(1 << 16)
@@ -143,7 +145,8 @@ class Enemies:
             assert victim.identifier is not None
             known = (victim.identifier, friend.identifier)
         self.pair = pair
-        # With the sessions of the recording comes the friend's GUID: a message is the attacker's own, unless harmed.
+        # With the sessions of the recording comes the friend's GUID: a message is the attacker's
+        # own, unless harmed.
         self._friend = known[1].bytes_le
         self._said = [[packet for packet in packets if not packet[2] & at.IN] for packets in pair.recorded]
         self._said = [packets for packets in self._said if packets]

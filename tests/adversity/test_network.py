@@ -10,8 +10,9 @@ import pytest
 from lanner.transfer.tracing import parse_report
 from tests.adversity.network import Network, Stream
 
-# With thousands of messages on their way through several routers an OrderAck takes longer. Whoever sends all of them again before
-# that fills the routers with copies, since these pass on sequences as they come.
+# With thousands of messages on their way through several routers an OrderAck takes longer. Whoever
+# sends all of them again before that fills the routers with copies, since these pass on sequences
+# as they come.
 PATIENT = {
     "resend_timeouts_short": 10.0,
     "resend_timeouts_medium": 20.0,
@@ -119,7 +120,8 @@ def test_five_queue_managers_through_dozens_of_kills(tmp_path: Path, seed: int) 
     run_five(tmp_path, count=20_000, batch=25, pause=0.1, kills=40, seconds=60, seed=seed, **PATIENT)
 
 
-# Counts ------------------------------------------------------------------------------------------------------------
+# Counts
+# ------------------------------------------------------------------------------------------------------------
 
 
 def run_past_sixteen_bits(path: Path, kind: str) -> None:

@@ -105,7 +105,8 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         scene.network.check()
 
 
-# One bad packet ---------------------------------------------------------------------------------------------------
+# One bad packet
+# ---------------------------------------------------------------------------------------------------
 
 
 def patched(packet: bytes, offset: int, value: bytes) -> bytes:
@@ -171,7 +172,8 @@ def test_a_packet_cut_short_is_not_stored(scene: Scene) -> None:
     assert scene.count("q") == before
 
 
-# Peers that do nothing ---------------------------------------------------------------------------------------------
+# Peers that do nothing
+# ---------------------------------------------------------------------------------------------
 
 
 def half_open(scene: Scene, count: int) -> None:
@@ -196,7 +198,8 @@ def half_open(scene: Scene, count: int) -> None:
                 scene.goes_on()
         scene.goes_on()
         assert scene.memory - before < 64 * _MIB
-        # All of them are ended by the other side: refused, or after the time that a handshake may take.
+        # All of them are ended by the other side: refused, or after the time that a handshake may
+        # take.
         for connection in connections:
             connection.settimeout(30)
             with suppress(ConnectionError):
@@ -257,7 +260,8 @@ def test_a_window_of_zero_is_a_window_of_one(scene: Scene) -> None:
     scene.goes_on()
 
 
-# Anything ----------------------------------------------------------------------------------------------------------
+# Anything
+# ----------------------------------------------------------------------------------------------------------
 
 
 class Fuzzer:

@@ -119,7 +119,8 @@ async def served(turn: asyncio.Event, working: asyncio.Future[None]) -> None:
         working.result()
 
 
-# PDUs -----------------------------------------------------------------------------------------------------------------
+# PDUs
+# -----------------------------------------------------------------------------------------------------------------
 
 
 async def say(victim: Victim, data: bytes, pieces: list[int], *, is_local: bool) -> bytes:
@@ -182,7 +183,8 @@ def test_mutated_pdus(victim: Victim) -> None:
     run(victim, lambda victim: mutated_sessions(victim, 1, 800))
 
 
-# Stubs, with handles that are open ------------------------------------------------------------------------------------
+# Stubs, with handles that are open
+# ------------------------------------------------------------------------------------
 
 
 class Holder:
@@ -335,7 +337,8 @@ def test_mutated_pdus_and_stubs_for_ten_minutes(victim: Victim) -> None:
     run(victim, harm, growth=128 * MIB)
 
 
-# Handles --------------------------------------------------------------------------------------------------------------
+# Handles
+# --------------------------------------------------------------------------------------------------------------
 
 MISMATCH = FaultStatus.NCA_FAULT_CONTEXT_MISMATCH
 _TAKING = [
@@ -439,7 +442,8 @@ async def come_back(victim: Victim, group: int) -> None:
                 await client.bind(QMCOMM)
 
 
-# Connections that come to nothing -------------------------------------------------------------------------------------
+# Connections that come to nothing
+# -------------------------------------------------------------------------------------
 
 
 def source(number: int) -> str:

@@ -74,7 +74,10 @@ def state(victim: Served) -> list[object]:
 
 
 def attack(victim: Served, seed: int, count: int, *, growth: int) -> int:
-    """Attack while a friend works; then everything of the oracle. Return the number of the attackers' calls."""
+    """Attack while a friend works; then everything of the oracle.
+
+    Return the number of the attackers' calls.
+    """
     print(f"LANNER_FUZZ_SEED={seed}")  # noqa: T201 (pytest shows it if the test fails)
     numbers, made = iter(range(count)), 0
 

@@ -1,7 +1,7 @@
 """A pool of worker processes on one queue, with poison messages, while the queue manager and workers are killed.
 
-The effect of a message is a result that is sent in the transaction that receives it. So there is exactly one
-for each good message, whatever was killed and whenever, in-doubt commits included.
+The effect of a message is a result that is sent in the transaction that receives it. So there is
+exactly one for each good message, whatever was killed and whenever, in-doubt commits included.
 """
 
 from __future__ import annotations
@@ -175,7 +175,8 @@ def test_a_pool_survives_kills_of_the_queue_manager(pool: Pool) -> None:
         pool.serve()
     reports = pool.finish()
     pool.check()
-    # An abort that was not durable yet is lost with the queue manager, and then the message is tried once more.
+    # An abort that was not durable yet is lost with the queue manager, and then the message is
+    # tried once more.
     assert all(count >= RETRIES for count in pool.failures().values())
     handled, in_doubt = (sum(report[name] for report in reports) for name in ("handled", "in_doubt"))
     assert handled <= GOOD <= handled + in_doubt

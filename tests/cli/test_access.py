@@ -123,7 +123,10 @@ def test_a_user_changes_only_what_the_list_allows(run: Run, serve: Callable[...,
 def test_an_unprivileged_user_of_the_local_socket_has_the_rights_of_its_entries(
     run: Run, serve: Callable[..., Served], data: Path
 ) -> None:
-    """The kernel says who asks. The operator opens the socket for other users; by default they cannot connect."""
+    """The kernel says who asks.
+
+    The operator opens the socket for other users; by default they cannot connect.
+    """
     serve("--name", "ALPHA", "--json").ready()
     run("queue", "create", "orders", "--access", "D:(A;;GA;;;BA)")
     run("queue", "access", "owner", "orders", "Administrators")

@@ -195,7 +195,8 @@ def test_more_signals_end_the_command(
     assert process.stderr.readline() == NOTE
     os.killpg(process.pid, signal.SIGINT)
     if trap:
-        # What does not end by SIGTERM does so by a third signal, which a second one on its way would swallow.
+        # What does not end by SIGTERM does so by a third signal, which a second one on its way
+        # would swallow.
         assert process.stderr.readline() == "lanner: asking the commands that run to end; once more kills them\n"
         os.killpg(process.pid, signal.SIGINT)
     out, _ = process.communicate(timeout=60)

@@ -40,7 +40,8 @@ def settings(tmp_path: Path, name: str, *peers: tuple[str, str]) -> Path:
     return path
 
 
-# No queue manager runs ---------------------------------------------------------------------------------------------
+# No queue manager runs
+# ---------------------------------------------------------------------------------------------
 
 
 def test_without_a_queue_manager_the_directory_itself_is_asked(run: Run, orders: str) -> None:
@@ -218,7 +219,8 @@ def test_the_history_and_the_sequence_are_told_in_words(data: Path) -> None:
     assert (further["sequence"], further["problem"], further["connection_history"]) == (None, None, [])
 
 
-# A queue manager runs ----------------------------------------------------------------------------------------------
+# A queue manager runs
+# ----------------------------------------------------------------------------------------------
 
 
 def test_why_nothing_leaves_is_told_while_it_is_tried(

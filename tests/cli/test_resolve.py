@@ -234,7 +234,8 @@ def test_what_is_no_name_is_an_error(run: Run, started: str, name: str, complain
     run("outgoing", "list", code=3)
 
 
-# The name of a new queue manager -----------------------------------------------------------------------------------
+# The name of a new queue manager
+# -----------------------------------------------------------------------------------
 
 
 def test_a_new_queue_manager_has_the_name_of_the_host(run: Run, serve: Callable[..., Served]) -> None:

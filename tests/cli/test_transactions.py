@@ -92,7 +92,8 @@ def test_an_abort_by_hand(run: Run, data: Path) -> None:
     assert len(run("transaction", "list", "--json").json) == 1
 
 
-# Databases of the settings --------------------------------------------------------------------------------------------
+# Databases of the settings
+# --------------------------------------------------------------------------------------------
 
 
 def resources(folder: Path, **tables: str) -> Path:
@@ -117,7 +118,10 @@ def prepare(server: PostgreSql, coordinator: str, transaction: str, resource: st
 def test_the_daemon_resolves_what_is_in_doubt_in_its_databases(
     serve: Callable[..., Served], run: Run, data: Path, tmp_path: Path, server: PostgreSql
 ) -> None:
-    """By its log: one is committed and one was not decided. What is another coordinator's or resource's stays."""
+    """By its log: one is committed and one was not decided.
+
+    What is another coordinator's or resource's stays.
+    """
     server.execute("CREATE TABLE ledger (id int)")
     with lanner.QueueManager(data, name="ALPHA") as manager:
         committed = decided(manager, "ledger")

@@ -12,7 +12,8 @@ from lanner.rpc.interface import Method
 from lanner.rpc.pdu import PacketType
 from tests.cli.conftest import free_address
 
-# C706 12.6.3.1, 12.6.4.9: where the common header has PTYPE and frag_length, and a request its opnum.
+# C706 12.6.3.1, 12.6.4.9: where the common header has PTYPE and frag_length, and a request its
+# opnum.
 _PTYPE: Final = 2
 _FRAG_LENGTH: Final = slice(8, 10)
 _OPNUM: Final = slice(22, 24)
@@ -20,7 +21,10 @@ _U16: Final = struct.Struct("<H")
 
 
 class RpcWire:
-    """A TCP proxy in front of a server. Interfaces share opnums: say what to do right before the call."""
+    """A TCP proxy in front of a server.
+
+    Interfaces share opnums: say what to do right before the call.
+    """
 
     def __init__(self, target: tuple[str, int]) -> None:
         self.address, self._target = free_address(), target

@@ -154,7 +154,8 @@ class Handler:
 ALWAYS = 1_000_000
 
 
-# Retries and poison -------------------------------------------------------------------------------------------------
+# Retries and poison
+# -------------------------------------------------------------------------------------------------
 
 
 def test_each_message_is_handled_once_and_in_order(world: World) -> None:
@@ -324,7 +325,8 @@ def test_a_handler_that_ends_the_transaction_has_failed(world: World, caplog: py
     assert "the handler has ended the transaction itself" in caplog.text
 
 
-# Stopping -----------------------------------------------------------------------------------------------------------
+# Stopping
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_it_ends_after_so_many_messages(world: World) -> None:
@@ -550,7 +552,8 @@ def test_a_time_limit_ends_an_idle_consumer(awaiting: World) -> None:
     asyncio.run(main())
 
 
-# Pauses -------------------------------------------------------------------------------------------------------------
+# Pauses
+# -------------------------------------------------------------------------------------------------------------
 
 
 class Pauses:
@@ -596,7 +599,8 @@ def test_pauses_are_spread(world: World, monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(set(pauses.seconds)) == 5
 
 
-# Trouble ------------------------------------------------------------------------------------------------------------
+# Trouble
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_lost_connection_is_waited_for(
@@ -668,7 +672,8 @@ def test_a_commit_in_doubt_is_counted_and_no_failure(
     assert re.search(r"orders: message \S+, label 'label of a': .* whether it is committed is unknown", caplog.text)
 
 
-# Messages received ahead -----------------------------------------------------------------------------------------------
+# Messages received ahead
+# -----------------------------------------------------------------------------------------------
 
 
 def test_messages_received_ahead_are_handled_once_and_in_order(world: World) -> None:
@@ -848,7 +853,8 @@ def test_without_abort_counts_the_consumer_counts(world: World, monkeypatch: pyt
     assert world.bodies("dead") == ["bad"]
 
 
-# Arguments ----------------------------------------------------------------------------------------------------------
+# Arguments
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,8 @@ def test_the_packet_is_what_another_queue_manager_would_get(q: Queue) -> None:
     assert (packet.body, packet.label, packet.delivery_guarantee) == (b"x", "l", DeliveryGuarantee.RECOVERABLE)
 
 
-# Bodies -----------------------------------------------------------------------------------------------
+# Bodies
+# -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -160,7 +161,8 @@ def test_the_largest_message(q: Queue) -> None:
         q.send(bytes(0x0040_0000))
 
 
-# Names in messages ------------------------------------------------------------------------------------
+# Names in messages
+# ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -207,7 +209,8 @@ def test_acknowledgments_come_to_the_administration_queue(qm: QueueManager, q: Q
         assert (MessageClass.ACK_RECEIVE, identifier) in classes
 
 
-# Values that cannot be --------------------------------------------------------------------------------
+# Values that cannot be
+# --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -276,7 +279,8 @@ def test_nothing_is_sent_if_the_messages_cannot_be_had(q: Queue) -> None:
     assert q.count() == 0
 
 
-# Quotas, security -------------------------------------------------------------------------------------
+# Quotas, security
+# -------------------------------------------------------------------------------------
 
 
 def test_a_full_queue_says_what_is_full(qm: QueueManager) -> None:
@@ -382,7 +386,8 @@ def test_a_queue_that_demands_privacy(qm: QueueManager) -> None:
     assert Packet(got.packet).privacy_level == MessagePrivacyLevel.ADVANCED
 
 
-# Copies -----------------------------------------------------------------------------------------------
+# Copies
+# -----------------------------------------------------------------------------------------------
 
 
 def test_a_copy_has_the_content_and_a_new_journey(qm: QueueManager, q: Queue) -> None:

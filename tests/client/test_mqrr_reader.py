@@ -112,7 +112,8 @@ def ends(calls: Calls) -> list[tuple[str, int]]:
     return [(name, a["dw_ack"]) for name, a in named(calls, "R_EndReceive", "R_EndTransactionalReceive")]
 
 
-# Connecting and opening -----------------------------------------------------------------------------------------------
+# Connecting and opening
+# -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQRR-3.2.3-1")
@@ -221,7 +222,8 @@ async def test_a_call_that_takes_too_long_is_given_up(site: Site, method: str) -
             await works[method]()
 
 
-# Reads ----------------------------------------------------------------------------------------------------------------
+# Reads
+# ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQRR-3.2.4.3-1")
@@ -472,7 +474,8 @@ async def test_a_server_without_the_later_methods(site: Site) -> None:
         assert (await queue.receive(0)).body == b"one"
 
 
-# Moves, transactions --------------------------------------------------------------------------------------------------
+# Moves, transactions
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQRR-3.2.4.6-2")
@@ -605,7 +608,8 @@ async def test_a_token_that_is_refused(site: Site) -> None:
     assert [name for name, _ in calls] == []
 
 
-# Packets --------------------------------------------------------------------------------------------------------------
+# Packets
+# --------------------------------------------------------------------------------------------------------------
 
 
 def message_of(packet: bytes) -> Any:

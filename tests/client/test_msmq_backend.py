@@ -91,7 +91,8 @@ def bodies(messages: Any) -> list[bytes | str]:
     return [message.body for message in messages]
 
 
-# Messages -----------------------------------------------------------------------------------------------------------
+# Messages
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_properties_of_a_message_arrive(other: OtherManager, qm: Any, q: Any) -> None:
@@ -251,7 +252,8 @@ def test_messages_whose_handle_was_closed_meanwhile_are_back_in_their_queue(q: A
     assert bodies(q.receive_many(5)) == ["a", "b"]
 
 
-# Transactions -------------------------------------------------------------------------------------------------------
+# Transactions
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_a_transaction_is_all_or_nothing(qm: Any, tq: Any) -> None:
@@ -304,7 +306,8 @@ def test_transactions_that_have_ended_or_belong_to_others_are_refused(
         q.send("not transactional", transaction=tx)
 
 
-# Queues -------------------------------------------------------------------------------------------------------------
+# Queues
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_queues_are_created_changed_listed_and_deleted(other: OtherManager, qm: Any) -> None:
@@ -399,7 +402,8 @@ def test_an_exclusive_reader_receives_in_transactions_and_outside(qm: Any, tq: A
             assert mine.receive(0).body == chr(ord(expected) + 1)
 
 
-# Management ---------------------------------------------------------------------------------------------------------
+# Management
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_outgoing_queues_are_shown_paused_and_read(qm: Any) -> None:
@@ -476,7 +480,8 @@ def test_a_purge_needs_no_administrator_who_alone_learns_the_count(bare: OtherMa
             queue.receive(0)
 
 
-# Connections --------------------------------------------------------------------------------------------------------
+# Connections
+# --------------------------------------------------------------------------------------------------------
 
 
 def send_and_receive(qm: Any) -> None:
@@ -663,7 +668,8 @@ def test_a_read_that_waits_ends_with_its_connection(colour: str, bare: OtherMana
         stopping.join()
 
 
-# Who may do what ----------------------------------------------------------------------------------------------------
+# Who may do what
+# ----------------------------------------------------------------------------------------------------
 
 
 def test_access_lists_are_changed_by_sids_and_well_known_names(other: OtherManager, qm: Any) -> None:

@@ -68,7 +68,8 @@ def bodies(messages: Any) -> list[bytes | str]:
     return [message.body for message in messages]
 
 
-# Lost connections ---------------------------------------------------------------------------------------------------
+# Lost connections
+# ---------------------------------------------------------------------------------------------------
 
 
 def receive(queue: Any) -> Any:
@@ -173,7 +174,8 @@ def test_a_send_without_an_answer_says_how_many_are_known_to_be_sent(wire: RpcWi
     assert messages[2].id is None
 
 
-# Cancelled tasks ----------------------------------------------------------------------------------------------------
+# Cancelled tasks
+# ----------------------------------------------------------------------------------------------------
 
 
 def in_loop(wire: RpcWire, work: Callable[[lanner.aio.QueueManager], Awaitable[None]]) -> None:
@@ -325,7 +327,8 @@ def test_a_transaction_whose_receive_was_cancelled_must_be_aborted(
     in_loop(wire, work)
 
 
-# Ctrl-C -------------------------------------------------------------------------------------------------------------
+# Ctrl-C
+# -------------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager

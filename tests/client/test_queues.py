@@ -35,7 +35,8 @@ from tests.statuses import (
     MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
 )
 
-# Making and deleting ----------------------------------------------------------------------------------
+# Making and deleting
+# ----------------------------------------------------------------------------------
 
 
 def test_a_queue_is_made_with_what_was_said(qm: QueueManager) -> None:
@@ -115,7 +116,8 @@ def test_queues_are_listed_without_those_of_the_system(qm: QueueManager, q: Queu
     assert [queue.name for queue in q.subqueues()] == [r"ALPHA\private$\q;retry"]
 
 
-# Names ------------------------------------------------------------------------------------------------
+# Names
+# ------------------------------------------------------------------------------------------------
 
 # How a name is spelled, and the path name that this says without a look at the queues.
 SPELLINGS = [
@@ -244,7 +246,8 @@ def test_what_does_not_exist_is_told_when_it_is_used(qm: QueueManager) -> None:
     queue.close()
 
 
-# Attributes -------------------------------------------------------------------------------------------
+# Attributes
+# -------------------------------------------------------------------------------------------
 
 
 def test_attributes_are_changed_by_name_and_kept(start: Callable[..., QueueManager]) -> None:
@@ -279,7 +282,8 @@ def test_a_change_that_cannot_be_is_refused(q: Queue, changes: dict[str, object]
     assert q.attributes().label == ""
 
 
-# Handles ----------------------------------------------------------------------------------------------
+# Handles
+# ----------------------------------------------------------------------------------------------
 
 
 def handles(qm: QueueManager, name: str) -> int:
@@ -369,7 +373,8 @@ def test_an_exclusive_queue_that_is_forgotten_is_free_again(qm: QueueManager, q:
     assert q.attributes().label == ""
 
 
-# Other queues -----------------------------------------------------------------------------------------
+# Other queues
+# -----------------------------------------------------------------------------------------
 
 
 def test_the_journal_has_what_was_received(qm: QueueManager) -> None:

@@ -66,7 +66,8 @@ def wait_until_waiting(qm: QueueManager, name: str = "q", count: int = 1) -> Non
     pytest.fail("nobody waits")
 
 
-# What is there ----------------------------------------------------------------------------------------
+# What is there
+# ----------------------------------------------------------------------------------------
 
 
 def test_messages_come_by_priority_then_in_order(q: Queue) -> None:
@@ -155,7 +156,8 @@ def test_several_messages_wait_for_the_first(qm: QueueManager, q: Queue) -> None
     assert found[0] == "1"
 
 
-# Threads ----------------------------------------------------------------------------------------------
+# Threads
+# ----------------------------------------------------------------------------------------------
 
 
 def test_a_waiting_receive_gets_what_is_sent(qm: QueueManager, q: Queue) -> None:
@@ -221,7 +223,8 @@ def test_a_queue_object_is_opened_once_by_many_threads(qm: QueueManager, q: Queu
         assert len(operations_of(qm).find("q").open_queue_descriptors) == 1
 
 
-# Waits that end otherwise -----------------------------------------------------------------------------
+# Waits that end otherwise
+# -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("read", [Queue.receive, Queue.peek], ids=["receive", "peek"])
@@ -354,7 +357,8 @@ def test_a_queue_closed_when_the_message_has_come_loses_nothing(q: Queue, monkey
     assert q.receive(0).body == "x"
 
 
-# Cursors and iteration --------------------------------------------------------------------------------
+# Cursors and iteration
+# --------------------------------------------------------------------------------
 
 
 def test_a_cursor_walks_and_takes(q: Queue) -> None:
@@ -436,7 +440,8 @@ def test_iteration_peeks_at_what_is_there(qm: QueueManager, q: Queue) -> None:
         assert not any(handle.cursors for handle in operations_of(qm).find("q").open_queue_descriptors)
 
 
-# Transactions -----------------------------------------------------------------------------------------
+# Transactions
+# -----------------------------------------------------------------------------------------
 
 
 def test_a_read_waits_in_a_transaction(qm: QueueManager, q: Queue) -> None:

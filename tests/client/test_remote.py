@@ -66,7 +66,8 @@ def tq(qm: QueueManager) -> Queue:
     return qm.create_queue(f"t{next(_numbers)}", transactional=True)
 
 
-# Messages -----------------------------------------------------------------------------------------------------------
+# Messages
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_every_property_of_a_message_comes_through(qm: QueueManager, q: Queue) -> None:
@@ -211,7 +212,8 @@ def test_what_is_held_is_nobody_elses_and_comes_back_after_an_error(alpha: Serve
         q.receive(0)
 
 
-# Transactions -------------------------------------------------------------------------------------------------------
+# Transactions
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_a_transaction_is_all_or_nothing(qm: QueueManager, tq: Queue) -> None:
@@ -287,7 +289,8 @@ def test_everything_can_be_done_in_a_transaction(qm: QueueManager, tq: Queue) ->
     assert [message.body for message in tq.subqueue("later")] == ["a"]
 
 
-# Queues -------------------------------------------------------------------------------------------------------------
+# Queues
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_queues_are_made_changed_listed_and_deleted(qm: QueueManager) -> None:
@@ -341,7 +344,8 @@ def test_subqueues_and_system_queues(qm: QueueManager, q: Queue) -> None:
     assert qm.transactional_dead_letter.count() == 0
 
 
-# Management ---------------------------------------------------------------------------------------------------------
+# Management
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_outgoing_queues_are_shown_steered_and_read(qm: QueueManager) -> None:
@@ -374,7 +378,8 @@ def test_who_is_there_is_told(alpha: ServedManager, qm: QueueManager) -> None:
     assert repr(qm) == f"<QueueManager ALPHA at {alpha.data}>"
 
 
-# Who may what -------------------------------------------------------------------------------------------------------
+# Who may what
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_ntlm_says_who_one_is(alpha: ServedManager) -> None:
@@ -473,7 +478,8 @@ def test_what_cannot_be_sent_is_told(q: Queue) -> None:
         q.send(5)  # type: ignore[arg-type]
 
 
-# Connections --------------------------------------------------------------------------------------------------------
+# Connections
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_where_nobody_listens_is_told(tmp_path: Path) -> None:

@@ -266,7 +266,8 @@ def test_over_ipv6(connect: Connect, start: Callable[..., QueueManager]) -> None
     assert queue.receive(0).destination_queue == r"DIRECT=TCP:::1\private$\orders"
 
 
-# What may be asked for -----------------------------------------------------------------------------------------
+# What may be asked for
+# -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -311,7 +312,10 @@ def test_a_signed_message_is_authenticated(connect: Connect, beta: QueueManager,
 
 
 def test_a_user_can_be_named_whose_denials_count(connect: Connect, beta: QueueManager, address: str) -> None:
-    """3.1.5.8.3: ST 2 is Everyone. ST 1 names a user: without a signature it gets no right by that, but loses some."""
+    """3.1.5.8.3: ST 2 is Everyone.
+
+    ST 1 names a user: without a signature it gets no right by that, but loses some.
+    """
     theirs = beta.create_queue(
         "theirs", security=parse_sddl(f"O:SYD:(D;;0x4;;;{ALICE.sid})(A;;0x4;;;WD)(A;;0x4;;;AN)").pack()
     )
@@ -330,7 +334,8 @@ def test_an_administration_queue_is_told(sender: AnySender, beta: QueueManager) 
     good = sender.send(ORDERS, Message(**asking), wait=True)  # type: ignore[arg-type] # a field each
     told = acknowledgments.receive(5)
     assert (told.message_class, told.correlation_id) == (MessageClass.ACK_REACH_QUEUE, good)
-    # That a queue is not there is no reason for the session not to acknowledge: only the administration queue is told.
+    # That a queue is not there is no reason for the session not to acknowledge: only the
+    # administration queue is told.
     bad = sender.send(r"private$\missing", Message(**asking), wait=True)  # type: ignore[arg-type]
     told = acknowledgments.receive(5)
     assert (told.message_class, told.correlation_id) == (MessageClass.NACK_BAD_DEST_QUEUE, bad)
@@ -363,7 +368,8 @@ def test_a_message_of_a_failed_source_is_not_sent(sender: AnySender, orders: Que
     assert [message.body for message in orders] == ["before", "after"]
 
 
-# Lost connections ----------------------------------------------------------------------------------------------
+# Lost connections
+# ----------------------------------------------------------------------------------------------
 
 
 def test_what_was_not_acknowledged_is_sent_again_and_its_duplicates_dropped(
@@ -425,7 +431,10 @@ def test_a_caller_waits_until_the_queue_manager_is_back(
 
 
 def test_a_connection_that_takes_long_delays_no_other_thread() -> None:
-    """A listener with a full backlog answers nothing. The lock is not held while one waits for it."""
+    """A listener with a full backlog answers nothing.
+
+    The lock is not held while one waits for it.
+    """
     with ExitStack() as stack:
         server = stack.enter_context(Server(Script(lambda _session, _event: None)))
         sender = Sender(server.address, port=PORT)
@@ -448,7 +457,8 @@ def test_a_connection_that_takes_long_delays_no_other_thread() -> None:
             waiting.result()
 
 
-# Strange peers -------------------------------------------------------------------------------------------------
+# Strange peers
+# -------------------------------------------------------------------------------------------------
 
 
 def test_nobody_listens(connect: Connect, address: str) -> None:

@@ -209,7 +209,8 @@ def toy_server_in_thread(
         thread.join(10)
 
 
-# A client, made of what the RPC runtime has -------------------------------------------------------------------------
+# A client, made of what the RPC runtime has
+# -------------------------------------------------------------------------
 
 CREDENTIALS: Final = Credentials(USER, PASSWORD, DOMAIN)
 CID: Final = UUID("0f8a4d36-6b1e-4b4f-9a51-3f0b7e2c8dff")

@@ -59,7 +59,8 @@ def _wanted() -> set[str]:
     return found
 
 
-# "Queue.send" for every member, and "Queue.receive: IOTimeout" for every error that its docstring names.
+# "Queue.send" for every member, and "Queue.receive: IOTimeout" for every error that its docstring
+# names.
 WANTED = _wanted()
 
 

@@ -1,8 +1,8 @@
 """The forms of the client, and one way to write a test for all of them.
 
-Tests are written for `lanner.aio`. A blocking object is adapted to the shape of its async twin: what
-is awaited there runs in a thread here, so that `asyncio.create_task` gives each form the concurrency
-it has in programs, tasks or threads. What a blocking object returns is adapted in turn.
+Tests are written for `lanner.aio`. A blocking object is adapted to the shape of its async twin:
+what is awaited there runs in a thread here, so that `asyncio.create_task` gives each form the
+concurrency it has in programs, tasks or threads. What a blocking object returns is adapted in turn.
 """
 
 from __future__ import annotations
@@ -106,7 +106,8 @@ async def _in_thread(call: Callable[..., object], *arguments: object, **named: o
     return adapted(await asyncio.to_thread(_called, call, *arguments, **named))
 
 
-# The forms ----------------------------------------------------------------------------------------------------------
+# The forms
+# ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,8 @@ class Place:
         return runtime_of(blocking(qm)).path if self.service is None else self.service.data
 
 
-# What tests begin with ----------------------------------------------------------------------------------------------
+# What tests begin with
+# ----------------------------------------------------------------------------------------------
 
 _numbers = itertools.count(1)
 

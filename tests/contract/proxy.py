@@ -1,7 +1,7 @@
 """A connection to a service that is cut at a chosen point, on a Unix socket or TCP.
 
-It counts the last fragments of PDUs (MS-RPCE 2.2.2) and the frames between them, whose headers are readable
-whatever the level of protection: one for each request, one for each answer.
+It counts the last fragments of PDUs (MS-RPCE 2.2.2) and the frames between them, whose headers are
+readable whatever the level of protection: one for each request, one for each answer.
 """
 
 from __future__ import annotations

@@ -99,7 +99,8 @@ async def received_in_the_end(q: lanner.aio.Queue, count: int) -> list[object]:
     return found
 
 
-# Several messages ---------------------------------------------------------------------------------------------------
+# Several messages
+# ---------------------------------------------------------------------------------------------------
 
 
 @ASYNC_REMOTE
@@ -287,7 +288,8 @@ def test_ctrl_c_in_a_receive_of_many_loses_nothing_in_this_process(
         assert [message.body for message in q.receive_many(5)] == ["a", "b", "c"]
 
 
-# What a call opens --------------------------------------------------------------------------------------------------
+# What a call opens
+# --------------------------------------------------------------------------------------------------
 
 
 @ASYNC_REMOTE

@@ -86,7 +86,8 @@ def test_a_name_that_is_no_member_cannot_be_covered() -> None:
             covers(name)
 
 
-# The two colours ----------------------------------------------------------------------------------------------------
+# The two colours
+# ----------------------------------------------------------------------------------------------------
 
 
 PAIRS = [
@@ -117,7 +118,8 @@ def parameters(of: Callable[..., object]) -> list[tuple[str, object, object]]:
     return [(one.name, one.kind, one.default) for one in inspect.signature(of).parameters.values()]
 
 
-# Properties ---------------------------------------------------------------------------------------------------------
+# Properties
+# ---------------------------------------------------------------------------------------------------------
 
 
 def properties() -> Iterator[tuple[str, property]]:

@@ -1,4 +1,7 @@
-"""`Queue.consume`: a handler for each message, with retries and a place for poison. More is in tests/client/test_consume.py."""
+"""`Queue.consume`: a handler for each message, with retries and a place for poison.
+
+More is in tests/client/test_consume.py.
+"""
 
 from __future__ import annotations
 

@@ -289,7 +289,8 @@ async def test_a_cancelled_commit_goes_on(
     assert (await bodies(source), numbers(server, table)) == ([], [7])
 
 
-# By hand --------------------------------------------------------------------------------------------------------------
+# By hand
+# --------------------------------------------------------------------------------------------------------------
 
 
 async def prepared(form: Form, qm: lanner.aio.QueueManager, q: lanner.aio.Queue, coordinator: str) -> str:
@@ -358,7 +359,8 @@ async def test_what_the_coordinator_knows_better_is_not_ended_by_hand(
     assert await qm.transactions() == []
 
 
-# Lost connections -----------------------------------------------------------------------------------------------------
+# Lost connections
+# -----------------------------------------------------------------------------------------------------
 
 
 @covers("DistributedTransaction.commit: CommitInDoubt")

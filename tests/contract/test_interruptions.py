@@ -1,4 +1,7 @@
-"""Callers that are interrupted: cancelled tasks, Ctrl-C, forked processes. Nothing is lost, and the object stays usable."""
+"""Callers that are interrupted: cancelled tasks, Ctrl-C, forked processes.
+
+Nothing is lost, and the object stays usable.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,8 @@ ASYNC = pytest.mark.parametrize("form", [form for form in FORMS if form.is_async
 BLOCKING = pytest.mark.parametrize("form", [form for form in FORMS if not form.is_async], ids=str, indirect=True)
 
 
-# Cancelled tasks ----------------------------------------------------------------------------------------------------
+# Cancelled tasks
+# ----------------------------------------------------------------------------------------------------
 
 
 @ASYNC
@@ -156,7 +160,8 @@ async def test_other_calls_cancelled_at_random_moments_leave_the_manager_usable(
     await qm.delete_queue(q.name)
 
 
-# Ctrl-C -------------------------------------------------------------------------------------------------------------
+# Ctrl-C
+# -------------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -263,7 +268,8 @@ def test_ctrl_c_while_a_batch_is_written_does_not_drop_the_changes_of_others(
         assert qm.open("other").attributes().label == "in the next batch"
 
 
-# Forked processes ---------------------------------------------------------------------------------------------------
+# Forked processes
+# ---------------------------------------------------------------------------------------------------
 
 
 def in_child(work: Callable[[], object]) -> str:

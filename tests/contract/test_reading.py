@@ -179,7 +179,8 @@ async def test_a_purge_removes_everything(qm: lanner.aio.QueueManager) -> None:
     assert await q.count() == 0
 
 
-# Cursors ------------------------------------------------------------------------------------------------------------
+# Cursors
+# ------------------------------------------------------------------------------------------------------------
 
 
 @covers(
@@ -237,7 +238,8 @@ async def test_iteration_peeks_at_every_message(qm: lanner.aio.QueueManager) -> 
     assert await q.count() == 2
 
 
-# Moves, and what is counted -----------------------------------------------------------------------------------------
+# Moves, and what is counted
+# -----------------------------------------------------------------------------------------
 
 
 @covers("Queue.move", "Queue.move_many", "ReceivedMessage.move_count")
@@ -324,7 +326,8 @@ async def test_every_read_says_where_a_message_lay_and_what_happened_to_it(qm: l
     assert known(await later.receive(0)) == (lookup_id, aborts, 1)
 
 
-# Several at once ----------------------------------------------------------------------------------------------------
+# Several at once
+# ----------------------------------------------------------------------------------------------------
 
 
 async def test_tasks_and_threads_share_one_manager_and_one_queue_object(qm: lanner.aio.QueueManager) -> None:

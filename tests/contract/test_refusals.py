@@ -177,7 +177,8 @@ async def test_a_full_disk_refuses_sends_and_receives_go_on(
         assert await q.count() == sent - 1
 
 
-# Queue managers in this process -------------------------------------------------------------------------------------
+# Queue managers in this process
+# -------------------------------------------------------------------------------------
 
 EMBEDDED = pytest.mark.parametrize("form", [form for form in FORMS if not form.is_remote], ids=str, indirect=True)
 

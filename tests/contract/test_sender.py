@@ -1,4 +1,7 @@
-"""`Sender`: messages to another computer without a queue manager. More is in tests/client/test_sender.py."""
+"""`Sender`: messages to another computer without a queue manager.
+
+More is in tests/client/test_sender.py.
+"""
 
 from __future__ import annotations
 

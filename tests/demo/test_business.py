@@ -20,7 +20,8 @@ def test_two_queue_managers_do_business(start: Start) -> None:
     runtime_of(warehouse).engine.clocks.wall = lambda: time.time() + AHEAD
     business = Business(shop, warehouse, addresses, messages=1000)
     business.run(lambda _: None)
-    # Invoices are sent only for orders that have arrived by then, so their number depends on the machine.
+    # Invoices are sent only for orders that have arrived by then, so their number depends on the
+    # machine.
     assert 547 < business.sent < 1200
     assert not any(queue.count() for manager in (shop, warehouse) for queue in manager.outgoing_queues())
     # Orders of the last rounds are left; what was taken was answered.

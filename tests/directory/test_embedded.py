@@ -128,7 +128,8 @@ def test_it_is_a_directory(world: World) -> None:
     assert directory is world.directory
 
 
-# The schema ------------------------------------------------------------------------------------------
+# The schema
+# ------------------------------------------------------------------------------------------
 
 # MS-MQDSSM 2.4, with the attributes that stand for the object itself in every class.
 SCHEMA = {
@@ -290,7 +291,8 @@ def test_service_type_bits(
     assert read_manager(world, manager.identifier).directory_server_type is back
 
 
-# Create ----------------------------------------------------------------------------------------------
+# Create
+# ----------------------------------------------------------------------------------------------
 
 
 def test_creation_sets_the_paths(world: World) -> None:
@@ -467,7 +469,8 @@ def test_default_security_of_managers_and_sites(world: World) -> None:
     assert read_manager(world, world.add_manager("beta", security=kept).identifier).security == kept
 
 
-# Read ------------------------------------------------------------------------------------------------
+# Read
+# ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.20-1")
@@ -573,7 +576,8 @@ def test_enterprise_is_there_once(world: World) -> None:
     assert enterprise.default_time_to_live == 345_600
 
 
-# Iteration -------------------------------------------------------------------------------------------
+# Iteration
+# -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.21-1", "DMPR-3.1.7.1.22-1")
@@ -635,7 +639,8 @@ def test_end_releases_the_handle(world: World) -> None:
     assert world.directory._queries == {}
 
 
-# Write -----------------------------------------------------------------------------------------------
+# Write
+# -----------------------------------------------------------------------------------------------
 
 
 def test_write_changes_the_listed_attributes_and_the_time(world: World) -> None:
@@ -747,7 +752,8 @@ def test_no_write_and_no_restart_changes_an_identifier(world: World) -> None:
             world.directory = world.open()
 
 
-# Delete and settings ---------------------------------------------------------------------------------
+# Delete and settings
+# ---------------------------------------------------------------------------------
 
 
 def test_a_queue_manager_with_queues_cannot_be_deleted(world: World) -> None:
@@ -786,7 +792,8 @@ def test_servers_have_a_settings_object_in_each_of_their_sites(world: World) -> 
     assert sites() == []
 
 
-# Distribution lists ----------------------------------------------------------------------------------
+# Distribution lists
+# ----------------------------------------------------------------------------------
 
 
 def test_distribution_lists_give_format_names(world: World) -> None:
@@ -831,7 +838,8 @@ def test_queue_aliases(world: World) -> None:
     assert world.directory.add_queue_alias("", "DIRECT=OS:a\\b") == (GENERIC_ERROR, None)
 
 
-# Life ------------------------------------------------------------------------------------------------
+# Life
+# ------------------------------------------------------------------------------------------------
 
 
 def test_everything_is_there_after_a_restart(world: World) -> None:

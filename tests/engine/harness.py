@@ -1,8 +1,9 @@
 """An engine on a real store with a clock that stands still, for tests of events.
 
-`Harness` gives short words for what every test does; the engine itself is `h.engine`, and tests that are
-about an event call it there. `restart` is a clean stop and a new start on the same directory, `crash`
-leaves the old store behind as a killed process would: what was not synced is gone.
+`Harness` gives short words for what every test does; the engine itself is `h.engine`, and tests
+that are about an event call it there. `restart` is a clean stop and a new start on the same
+directory, `crash` leaves the old store behind as a killed process would: what was not synced is
+gone.
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ class Harness:
         self.wrap_directory = wrap_directory
         self.start()
 
-    # Life -----------------------------------------------------------------------------------------------
+    # Life
+    # -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self.store = Store.open(self.path, reserve=1 << 20)
@@ -185,7 +187,8 @@ class Harness:
         self.now += seconds
         self.engine.on_timer()
 
-    # Queues and handles -----------------------------------------------------------------------------------
+    # Queues and handles
+    # -----------------------------------------------------------------------------------
 
     def create(self, name: str = "q", *, identity: Identity = SYSTEM, **attributes: object) -> Queue:
         pathname = name if "\\" in name else rf".\private$\{name}"
@@ -209,7 +212,8 @@ class Harness:
     ) -> OpenQueueDescriptor:
         return self.engine.open_queue(self.name(name), access, share, identity)
 
-    # Messages ---------------------------------------------------------------------------------------------
+    # Messages
+    # ---------------------------------------------------------------------------------------------
 
     def send(
         self,

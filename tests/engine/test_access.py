@@ -1,7 +1,7 @@
 """Who may do what with a queue: rights are checked where a name becomes a handle, and at every administration.
 
-The descriptors and the check itself are tested in tests/security; here is whether the engine asks them, with the
-right question, before it changes anything.
+The descriptors and the check itself are tested in tests/security; here is whether the engine asks
+them, with the right question, before it changes anything.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def opens(h: Harness, name: str, access: QueueAccessType, identity: Identity) ->
     return True
 
 
-# Opening ----------------------------------------------------------------------------------------------
+# Opening
+# ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -237,7 +238,8 @@ def test_every_name_of_a_queue_is_checked(h: Harness) -> None:
             assert opens(h, name, RECEIVE, identity)
 
 
-# Journals, subqueues, system queues -------------------------------------------------------------------
+# Journals, subqueues, system queues
+# -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -309,7 +311,8 @@ def test_internal_queues_are_for_the_queue_manager_alone(h: Harness, name: str, 
         assert not opens(h, name, access, identity)
 
 
-# Outgoing and connector queues ------------------------------------------------------------------------
+# Outgoing and connector queues
+# ------------------------------------------------------------------------
 
 
 def test_everybody_may_send_elsewhere_and_administrators_look_at_what_waits(h: Harness) -> None:
@@ -348,7 +351,8 @@ def test_a_connector_queue_is_guarded_by_its_site(h: Harness) -> None:
     assert not opens(h, f"CONNECTOR={other.identifier}", RECEIVE, STRANGER)
 
 
-# Administration ---------------------------------------------------------------------------------------
+# Administration
+# ---------------------------------------------------------------------------------------
 
 
 def test_a_queue_is_created_by_who_may(tmp_path: Path) -> None:
@@ -438,7 +442,10 @@ def test_the_owner_can_always_repair_the_descriptor(h: Harness) -> None:
 
 
 def test_an_administrator_takes_ownership_first(h: Harness) -> None:
-    """The privilege is WRITE_OWNER: to become the owner, who may then change the entries. Nobody gives it away."""
+    """The privilege is WRITE_OWNER: to become the owner, who may then change the entries.
+
+    Nobody gives it away.
+    """
     queue = h.create(identity=OWNER, security=descriptor(allow(OWNER.sid, QueueAccess.GENERIC_ALL)))
     assert queue.security is not None
     before = SecurityDescriptor.unpack(queue.security)
@@ -471,7 +478,8 @@ def test_a_changed_descriptor_outlives_a_restart(h: Harness) -> None:
     assert not opens(h, "q", PEEK, OWNER)
 
 
-# Values -----------------------------------------------------------------------------------------------
+# Values
+# -----------------------------------------------------------------------------------------------
 
 GOOD: dict[str, list[object]] = {
     "label": ["", "x" * 124],

@@ -216,7 +216,10 @@ def test_strangers_are_told_why_only_when_that_is_allowed(admin: Harness, send_i
 
 @pytest.mark.spec("DMPR-3.1.1.2-3")
 def test_a_queue_takes_only_messages_secured_as_it_demands(h: Harness) -> None:
-    """Authentication True: authenticated ones only. PrivacyLevel None: plain, Body: encrypted, Optional: both."""
+    """Authentication True: authenticated ones only.
+
+    PrivacyLevel None: plain, Body: encrypted, Optional: both.
+    """
     encrypted: dict[str, Any] = {"privacy_level": MessagePrivacyLevel.ADVANCED}
     plain: dict[str, Any] = {"privacy_level": MessagePrivacyLevel.NONE}
     for level, takes_plain, takes_encrypted in (

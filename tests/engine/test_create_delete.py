@@ -70,12 +70,16 @@ def published(h: Harness) -> dict[uuid.UUID, Queue]:
     return found
 
 
-# Set Queue Defaults (3.1.7.1.33) --------------------------------------------------------------------------
+# Set Queue Defaults (3.1.7.1.33)
+# --------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.33-1")
 def test_queue_defaults(h: Harness) -> None:
-    """The table of 3.1.7.1.33. Security depends on who creates the queue, so it is made when that is known."""
+    """The table of 3.1.7.1.33.
+
+    Security depends on who creates the queue, so it is made when that is known.
+    """
     queue = h.engine.set_queue_defaults(r".\private$\q")
     assert (queue.label, queue.type) == ("", uuid.UUID(int=0))
     assert (queue.journaling, queue.authentication, queue.transactional) == (False, False, False)
@@ -87,7 +91,8 @@ def test_queue_defaults(h: Harness) -> None:
     assert created.security == create_default_queue_security_descriptor(None, SYSTEM)
 
 
-# Create Queue (3.1.7.1.3) ---------------------------------------------------------------------------------
+# Create Queue (3.1.7.1.3)
+# ---------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.3-1")
@@ -368,7 +373,8 @@ def test_a_published_queue_whose_paths_cannot_be_read_back_exists_without_them(h
     assert list(published(h)) == [queue.identifier]
 
 
-# Create Default Queue Security Descriptor (3.1.7.1.3.1) ---------------------------------------------------
+# Create Default Queue Security Descriptor (3.1.7.1.3.1)
+# ---------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.3.1-1", "DMPR-3.1.7.1.3.1-5", "DMPR-3.1.7.1.3.1-7")
@@ -417,7 +423,8 @@ def test_in_a_workgroup_a_strangers_queue_is_open_to_all(tmp_path: Path) -> None
     h.close()
 
 
-# Delete Queue (3.1.7.1.4) ---------------------------------------------------------------------------------
+# Delete Queue (3.1.7.1.4)
+# ---------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.4-1")

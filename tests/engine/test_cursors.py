@@ -71,7 +71,8 @@ def opened(h: Harness, descriptor: OpenQueueDescriptor) -> Cursor:
     return cursor
 
 
-# Opening --------------------------------------------------------------------------------------------------------
+# Opening
+# --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.1-1", "DMPR-3.2.7.1-1")
@@ -122,7 +123,8 @@ def test_a_cursor_has_four_states() -> None:
     assert {state.value for state in CursorState} == {"Unread", "WaitReceive", "WaitPeek", "Read"}
 
 
-# The table ------------------------------------------------------------------------------------------------------
+# The table
+# ------------------------------------------------------------------------------------------------------
 
 # MS-MQDMPR 3.2.7.2 to 3.2.7.4, and DECISIONS for a cursor that waits already.
 SPECIFIED = {
@@ -182,7 +184,8 @@ def test_the_cursor_does_what_its_table_says(
         assert walk.place == (walk.ids[at], AFTER_NONE[event])
 
 
-# Get Message For Peek -------------------------------------------------------------------------------------------
+# Get Message For Peek
+# -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.2.7.2-1")
@@ -210,7 +213,8 @@ def test_a_read_cursor_peeks_at_the_same_message(walk: Walk) -> None:
     assert walk.place == (walk.ids[b"a"], READ)
 
 
-# Get Next Message For Peek --------------------------------------------------------------------------------------
+# Get Next Message For Peek
+# --------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.2.7.3-1")
@@ -246,7 +250,8 @@ def test_peeking_on_passes_what_is_locked(walk: Walk) -> None:
     assert walk.raise_event(PEEK_NEXT) == b"c"
 
 
-# Get Next Message For Dequeue -----------------------------------------------------------------------------------
+# Get Next Message For Dequeue
+# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.2.7.4-1")
@@ -280,7 +285,8 @@ def test_a_read_cursor_receives_the_message_under_it(walk: Walk) -> None:
     assert walk.place == (walk.ids[b"c"], READ)
 
 
-# Message Available and Wait Time Expired ------------------------------------------------------------------------
+# Message Available and Wait Time Expired
+# ------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.2.7.5-1")

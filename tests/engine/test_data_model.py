@@ -79,7 +79,8 @@ def test_a_status_of_our_own_has_the_customer_bit() -> None:
     assert {cls.status for cls in StatusError.__subclasses__()} == set(StatusError.by_status)
 
 
-# The queue manager ------------------------------------------------------------------------------------------
+# The queue manager
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.1-4")
@@ -186,7 +187,8 @@ def test_a_workgroup_queue_manager_is_never_offline(h: Harness) -> None:
     assert h.engine.queue_manager.directory_offline is False
 
 
-# Queues -----------------------------------------------------------------------------------------------------
+# Queues
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.1.2-2")
@@ -338,7 +340,8 @@ def test_start_and_end_are_no_messages(h: Harness) -> None:
     assert body_of(position) == b"two"
 
 
-# Positions --------------------------------------------------------------------------------------------------
+# Positions
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.1.11-1")
@@ -374,7 +377,8 @@ def test_a_position_is_available_locked_deleted_or_purge_pending(h: Harness) -> 
     assert held[2].state is PositionState.DELETED
 
 
-# Messages ---------------------------------------------------------------------------------------------------
+# Messages
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.1.12-3")
@@ -448,7 +452,8 @@ def test_algorithms_have_their_numbers_and_defaults(h: Harness) -> None:
     assert [message.encryption_algorithm for message in h.messages()] == list(ciphers.values())
 
 
-# Open queue descriptors -------------------------------------------------------------------------------------
+# Open queue descriptors
+# -------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.1.16-1")

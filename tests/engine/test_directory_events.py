@@ -74,7 +74,8 @@ def is_(name: str, value: object, operator: Operator = Operator.EQUALS) -> list[
     return [AttributeFilter(name, operator, value)]
 
 
-# Create, delete, write --------------------------------------------------------------------------------
+# Create, delete, write
+# --------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.18-1")
@@ -225,7 +226,8 @@ def test_a_failed_write_is_told_to_nobody(h: Harness) -> None:
     assert journal.entries == ["write", "write"]
 
 
-# Read -------------------------------------------------------------------------------------------------
+# Read
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.20-1")
@@ -353,7 +355,8 @@ def test_an_ended_query_has_no_handle_any_more(h: Harness) -> None:
     assert h.engine.read_directory_end(handle) is DirectoryOperationResult.GENERIC_ERROR
 
 
-# The offline mode -------------------------------------------------------------------------------------
+# The offline mode
+# -------------------------------------------------------------------------------------
 
 Operation = Callable[[Engine, Queue], DirectoryOperationResult]
 OPERATIONS = {
@@ -559,7 +562,8 @@ def test_sites_and_routing_servers_follow_their_lists(integrated: Harness) -> No
     assert [server.computer_name for server in manager.out_routing_server_collection] == ["R1"]
 
 
-# Sites and site gates ---------------------------------------------------------------------------------
+# Sites and site gates
+# ---------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.6.1-1")

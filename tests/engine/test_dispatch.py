@@ -228,7 +228,8 @@ def test_a_sender_that_is_done_at_once_empties_the_collection(h: Harness) -> Non
     assert entries(h) == []
 
 
-# 3.1.4.14, 3.1.4.15 Pause Queue, Resume Queue -----------------------------------------------------------
+# 3.1.4.14, 3.1.4.15 Pause Queue, Resume Queue
+# -----------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.4.14-1", "DMPR-3.1.4.15-1")

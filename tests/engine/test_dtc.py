@@ -1,7 +1,7 @@
 """The queue manager and its coordinator (MS-MQDMPR 3.1.4.6-3.1.4.11).
 
-The coordinator is the one that ships, with a record of what it was told. What it is told it may rely on,
-so each answer is looked for after a sync and its absence before.
+The coordinator is the one that ships, with a record of what it was told. What it is told it may
+rely on, so each answer is looked for after a sync and its absence before.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def work(h: Harness) -> Transaction:
     return transaction
 
 
-# In operation ---------------------------------------------------------------------------------------------
+# In operation
+# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.4.6-1")
@@ -166,7 +167,8 @@ def test_a_program_that_goes_away_has_its_branch_aborted(d: Harness) -> None:
     assert d.bodies("t") == [b"received"]
 
 
-# Recovery -------------------------------------------------------------------------------------------------
+# Recovery
+# -------------------------------------------------------------------------------------------------
 
 
 def state(h: Harness) -> QueueManagerState:

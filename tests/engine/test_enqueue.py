@@ -47,7 +47,8 @@ def state(h: Harness, queue: Queue) -> tuple[object, ...]:
     )
 
 
-# Quotas ---------------------------------------------------------------------------------------------------
+# Quotas
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -160,7 +161,8 @@ def test_uncommitted_sends_count_toward_the_queue_managers_quota(small: Harness,
     assert h.engine.enqueue_message(h.queue("q"), of_size(h, 2 * KILOBYTE)) == 0
 
 
-# Time -----------------------------------------------------------------------------------------------------
+# Time
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.9-4")
@@ -231,7 +233,8 @@ def test_enqueue_starts_the_time_to_be_received_timer(h: Harness, *, recoverable
     assert h.bodies() == [b"long", b"for ever"]
 
 
-# Place ----------------------------------------------------------------------------------------------------
+# Place
+# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.9-6")
@@ -268,7 +271,8 @@ def numbered(h: Harness) -> list[tuple[int, Message]]:
     return found
 
 
-# In and outside of transactions ---------------------------------------------------------------------------
+# In and outside of transactions
+# ---------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.9-7")

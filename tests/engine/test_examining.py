@@ -159,7 +159,10 @@ class TestSender:
         assert insert(h, mine, "signed") is MessageClass.ACK_REACH_QUEUE
 
     def test_an_unsigned_message_names_whom_it_likes(self, h: Harness) -> None:
-        """MS-MQQB 4.1.7 is one: a SID and no signature. Its rights are looked up, its certificate is not."""
+        """MS-MQQB 4.1.7 is one: a SID and no signature.
+
+        Its rights are looked up, its certificate is not.
+        """
         assert insert(h, arriving(h, sender_identifier=ALICE.pack())) is MessageClass.ACK_REACH_QUEUE
 
     def test_internal_certificates_are_known_here(self, h: Harness) -> None:

@@ -40,7 +40,8 @@ def transactional_dead_letters(h: Harness) -> list[bytes]:
     return h.bodies(machine(h, "DEADXACT"))
 
 
-# Target journaling ------------------------------------------------------------------------------------------
+# Target journaling
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.1.2-9")
@@ -107,7 +108,8 @@ def test_a_full_journal_drops_the_copy_and_not_the_message(h: Harness) -> None:
     assert queue.journal_queue.total_bytes < KILOBYTE
 
 
-# Source journaling ------------------------------------------------------------------------------------------
+# Source journaling
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.1.12-11")
@@ -146,7 +148,8 @@ def test_a_full_system_journal_drops_the_copy(h: Harness) -> None:
     assert h.bodies() == [b"a" * 700, b"b" * 700]
 
 
-# Dead letters -----------------------------------------------------------------------------------------------
+# Dead letters
+# -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.1.12-12")
@@ -219,7 +222,10 @@ def test_an_unread_message_is_a_dead_letter_where_it_expired(h: Harness) -> None
 
 
 def test_a_foreign_message_that_finds_no_room_is_kept_here(h: Harness) -> None:
-    """MS-MQQB 3.1.5.8.8: its sender believes it delivered. 3.1.5.8.2: a message to no queue is disregarded."""
+    """MS-MQQB 3.1.5.8.8: its sender believes it delivered.
+
+    3.1.5.8.2: a message to no queue is disregarded.
+    """
     h.create(quota=0)
     refused = h.message(b"no room", negative_journaling_requested=True)
     assert h.engine.insert_message(h.queue(), refused, SYSTEM) is MessageClass.NACK_QUEUE_EXCEED_QUOTA
@@ -230,7 +236,10 @@ def test_a_foreign_message_that_finds_no_room_is_kept_here(h: Harness) -> None:
 
 
 def test_a_foreign_message_that_arrives_too_late_is_kept_here(h: Harness) -> None:
-    """Its sender believes it delivered. One that is transactional stays with its sender until a FinalAck tells of it."""
+    """Its sender believes it delivered.
+
+    One that is transactional stays with its sender until a FinalAck tells of it.
+    """
     h.create()
     h.create("ledger", transactional=True)
     for body, transaction, asked in ((b"late", None, True), (b"unasked", None, False), (b"in order", 1, True)):
@@ -244,7 +253,10 @@ def test_a_foreign_message_that_arrives_too_late_is_kept_here(h: Harness) -> Non
 
 @pytest.mark.spec("DMPR-3.1.1.12-2", "DMPR-6-5")
 def test_an_application_may_name_its_own_dead_letter_queue(h: Harness) -> None:
-    """ApplicationDeadletterQueue, a valid path name: there instead of the system one. The default is empty."""
+    """ApplicationDeadletterQueue, a valid path name: there instead of the system one.
+
+    The default is empty.
+    """
     h.create("morgue")
     assert MessageProperties().application_deadletter_queue == ""
     for body, asked, pathname in (
@@ -264,7 +276,10 @@ def test_an_application_may_name_its_own_dead_letter_queue(h: Harness) -> None:
 def test_a_sender_needs_the_right_to_send_to_the_dead_letter_queue_that_it_names(
     h: Harness, kind: SenderIdentifierType
 ) -> None:
-    """Else each user could put messages into every queue. Asked at the send, because the SID may not be in the packet."""
+    """Else each user could put messages into every queue.
+
+    Asked at the send, because the SID may not be in the packet.
+    """
     bob = Identity("bob", Sid.parse("S-1-5-21-1-2-3-1001"), is_domain_user=True)
     h.create("victim", security=parse_sddl("O:SYD:P").pack())
     h.create("mine", security=OPEN_TO_ALL)

@@ -222,7 +222,8 @@ def test_the_reserved_identifiers_mean_the_ends_of_the_queue(row: Row, peek: boo
     assert row.refused(PREVIOUS, ALL_ONES, peek=peek) == MQ_ERROR_MESSAGE_NOT_FOUND
 
 
-# Read Message By Lookup Identifier -----------------------------------------------------------------------------
+# Read Message By Lookup Identifier
+# -----------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.13-2")

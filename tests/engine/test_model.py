@@ -1,7 +1,7 @@
 """The engine against a model: whatever is done in whatever order, no message is lost, doubled or out of turn.
 
-`Model` is a queue manager of lists and dictionaries; the machine does each step on both and compares after
-each what every queue shows, counts and weighs, and which removals were reported.
+`Model` is a queue manager of lists and dictionaries; the machine does each step on both and
+compares after each what every queue shows, counts and weighs, and which removals were reported.
 """
 
 from __future__ import annotations
@@ -223,7 +223,8 @@ class Machine:
     def open_handles(self) -> None:
         self.handles = {name: self.h.open(name) for name in NAMES}
 
-    # Sending ----------------------------------------------------------------------------------------------------
+    # Sending
+    # ----------------------------------------------------------------------------------------------------
 
     def send(self, kinds: list[tuple[int, bool]]) -> None:
         for priority, express in kinds:
@@ -261,7 +262,8 @@ class Machine:
         self.known_ids.append(item.lookup_id)
         self.model.add(name, item)
 
-    # Reading ----------------------------------------------------------------------------------------------------
+    # Reading
+    # ----------------------------------------------------------------------------------------------------
 
     def read(self, name: str, number: int, how: str) -> None:
         if how == "plain":
@@ -338,7 +340,8 @@ class Machine:
         assert (body_of(position), position.lookup_id) == (expected.body, expected.lookup_id)
         return position
 
-    # Cursors ----------------------------------------------------------------------------------------------------
+    # Cursors
+    # ----------------------------------------------------------------------------------------------------
 
     def use_cursor(self, number: int, how: str) -> None:
         if not self.walkers:
@@ -418,7 +421,8 @@ class Machine:
         if found is not None:
             walker.place, walker.is_parked = found.lookup_id, False
 
-    # Moving and purging -----------------------------------------------------------------------------------------
+    # Moving and purging
+    # -----------------------------------------------------------------------------------------
 
     def move(self, name: str, number: int, in_transaction: bool) -> None:
         available = self.model.available(name)
@@ -446,7 +450,8 @@ class Machine:
         self.h.engine.purge_queue(self.h.queue(name))
         self.model.purge(name)
 
-    # Transactions -----------------------------------------------------------------------------------------------
+    # Transactions
+    # -----------------------------------------------------------------------------------------------
 
     def open_units(self) -> list[Unit]:
         return [unit for unit in self.units if not unit.is_prepared]
@@ -476,7 +481,8 @@ class Machine:
             self.h.abort(unit.transaction)
             self.model.abort(unit)
 
-    # Restart ----------------------------------------------------------------------------------------------------
+    # Restart
+    # ----------------------------------------------------------------------------------------------------
 
     def restart(self, crashes: bool) -> None:
         """Waits and handles end, express messages go, unprepared work is undone, prepared work stays."""
@@ -504,7 +510,8 @@ class Machine:
         self.reads.clear()
         self.open_handles()
 
-    # What must hold ---------------------------------------------------------------------------------------------
+    # What must hold
+    # ---------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         self.queues_are_equal()
@@ -546,8 +553,9 @@ def step(weight: int, what: str, /, **arguments: st.SearchStrategy[Any]) -> list
     return [st.tuples(st.just(what), st.fixed_dictionaries(arguments)) for _ in range(weight)]
 
 
-# Sends and reads are frequent, so that there is something to purge and to restart with. Rules of a hypothesis
-# state machine would be left out of whole runs at random, and half of the steps here make sense in pairs only.
+# Sends and reads are frequent, so that there is something to purge and to restart with. Rules of a
+# hypothesis state machine would be left out of whole runs at random, and half of the steps here
+# make sense in pairs only.
 STEPS = st.one_of(
     *step(4, "send", kinds=batches),
     *step(3, "send_in_transaction", number=picks, kinds=batches),

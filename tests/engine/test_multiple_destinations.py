@@ -36,7 +36,8 @@ def in_outgoing(h: Harness, name: str) -> list[Message]:
     return found
 
 
-# One destination --------------------------------------------------------------------------------------
+# One destination
+# --------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.27-1")
@@ -57,7 +58,10 @@ def test_a_send_gives_the_status_of_the_enqueue(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.1.27-1")
 def test_a_message_too_late_for_its_queue_is_status_3(h: Harness) -> None:
-    """3.1.7.1.27: timed out in transit. A send takes no time, unless the clock is set between its two looks at it."""
+    """3.1.7.1.27: timed out in transit.
+
+    A send takes no time, unless the clock is set between its two looks at it.
+    """
     h.create("a")
     sender = h.open("a", QueueAccessType.SEND)
     times = [START_TIME, START_TIME + 11]
@@ -97,7 +101,8 @@ def test_a_handle_outlives_its_queue_but_sends_no_more(h: Harness, names: tuple[
     assert h.bodies("a") == []
 
 
-# Several destinations ---------------------------------------------------------------------------------
+# Several destinations
+# ---------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.27-2", "MQMQ-2.2.20.1-2")

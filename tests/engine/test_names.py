@@ -52,7 +52,8 @@ def status_of(h: Harness, name: str, access: QueueAccessType) -> int:
     return raised.value.status
 
 
-# 3.1.7.1.26 Get Queue Path ----------------------------------------------------------------------------
+# 3.1.7.1.26 Get Queue Path
+# ----------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.26-1")
@@ -118,7 +119,8 @@ def test_other_names_have_no_path(h: Harness, name: str) -> None:
     assert h.engine.get_queue_path(parse(name)) == ("", "")
 
 
-# 3.1.7.3.8 Expand Format Name -------------------------------------------------------------------------
+# 3.1.7.3.8 Expand Format Name
+# -------------------------------------------------------------------------
 
 
 def expand(h: Harness, name: str) -> str:
@@ -144,7 +146,10 @@ def distribution_list(h: Harness, name: str, *members: str, identifier: uuid.UUI
     ],
 )
 def test_a_single_name_expands_to_itself(h: Harness, name: str) -> None:
-    """3.1.7.3.8: neither a list nor several elements: unchanged, TRUE. The directory is not asked."""
+    """3.1.7.3.8: neither a list nor several elements: unchanged, TRUE.
+
+    The directory is not asked.
+    """
     h.directory.connected = False
     assert expand(h, name) == name
 
@@ -198,7 +203,8 @@ def test_a_list_that_contains_itself_is_resolved_once(h: Harness) -> None:
         expand(h, f"DL={lonely}")
 
 
-# Opening by name --------------------------------------------------------------------------------------
+# Opening by name
+# --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -375,7 +381,8 @@ def test_names_that_differ_in_case_are_one_queue(h: Harness) -> None:
             h.create(name)
 
 
-# Connector queues -------------------------------------------------------------------------------------
+# Connector queues
+# -------------------------------------------------------------------------------------
 
 
 def foreign_site(h: Harness) -> Site:

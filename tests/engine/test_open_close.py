@@ -72,7 +72,8 @@ def outgoing(h: Harness) -> list[OutgoingQueue]:
     return list(h.engine.outgoing_queues())
 
 
-# Several queues at once -----------------------------------------------------------------------------------
+# Several queues at once
+# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.5-1")
@@ -152,7 +153,8 @@ def test_an_element_that_cannot_be_opened_closes_the_others(two: Harness, name: 
     assert two.open("a", SEND).handle == before.handle + 4
 
 
-# Which names for what -------------------------------------------------------------------------------------
+# Which names for what
+# -------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.5-6")
@@ -182,7 +184,8 @@ def test_the_computers_own_queues_are_not_opened_for_sending(h: Harness, suffix:
     assert h.open(f"MACHINE={h.engine.queue_manager.identifier};{suffix}", PEEK).queue is not None
 
 
-# Queues that are not there --------------------------------------------------------------------------------
+# Queues that are not there
+# --------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.5-7")
@@ -279,7 +282,8 @@ def test_a_queue_that_should_be_here_and_is_not_is_not_found(h: Harness) -> None
     assert outgoing(h) == []
 
 
-# Outgoing queues ------------------------------------------------------------------------------------------
+# Outgoing queues
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.5-12")
@@ -372,7 +376,8 @@ def test_hardened_security_locks_what_does_not_go_over_http(
         h.close()
 
 
-# Sharing --------------------------------------------------------------------------------------------------
+# Sharing
+# --------------------------------------------------------------------------------------------------
 
 
 def can_open(h: Harness, access: QueueAccessType, share: QueueShareMode) -> bool:
@@ -414,7 +419,8 @@ def test_an_exclusive_receiver_shuts_out_receivers_and_exclusive_opens(h: Harnes
 def test_an_exclusive_peeker_shuts_out_receivers(h: Harness, access: QueueAccessType) -> None:
     """In either share mode; every other access is free."""
     h.create()
-    # PeekAdminAccess finds outgoing queues only, and nobody opens those to receive: put the case together.
+    # PeekAdminAccess finds outgoing queues only, and nobody opens those to receive: put the case
+    # together.
     h.open("q", PEEK, DENY_RECEIVE).access_type = access
     for share in QueueShareMode:
         assert {access: can_open(h, access, share) for access in OPEN_ACCESS} == {
@@ -460,7 +466,8 @@ def is_active(queue: Queue) -> bool:
     return queue.active
 
 
-# Close Queue (3.1.7.1.6) ----------------------------------------------------------------------------------
+# Close Queue (3.1.7.1.6)
+# ----------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.6-1")

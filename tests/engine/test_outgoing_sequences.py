@@ -232,7 +232,8 @@ def test_message_ordinals_are_used_again_after_32_bits(h: Harness) -> None:
     assert [m.identifier.ordinal for m in stored(h)] == [0xFFFF_FFFF, 0]
 
 
-# Idle queues ------------------------------------------------------------------------------------------------------
+# Idle queues
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_an_idle_outgoing_queue_is_removed_and_its_next_life_has_a_higher_sequence(h: Harness) -> None:

@@ -179,7 +179,10 @@ def test_final_acknowledgments_count_for_the_peer_that_causes_them(h: Harness) -
 
 
 def test_shares_bind_the_memory_of_express_messages(h: Harness) -> None:
-    """A stranger leaves room for others, who leave some for known peers and programs here. What is received makes room again."""
+    """A stranger leaves room for others, who leave some for known peers and programs here.
+
+    What is received makes room again.
+    """
     h.engine.queue_manager.queue_manager_quota = 1 << 20
     q = h.create("q")
     h.engine.express_memory.set_limit(100 * 1024)
@@ -193,7 +196,8 @@ def test_shares_bind_the_memory_of_express_messages(h: Harness) -> None:
     assert arrive(h, q, 1, known=frozenset({PEER})) == [full]
     assert arrive(h, q, 1, "192.0.2.9", known=frozenset({"192.0.2.9"})) == [EnqueueStatus.OK]
     h.send("q", bytes(10_000), recoverable=False)
-    # One more than it may have: the source of the known peer's message was first seen at its address.
+    # One more than it may have: the source of the known peer's message was first seen at its
+    # address.
     h.receive("q")
     h.receive("q")
     assert arrive(h, q, 1) == [EnqueueStatus.OK]

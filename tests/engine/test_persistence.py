@@ -91,7 +91,8 @@ class Undecided:
     def abort_request_done(self, identifier: uuid.UUID) -> None: ...
 
 
-# Attributes -------------------------------------------------------------------------------------------------
+# Attributes
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.1-1", "DMPR-3.1.1.1-5", "DMPR-3.1.1-3")
@@ -128,7 +129,8 @@ def test_every_lasting_attribute_of_the_queue_manager_survives(h: Harness, how: 
         "srmp_pgm_support": True,
         "initialization_retry_timer_duration": 55,
     }
-    # The names and the hardened mode come from the host and its settings at each start; the rest is here.
+    # The names and the hardened mode come from the host and its settings at each start; the rest is
+    # here.
     elsewhere = {
         "identifier",
         "computer_name",
@@ -284,7 +286,8 @@ def test_nothing_else_is_carried_over(h: Harness, how: str) -> None:
     assert h.receive() == b"new"
 
 
-# Counters ---------------------------------------------------------------------------------------------------
+# Counters
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.1.1-11", "DMPR-3.1.1.12-1")
@@ -324,7 +327,8 @@ def test_the_sequential_identifier_is_wider_than_32_bits(h: Harness) -> None:
     assert 1 << 40 < first & (1 << 56) - 1 < second & (1 << 56) - 1
 
 
-# Messages ---------------------------------------------------------------------------------------------------
+# Messages
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.1.12-9", "DMPR-3.1.1.11-2")
@@ -422,7 +426,8 @@ def test_a_message_purged_during_an_abandoned_read_never_comes_back(h: Harness) 
     assert len(seen) == 1
 
 
-# Transactions -----------------------------------------------------------------------------------------------
+# Transactions
+# -----------------------------------------------------------------------------------------------
 
 
 def prepared(h: Harness) -> Transaction:
@@ -498,7 +503,10 @@ def test_messages_of_an_undecided_transaction_stay_locked_over_restarts(h: Harne
 
 @pytest.mark.spec("DMPR-3.1.1.14-2")
 def test_only_a_coordinator_makes_a_transaction_survive_a_crash(h: Harness) -> None:
-    """SinglePhase True: non-DTC, False: DTC. A new, unprepared one counts as True, so a crash aborts it."""
+    """SinglePhase True: non-DTC, False: DTC.
+
+    A new, unprepared one counts as True, so a crash aborts it.
+    """
     h.create("ledger", transactional=True)
     unprepared, internal, external = h.begin(), h.begin(), h.begin()
     for transaction in (unprepared, internal, external):
@@ -516,7 +524,8 @@ def test_only_a_coordinator_makes_a_transaction_survive_a_crash(h: Harness) -> N
     assert h.bodies("ledger") == []
 
 
-# A real kill ------------------------------------------------------------------------------------------------
+# A real kill
+# ------------------------------------------------------------------------------------------------
 
 CHILD = r"""
 import sys

@@ -95,7 +95,8 @@ def test_a_handle_without_a_queue_cannot_be_read_from(h: Harness, read: Read, ho
     assert status_of(lambda: read(h.engine, descriptor, cursor, position)) == MQ_ERROR_QUEUE_NOT_AVAILABLE
 
 
-# Dequeue Message ---------------------------------------------------------------------------------------------
+# Dequeue Message
+# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.10-2")
@@ -278,7 +279,8 @@ def test_a_received_message_is_gone_for_everybody_else(h: Harness) -> None:
     assert h.bodies() == []
 
 
-# Dequeue Message Begin and End ---------------------------------------------------------------------------------
+# Dequeue Message Begin and End
+# ---------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.11-2")
@@ -410,7 +412,8 @@ def test_a_repeated_end_changes_nothing(h: Harness, delete: bool) -> None:
     assert (h.bodies(), len(removals)) == ([b"b"], 1)
 
 
-# Peeks -----------------------------------------------------------------------------------------------------------
+# Peeks
+# -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.14-2")

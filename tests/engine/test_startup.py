@@ -71,7 +71,8 @@ def integrated(tmp_path: Path) -> Iterator[Harness]:
     harness.close()
 
 
-# The names of the computer ------------------------------------------------------------------------------------
+# The names of the computer
+# ------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.3-1")
@@ -121,7 +122,8 @@ def test_a_directory_error_without_a_rule_is_raised(integrated: Harness, object_
     assert state(h) is QueueManagerState.INITIALIZING
 
 
-# Directory-integrated start -----------------------------------------------------------------------------------
+# Directory-integrated start
+# -----------------------------------------------------------------------------------
 
 
 def test_provisioning_takes_the_sites_and_the_retry_time(tmp_path: Path) -> None:
@@ -273,7 +275,8 @@ def test_a_directory_that_is_away_does_not_keep_the_queue_manager_from_starting(
     assert h.receive() == b"works"
 
 
-# System queues --------------------------------------------------------------------------------------------------
+# System queues
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.3-11")
@@ -312,7 +315,8 @@ def test_five_system_queues_are_made_and_two_of_them_are_not_for_applications(
     h.close()
 
 
-# Hardened mode --------------------------------------------------------------------------------------------------
+# Hardened mode
+# --------------------------------------------------------------------------------------------------
 
 
 def states(h: Harness) -> tuple[OutgoingState, OutgoingState]:
@@ -346,7 +350,8 @@ def test_hardened_mode_locks_new_outgoing_queues(tmp_path: Path) -> None:
     h.close()
 
 
-# Recovery -------------------------------------------------------------------------------------------------------
+# Recovery
+# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.3-14")
@@ -372,7 +377,8 @@ def test_single_phase_transactions_are_aborted_at_the_start(h: Harness, how: str
     assert h.receive("ledger") == b"received"
 
 
-# Start and stop -------------------------------------------------------------------------------------------------
+# Start and stop
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.1.1-8")

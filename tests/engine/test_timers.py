@@ -62,7 +62,8 @@ def is_offline(h: Harness) -> bool:
     return h.engine.queue_manager.directory_offline
 
 
-# Directory timers -------------------------------------------------------------------------------------------
+# Directory timers
+# -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.2.1-1", "DMPR-3.1.2.2-1")
@@ -129,7 +130,8 @@ def test_a_directory_that_stays_away_is_looked_for_every_minute(watched: Watched
     assert is_offline(watched)
 
 
-# Waiting reads ----------------------------------------------------------------------------------------------
+# Waiting reads
+# ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.2.3-1", "DMPR-3.1.6.3-1")
@@ -173,7 +175,8 @@ def test_the_timer_of_a_read_that_was_served_does_not_fire(h: Harness) -> None:
     assert other.ends == []
 
 
-# Time To Be Received ----------------------------------------------------------------------------------------
+# Time To Be Received
+# ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.2.4-1")
@@ -276,7 +279,8 @@ def test_deadlines_are_armed_again_after_a_restart(h: Harness, how: str) -> None
     assert h.bodies() == []
 
 
-# Time To Reach Queue ----------------------------------------------------------------------------------------
+# Time To Reach Queue
+# ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.1.12-20")

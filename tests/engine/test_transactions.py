@@ -42,7 +42,8 @@ def move(
     h.engine.close_queue(to)
 
 
-# Create (3.1.7.1.8) ---------------------------------------------------------------------------------------
+# Create (3.1.7.1.8)
+# ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.8-1")
@@ -55,7 +56,8 @@ def test_a_new_transaction_is_in_the_collection_and_has_no_operations(h: Harness
     assert h.engine.queue_manager.transaction_collection == {identifier: transaction}
 
 
-# Prepare (3.1.4.3) ----------------------------------------------------------------------------------------
+# Prepare (3.1.4.3)
+# ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.4.3-1")
@@ -131,7 +133,8 @@ def test_a_transaction_that_only_receives_is_prepared_without_flags(t: Harness) 
     assert flags(t)[0] == (b"x", True, False)
 
 
-# Commit (3.1.4.4) -----------------------------------------------------------------------------------------
+# Commit (3.1.4.4)
+# -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.4.4-1")
@@ -273,7 +276,8 @@ def test_a_moved_message_takes_the_place_that_the_order_of_messages_gives_it(h: 
     assert h.bodies("q;sub") == [b"urgent", b"first", b"second"]
 
 
-# Abort (3.1.4.5) ------------------------------------------------------------------------------------------
+# Abort (3.1.4.5)
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.4.5-1")
@@ -383,7 +387,8 @@ def test_abort_lets_sent_messages_vanish(t: Harness) -> None:
     assert (reader.ends, peeker.ends) == ([], [])
 
 
-# Over a crash ---------------------------------------------------------------------------------------------
+# Over a crash
+# ---------------------------------------------------------------------------------------------
 
 
 def test_a_crash_aborts_what_was_not_prepared_for_two_phases(t: Harness) -> None:

@@ -57,7 +57,8 @@ class Waiter:
         )
 
 
-# Cancel Waiting Message Read Request ----------------------------------------------------------------------------
+# Cancel Waiting Message Read Request
+# ----------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.17-1")
@@ -99,7 +100,8 @@ def test_a_tag_that_nobody_has_cancels_nothing(h: Harness, tag: object) -> None:
     assert len(descriptor.waiting_reads) == 2
 
 
-# Message Position Deleted and Available -------------------------------------------------------------------------
+# Message Position Deleted and Available
+# -------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.2.1-1")
@@ -253,7 +255,8 @@ def test_a_release_is_for_one_queue(h: Harness) -> None:
     assert len(waiters["q"].positions) == 1
 
 
-# Outgoing queues and flow control -------------------------------------------------------------------------------
+# Outgoing queues and flow control
+# -------------------------------------------------------------------------------
 
 
 def outgoing(h: Harness) -> tuple[OutgoingQueue, list[bytes]]:
@@ -274,7 +277,10 @@ def dispatch(h: Harness, queue: OutgoingQueue, body: bytes) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.2.3-1")
 def test_nothing_leaves_a_paused_queue(h: Harness) -> None:
-    """3.1.7.2.3: State := OnHold; what is dispatched for it stays. Others go on, and a restart changes nothing."""
+    """3.1.7.2.3: State := OnHold; what is dispatched for it stays.
+
+    Others go on, and a restart changes nothing.
+    """
     queue, sent = outgoing(h)
     told: list[OutgoingState] = []
     h.engine.outgoing_state_subscribers.append(lambda changed: told.append(changed.state))
@@ -315,9 +321,11 @@ def test_flow_control_refuses_messages_everywhere(h: Harness) -> None:
     assert [h.send(name, b"x") for name in ("q", "r", OUTGOING)] == [EnqueueStatus.OK] * 3
 
 
-# Internal events ------------------------------------------------------------------------------------------------
+# Internal events
+# ------------------------------------------------------------------------------------------------
 
-# MS-MQDMPR 3.1.7.3: the events that protocols must not raise, and the parts of the engine that have them.
+# MS-MQDMPR 3.1.7.3: the events that protocols must not raise, and the parts of the engine that have
+# them.
 INTERNAL_EVENTS = {
     "wait_for_new_message": WaitingReads,
     "seek_available_message_position": Positions,
@@ -384,7 +392,10 @@ def test_a_wait_is_registered_and_satisfied_with_the_position(h: Harness) -> Non
 
 @pytest.mark.spec("DMPR-3.1.7.3.1-3", "DMPR-3.1.7.3.5-1")
 def test_a_wait_that_is_stopped_returns_the_status_of_the_stop(h: Harness) -> None:
-    """3.1.7.3.5 passes iStatus on: 0xC00E001B on expiry, the caller's on cancel. 3.1.7.3.1: nothing remains."""
+    """3.1.7.3.5 passes iStatus on: 0xC00E001B on expiry, the caller's on cancel.
+
+    3.1.7.3.1: nothing remains.
+    """
     h.create()
     descriptor = h.open()
     expired = Waiter(h, descriptor, destructive=True, timeout=1000)
@@ -422,7 +433,8 @@ def test_each_wait_has_a_timer_of_its_own_in_milliseconds(h: Harness) -> None:
     assert fired == [[], [1, 4], [1, 4], [1, 2, 4], [0, 1, 2, 4], [0, 1, 2, 4]]
 
 
-# Close Cursor ---------------------------------------------------------------------------------------------------
+# Close Cursor
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.2-1")

@@ -31,7 +31,8 @@ from tests.engine.harness import Harness
 BOB = Identity("bob", Sid.parse("S-1-5-21-1-2-3-1002"), is_domain_user=True)
 EVE = Identity("eve", Sid.parse("S-1-5-21-1-2-3-1003"), is_domain_user=True)
 
-# The procedure --------------------------------------------------------------------------------------------
+# The procedure
+# --------------------------------------------------------------------------------------------
 
 
 def done(steps: Steps, *hows: Input) -> list[str]:
@@ -105,7 +106,8 @@ def test_one_alone_decides_itself(how: Input, end: Stage) -> None:
     assert steps.stage is end
 
 
-# Names ----------------------------------------------------------------------------------------------------
+# Names
+# ----------------------------------------------------------------------------------------------------
 
 
 def test_a_branch_names_its_coordinator_and_its_resource() -> None:
@@ -130,7 +132,8 @@ def test_a_name_that_cannot_be_one(name: object) -> None:
         check_resource_name(name)
 
 
-# The log --------------------------------------------------------------------------------------------------
+# The log
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -237,7 +240,10 @@ def test_a_decision_names_resources(h: Harness, resources: object) -> None:
 
 
 def test_a_store_that_was_restored_is_another_coordinator(h: Harness, tmp_path: Path) -> None:
-    """Its log lacks what was decided after the backup: such a branch is not its to abort. What is in it, it knows."""
+    """Its log lacks what was decided after the backup: such a branch is not its to abort.
+
+    What is in it, it knows.
+    """
     committed, before = decided(h), coordinator(h).identifier
     h.store.lock.release()
     h.store.backup(tmp_path / "backup")
@@ -262,7 +268,8 @@ def test_a_queue_manager_without_a_coordinator_says_so(tmp_path: Path) -> None:
         harness.close()
 
 
-# Branches of two coordinators -----------------------------------------------------------------------------
+# Branches of two coordinators
+# -----------------------------------------------------------------------------
 
 
 def branch_of(

@@ -52,7 +52,8 @@ def opened_cursor(world: World, descriptor: OpenQueueDescriptor) -> Cursor:
     return cursor
 
 
-# Found at once ---------------------------------------------------------------------------------------------------
+# Found at once
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_a_message_that_is_there_is_locked_until_it_is_taken(world: World) -> None:
@@ -116,7 +117,8 @@ def test_the_error_of_an_event_is_raised(world: World) -> None:
         world.receive(world.open(), timeout=0)
 
 
-# Waiting in a thread ---------------------------------------------------------------------------------------------
+# Waiting in a thread
+# ---------------------------------------------------------------------------------------------
 
 
 def test_a_thread_waits_for_a_message(world: World) -> None:
@@ -190,7 +192,8 @@ def test_a_wait_that_was_given_up_calls_nobody(world: World) -> None:
     assert world.bodies() == [b"one"]
 
 
-# Waiting in an event loop ----------------------------------------------------------------------------------------
+# Waiting in an event loop
+# ----------------------------------------------------------------------------------------
 
 
 def test_an_event_loop_waits_for_a_message(world: World) -> None:
@@ -268,7 +271,8 @@ def test_a_receive_that_cannot_be_written_fails(world: World) -> None:
     assert world.bodies() == [b"one"]
 
 
-# Cursors and transactions ----------------------------------------------------------------------------------------
+# Cursors and transactions
+# ----------------------------------------------------------------------------------------
 
 
 def test_giving_back_returns_the_cursor_to_its_place(world: World) -> None:
@@ -322,7 +326,8 @@ def test_the_end_of_a_transaction_ends_its_waits(world: World) -> None:
         read.block(None)
 
 
-# Purges ----------------------------------------------------------------------------------------------------------
+# Purges
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_purge_in_slices_leaves_what_arrives_meanwhile(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,7 +169,8 @@ def test_who_has_opened_a_session_cannot_become_another(pairs: Pairs) -> None:
     assert asyncio.run(main()) == AccessDenied.status
 
 
-# Through the service ---------------------------------------------------------------------------------------------------
+# Through the service
+# ---------------------------------------------------------------------------------------------------
 
 
 def _token(service: HttpService, *arguments: str) -> dict[str, Any]:

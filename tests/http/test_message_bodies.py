@@ -1,4 +1,7 @@
-"""Bodies that somebody has made for the console to choke on. Without a bound in each place these take hours, or all memory."""
+"""Bodies that somebody has made for the console to choke on.
+
+Without a bound in each place these take hours, or all memory.
+"""
 
 from __future__ import annotations
 

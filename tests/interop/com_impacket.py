@@ -1,7 +1,8 @@
 """Automation objects through impacket's dcomrt and dcom.oaut, with what these lack or have wrong put right here, and nowhere else.
 
-It knows port 135 only, asks for one interface at a time, authenticates anew each time it changes the interface on a connection, and has
-faults in VARIANT arrays and in arguments by reference: byte arrays are therefore read here from the octets.
+It knows port 135 only, asks for one interface at a time, authenticates anew each time it changes
+the interface on a connection, and has faults in VARIANT arrays and in arguments by reference: byte
+arrays are therefore read here from the octets.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ LCID = 0x409
 IID_IDISPATCH = "00020400-0000-0000-c000-000000000046"
 
 
-# IDispatch::Invoke once more: impacket leaves out rgVarRef, with which the answer ends, and looks for these beside each other.
+# IDispatch::Invoke once more: impacket leaves out rgVarRef, with which the answer ends, and looks
+# for these beside each other.
 
 
 class DCERPCSessionError(oaut.DCERPCSessionError):  # type: ignore[misc,name-defined]  # untyped

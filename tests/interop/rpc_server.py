@@ -1,7 +1,8 @@
 """An RPC server for other people's clients, run as a process of its own: `python -m tests.interop.rpc_server ADDRESS PORT FOLDER`.
 
-It has the endpoint mapper, the management interface, an echo, and the one operation of netlogon that Samba's tests fragment.
-Its users are in FOLDER. It prints the port it listens on, and ends when its standard input does.
+It has the endpoint mapper, the management interface, an echo, and the one operation of netlogon
+that Samba's tests fragment. Its users are in FOLDER. It prints the port it listens on, and ends
+when its standard input does.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def make_server(folder: Path, keytab: Path | None = None) -> RpcServer:
     server = RpcServer(
         [
             RawInterface(ECHO, {0: lambda call: call.stub, 1: _later}, name="echo"),
-            # A challenge and ERROR_SUCCESS; what stands behind the parameters is not looked at, as on Windows.
+            # A challenge and ERROR_SUCCESS; what stands behind the parameters is not looked at, as
+            # on Windows.
             RawInterface(NETLOGON, {NETR_SERVER_REQ_CHALLENGE: lambda _: bytes(12)}, transfer_syntaxes=(NDR20,)),
         ],
         users=users,

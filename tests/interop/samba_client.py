@@ -1,4 +1,7 @@
-"""Call our echo with Samba's libdcerpc; for the system's Python, which has Samba. Arguments: binding options, e.g. "ntlm,seal"."""
+"""Call our echo with Samba's libdcerpc; for the system's Python, which has Samba.
+
+Arguments: binding options, e.g. "ntlm,seal".
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Samba's libdcerpc against a whole queue manager; for the system's Python, which has Samba.
 
-`python3 samba_foreign.py HOST OPTIONS INTERFACE OPNUM STUB`: it asks the endpoint mapper for the port of an interface, calls an
-operation with a stub in hexadecimal, and prints the answer likewise. USERNAME, PASSWORD and SMB_CONF_PATH are in the environment.
+`python3 samba_foreign.py HOST OPTIONS INTERFACE OPNUM STUB`: it asks the endpoint mapper for the
+port of an interface, calls an operation with a stub in hexadecimal, and prints the answer likewise.
+USERNAME, PASSWORD and SMB_CONF_PATH are in the environment.
 """
 
 from __future__ import annotations

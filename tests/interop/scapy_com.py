@@ -1,6 +1,7 @@
 """A COM client made of scapy and scapy-rpc, in a process of its own: `python scapy_com.py HOST USER PASSWORD LEVEL CLSID`; what it saw, as JSON.
 
-The interfaces are what scapy-rpc generated from the published IDL; those of message queuing are not among them, so it calls by name.
+The interfaces are what scapy-rpc generated from the published IDL; those of message queuing are not
+among them, so it calls by name.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ oaut: Peer = importlib.import_module("msrpcs.ms_oaut")
 
 
 def dispid(client: Peer, ipid: UUID, name: str) -> list[object]:
-    # Of several names it puts each behind its pointer, not all behind all pointers: so one at a time.
+    # Of several names it puts each behind its pointer, not all behind all pointers: so one at a
+    # time.
     request = oaut.GetIDsOfNames_Request(riid=oaut.GUID(bytes(16)), rgszNames=[name], lcid=0x409)
     # The answer is as long as a number of the request says, where it does not look.
     _, found, status = struct.unpack_from("<IiI", bytes(client.sr1_orpc_req(request, ipid=ipid)))

@@ -1,7 +1,8 @@
 """scapy and scapy-rpc against a whole queue manager, in a process of its own: what it saw, as JSON.
 
-`python scapy_foreign.py HOST USER PASSWORD LEVEL mqmr|mqmp|mqqp QUEUE`. It finds every port through the endpoint mapper. The classes
-are generated from the published IDL by people who know nothing of Lanner.
+`python scapy_foreign.py HOST USER PASSWORD LEVEL mqmr|mqmp|mqqp QUEUE`. It finds every port through
+the endpoint mapper. The classes are generated from the published IDL by people who know nothing of
+Lanner.
 """
 
 from __future__ import annotations

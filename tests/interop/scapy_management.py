@@ -1,7 +1,8 @@
 """An administrator's tool made of scapy and scapy-rpc, in a process of its own: a call a line as JSON, an answer a line as JSON.
 
-`python scapy_management.py PORT [USER PASSWORD LEVEL]`. The interface is what scapy-rpc generated from the published IDL. A call is
-["action", direct name or null, word] or ["get", direct name or null, property]; an answer is the status, and the value.
+`python scapy_management.py PORT [USER PASSWORD LEVEL]`. The interface is what scapy-rpc generated
+from the published IDL. A call is ["action", direct name or null, word] or ["get", direct name or
+null, property]; an answer is the status, and the value.
 """
 
 from __future__ import annotations

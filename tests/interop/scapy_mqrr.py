@@ -2,8 +2,9 @@
 
 `python scapy_mqrr.py HOST USER PASSWORD ndr|ndr64 QUEUE XACTUOW TOKEN`
 
-It finds the port through the endpoint mapper, calls all fifteen methods at privacy, and prints what it saw as JSON; the last two
-arguments are hexadecimal. The classes are generated from the published IDL by people who know nothing of Lanner.
+It finds the port through the endpoint mapper, calls all fifteen methods at privacy, and prints what
+it saw as JSON; the last two arguments are hexadecimal. The classes are generated from the published
+IDL by people who know nothing of Lanner.
 """
 
 from __future__ import annotations

@@ -96,7 +96,8 @@ def member_failure(caught: pytest.ExceptionInfo[Untyped]) -> int:
     return code & 0xFFFF_FFFF
 
 
-# Objects -------------------------------------------------------------------------------------------------------------
+# Objects
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_every_revision_is_an_interface_of_one_object(peer: Peer, path: str) -> None:
@@ -147,7 +148,8 @@ def test_what_is_released_is_gone(peer: Peer, path: str) -> None:
     assert info.call("Open", MQ_RECEIVE_ACCESS, MQ_DENY_RECEIVE_SHARE).get("Access") == MQ_RECEIVE_ACCESS
 
 
-# By name -------------------------------------------------------------------------------------------------------------
+# By name
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_names(peer: Peer) -> None:
@@ -238,7 +240,8 @@ def test_management(private_peer: Peer, daemon: ComDaemon, path: str) -> None:
     info = created(private_peer, path)
     send(private_peer, info, "one", "two")
     managed = private_peer.create(CLSID_QUEUE_MANAGEMENT)
-    # As on Windows: a queue that nobody has open is not active, and there is nothing to be told of it.
+    # As on Windows: a queue that nobody has open is not active, and there is nothing to be told of
+    # it.
     with pytest.raises(rpcrt.DCERPCException) as refused:
         managed.call("Init", PathName=path)
     assert member_failure(refused) == MQ_ERROR_QUEUE_NOT_ACTIVE
@@ -267,7 +270,8 @@ def test_a_response_queue_goes_along(private_peer: Peer, path: str) -> None:
     assert received.get("ResponseQueueInfo").get("FormatName") == info.get("FormatName")
 
 
-# Through the vtable, written down again from MC-MQAC in impacket's words ---------------------------------------------
+# Through the vtable, written down again from MC-MQAC in impacket's words
+# ---------------------------------------------
 
 
 class DCERPCSessionError(dcomrt.DCERPCSessionError):  # type: ignore[misc]  # untyped
@@ -423,7 +427,8 @@ def test_octets_in_a_body(private_peer: Peer, daemon: ComDaemon, path: str) -> N
     rpc = interface.get_dce_rpc()
     rpc.call(27, call, body.ipid)
     stub = rpc.recv()
-    # MS-OAUT 2.2.30.10: one dimension, FADF_HAVEVARTYPE, elements of one octet, the type in cLocks, SF_I1; the bounds; the elements.
+    # MS-OAUT 2.2.30.10: one dimension, FADF_HAVEVARTYPE, elements of one octet, the type in cLocks,
+    # SF_I1; the bounds; the elements.
     count = len(data)
     head = struct.pack("<IHHIIII", 1, 1, 0x0080, 1, 0x0011_0000, 0x10, count)
     assert head in stub

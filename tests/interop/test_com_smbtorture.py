@@ -1,7 +1,8 @@
 """Samba's tests of the object resolver against ours.
 
-Those that activate an object first (ComplexPing, ResolveOxid, rpc.remact) are not here: smbtorture gives Samba's parser an array on its stack
-for the interfaces that come back, and stops with "Bad talloc magic value" as soon as an activation succeeds, whoever answers it.
+Those that activate an object first (ComplexPing, ResolveOxid, rpc.remact) are not here: smbtorture
+gives Samba's parser an array on its stack for the interfaces that come back, and stops with "Bad
+talloc magic value" as soon as an activation succeeds, whoever answers it.
 """
 
 from __future__ import annotations

@@ -42,14 +42,16 @@ from tests.interop.wireshark import captured, shown
 from tests.rpc.loops import run
 
 ADDRESS = "127.0.0.65"
-# tshark 4.0 takes a sealed stub of less than 15 octets for malformed: test_rpc_tshark has the reason.
+# tshark 4.0 takes a sealed stub of less than 15 octets for malformed: test_rpc_tshark has the
+# reason.
 MALFORMED = "_ws.malformed && !(dcerpc.auth_level == 6 && dcerpc.cn_alloc_hint < 15)"
 
 
 async def conversation(folder: Path, level: AuthLevel) -> int:
     """All that a client may ask, failures among it; the exporter's port.
 
-    All but RemQueryInterface on an object that is not there: tshark 4.0 reads results where the pointer to them is NULL.
+    All but RemQueryInterface on an object that is not there: tshark 4.0 reads results where the
+    pointer to them is NULL.
     """
     async with ToyServer(folder, ADDRESS, 135) as server, toy_client(server, level=level) as client:
         exporter = server.com.exporter

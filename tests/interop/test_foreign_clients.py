@@ -1,7 +1,8 @@
 """Clients that nobody here wrote, unchanged, against `lanner serve` with its default settings: which gets what at which level.
 
-A user reads and asks at integrity and privacy (MS-MQMP, MS-MQQP, MC-MQAC). An administrator manages (MS-MQMR) at privacy, and is refused
-at integrity. Every port comes from the endpoint mapper at 135; that of the objects comes from activation, which is there too.
+A user reads and asks at integrity and privacy (MS-MQMP, MS-MQQP, MC-MQAC). An administrator manages
+(MS-MQMR) at privacy, and is refused at integrity. Every port comes from the endpoint mapper at 135;
+that of the objects comes from activation, which is there too.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ def output(command: list[str], environment: dict[str, str] | None = None) -> str
     return ended.stdout
 
 
-# go-msrpc -------------------------------------------------------------------------------------------------------------
+# go-msrpc
+# -------------------------------------------------------------------------------------------------------------
 
 
 def go_msrpc(
@@ -130,7 +132,8 @@ def go_uses_objects(site: Site, level: str, mechanism: str = "spnego") -> None:
     }
 
 
-# impacket -------------------------------------------------------------------------------------------------------------
+# impacket
+# -------------------------------------------------------------------------------------------------------------
 
 
 def impacket_manages(site: Site, level: str) -> int:
@@ -179,7 +182,8 @@ def impacket_uses_objects(site: Site, level: str) -> None:
         peer.close()
 
 
-# scapy ----------------------------------------------------------------------------------------------------------------
+# scapy
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def scapy(site: Site, user: str, level: str, what: str) -> dict[str, object]:
@@ -216,7 +220,8 @@ def scapy_uses_objects(site: Site, level: str) -> None:
     assert (seen["Open"][0], seen["resolved"], seen["left"]) == (0, True, 0)
 
 
-# Samba's libdcerpc, which has no IDL of message queuing: its stubs are written here --------------------------------------
+# Samba's libdcerpc, which has no IDL of message queuing: its stubs are written here
+# --------------------------------------
 
 
 def samba(site: Site, user: str, level: str, interface: str, opnum: int, stub: bytes) -> bytes:
@@ -246,7 +251,7 @@ def samba_reads(site: Site, level: str) -> None:
     assert samba(site, USER, level, "1088a980-eae5-11d0-8d9b-00a02453c337", 8, b"")[:2] == b"\x06\x01"
 
 
-# ----------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 MANAGES = {"go-msrpc": go_manages, "impacket": impacket_manages, "scapy": scapy_manages, "samba": samba_manages}
 AS_A_USER: dict[str, dict[str, Callable[[Site, str], None]]] = {
@@ -275,7 +280,8 @@ def test_an_administrator_is_refused_management_at_integrity(site: Site, client:
     assert MANAGES[client](site, "integrity") == MQ_ERROR_ACCESS_DENIED
 
 
-# What go-msrpc can besides: two mechanisms and a third way, both transfer syntaxes, other levels. -----------------------
+# What go-msrpc can besides: two mechanisms and a third way, both transfer syntaxes, other levels.
+# -----------------------
 
 
 @pytest.mark.parametrize("level", LEVELS)

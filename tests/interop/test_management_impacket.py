@@ -32,7 +32,8 @@ REMOTE = r"OS:BETA\private$\far"
 QMMGMT_ID = (str(QMMGMT_UUID), "1.0")
 
 
-# The interface, written down again from MS-MQMR 6 in impacket's words ------------------------------------------------
+# The interface, written down again from MS-MQMR 6 in impacket's words
+# ------------------------------------------------
 
 
 def make(name: str, base: Peer, **members: object) -> Peer:
@@ -170,7 +171,7 @@ class Client:
         return None
 
 
-# ----------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

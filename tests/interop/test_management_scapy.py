@@ -23,10 +23,12 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("msrpcs") is None, reas
 
 PEER = Path(__file__).with_name("scapy_management.py")
 PASSWORD = "Pass-word1"
-# Scapy aligns the elements of an array as if the stub began with each. With a name of this length that is right.
+# Scapy aligns the elements of an array as if the stub began with each. With a name of this length
+# that is right.
 REMOTE = r"OS:BETA\private$\orders"
 assert len(REMOTE) % 4 in (2, 3)
-# It sends a verification trailer with the first request, and does not align it: that is an action, whose stub ends at a multiple of four.
+# It sends a verification trailer with the first request, and does not align it: that is an action,
+# whose stub ends at a multiple of four.
 
 
 @pytest.fixture

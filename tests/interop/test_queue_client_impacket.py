@@ -1,7 +1,7 @@
 """The queue client by impacket: its RPC client, its NTLM, its NDR engine.
 
-The small methods are written down again in its words, from MS-MQMP 6. The transfer buffer has sixty members; it is translated from our
-declaration, and only the marshalling is impacket's.
+The small methods are written down again in its words, from MS-MQMP 6. The transfer buffer has sixty
+members; it is translated from our declaration, and only the marshalling is impacket's.
 """
 
 from __future__ import annotations

@@ -62,7 +62,8 @@ def test_libdcerpc_echoes_20_kilobytes(environment: dict[str, str], options: str
     assert ran.returncode == 0, ran.stderr
 
 
-# They ask the endpoint mapper for everything that Samba knows; the scanner calls every operation it finds with nothing at all.
+# They ask the endpoint mapper for everything that Samba knows; the scanner calls every operation it
+# finds with nothing at all.
 TORTURE_ADDRESS = "127.0.0.36"
 
 
@@ -81,7 +82,8 @@ def test_smbtorture_neither_stops_nor_breaks_the_server(tmp_path: Path, test: st
     ]
     with rpc_server(tmp_path, TORTURE_ADDRESS, 135):
         ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-        # rpc.epmapper also inserts, which MS-RPCE takes away, and wants "no more" together with the last elements.
+        # rpc.epmapper also inserts, which MS-RPCE takes away, and wants "no more" together with the
+        # last elements.
         assert ran.returncode == (1 if test == "rpc.epmapper" else 0), ran.stdout + ran.stderr
         with connect_tcp(TORTURE_ADDRESS, 135, credentials=Credentials(USER, PASSWORD), timeout=10) as client:
             assert client.bind_raw(ECHO).call_raw(0, b"still there") == b"still there"

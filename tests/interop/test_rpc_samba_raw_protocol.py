@@ -25,11 +25,12 @@ from tests.interop.rpc_server import DOMAIN, MAX_SECURITY_CONTEXTS, PASSWORD, RE
 # The suite connects to port 135 and nowhere else; on an address of its own it is in nobody's way.
 ADDRESS = "127.0.0.35"
 
-# They send a megabyte in fragments and wait 10 ms after each: side by side they take no longer than one.
+# They send a megabyte in fragments and wait 10 ms after each: side by side they take no longer than
+# one.
 SLOW = [f"test_fragmented_requests0{number}" for number in range(1, 6)]
 
-# They go through SMB named pipes, which a queue manager has none of. Samba's own server fails them as well, unless the names of
-# its pipes resolve.
+# They go through SMB named pipes, which a queue manager has none of. Samba's own server fails them
+# as well, unless the names of its pipes resolve.
 NAMED_PIPES = {
     "test_assoc_group_fail3",
     "test_assoc_group_ok2",
@@ -37,10 +38,11 @@ NAMED_PIPES = {
     "test_lsa_multi_auth_sign_connect1a",
     "test_lsa_multi_auth_sign_connect1u",
 }
-# They expect a server that prefers NDR64 where a client offers both. Ours prefers NDR; Samba's, which has no NDR64, fails them too.
+# They expect a server that prefers NDR64 where a client offers both. Ours prefers NDR; Samba's,
+# which has no NDR64, fails them too.
 PREFER_NDR64 = {"test_spnego_change_auth_type2", "test_spnego_change_transfer"}
-# It expects that a bind at level "call" fails, as it does on Windows. MS-RPCE 2.2.1.1.8 has servers process it as "packet", and some
-# clients send it.
+# It expects that a bind at level "call" fails, as it does on Windows. MS-RPCE 2.2.1.1.8 has servers
+# process it as "packet", and some clients send it.
 LEVEL_CALL = {"test_spnego_call_bind"}
 # These need tickets. The last one takes whatever SPNEGO finds, and NTLM signs headers in any case.
 KERBEROS = {

@@ -28,11 +28,13 @@ from tests.rpc.loops import run
 ADDRESS = "127.0.0.37"
 DATA = bytes(range(256)) * 80  # 20 KB: four fragments
 SECRET = b"what is sealed shows nowhere"
-# tshark 4.0 takes a sealed stub of less than 15 octets for malformed, also where it has just opened it: some of its guesses about
-# what is inside read beyond the end. Our server and our clients fill such stubs up to 16 octets, all but those of no octets.
+# tshark 4.0 takes a sealed stub of less than 15 octets for malformed, also where it has just opened
+# it: some of its guesses about what is inside read beyond the end. Our server and our clients fill
+# such stubs up to 16 octets, all but those of no octets.
 MALFORMED = "_ws.malformed && !(dcerpc.auth_level == 6 && dcerpc.cn_alloc_hint < 15)"
-# What peers send on purpose: smbtorture's scanner calls operations of netlogon and of the endpoint mapper with octets that mean nothing, and
-# a test of Samba's calls operation 65535 of the management interface.
+# What peers send on purpose: smbtorture's scanner calls operations of netlogon and of the endpoint
+# mapper with octets that mean nothing, and a test of Samba's calls operation 65535 of the
+# management interface.
 ON_PURPOSE = {"127.0.0.36": 12, "127.0.0.35": 1}
 LEVELS = {
     "none": AuthLevel.NONE,

@@ -1,7 +1,8 @@
 """Machines of their own for tests: Debian root file systems made by debootstrap, entered by chroot in namespaces.
 
-A base system is made once and kept as a tar file below the user's cache directory. The names of package mirrors come from
-the configuration of this machine (apt, pip and the environment) when a test runs, and stay in the copy that the test uses.
+A base system is made once and kept as a tar file below the user's cache directory. The names of
+package mirrors come from the configuration of this machine (apt, pip and the environment) when a
+test runs, and stay in the copy that the test uses.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SUITE = "bookworm"
-# What README.md asks for. The certificates are data for HTTPS; Debian's own images have them where pip is used.
+# What README.md asks for. The certificates are data for HTTPS; Debian's own images have them where
+# pip is used.
 PACKAGES = ("python3", "python3-venv", "make", "ca-certificates")
 # An ordinary user of the machine.
 VISITOR = 1000
@@ -103,7 +105,8 @@ class Machine:
             configured += file.read_text().split() if file.exists() else []
         for word in configured:
             directory = Path(word.removeprefix("file://"))
-            # A package index in the file system of this machine: its folder, with the files that it refers to.
+            # A package index in the file system of this machine: its folder, with the files that it
+            # refers to.
             if directory.is_absolute() and directory.is_dir() and not directory.is_relative_to("/etc"):
                 top = Path(*directory.parts[:3])
                 if top not in self._mounts:
@@ -136,8 +139,8 @@ class Machine:
     ) -> list[str]:
         """Return the command that runs another in the machine; a string is for its shell.
 
-        `network`: in the network of this machine, to download packages; else in one of its own, with its own loopback interface.
-        Every process it leaves ends with it.
+        `network`: in the network of this machine, to download packages; else in one of its own,
+        with its own loopback interface. Every process it leaves ends with it.
         """
         inner = ["sh", "-euc", command] if isinstance(command, str) else list(command)
         given = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "HOME": HOME if user else "/root"}
@@ -184,8 +187,8 @@ class Machine:
             try:
                 yield process
             finally:
-                # The first process of the machine, with which all others end. The kernel does not do it: --kill-child
-                # is forgotten when chroot changes the user.
+                # The first process of the machine, with which all others end. The kernel does not
+                # do it: --kill-child is forgotten when chroot changes the user.
                 for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
                     os.kill(int(child), signal.SIGKILL)
                 process.send_signal(signal.SIGKILL)

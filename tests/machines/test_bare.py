@@ -41,7 +41,8 @@ for module in pkgutil.walk_packages(lanner.__path__, "lanner.", onerror=lambda n
         missing[module.name] = str(error)
 print(json.dumps(missing))
 """
-# Runs each command without arguments but its name; those that need none but --data get an empty directory.
+# Runs each command without arguments but its name; those that need none but --data get an empty
+# directory.
 EVERY_HELP = """
 import subprocess, sys, typer.main
 from lanner.cli.app import app
@@ -84,7 +85,8 @@ def wait_for(text: str, log: Path) -> None:
 def test_make_run_installs_wheels_only_and_starts(machine: Machine, tmp_path: Path) -> None:
     assert machine.run("command -v gcc cc git || true").strip() == ""
     log = tmp_path / "log"
-    # In the network of this machine, because it downloads; so its address must be one that no other service here has.
+    # In the network of this machine, because it downloads; so its address must be one that no other
+    # service here has.
     run = f"make run BIND={free_address()}"
     with machine.running(run, log, directory=PROJECT, network=True) as process:
         wait_for("What to try next", log)

@@ -83,7 +83,8 @@ def test_both_colours_have_the_same_names_and_signatures() -> None:
     assert signatures(blocking_client) == wanted
 
 
-# Calls ---------------------------------------------------------------------------------------------------------------
+# Calls
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("auth_type", [AuthType.WINNT, AuthType.GSS_NEGOTIATE])
@@ -131,7 +132,8 @@ def test_another_connection_joins_the_association(server: EchoServer, client: Rp
         assert other.assoc_group_id == client.assoc_group_id
 
 
-# Threads -------------------------------------------------------------------------------------------------------------
+# Threads
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_threads_share_a_connection(server: EchoServer) -> None:
@@ -231,7 +233,8 @@ def test_a_leader_that_only_reads_is_woken_to_write(
     waiting.result()
 
 
-# Interruption --------------------------------------------------------------------------------------------------------
+# Interruption
+# --------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -435,7 +438,8 @@ def test_a_signal_handler_closes_the_connection(server: EchoServer, client: RpcC
     assert client._socket.fileno() == -1
 
 
-# The end of a connection ---------------------------------------------------------------------------------------------
+# The end of a connection
+# ---------------------------------------------------------------------------------------------
 
 
 def test_close_wakes_every_thread(server: EchoServer, client: RpcClient, threads: ThreadPoolExecutor) -> None:
@@ -553,7 +557,8 @@ def test_a_child_process_does_not_use_the_connection_of_its_parent(server: EchoS
     assert answer == "b'parent'"
 
 
-# Connecting ----------------------------------------------------------------------------------------------------------
+# Connecting
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_no_server(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""A server connection: binds, calls, fragments, cancels, faults. `tests/interop` has what Samba thinks of the same."""
+"""A server connection: binds, calls, fragments, cancels, faults.
+
+`tests/interop` has what Samba thinks of the same.
+"""
 
 from __future__ import annotations
 

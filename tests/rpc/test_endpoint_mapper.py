@@ -70,7 +70,8 @@ def test_every_truncation_of_a_tower_is_refused(size: int) -> None:
 
 
 ENTRY = EptEntry(UUID(int=0), Twr.of(TOWER_VALUE), "orders")
-# MS-RPCE 2.2.5.3.3.1: in NDR64 offset and count of the annotation, a varying string, have 8 octets each; Wireshark reads 4.
+# MS-RPCE 2.2.5.3.3.1: in NDR64 offset and count of the annotation, a varying string, have 8 octets
+# each; Wireshark reads 4.
 ENTRIES = {
     Syntax.NDR20: struct.pack(
         "<20xI III 16xI II 6sxx II75s xI", 1, 1, 0, 1, 0x20000, 0, 7, b"orders", 75, 75, TOWER, 0

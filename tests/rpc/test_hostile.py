@@ -159,7 +159,8 @@ def test_memory_of_a_connection_is_bounded() -> None:
     assert harness.connection.outstanding_calls == 4
 
 
-# The client's side -----------------------------------------------------------------------------------------------
+# The client's side
+# -----------------------------------------------------------------------------------------------
 
 
 def bound_client() -> ClientConnection:

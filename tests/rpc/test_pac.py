@@ -17,7 +17,8 @@ SAMBA: Final = bytes.fromhex((DATA / "pac_logon_info_samba.hex").read_text())
 
 NTDEV: Final = Sid.parse("S-1-5-21-397955417-626881126-188441444")
 MQ: Final = Sid.parse("S-1-5-21-2101753664-1405119135-3595624839")
-# Offsets in the Samba example: the relative identifiers of the user and of the second of its three groups.
+# Offsets in the Samba example: the relative identifiers of the user and of the second of its three
+# groups.
 USER_ID: Final = 0x78
 SECOND_GROUP: Final = 0x14C
 
@@ -65,7 +66,10 @@ def test_nobody_without_a_number_and_further_sids() -> None:
 
 @pytest.mark.parametrize("sid", [BUILTIN_ADMINISTRATORS, LOCAL_SYSTEM])
 def test_well_known_sids_are_not_taken(sid: Sid) -> None:
-    """MS-PAC 4.1.2.2: always filtered. S-1-18-1 of the Samba example makes room for one with a number."""
+    """MS-PAC 4.1.2.2: always filtered.
+
+    S-1-18-1 of the Samba example makes room for one with a number.
+    """
     extra = bytes.fromhex("01000000010100000000001201000000")
     assert extra in SAMBA
     octets = sid.pack()[:12]

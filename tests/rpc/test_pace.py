@@ -112,7 +112,10 @@ def test_a_cancel_behind_calls_beyond_the_limit_gets_through() -> None:
 
 
 def test_a_call_that_begins_as_its_connection_is_lost_cleans_up() -> None:
-    """It has the place of one whose answer could not be sent any more. A read would else wait on, and take a message for nobody."""
+    """It has the place of one whose answer could not be sent any more.
+
+    A read would else wait on, and take a message for nobody.
+    """
     notes = Notes()
     limits = ServerLimits(connection=ConnectionLimits(max_calls=1), busy_timeout=20)
 
@@ -122,7 +125,8 @@ def test_a_call_that_begins_as_its_connection_is_lost_cleans_up() -> None:
             writer.write(wait(1) + wait(2))
             (connection,) = server._connections
             await until(lambda: 1 in notes.waiting and connection._is_held)
-            # The server reads nothing meanwhile, so that only the answer to the first call finds out.
+            # The server reads nothing meanwhile, so that only the answer to the first call finds
+            # out.
             abandon(writer)
             notes.waiting[1].set_result(1)
             await until(lambda: not server._connections and not server._tasks)

@@ -39,7 +39,8 @@ from lanner.rpc.pdu import (
 
 QMMGMT = SyntaxId(UUID("41208ee0-e970-11d1-9b9e-00e02c064c39"), 1, 0)
 
-# C706 12.6.4.3: a bind for qmmgmt in NDR 2.0 and for bind time features, as a Windows client lays it out.
+# C706 12.6.4.3: a bind for qmmgmt in NDR 2.0 and for bind time features, as a Windows client lays
+# it out.
 BIND = bytes.fromhex(
     "05000b0310000000740000000200000" "0d016d0160000000002000000"
     "0000010" "0" "e08e204170e9d1119b9e00e02c064c390100000" "0045d888aeb1cc9119fe808002b10486002000000"

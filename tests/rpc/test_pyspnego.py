@@ -1,6 +1,7 @@
 """What of pyspnego is used here and is private to it: another version may not have it, and this says what is gone.
 
-Whoever raises the limit in pyproject.toml runs this first, then tests/rpc/test_security.py and tests/interop.
+Whoever raises the limit in pyproject.toml runs this first, then tests/rpc/test_security.py and
+tests/interop.
 """
 
 from __future__ import annotations

@@ -341,7 +341,10 @@ def token_of(pdu: bytes) -> bytes:
 
 @pytest.mark.parametrize(("change", "is_refused"), [(0, False), (1, True)])
 def test_a_token_for_a_finished_context(change: int, is_refused: bool) -> None:
-    """Nobody authenticates twice under one id. What Samba's client repeats, as long as its last token was, is not read."""
+    """Nobody authenticates twice under one id.
+
+    What Samba's client repeats, as long as its last token was, is not read.
+    """
     server = Harness(SECURITY)
     context = RIGHT.initiate(AuthType.WINNT, AuthLevel.PKT_INTEGRITY, "qm1")
     (first,) = server.send(leg(context, b"", 7, PacketType.BIND))

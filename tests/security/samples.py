@@ -1,4 +1,7 @@
-"""Keys, certificates and packets that several tests use. Keys are small and made once: these are tests."""
+"""Keys, certificates and packets that several tests use.
+
+Keys are small and made once: these are tests.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,8 @@ def after(sddl: str, *changes: tuple[str, ...]) -> str:
     return format_sddl(descriptor)
 
 
-# Words --------------------------------------------------------------------------------------------------------------
+# Words
+# --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("word", RIGHTS)
@@ -62,7 +63,8 @@ def test_words_are_separated_by_commas_or_spaces_and_case_makes_no_difference() 
         mask_of(["send,dance"])
 
 
-# Changes ------------------------------------------------------------------------------------------------------------
+# Changes
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_denying_entries_stand_before_allowing_ones_and_inherited_ones_last() -> None:
@@ -122,7 +124,8 @@ def test_a_new_list_has_its_creator_and_the_administrators() -> None:
         assert format_sddl(new_descriptor(words, Accounts(), creator)) == "D:(A;;0xf003f;;;BA)(A;;0x4;;;WD)"
 
 
-# Accounts -----------------------------------------------------------------------------------------------------------
+# Accounts
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_names_and_sids_of_accounts(users: UserFile) -> None:

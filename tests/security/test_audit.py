@@ -117,7 +117,8 @@ def test_a_change_is_recorded_as_done_or_refused(log: AuditLog) -> None:
     assert (refused["outcome"], refused["reason"], refused["from"]) == ("refused", "no right", "192.0.2.7")
 
 
-# Floods -----------------------------------------------------------------------------------------------
+# Floods
+# -----------------------------------------------------------------------------------------------
 
 
 def test_identical_refusals_are_counted(log: AuditLog, clock: Clock) -> None:

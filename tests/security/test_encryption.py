@@ -127,7 +127,10 @@ class TestCiphers:
     def test_zero_initialization_vector_and_pkcs_5_padding(
         self, provider: Provider, algorithm: EncryptionAlgorithm
     ) -> None:
-        """A full extra block when the body fills its blocks. Opened here with a library; RC2 as the RFC has it."""
+        """A full extra block when the body fills its blocks.
+
+        Opened here with a library; RC2 as the RFC has it.
+        """
         for length in (0, 5, 8, 16, 30):
             body = bytes(range(length))
             message = Message.unpack(encrypted(provider, algorithm, body=body))
@@ -275,7 +278,8 @@ class TestSelect:
         assert decrypted(packet).body == b"weak"
         strict = EncryptionPreferences(reject_enhanced_rc2_using_40_bit_keys=True)
         assert refusal_of(packet, strict) == 0x8007
-        # Neither a full key nor another algorithm is meant, nor one with fewer zero bits at its end.
+        # Neither a full key nor another algorithm is meant, nor one with fewer zero bits at its
+        # end.
         nearly = replace_key(short, short.symmetric_key[:5] + b"\1" + bytes(10))
         assert decrypted(encrypt_body(make(body=b"weak"), nearly), strict).body == b"weak"
         assert decrypted(encrypted(Provider.ENHANCED, RC2), strict).body == b"a secret"
@@ -352,7 +356,8 @@ class TestDecrypt:
         packet = encrypted()
         assert decrypted(packet).body == b"a secret"
         assert not decrypted(packet).is_body_encrypted
-        # The same octets without EB are a plain body, whatever EncryptionAlgorithm and PrivacyLevel say.
+        # The same octets without EB are a plain body, whatever EncryptionAlgorithm and PrivacyLevel
+        # say.
         unmarked = clear_encrypted(packet)
         assert Message.unpack(unmarked).encryption_algorithm == 0x6610
         assert decrypt_body(unmarked, queue_manager_keys().encryption) == unmarked
@@ -403,7 +408,8 @@ class TestDecrypt:
         packet = property_changed(packet, 48, algorithm)
         sizes = {one: size for owner, one, size in PAIRS if owner is provider}
         if sizes.get(algorithm) == size:  # type: ignore[call-overload] # a number equals its member
-            # Listed, and the key has the right length: RC4 decrypts anything, and to something else.
+            # Listed, and the key has the right length: RC4 decrypts anything, and to something
+            # else.
             assert algorithm in (first, RC4)
         else:
             assert refusal_of(packet) == 0x8007
@@ -413,7 +419,8 @@ class TestDecrypt:
     def test_a_wrong_body_is_0x8007(self, provider: Provider, algorithm: EncryptionAlgorithm) -> None:
         packet = encrypt_body(make(body=b"a secret"), session_key(provider, algorithm))
         size = Message(packet).body_size
-        # The last block tells how much is padding: without it, with half of it, and with nothing at all.
+        # The last block tells how much is padding: without it, with half of it, and with nothing at
+        # all.
         for wrong in (size - 1, 0):
             assert refusal_of(property_changed(packet, 32, wrong)) == 0x8007
 

@@ -133,7 +133,8 @@ def test_repr_hides_the_private_half(keys: QueueManagerKeys) -> None:
     assert str(key.prime1) not in repr(key) + repr(keys)
 
 
-# Primes: small ones, Mersenne primes, Carmichael numbers, strong pseudoprimes to base 2, products of two primes.
+# Primes: small ones, Mersenne primes, Carmichael numbers, strong pseudoprimes to base 2, products
+# of two primes.
 @pytest.mark.parametrize("number", [2, 3, 5, 1999, 2003, 104_729, 2**61 - 1, 2**127 - 1, 2**521 - 1])
 def test_primes_pass(number: int) -> None:
     assert is_probable_prime(number)

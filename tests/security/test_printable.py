@@ -10,7 +10,8 @@ import pytest
 
 from lanner.security.printable import PrintableFormatter, json_text, one_line, printable
 
-# C0, DEL, C1, bidirectional controls and isolates, line separators, half a surrogate pair, an unassigned character.
+# C0, DEL, C1, bidirectional controls and isolates, line separators, half a surrogate pair, an
+# unassigned character.
 NASTY = "\x1b[31m\x07\x7f\x9b\u202e\u2066\u200f\u2028\ud800\U000e0001\uffff"
 
 

@@ -197,7 +197,8 @@ def test_defaults_of_the_other_objects() -> None:
     assert text(network) == f"O:{GUEST.sid}D:(A;;0xf0031;;;WD)"
 
 
-# Safe defaults --------------------------------------------------------------------------------------------
+# Safe defaults
+# --------------------------------------------------------------------------------------------
 
 SENDERS = "(A;;0x4;;;WD)(A;;0x4;;;AN)"
 ADMINISTRATORS = "(A;;0xf003f;;;BA)"
@@ -257,7 +258,8 @@ def test_fail_to_make_an_unproven_account_the_owner(owner: str) -> None:
     check_owner(None)
 
 
-# Migration ------------------------------------------------------------------------------------------------
+# Migration
+# ------------------------------------------------------------------------------------------------
 
 OPEN = "(A;;0xf003f;;;WD)"
 

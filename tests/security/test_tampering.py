@@ -1,8 +1,8 @@
 """Every bit of a signed packet, and of one that is encrypted too: changed on the way, it is noticed, or it was nobody's word.
 
-What MS-MQMQ 2.5 leaves out of the hash is listed here by name. Everything else in the packet is covered, so any other bit
-that is not what it was must have the message refused (MS-MQQB 3.1.5.8.3), make it no packet at all, or name another
-certificate or sender than the directory has.
+What MS-MQMQ 2.5 leaves out of the hash is listed here by name. Everything else in the packet is
+covered, so any other bit that is not what it was must have the message refused (MS-MQQB 3.1.5.8.3),
+make it no packet at all, or name another certificate or sender than the directory has.
 """
 
 from __future__ import annotations
@@ -161,7 +161,10 @@ def test_every_bit_of_a_signed_message(level: AuthenticationLevel) -> None:
     ],
 )
 def test_every_octet_of_a_signed_and_encrypted_message(provider: Provider, algorithm: EncryptionAlgorithm) -> None:
-    """Each octet in two ways. Where the packet no longer names the same session key RSA is needed: there one in four."""
+    """Each octet in two ways.
+
+    Where the packet no longer names the same session key RSA is needed: there one in four.
+    """
     preferences = EncryptionPreferences(
         preferred_advanced_algorithm=EncryptionAlgorithm.AES256,
         preferred_enhanced_algorithm=EncryptionAlgorithm.RC4,
@@ -179,7 +182,8 @@ def test_every_octet_of_a_signed_and_encrypted_message(provider: Provider, algor
     blob = packet.index(message.symmetric_key)
     info = packet.index(message.sender_certificate) + len(message.sender_certificate) + 3 & ~3
     free = free_bits(packet, SIG20) | dict.fromkeys((blob + 2, blob + 3), 0xFF)  # SIMPLEBLOB: reserved
-    # Beside DE it names who encrypted; the receiver goes by PrivacyLevel. Without DE it would name who signed.
+    # Beside DE it names who encrypted; the receiver goes by PrivacyLevel. Without DE it would name
+    # who signed.
     free |= dict.fromkeys(range(info, at.locate(packet).properties), 0xFF)
     properties = at.locate(packet).properties
     for place in (*range(properties + 40, properties + 44), *range(properties + 48, properties + 52)):

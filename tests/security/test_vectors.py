@@ -1,6 +1,7 @@
 """Published test vectors, each put through the function that messages go through.
 
-Those of MD2, MD4 and RC2 with other key lengths are beside the code of their own (`test_md2`, `test_md4`, `test_rc2`).
+Those of MD2, MD4 and RC2 with other key lengths are beside the code of their own (`test_md2`,
+`test_md4`, `test_rc2`).
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ def test_hashes(algorithm: HashAlgorithm, text: str, digest: str) -> None:
 @pytest.mark.parametrize(
     ("key", "plain", "encrypted"),
     [
-        # OpenSSL, test/recipes/30-test_evp_data/evpciph_rc2.txt: RC2-40-CBC. The RFC has none with 40 bits.
+        # OpenSSL, test/recipes/30-test_evp_data/evpciph_rc2.txt: RC2-40-CBC. The RFC has none with
+        # 40 bits.
         ("0000000000", "0102030405060708", "61ae28bcf59d1f6f"),
         ("000000000001", "0102030405060708", "b3ddf36b5c81b0db"),
     ],

@@ -87,7 +87,10 @@ class Opened:
     def begin(
         self, action: int = RECEIVE, timeout: int = 0, *, lookup_id: int = 0, cursor: int = 0, **changes: Any
     ) -> asyncio.Future[Got]:
-        """Send a read now; what is returned waits for its end. `transaction` makes it R_StartTransactionalReceive."""
+        """Send a read now; what is returned waits for its end.
+
+        `transaction` makes it R_StartTransactionalReceive.
+        """
         transaction = changes.pop("transaction", None)
         peer = changes.pop("peer", self.peer)
         arguments: dict[str, Any] = {

@@ -1,7 +1,7 @@
 """A queue manager that serves remote reads on loopback, and a small RPC client of its own to read with.
 
-The client speaks bare PDUs, so that a test can say what no good client would; stubs are written from the declared interfaces.
-`served` makes a test of a coroutine that takes the queue manager.
+The client speaks bare PDUs, so that a test can say what no good client would; stubs are written
+from the declared interfaces. `served` makes a test of a coroutine that takes the queue manager.
 """
 
 # What a method takes is told by its declaration, and a read's time-out is the protocol's.
@@ -209,7 +209,8 @@ class Peer:
         with contextlib.suppress(ConnectionError):
             await self._writer.wait_closed()
 
-    # The methods, with what a good client passes ---------------------------------------------------------------
+    # The methods, with what a good client passes
+    # ---------------------------------------------------------------
 
     async def open_remote_queue(
         self, name: str = "OS:.\\private$\\q", access: int = 1, share: int = 0, **changes: Any

@@ -1,7 +1,8 @@
 """Marshal calls with scapy and scapy-rpc, in a process of its own: JSON in, hexadecimal octets out.
 
-Each line of the input is one stub: the module and class of scapy-rpc, the syntax, and the values of its fields in their order. The
-classes are generated from the published IDL by people who know nothing of Lanner.
+Each line of the input is one stub: the module and class of scapy-rpc, the syntax, and the values of
+its fields in their order. The classes are generated from the published IDL by people who know
+nothing of Lanner.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The same calls, marshalled by impacket's NDR engine: the same octets, gaps aside.
 
-The declarations are translated, the marshalling is impacket's: alignment, conformance, and the order of what pointers point to. It
-judges most of all what scapy cannot write: arrays of PROPVARIANT, and pointers to pointers to arrays.
+The declarations are translated, the marshalling is impacket's: alignment, conformance, and the
+order of what pointers point to. It judges most of all what scapy cannot write: arrays of
+PROPVARIANT, and pointers to pointers to arrays.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ def peer_class(kind: Type) -> Peer:
             structure = tuple((field.name, peer_class(field.type)) for field in kind.fields)
             members: dict[str, Value] = {}
             if any(isinstance(field.type, Union) for field in kind.fields):
-                # It leaves the arms of a union out, and says of itself that this is against the rules (C706 14.3.2).
+                # It leaves the arms of a union out, and says of itself that this is against the
+                # rules (C706 14.3.2).
                 alignment = kind.alignment(representation(Syntax.NDR20))
                 members["getAlignment"] = lambda _: alignment
             return make(kind.cls.__name__, ndr.NDRSTRUCT, structure=structure, **members)
@@ -159,7 +161,8 @@ def same_but_for_gaps(ours: bytes, theirs: bytes) -> bool:
     )
 
 
-# Impacket aligns the elements of an array that is itself a parameter as if its count were not there; behind a pointer it does not.
+# Impacket aligns the elements of an array that is itself a parameter as if its count were not
+# there; behind a pointer it does not.
 MANY_VARIANTS = Call(
     mqmp.QMCOMM,
     mqmp.R_QM_SET_OBJECT_PROPERTIES,

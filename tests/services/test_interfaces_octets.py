@@ -91,7 +91,8 @@ def test_no_count_takes_memory_before_its_octets_are_there(syntax: Syntax) -> No
             with contextlib.suppress(BadStub):
                 decode(octets)
             _, peak = tracemalloc.get_traced_memory()
-            # Other threads of the test process allocate, too; a count that is believed would take megabytes.
+            # Other threads of the test process allocate, too; a count that is believed would take
+            # megabytes.
             assert peak - before < 500_000 + 40 * len(octets)
     finally:
         tracemalloc.stop()

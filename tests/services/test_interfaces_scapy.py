@@ -1,6 +1,7 @@
 """The same calls, marshalled by scapy with the classes that scapy-rpc generated from the published IDL: the same octets.
 
-Scapy is one voice, not an oracle. What it gets wrong is named in `fault_of_scapy` and left to impacket.
+Scapy is one voice, not an oracle. What it gets wrong is named in `fault_of_scapy` and left to
+impacket.
 """
 
 from __future__ import annotations

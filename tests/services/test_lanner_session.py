@@ -265,7 +265,8 @@ def test_a_read_that_was_woken_can_be_given_back_before_it_is_answered(alpha: Se
         receive = {"request": "receive", "queue": 1, "timeout": 30_000, "count": 1, "read": 2}
         waiting = asyncio.ensure_future(later(session, receive))
         await asyncio.sleep(0)
-        # The loop does not run between these: the message has come, and its reader has not been woken yet.
+        # The loop does not run between these: the message has come, and its reader has not been
+        # woken yet.
         read = session.waiting[2]
         qm.open("kept").send("x")
         assert not read.is_waiting

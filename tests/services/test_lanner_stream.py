@@ -90,7 +90,8 @@ def receive(manager: QueueManager, queue: int, read: int, most: int = 1, timeout
     return connection_of(manager).exchange(entries.RECEIVE, entries.pack_receive(request))
 
 
-# Entries ---------------------------------------------------------------------------------------------------------------
+# Entries
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -258,7 +259,8 @@ def test_any_entries_leave_the_service_as_it_was(qm: QueueManager, requests: lis
     assert qm.open("kept").count() == 0
 
 
-# Who may begin one -----------------------------------------------------------------------------------------------------
+# Who may begin one
+# -----------------------------------------------------------------------------------------------------
 
 
 async def connected(alpha: ServedManager, user: str, group: int = 0) -> RpcClient:

@@ -80,7 +80,8 @@ def get_info(subject: bytes, cp: int, properties: list[int], variants: int | Non
 MACHINE_OCTETS = struct.pack("<HHI", 1, 1, 0)
 
 
-# Binding ----------------------------------------------------------------------------------------------------------
+# Binding
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQMR-1.9-1")
@@ -117,7 +118,8 @@ def test_calls_know_nothing_of_each_other(manager: Managed, h: Harness) -> None:
     assert all(method is None or not context_handles(method) for method in manager.service.interface.methods)
 
 
-# Faults -----------------------------------------------------------------------------------------------------------
+# Faults
+# -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQMR-3.1.4-4")
@@ -193,7 +195,8 @@ def test_codes_of_our_own_carry_the_customer_bit() -> None:
     assert {status for status in StatusError.by_status if status & 0x2000_0000} == ours
 
 
-# Who may call -----------------------------------------------------------------------------------------------------
+# Who may call
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQMR-3-1")

@@ -50,7 +50,8 @@ def path_of(manager: Managed, queue_format: QueueFormat) -> object:
     return manager.value(MgmtObject(2, queue_format), Property.PATHNAME)
 
 
-# Which queue ------------------------------------------------------------------------------------------------------
+# Which queue
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQMR-2.2.1.4-1")
@@ -58,7 +59,8 @@ def test_a_private_queue_by_its_manager_and_number(manager: Managed, h: Harness)
     number = h.create("q").private_queue_number
     qm = h.engine.queue_manager.identifier
     assert path_of(manager, QueueFormat(2, 0, 0, MessageIdentifier(qm, number))) == r"ALPHA\private$\q"
-    # As octets: referent, QUEUE_FORMAT with its tag and gap, then twenty octets at a multiple of four.
+    # As octets: referent, QUEUE_FORMAT with its tag and gap, then twenty octets at a multiple of
+    # four.
     stub = struct.pack("<HHI", 2, 2, 0x20000) + struct.pack("<BBHB3x16sI", 2, 0, 0, 2, qm.bytes_le, number)
     stub += struct.pack("<III", 1, 1, Property.MESSAGE_COUNT) + struct.pack("<I", 1)
     stub += bytes(-len(stub) % 8) + struct.pack("<HBBIH", 1, 0, 0, 0, 1)
@@ -285,7 +287,8 @@ def test_without_a_directory_private_and_outgoing_queues_are_told_of(manager: Ma
     assert manager.status(MACHINE) == 0
 
 
-# Values -----------------------------------------------------------------------------------------------------------
+# Values
+# -----------------------------------------------------------------------------------------------------------
 
 
 # Property, its type, and a value of the queue of the test below.
@@ -349,7 +352,8 @@ def test_path_names(manager: Managed, h: Harness) -> None:
     h.create(r".\public")
     assert manager.value(Q, Property.PATHNAME) == r"ALPHA\private$\q"
     assert manager.value(r"DIRECT=OS:.\public", Property.PATHNAME) == r"ALPHA\public"
-    # MS-MQMR 1.1: the path name of an outgoing queue is that of its destination; where that has none, there is none.
+    # MS-MQMR 1.1: the path name of an outgoing queue is that of its destination; where that has
+    # none, there is none.
     h.send(REMOTE)
     assert manager.value(REMOTE, Property.PATHNAME) == r"BETA\private$\far"
     unknown = rf"PRIVATE={GUID}\00000011"
@@ -548,7 +552,8 @@ def test_an_answer_waits_for_nothing(manager: Managed, h: Harness) -> None:
     assert h.engine.next_delay() == before
 
 
-# What is asked for, and what comes back ---------------------------------------------------------------------------
+# What is asked for, and what comes back
+# ---------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQMR-3.1.4.1-1", "MQMR-3.1.4.1-11")

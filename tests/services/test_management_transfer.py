@@ -85,7 +85,8 @@ def eod(manager: Managed, name: str) -> dict[Property, PropVariant]:
     return dict(zip(map(Property, EOD), variants, strict=True))
 
 
-# The sequence to a destination ------------------------------------------------------------------------------------
+# The sequence to a destination
+# ------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec(
@@ -214,7 +215,8 @@ def test_resends(world: World, alpha: Node, beta: Node, manager: Managed) -> Non
     assert resends() == (PropVariant(VT.UI4, 30), PropVariant(VT.UI4, 0)), "it starts over"
 
 
-# The sequences that come in ---------------------------------------------------------------------------------------
+# The sequences that come in
+# ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQMR-2.2.3.2-24", "MQMR-3.1.4.1-52", "MQMR-3.1.4.1-53")
@@ -254,7 +256,8 @@ def beta_sequence(beta: Node, sender: Node) -> int:
     return next(info.sequence_identifier for info in infos if info.sender_identifier == sender.guid)
 
 
-# Connections ------------------------------------------------------------------------------------------------------
+# Connections
+# ------------------------------------------------------------------------------------------------------
 
 
 def history(manager: Managed, name: str) -> list[tuple[object, object, object, object]]:
@@ -333,7 +336,8 @@ def test_next_hops(world: World, alpha: Node, beta: Node, manager: Managed) -> N
     assert manager.variant(multicast, Property.NEXTHOPS) == PropVariant(0x101F, (multicast,))
 
 
-# Actions ----------------------------------------------------------------------------------------------------------
+# Actions
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQMR-3.1.4.2-6", "MQMR-3.1.4.2-7", "MQMR-3.1.4.2-8")
@@ -389,7 +393,8 @@ def test_pause_and_resume(world: World, alpha: Node, beta: Node, manager: Manage
     world.tick(12)
     assert beta.bodies("q") == [b"0", b"1", b"2", b"3"]
     assert manager.value(name, Property.MESSAGE_COUNT) == 0
-    # The sender had made its window smaller: the receiver takes the negotiated one again, step by step.
+    # The sender had made its window smaller: the receiver takes the negotiated one again, step by
+    # step.
     world.tick(120)
     (link,) = beta.transfer.links.values()
     assert (link.session.received_window_size, link.session._window_recovery.deadline) == (64, math.inf)

@@ -1,6 +1,7 @@
 """RemoteRead in transactions: enlisting, receives, rejections, moves, the outcome from the coordinator (MS-MQRR 3.1.4.10-3.1.4.15)."""
 
-# What a test asks for is told by the declarations of the interface, and time-outs are the protocol's.
+# What a test asks for is told by the declarations of the interface, and time-outs are the
+# protocol's.
 # ruff: noqa: ANN401, ASYNC109
 
 from __future__ import annotations
@@ -181,7 +182,8 @@ async def scene(site: Site, **attributes: Any) -> Scene:
 BOTH_ACKS = Acknowledgements.POS_RECEIVE | Acknowledgements.NEG_RECEIVE
 
 
-# Enlisting ------------------------------------------------------------------------------------------------------------
+# Enlisting
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQRR-3.1.4.12-5")
@@ -378,7 +380,8 @@ def test_a_transaction_that_everybody_left_is_aborted(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-# Receives -------------------------------------------------------------------------------------------------------------
+# Receives
+# -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQRR-3.1.4.13-22")
@@ -648,7 +651,8 @@ async def test_rollbacks_are_counted(site: Site) -> None:
     assert struct.unpack_from("<IIII", packet, at) == (148, 0, 2, 0)
 
 
-# Rejections -----------------------------------------------------------------------------------------------------------
+# Rejections
+# -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQRR-3.1.4.14-2")
@@ -710,7 +714,8 @@ async def test_a_rejection_names_one_message(site: Site) -> None:
     assert sorted(s.acknowledgments()) == [0x4000, REJECT]
 
 
-# Ends -----------------------------------------------------------------------------------------------------------------
+# Ends
+# -----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQRR-3.1.4.15-1")
@@ -845,7 +850,8 @@ async def test_closing_the_queue(site: Site) -> None:
     assert await other.end(held, 1) == OK
 
 
-# Rundown, the cleanup timer -------------------------------------------------------------------------------------------
+# Rundown, the cleanup timer
+# -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQRR-3.1.6-1")
@@ -946,7 +952,8 @@ def test_the_cleanup_of_what_was_purged(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-# Moves ----------------------------------------------------------------------------------------------------------------
+# Moves
+# ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQRR-3.1.4.10-17")

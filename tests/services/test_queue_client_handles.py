@@ -43,7 +43,8 @@ RECEIVE_ADMIN, PEEK_ADMIN = 0x81, 0xA0
 ELSEWHERE = r"DIRECT=OS:elsewhere\private$\far"
 
 
-# Open and close -----------------------------------------------------------------------------------------------------
+# Open and close
+# -----------------------------------------------------------------------------------------------------
 
 
 @served
@@ -177,7 +178,8 @@ async def test_a_client_that_opens_without_end_is_stopped(site: Site, monkeypatc
     assert len(site.runtime.engine.opening.descriptors) == len(site.queue_client.handles) == 3
 
 
-# Cursors ------------------------------------------------------------------------------------------------------------
+# Cursors
+# ------------------------------------------------------------------------------------------------------------
 
 
 @served
@@ -266,7 +268,8 @@ async def test_cursors_are_not_set_from_outside(site: Site) -> None:
     )
 
 
-# Names and purging --------------------------------------------------------------------------------------------------
+# Names and purging
+# --------------------------------------------------------------------------------------------------
 
 
 @served

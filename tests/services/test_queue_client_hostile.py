@@ -174,7 +174,8 @@ def test_who_does_not_say_who_it_is_may_be_refused(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-# What a client's helpers do -----------------------------------------------------------------------------------------
+# What a client's helpers do
+# -----------------------------------------------------------------------------------------
 
 
 def test_a_message_survives_both_buffers() -> None:

@@ -57,7 +57,8 @@ FAILURE = 0x8000_0000
 INFINITE = 0xFFFF_FFFF
 
 
-# What goes in comes out ---------------------------------------------------------------------------------------------
+# What goes in comes out
+# ---------------------------------------------------------------------------------------------
 
 
 @served
@@ -203,7 +204,8 @@ async def test_a_dot_in_a_name_becomes_the_computer(site: Site) -> None:
     assert str(found) == rf"DIRECT=OS:{site.runtime.engine.queue_manager.computer_name}\private$\answers"
 
 
-# What cannot be sent ------------------------------------------------------------------------------------------------
+# What cannot be sent
+# ------------------------------------------------------------------------------------------------
 
 REFUSED: list[tuple[dict[str, Any], int]] = [
     ({"u_transfer_type": 1, "u": CACTransferReceive()}, MQ_ERROR_INVALID_PARAMETER),
@@ -259,7 +261,10 @@ async def test_a_buffer_that_breaks_a_rule_is_not_sent(site: Site) -> None:
 
 @served
 async def test_the_second_of_two_signatures_counts(site: Site) -> None:
-    """3.1.5.2 pulAuthProvNameLenProp: less ulProvNameLen, the length of the part that is looked at. Nobody knows the key here."""
+    """3.1.5.2 pulAuthProvNameLenProp: less ulProvNameLen, the length of the part that is looked at.
+
+    Nobody knows the key here.
+    """
     from lanner.services.queue_client_sending import message_properties
 
     buffer = with_old(
@@ -375,7 +380,8 @@ async def test_a_recoverable_send_is_answered_when_it_is_on_disk(site: Site) -> 
     assert store.synced > before
 
 
-# Buffers that are too small -----------------------------------------------------------------------------------------
+# Buffers that are too small
+# -----------------------------------------------------------------------------------------
 
 SMALL: list[tuple[dict[str, Any], int]] = [
     ({"pp_body": Pointed(bytes(3)), "ul_body_buffer_size_in_bytes": 3}, MQ_ERROR_BUFFER_OVERFLOW),
@@ -501,7 +507,8 @@ async def test_a_buffer_that_breaks_a_rule_receives_nothing(site: Site) -> None:
     assert site.bodies() == [b"x"]
 
 
-# Waiting ------------------------------------------------------------------------------------------------------------
+# Waiting
+# ------------------------------------------------------------------------------------------------------------
 
 
 @served
@@ -656,7 +663,8 @@ async def test_a_store_that_fails_is_told_and_the_message_stays(site: Site) -> N
     assert (await sender.send(b"x"))[RETURNS] == MessageStorageFailed.status
 
 
-# Whose handle is it -------------------------------------------------------------------------------------------------
+# Whose handle is it
+# -------------------------------------------------------------------------------------------------
 
 
 @served

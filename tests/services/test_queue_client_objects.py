@@ -121,7 +121,8 @@ async def path_to_format(peer: Peer, path: str, given: QueueFormat | None = UNKN
     )
 
 
-# Create -------------------------------------------------------------------------------------------------------------
+# Create
+# -------------------------------------------------------------------------------------------------------------
 
 EVERYTHING: Given = {
     QueueProperty.TYPE: PropVariant(VT.CLSID, TYPE),
@@ -265,7 +266,8 @@ async def test_a_new_queue_is_on_disk_when_its_maker_hears_of_it(site: Site) -> 
     assert site.runtime.store.synced > before
 
 
-# Delete -------------------------------------------------------------------------------------------------------------
+# Delete
+# -------------------------------------------------------------------------------------------------------------
 
 
 @served
@@ -336,7 +338,8 @@ async def test_the_object_type_for_local_use_is_a_bad_stub(site: Site) -> None:
         await peer.qmcomm.call_raw(method.opnum, bytes(stub))
 
 
-# Properties ---------------------------------------------------------------------------------------------------------
+# Properties
+# ---------------------------------------------------------------------------------------------------------
 
 
 @served
@@ -424,7 +427,8 @@ async def test_not_everybody_may_look_or_change(site: Site) -> None:
     assert await change(peer, {QueueProperty.QUOTA: PropVariant(VT.UI4, 1)}, name) == MQ_ERROR_ACCESS_DENIED
 
 
-# Security -----------------------------------------------------------------------------------------------------------
+# Security
+# -----------------------------------------------------------------------------------------------------------
 
 
 @served
@@ -501,7 +505,8 @@ async def test_not_everybody_may_see_or_change_who_may_what(site: Site) -> None:
     assert await set_security(peer, 8, security, r"DIRECT=OS:.\private$\q") == MQ_ERROR_PRIVILEGE_NOT_HELD
 
 
-# Names and numbers --------------------------------------------------------------------------------------------------
+# Names and numbers
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", [r".\private$\q", r"ALPHA\Private$\Q", r".\private$\q;journal"])
@@ -565,7 +570,8 @@ async def test_the_ports_are_told_to_everybody(site: Site) -> None:
     assert told == [2103, 2105, 0, 0, 0]
 
 
-# Who is served at all -----------------------------------------------------------------------------------------------
+# Who is served at all
+# -----------------------------------------------------------------------------------------------
 
 ALL_THE_SAME = (
     "R_QMOpenRemoteQueue",

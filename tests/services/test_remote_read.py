@@ -49,7 +49,8 @@ FAILURE = 0x8000_0000
 BOTH = pytest.mark.parametrize("syntax", [Syntax.NDR20, Syntax.NDR64])
 
 
-# Opening in two steps ---------------------------------------------------------------------------------------------
+# Opening in two steps
+# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQQP-1.4-1")
@@ -154,7 +155,8 @@ async def test_rights_are_asked_for_when_the_queue_is_opened_and_never_again(sit
     site.set("q", security=_nobody())
     assert (await peer.open_remote_queue())[RETURNS] == MQ_ERROR_ACCESS_DENIED
     assert (await peer.open_remote_queue(access=0x20))[RETURNS] == MQ_ERROR_ACCESS_DENIED
-    # Who has the number may read, on a connection of its own, and from an address that has not been heard of.
+    # Who has the number may read, on a connection of its own, and from an address that has not been
+    # heard of.
     site.queues._queues[q.handle].peers.clear()
     other = await site.peer()
     assert (await q.begin(peer=other)).body == b"one"
@@ -335,7 +337,8 @@ async def test_the_name_of_a_remote_queue_is_asked_for_in_vain(site: Site) -> No
     assert fault.value.status == MQ_ERROR_ILLEGAL_OPERATION
 
 
-# Receiving ----------------------------------------------------------------------------------------------------------
+# Receiving
+# ----------------------------------------------------------------------------------------------------------
 
 
 @BOTH
@@ -695,7 +698,8 @@ async def test_a_second_kind_of_read_tells_the_sequential_id(site: Site, syntax:
     assert (failed.status, failed.context, failed.sequential_id) == (MQ_ERROR_INVALID_PARAMETER, NULL_HANDLE, 0)
 
 
-# Closing ------------------------------------------------------------------------------------------------------------
+# Closing
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQQP-3.1.4.4-2", "MQQP-3.1.4.4-4", "MQQP-3.1.4.4-5")
@@ -800,7 +804,8 @@ async def test_a_client_without_room_for_a_handle_loses_no_message(site: Site, m
     assert len(site.queues) == 1
 
 
-# Who is asked who it is ---------------------------------------------------------------------------------------------
+# Who is asked who it is
+# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQQP-5-1", "MQQP-3.1.4.8-7")

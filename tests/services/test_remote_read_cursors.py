@@ -181,7 +181,8 @@ async def test_a_cursor_waits_at_the_end_of_the_queue(site: Site, form: str) -> 
     assert (await walk.current()).body == b"two"
 
 
-# Closing cursors ------------------------------------------------------------------------------------------------------
+# Closing cursors
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQQP-3.1.4.5-1", "MQQP-3.1.4.5-2")
@@ -211,7 +212,8 @@ async def test_a_closed_cursor_leaves_the_others_where_they_are(site: Site) -> N
     assert (await kept.next()).body == b"two"
 
 
-# Lookup identifiers ---------------------------------------------------------------------------------------------------
+# Lookup identifiers
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQQP-3.1.4.11-3", "MQQP-3.1.4.11-10")

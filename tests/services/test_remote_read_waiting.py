@@ -338,14 +338,18 @@ async def test_a_message_that_another_thread_puts_wakes_a_reader(site: Site) -> 
     thread.join()
 
 
-# The runtime's own cancels --------------------------------------------------------------------------------------------
+# The runtime's own cancels
+# --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_at_once", [True, False])
 @pytest.mark.parametrize("kind", [CO_CANCEL, ORPHANED])
 @served
 async def test_a_call_that_is_cancelled_takes_nothing_along(site: Site, kind: int, is_at_once: bool) -> None:
-    """C706 12.6.4.2, .9. At once: in the same segment as the request, before anything had a turn."""
+    """C706 12.6.4.2, .9.
+
+    At once: in the same segment as the request, before anything had a turn.
+    """
     q = await site.opened()
     waiting = asyncio.ensure_future(q.begin(timeout=LONG))
     if not is_at_once:
@@ -395,7 +399,8 @@ async def test_a_peek_that_is_cancelled_frees_nothing_that_a_receive_has(site: S
     assert site.count() == 0
 
 
-# Waking in order ------------------------------------------------------------------------------------------------------
+# Waking in order
+# ------------------------------------------------------------------------------------------------------
 
 # As many as a server lets one computer connect, nearly; fewer where the time is short.
 FEW_AND_MANY = pytest.mark.parametrize("count", [40, pytest.param(500, marks=pytest.mark.soak)])

@@ -208,7 +208,8 @@ def test_remote_reads_are_served_over_ipv6_too(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-# What is wrong in a stub ---------------------------------------------------------------------------------------------
+# What is wrong in a stub
+# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQQP-2.2.2.1-3", "MQQP-2.2.2.1-4", "MQQP-3.1.4-1")
@@ -244,7 +245,8 @@ async def test_a_request_may_have_the_largest_buffer(site: Site) -> None:
     assert (await q.read(dw_size=len(buffer), lp_buffer=buffer)).body == b"one"
 
 
-# Handles --------------------------------------------------------------------------------------------------------------
+# Handles
+# --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQQP-2.2.1.1-1")
@@ -311,7 +313,8 @@ async def test_a_handle_is_known_in_its_association_alone(site: Site) -> None:
     assert site.count() == 0
 
 
-# Rundown --------------------------------------------------------------------------------------------------------------
+# Rundown
+# --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQQP-3.1.6.1-1")
@@ -411,7 +414,8 @@ async def test_a_stop_of_the_server_runs_everything_down(site: Site) -> None:
     assert site.count() == 1
 
 
-# Durability -----------------------------------------------------------------------------------------------------------
+# Durability
+# -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("what", ["end", "purge"])

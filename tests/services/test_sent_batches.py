@@ -55,7 +55,8 @@ def send(manager: QueueManager, queue: int, batch: int, *packets: bytes, below: 
     return list(entries.unpack_ordinals(connection_of(manager).exchange(entries.SEND_ONCE, body, *packets)))
 
 
-# The memory ------------------------------------------------------------------------------------------------------------
+# The memory
+# ------------------------------------------------------------------------------------------------------------
 
 
 def finished(sent: SentBatches, number: int, body: bytes = b"answer") -> None:
@@ -123,7 +124,8 @@ def test_a_send_that_could_not_be_written_may_come_again() -> None:
     assert not sent.is_forgotten(1)
 
 
-# The stream ------------------------------------------------------------------------------------------------------------
+# The stream
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_number_is_stored_once_on_whatever_connection_of_its_client(alpha: ServedManager) -> None:
@@ -188,7 +190,8 @@ def test_a_number_without_a_name_is_refused_and_a_cut_one_ends_the_connection(al
             connection_of(qm).exchange(entries.SEND_ONCE, bytes(entries.SEND_ONCE_SIZE - 1))
 
 
-# The service -----------------------------------------------------------------------------------------------------------
+# The service
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_killed_service_stores_nothing_twice_and_loses_nothing_that_was_answered(tmp_path: Path) -> None:

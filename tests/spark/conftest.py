@@ -53,7 +53,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def business(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ingested:
-    """Generated traffic in the table `messages`, and its truth. Jobs may add tables of their own."""
+    """Generated traffic in the table `messages`, and its truth.
+
+    Jobs may add tables of their own.
+    """
     return ingested(spark, tmp_path_factory.mktemp("business"))
 
 

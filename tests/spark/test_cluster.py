@@ -160,7 +160,8 @@ def test_the_jobs_give_the_same_on_a_cluster(cluster: str, tmp_path: Path) -> No
     check_tables(tmp_path / "lake", world.truth()["messages"])
 
 
-# From one queue to another, batch by batch, until nothing is left; begun again from its checkpoint when Spark gives up.
+# From one queue to another, batch by batch, until nothing is left; begun again from its checkpoint
+# when Spark gives up.
 MOVER = """
 import sys
 from pathlib import Path

@@ -10,8 +10,9 @@ import pytest
 
 from tests.store.conftest import QUEUE, ids, open_store
 
-# Each batch: two messages, a row that counts the batches, one message of the batch before taken. After the sync the batch's number
-# is printed: that is the acknowledgment. The parent kills the child in the middle of its work.
+# Each batch: two messages, a row that counts the batches, one message of the batch before taken.
+# After the sync the batch's number is printed: that is the acknowledgment. The parent kills the
+# child in the middle of its work.
 CHILD = """
 import sys
 from lanner.store import Record, Store

@@ -14,8 +14,8 @@ from lanner.store import Store
 from lanner.store.store import DEFAULT_RESERVE
 from tests.store.conftest import QUEUE, commit, no_room, put, take
 
-# The same story on a file size limit (any machine) and on a small tmpfs (where mounting is allowed). `make_room` is what
-# an operator would do: raise the limit, enlarge the file system.
+# The same story on a file size limit (any machine) and on a small tmpfs (where mounting is
+# allowed). `make_room` is what an operator would do: raise the limit, enlarge the file system.
 STORY = """
 import resource, subprocess, sys, time
 from lanner.model.errors import InsufficientResources
@@ -168,7 +168,8 @@ def test_messages_from_all_over_a_full_disk_can_be_received(tmp_path: Path) -> N
         store.checkpoint()
     with store.lock:
         assert store.stats(QUEUE) == (2000, 2_000_000)
-    # There is room again, and a second later it is known: what is small goes into the write-ahead log.
+    # There is room again, and a second later it is known: what is small goes into the write-ahead
+    # log.
     store._allocation._retry_at = 0.0
     numbers = []
     for key in keys[:2]:

@@ -241,7 +241,10 @@ def test_a_damaged_record_at_the_end_of_one_file_is_known_by_the_first_of_the_ot
 def test_what_is_behind_a_gap_in_the_write_ahead_log_is_put_aside_for_good(
     quiet: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Somebody has deleted one file, or brought back an old database. New records must not close the gap."""
+    """Somebody has deleted one file, or brought back an old database.
+
+    New records must not close the gap.
+    """
     path = tmp_path / "data"
     send(quiet, 1, 2)
     last = quiet._commits._begin_checkpoint()
@@ -348,7 +351,10 @@ def test_what_a_write_has_left_that_never_ended_is_not_the_record_that_came_late
 def test_a_record_that_nobody_was_told_of_is_gone_before_anything_else_is_committed(
     quiet: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It reached the disk, the sync failed, and so did taking it away. What is committed next would be under the changes, or the number, of it."""
+    """It reached the disk, the sync failed, and so did taking it away.
+
+    What is committed next would be under the changes, or the number, of it.
+    """
     send(quiet, 1)
     write = os.pwritev
     calls: list[int] = []

@@ -60,7 +60,8 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
     return known
 
 
-# Get Destination Info (3.1.7.4) -----------------------------------------------------------------------------------
+# Get Destination Info (3.1.7.4)
+# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.7.4-1")
@@ -102,7 +103,8 @@ def test_names_that_no_packet_goes_to_lead_nowhere(h: Harness, name: str) -> Non
     assert find_hosts(h.engine, parse(name)) == []
 
 
-# Resolve Host Address (3.1.5.2.1) ---------------------------------------------------------------------------------
+# Resolve Host Address (3.1.5.2.1)
+# ---------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.5.2.1-3")
@@ -160,7 +162,8 @@ def test_no_address_at_all_is_an_error(h: Harness, names: dict[str, list[str]]) 
     assert find_hosts(h.engine, parse(rf"PRIVATE={uuid.uuid4()}\0000000a")) == []
 
 
-# Addresses of a host ----------------------------------------------------------------------------------------------
+# Addresses of a host
+# ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

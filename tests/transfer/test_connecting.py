@@ -74,7 +74,8 @@ def packet_types(connection: FakeConnection) -> list[PacketType | None]:
     return found
 
 
-# Establishing -----------------------------------------------------------------------------------------------------
+# Establishing
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.7.12-2", "QQB-3.1.5.2.3-2", "QQB-3.1.5.4.2-1", "QQB-3.1.5.4.2-2", "DMPR-3.1.1.3-2")
@@ -344,7 +345,8 @@ def test_acknowledgments_take_the_session_that_their_messages_came_by(world: Wor
     assert beta.receive("tx") == b"one"
     beta.sync()
     world.tick(2)
-    # The OrderAck, the FinalAck and the administration acknowledgment came by the one connection there is.
+    # The OrderAck, the FinalAck and the administration acknowledgment came by the one connection
+    # there is.
     assert alpha.outgoing(beta.direct("tx")).message_count == 0
     assert alpha.engine.queue_manager.system_journal_queue is not None
     assert alpha.engine.queue_manager.system_journal_queue.message_count == 1
@@ -415,7 +417,8 @@ def test_a_message_behind_an_acknowledgment_takes_a_connection_of_our_own(
     assert sorted(link.is_initiator for link in beta.transfer.links.values()) == [False, True]
 
 
-# Closing ----------------------------------------------------------------------------------------------------------
+# Closing
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.5.9-1", "QQB-3.1.5.9-2", "QQB-3.1.7.3-1", "QQB-3.1.7.1.6-1")
@@ -509,7 +512,8 @@ def test_an_accepted_connection_waits_for_its_establish_connection(world: World,
     assert connection.is_closed
 
 
-# Pause and resume -------------------------------------------------------------------------------------------------
+# Pause and resume
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.7.12-1")

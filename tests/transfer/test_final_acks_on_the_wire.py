@@ -87,7 +87,8 @@ def test_a_final_ack_of_a_received_and_one_of_a_refused_message(world: World, *,
         assert properties.label == "QM Ordering Ack"
         assert (properties.message_class, properties.flags, properties.body_type) == (message_class, 0, 0)
         assert len(properties.message_body) == 0x24
-        # BaseHeader, UserHeader and MessagePropertiesHeader are all there is: the body stands at the end.
+        # BaseHeader, UserHeader and MessagePropertiesHeader are all there is: the body stands at
+        # the end.
         assert packet[-36:] == properties.message_body
         sequence = message.transactional_message_sequence_identifier
         assert sequence is not None

@@ -99,7 +99,8 @@ def test_a_quota_still_ends_the_session(world: World, alpha: Node, beta: Node) -
     set_disk_full(beta, is_full=False)
     beta.engine.queue_manager.queue_manager_quota = 0
     world.tick(2)
-    # The quota of the queue manager is another matter: the session ends, as ever, and the messages come again.
+    # The quota of the queue manager is another matter: the session ends, as ever, and the messages
+    # come again.
     assert not is_throttled(beta)
     assert beta.bodies("q") == []
     beta.engine.queue_manager.queue_manager_quota = 1000
@@ -171,7 +172,8 @@ def test_a_disk_that_fills_up_again_holds_the_rest(world: World, alpha: Node, be
     assert beta.bodies("q") == [b"one", b"two"]
 
 
-# The memory for express messages ------------------------------------------------------------------------------------
+# The memory for express messages
+# ------------------------------------------------------------------------------------
 
 MIB = 1 << 20
 

@@ -185,7 +185,8 @@ def test_everybody_is_believed_where_that_is_wanted(h: World) -> None:
     assert list(identities.pins) == []
 
 
-# Pins -------------------------------------------------------------------------------------------------------------
+# Pins
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_one_address_displaces_only_its_own(h: World, monkeypatch: pytest.MonkeyPatch) -> None:

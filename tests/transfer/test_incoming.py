@@ -57,7 +57,8 @@ def h(tmp_path: Path) -> Iterator[IncomingHarness]:
     harness.close()
 
 
-# Duplicates -----------------------------------------------------------------------------------------------------
+# Duplicates
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.5.8.1-1")
@@ -153,7 +154,8 @@ def test_an_express_message_puts_nothing_on_disk(h: IncomingHarness) -> None:
     assert h.store.pending_batch() == 0
 
 
-# The order of the steps -----------------------------------------------------------------------------------------
+# The order of the steps
+# -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.5.8-2")
@@ -226,7 +228,8 @@ def test_only_a_message_that_is_taken_is_reported(h: IncomingHarness) -> None:
     assert h.messages(r"DIRECT=OS:.\reports") == []
 
 
-# Order ----------------------------------------------------------------------------------------------------------
+# Order
+# ----------------------------------------------------------------------------------------------------------
 
 
 class SlowExamination:
@@ -303,7 +306,8 @@ def test_only_what_is_for_here_is_examined(document: IncomingHarness) -> None:
     assert [message.body for message in h.outgoing(rf"PRIVATE={OTHER}\20")] == [b"passed on"]
 
 
-# Refusals -------------------------------------------------------------------------------------------------------
+# Refusals
+# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.5.8.2-6", "QQB-3.1.5.8-1/destination")
@@ -463,7 +467,8 @@ def test_a_message_that_claims_to_be_from_here_is_dropped(h: IncomingHarness) ->
     assert h.link.processed_numbers == [3]
 
 
-# Destinations ---------------------------------------------------------------------------------------------------
+# Destinations
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.5.8.5-1", "QQB-3.1.5.8.2-10")
@@ -545,7 +550,8 @@ def test_a_queue_that_is_deleted_or_made_is_noticed(h: IncomingHarness) -> None:
     assert h.bodies() == [b"3"]
 
 
-# Senders --------------------------------------------------------------------------------------------------------
+# Senders
+# --------------------------------------------------------------------------------------------------------
 
 BY_THE_DOCUMENT: dict[str, object] = {"profile": Profile.DOCUMENT}
 

@@ -48,7 +48,10 @@ def test_arrival_is_told_to_who_asked(h: IncomingHarness) -> None:
 @pytest.mark.spec("QQB-3.1.5.8.10-2")
 @pytest.mark.parametrize("queue", ["admin_queue$", "notify_queue$", "order_queue$", "ADMIN_QUEUE$"])
 def test_messages_to_internal_queues_are_answered_by_nobody(h: IncomingHarness, queue: str) -> None:
-    """Else two administration queues could keep each other busy. Nor is what is sent to them journaled at its source."""
+    """Else two administration queues could keep each other busy.
+
+    Nor is what is sent to them journaled at its source.
+    """
     everybody = parse_sddl("O:SYG:SYD:(A;;0x4;;;WD)(A;;0x4;;;AN)").pack()
     h.engine.set_queue_properties(h.queue("admin_queue$"), {"security": everybody})
     to = rf"DIRECT=OS:ALPHA\private$\{queue}"
@@ -67,7 +70,8 @@ def test_messages_to_internal_queues_are_answered_by_nobody(h: IncomingHarness, 
     assert len(h.messages(f"MACHINE={me};JOURNAL")) == 1
 
 
-# Removal ----------------------------------------------------------------------------------------------------------
+# Removal
+# ----------------------------------------------------------------------------------------------------------
 
 
 def receive(h: IncomingHarness) -> None:
@@ -133,7 +137,8 @@ def test_an_acknowledgment_is_as_lasting_as_its_message(h: IncomingHarness, reco
     assert {message.delivery_guarantee for message in acknowledgments} == {guarantee}
 
 
-# Send Administration Acknowledgment -------------------------------------------------------------------------------
+# Send Administration Acknowledgment
+# -------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.7.15-1")
@@ -217,7 +222,10 @@ def test_each_form_of_administration_queue_is_found(h: IncomingHarness) -> None:
 
 @pytest.mark.spec("QQB-3.1.7.15-4")
 def test_an_acknowledgment_names_its_message_and_where_that_went(h: IncomingHarness) -> None:
-    """CorrelationID: SourceQueueManager and MessageID. Response queue: the destination, from DQ 3, 5 or 7."""
+    """CorrelationID: SourceQueueManager and MessageID.
+
+    Response queue: the destination, from DQ 3, 5 or 7.
+    """
     me = h.engine.queue_manager.identifier
     public = h.create(r".\news")
     names = {

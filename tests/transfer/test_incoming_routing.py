@@ -24,7 +24,10 @@ BACK = rf"PRIVATE={PEER}\00000004"
 
 @pytest.fixture
 def h(tmp_path: Path) -> Iterator[IncomingHarness]:
-    """As the document has it: every message for another queue manager is passed on. `test_forwarding` has the safe way."""
+    """As the document has it: every message for another queue manager is passed on.
+
+    `test_forwarding` has the safe way.
+    """
     harness = IncomingHarness(tmp_path / "data", send_insecure_nacks=True, profile=Profile.DOCUMENT)
     harness.create("admin")
     yield harness

@@ -55,7 +55,8 @@ def state(h: IncomingHarness) -> tuple[int, int, int]:
     return sequence.tx_sequence_id, sequence.tx_sequence_number, sequence.reject_count
 
 
-# Acceptance -----------------------------------------------------------------------------------------------------
+# Acceptance
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.5.8.6-1", "QQB-3.1.1.5-2")
@@ -278,7 +279,8 @@ def test_an_honest_sender_of_many_that_have_one_sequence_each_is_not_the_first_t
     assert len(sequences) == 2
 
 
-# What an administrator sees -------------------------------------------------------------------------------------
+# What an administrator sees
+# -------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.5.8.8-3", "DMPR-3.1.1.5-1")
@@ -286,7 +288,8 @@ def test_a_queue_shows_each_sequence_that_comes_to_it(h: IncomingHarness) -> Non
     """IncomingTransactionalTransferInfo: QueueReference, FormatName, SenderIdentifier, identifier, number, time, rejections."""
     queue = h.queue("ledger")
     assert queue.incoming_transactional_transfer_info == {}
-    # The first that is heard of the sequence is its fourth message: it begins where its sender says.
+    # The first that is heard of the sequence is its fourth message: it begins where its sender
+    # says.
     arrive(h, 4)
     (info,) = queue.incoming_transactional_transfer_info.values()
     assert info.queue is queue
@@ -318,7 +321,8 @@ def test_a_queue_shows_each_sequence_that_comes_to_it(h: IncomingHarness) -> Non
     assert restored.last_access_time == int(h.now)
 
 
-# Order acknowledgments --------------------------------------------------------------------------------------------
+# Order acknowledgments
+# --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.1.6.2-1")

@@ -62,7 +62,8 @@ def test_what_was_sent_awaits_its_acknowledgment(h: Outgoing) -> None:
     assert [entry.awaiting_ack for entry in entries] == [True, False]
 
 
-# Order and what may leave -----------------------------------------------------------------------------------------
+# Order and what may leave
+# -----------------------------------------------------------------------------------------
 
 
 def test_messages_leave_by_priority_and_then_in_the_order_in_which_they_came(h: Outgoing) -> None:
@@ -184,7 +185,8 @@ def test_a_transactional_message_that_an_administrator_took_is_bridged(h: Outgoi
     h.say(b"a", b"b", b"c", transactional=True)
     first = h.transmit(1)
     descriptor = h.open(DESTINATION, QueueAccessType.RECEIVE_ADMIN)
-    # The first is on its way and can still be taken; the peer may have it twice, as the administrator has seen.
+    # The first is on its way and can still be taken; the peer may have it twice, as the
+    # administrator has seen.
     h.engine.dequeue_message(descriptor, timeout=0)
     h.engine.dequeue_message(descriptor, timeout=0)
     assert numbers(h.packets()) == [(3, 0)]
@@ -216,7 +218,8 @@ def test_messages_that_reappear_when_the_store_fails_are_sent_again(h: Outgoing)
     assert bodies(h.packets()) == [b"a", b"b"]
 
 
-# Express and recoverable messages (3.1.1.1.1.3, 3.1.5.5) ----------------------------------------------------------
+# Express and recoverable messages (3.1.1.1.1.3, 3.1.5.5)
+# ----------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.1.1.1.3-1")
@@ -356,7 +359,8 @@ def test_what_is_acknowledged_is_not_sent_again_though_it_is_still_in_the_queue(
     assert (h.far.message_count, h.far.total_bytes) == h.store.stats(h.far.number)
 
 
-# Sessions and restarts --------------------------------------------------------------------------------------------
+# Sessions and restarts
+# --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.3.2-4")
@@ -415,7 +419,8 @@ def test_recoverable_and_transactional_messages_are_there_after_a_crash_in_their
     assert [m.transaction_sequence_number for m in after] == [0, 0, 1, 2, 3]
 
 
-# Expiry (3.1.7.1.2, 3.1.1.1.1.3) ----------------------------------------------------------------------------------
+# Expiry (3.1.7.1.2, 3.1.1.1.1.3)
+# ----------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.7.1.2-1")
@@ -524,7 +529,8 @@ def test_a_message_that_cannot_be_sent_is_refused(h: Outgoing) -> None:
     assert h.sequence_id.ordinal == 2
 
 
-# Identifiers and forwarded messages -------------------------------------------------------------------------------
+# Identifiers and forwarded messages
+# -------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.7.1.1-1")

@@ -37,7 +37,8 @@ def info(h: Outgoing) -> OutgoingTransferInfo:
     return found
 
 
-# Sending ----------------------------------------------------------------------------------------------------------
+# Sending
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.7.1.3-1")
@@ -105,7 +106,8 @@ def test_after_a_restart_the_first_message_has_no_predecessor(h: Outgoing) -> No
     assert numbers(h.packets()) == [(4, 3)]
 
 
-# OrderAcks (3.1.5.6) ----------------------------------------------------------------------------------------------
+# OrderAcks (3.1.5.6)
+# ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.5.6-1")
@@ -333,7 +335,8 @@ def test_an_order_ack_before_the_first_transactional_message_is_not_ours(h: Outg
     assert not h.order_ack(1, TxSequenceID(1, NOW))
 
 
-# The Transactional Ack Wait Timer ---------------------------------------------------------------------------------
+# The Transactional Ack Wait Timer
+# ---------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.3.1-1")
@@ -452,7 +455,8 @@ def test_the_timer_stops_with_the_session_and_with_the_last_message(h: Outgoing)
     assert unacked(h) == []
 
 
-# What an operator sees --------------------------------------------------------------------------------------------
+# What an operator sees
+# --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.3.2-3")

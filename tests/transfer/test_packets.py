@@ -162,12 +162,14 @@ def test_an_order_ack_byte_by_byte() -> None:
     assert order_ack() == bytes.fromhex(
         # BaseHeader
         "10 00 0000 4c494f52 c0000000 ffffffff"
-        # UserHeader: SourceQueueManager, QueueManagerAddress, TimeToBeReceived, SentTime, MessageID, Flags, queue 4
+        # UserHeader: SourceQueueManager, QueueManagerAddress, TimeToBeReceived, SentTime,
+        # MessageID, Flags, queue 4
         "11111111222233334444555555555555 aaaaaaaabbbbccccddddeeeeeeeeeeee"
         "ffffffff 44332211 09000000 000c2000 04000000"
         # MessagePropertiesHeader: Flags, LabelLength, MessageClass, CorrelationID
         "00 10 ff00 0000000000000000000000000000000000000000"
-        # BodyType, ApplicationTag, MessageSize, AllocationBodySize, PrivacyLevel, algorithms, ExtensionSize
+        # BodyType, ApplicationTag, MessageSize, AllocationBodySize, PrivacyLevel, algorithms,
+        # ExtensionSize
         "00000000 00000000 24000000 24000000 00000000 04800000 01680000 00000000"
         # Label
         "51004d0020004f00720064006500720069006e006700200041006300 6b000000"

@@ -68,7 +68,8 @@ def frame(number: int) -> bytes:
     return bytes.fromhex(frames[number - 1]["hex"])
 
 
-# The request ------------------------------------------------------------------------------------------------------
+# The request
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-2.2.7-1")
@@ -121,7 +122,8 @@ def test_a_retry_is_not_preceded_by_a_ping(*, is_wanted: bool, is_retry: bool, e
     assert not pings_first(TransferSettings(), is_retry=False)
 
 
-# The answer -------------------------------------------------------------------------------------------------------
+# The answer
+# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-2.2.7-4")
@@ -191,7 +193,8 @@ def test_no_answer_is_longer_than_its_question(datagram: bytes) -> None:
     assert (answer_ping(signed, OTHER, accept) is not None) == (len(signed) >= 24)
 
 
-# The response -----------------------------------------------------------------------------------------------------
+# The response
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.7.6-1")
@@ -263,7 +266,8 @@ def test_a_response_after_the_end_has_no_effect(clock: list[float]) -> None:
     assert late.status is False
 
 
-# UDP --------------------------------------------------------------------------------------------------------------
+# UDP
+# --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -59,7 +59,8 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in caplog.records if one.name == module.__name__]
 
 
-# The table ---------------------------------------------------------------------------------------------------------
+# The table
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_refusals_are_counted_by_side_queue_and_class(table: Table) -> None:
@@ -125,7 +126,10 @@ def test_what_a_peer_reports_twice_is_counted_once(table: Table, monkeypatch: py
 
 
 def test_classes_that_say_a_message_was_refused() -> None:
-    """MS-MQMQ 2.2.18.1.6: negative arrival acknowledgments. A class that nobody knows has no row of its own."""
+    """MS-MQMQ 2.2.18.1.6: negative arrival acknowledgments.
+
+    A class that nobody knows has no row of its own.
+    """
     refused = {one for one in MessageClass if is_refusal(one)}
     assert min(refused) == MessageClass.NACK_BAD_DEST_QUEUE
     assert max(refused) == MessageClass.NACK_UNSUPPORTED_CRYPTO_PROVIDER
@@ -155,7 +159,8 @@ def test_names_and_details_of_peers_are_escaped_in_the_log(table: Table, caplog:
     assert r"for evil\x1b]0;title\x07 refused: nack_bad_dest_queue (two\nlines)" in line
 
 
-# The log -----------------------------------------------------------------------------------------------------------
+# The log
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_one_line_per_queue_class_and_minute(table: Table, caplog: pytest.LogCaptureFixture) -> None:
@@ -217,7 +222,8 @@ def test_what_is_not_logged_yet_is_logged_at_the_end(table: Table, caplog: pytes
     assert len(lines(caplog)) == 2
 
 
-# Two queue managers ------------------------------------------------------------------------------------------------
+# Two queue managers
+# ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -313,7 +319,10 @@ def test_transactional_messages_are_counted_on_both_sides(
 
 
 def test_negative_acknowledgments_are_counted_by_the_sender(world: World, alpha: Node, beta: Node) -> None:
-    """3.1.5.11, 3.1.7.15: insecure ones are not sent by default. Positive and receive acknowledgments are no refusals."""
+    """3.1.5.11, 3.1.7.15: insecure ones are not sent by default.
+
+    Positive and receive acknowledgments are no refusals.
+    """
     asking: dict[str, Any] = {
         "acknowledgements_requested": Acknowledgements.FULL_REACH_QUEUE | Acknowledgements.FULL_RECEIVE,
         "administration_queue_format_name": parse(alpha.direct("admin")),

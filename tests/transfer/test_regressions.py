@@ -59,7 +59,10 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def test_an_order_ack_ends_a_message_that_was_offered_to_a_session_and_not_yet_sent(outgoing: Outgoing) -> None:
-    """It had been sent on the session before. Sent again, it would have been numbered after itself."""
+    """It had been sent on the session before.
+
+    Sent again, it would have been numbered after itself.
+    """
     outgoing.say(b"1", b"2", b"3", transactional=True)
     outgoing.transmit()
     outgoing.table.session_opened()
@@ -84,7 +87,10 @@ def test_a_peer_that_only_acknowledges_is_not_held_back(world: World) -> None:
 
 
 def test_a_removal_is_written_soon_although_the_batch_before_it_was_written_meanwhile(world: World) -> None:
-    """It was forgotten then. After a crash hours later the message was sent again, to a receiver who had forgotten it."""
+    """It was forgotten then.
+
+    After a crash hours later the message was sent again, to a receiver who had forgotten it.
+    """
     alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
     beta.create("q")
     alpha.send(beta.direct("q"), b"one")
@@ -328,7 +334,10 @@ def test_time_goes_on_after_an_error(tmp_path: Path) -> None:
 
 
 def test_order_acks_of_many_sequences_all_leave(world: World) -> None:
-    """Only the newest 256 did. The messages of the other queues were sent again half a minute later."""
+    """Only the newest 256 did.
+
+    The messages of the other queues were sent again half a minute later.
+    """
     alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
     for number in range(400):
         beta.create(f"tx{number}", transactional=True)

@@ -57,7 +57,8 @@ def hops(h: Harness, destination: str) -> list[str]:
     return [hop.computer_name for hop in found]
 
 
-# Within a site (3.1.5.1) ------------------------------------------------------------------------------------------
+# Within a site (3.1.5.1)
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.7.5-1")
@@ -130,7 +131,8 @@ def test_one_common_site_is_enough(h: Harness) -> None:
     assert hops(h, "BETA") == ["BETA"]
 
 
-# A routing server (3.1.5.2) ---------------------------------------------------------------------------------------
+# A routing server (3.1.5.2)
+# ---------------------------------------------------------------------------------------
 
 
 def test_a_router_uses_no_out_routing_server(h: Harness) -> None:
@@ -182,7 +184,8 @@ def test_a_queue_manager_is_never_its_own_next_hop(h: Harness) -> None:
     assert hops(h, "BETA") == []
 
 
-# A site gate (3.1.5.3) --------------------------------------------------------------------------------------------
+# A site gate (3.1.5.3)
+# --------------------------------------------------------------------------------------------
 
 
 def four_sites(h: Harness, at: str, costs: dict[str, int]) -> None:
@@ -250,7 +253,8 @@ def test_all_gates_of_the_next_site_are_given(h: Harness) -> None:
     assert hops(h, "PCB") == ["GATEB", "SECOND"]
 
 
-# The routing table (3.1.3.1) --------------------------------------------------------------------------------------
+# The routing table (3.1.3.1)
+# --------------------------------------------------------------------------------------
 
 
 def link(site1: uuid.UUID, site2: uuid.UUID, cost: int) -> RoutingLink:

@@ -61,7 +61,8 @@ def waiting(enterprise: Enterprise) -> dict[tuple[str, str], int]:
     }
 
 
-# The way there ----------------------------------------------------------------------------------------------------
+# The way there
+# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["private", "public"])
@@ -164,7 +165,8 @@ def test_a_second_gate_is_used_when_the_first_is_down(world: World) -> None:
     assert waiting(enterprise) == {}
 
 
-# The way back -----------------------------------------------------------------------------------------------------
+# The way back
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.7.17-3", "QQB-3.1.1.5-3")
@@ -288,7 +290,8 @@ def test_a_traced_message_leaves_a_report_at_every_hop(world: World) -> None:
     }
 
 
-# Cuts and crashes -------------------------------------------------------------------------------------------------
+# Cuts and crashes
+# -------------------------------------------------------------------------------------------------
 
 
 class Storm:
@@ -306,7 +309,8 @@ class Storm:
         }
         self.names_of = self.queues | {(end, "txdirect"): self.enterprise[end].direct("txdirect") for end in self.ends}
         self.sent: Counter[tuple[str, str]] = Counter()
-        # Bodies of messages to an end that were not on disk when their sender crashed; and those that are not yet.
+        # Bodies of messages to an end that were not on disk when their sender crashed; and those
+        # that are not yet.
         self.doubtful: dict[str, set[bytes]] = {end: set() for end in self.ends}
         self.unsynced: dict[str, set[bytes]] = {end: set() for end in self.ends}
         self.read: dict[str, list[bytes]] = {end: [] for end in self.ends}

@@ -66,7 +66,10 @@ def test_a_new_session_runs_the_cleanup_timer_alone(
 
 @pytest.mark.spec("QQB-3.1.6.2-1", "QQB-3.1.5.9-1")
 def test_an_idle_session_is_closed_at_the_second_tick() -> None:
-    """The first finds SessionActive and clears it. No packet tells of the end, and it is no error."""
+    """The first finds SessionActive and clears it.
+
+    No packet tells of the end, and it is no error.
+    """
     pair = Pair()
     pair.ours.send(EXPRESS, 1)
     pair.theirs.receive(out(pair.ours))
@@ -268,7 +271,10 @@ def test_what_is_allowed_after_an_ack_is_not_kept_waiting() -> None:
 
 @pytest.mark.spec("QQB-3.1.7.1-1", "QQB-3.1.3.2-5", "QQB-3.1.3.2-6")
 def test_the_65th_message_waits() -> None:
-    """A window of 64. What waits elsewhere takes nothing of it: only what was really sent counts."""
+    """A window of 64.
+
+    What waits elsewhere takes nothing of it: only what was really sent counts.
+    """
     clock = Clock()
     session = initiator(clock)
     assert session.room == 0

@@ -110,7 +110,8 @@ def test_messages_flow_both_ways(tmp_path: Path) -> None:
             await until(lambda: beta.count == 500)
             beta.send(alpha, *[b"y" * 1000] * 500, express=True)
             await until(lambda: alpha.count == 500)
-            # Each reaches the other by its address: that is where the queue manager is that the name means.
+            # Each reaches the other by its address: that is where the queue manager is that the
+            # name means.
             assert len(alpha.listener.transfer.links) == len(beta.listener.transfer.links) == 2
 
     uvloop.run(main())
@@ -241,7 +242,8 @@ def test_what_a_slow_reader_does_not_take_stays_in_the_store(tmp_path: Path) -> 
             alpha.send(peer, *[bytes(1 << 20)] * 30)
             await until(lambda: any(link.is_open and not link.is_writable for link in links.values()))
             await asyncio.sleep(0.1)
-            # What was handed to the transport: one turn's worth and what the kernel took, not thirty megabytes.
+            # What was handed to the transport: one turn's worth and what the kernel took, not
+            # thirty megabytes.
             (link,) = links.values()
             assert link.session.unacked_message_count < 16
 

@@ -404,7 +404,8 @@ def test_nobody_sends_to_a_direct_name_in_anothers_name(
         [_HANDSHAKE],
         [_HANDSHAKE + 1],
         [_HANDSHAKE + 40],
-        # It ends with the first part of the handshake, and does not wait for the answer to the second.
+        # It ends with the first part of the handshake, and does not wait for the answer to the
+        # second.
         [ESTABLISH_CONNECTION_SIZE, _HANDSHAKE + 1],
         [ESTABLISH_CONNECTION_SIZE, _HANDSHAKE + 40],
         [100, ESTABLISH_CONNECTION_SIZE, _HANDSHAKE - 1, _HANDSHAKE + 40],

@@ -65,7 +65,8 @@ def sent_reports(h: Harness) -> list[Message]:
     return h.messages(r"DIRECT=OS:.\reports")
 
 
-# What they say ----------------------------------------------------------------------------------------------------
+# What they say
+# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.5.8.9-1", "QQB-3.1.5.8.9-2", "QQB-3.1.5.8.9-3")
@@ -133,7 +134,8 @@ def test_times_follow_the_grammar(now: int) -> None:
     assert re.fullmatch(rf"\d\d:\d\d:\d\d (?:AM|PM) (?:{day}),(?:{month}) \d\d \d\d", text)
 
 
-# Where they go ----------------------------------------------------------------------------------------------------
+# Where they go
+# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.5.8.9-1")
@@ -198,7 +200,8 @@ def test_a_report_queue_may_be_on_another_computer(h: Harness) -> None:
     assert report.destination_queue_manager_identifier == beta.identifier
 
 
-# Reading them -----------------------------------------------------------------------------------------------------
+# Reading them
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_a_report_can_be_read_again(h: Harness, reports: Queue) -> None:

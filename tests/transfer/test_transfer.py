@@ -148,7 +148,8 @@ def test_what_a_session_header_acknowledges_counts_before_its_own_counts_are_com
     world.run()
     link = alpha.route(name).link
     assert link is not None
-    # Two of three messages, the first recoverable one of two; and counts of messages that were never sent to us.
+    # Two of three messages, the first recoverable one of two; and counts of messages that were
+    # never sent to us.
     wrong = SessionHeader(2, 1, 0b1, user_msg_sequence_number=7, recoverable_msg_seq_number=0)
     alpha.transfer.data_received(link, pack_internal(InternalHeader.of(PacketType.SESSION_ACK), wrong))
     assert link.session.state is SessionState.CLOSED
@@ -190,7 +191,8 @@ def test_the_next_messages_go_before_those_are_taken_out_that_have_come(
         alpha.send(name, b"%d" % number)
     alpha.sync()
     world.run()
-    # In halves of a window; with the third half the first is gone from the peer's sight, but not yet from the queue.
+    # In halves of a window; with the third half the first is gone from the peer's sight, but not
+    # yet from the queue.
     assert counts == [128, 128, 128, 96]
     assert alpha.outgoing(name).message_count == 0
 

@@ -45,7 +45,10 @@ def issue(
     purposes: Iterable[x509.ObjectIdentifier] = BOTH,
     key: ec.EllipticCurvePrivateKey | None = None,
 ) -> Issued:
-    """Issue a certificate, by itself if no authority does. It is `age` days old and valid for `days` more."""
+    """Issue a certificate, by itself if no authority does.
+
+    It is `age` days old and valid for `days` more.
+    """
     key = key or ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = dt.datetime.now(dt.UTC)

@@ -126,7 +126,10 @@ class Client:
         self.end = ""
 
     def open(self) -> bool:
-        """Do the handshake of MS-MQQB; return whether there is a session. `end` has the reason if there is none."""
+        """Do the handshake of MS-MQQB; return whether there is a session.
+
+        `end` has the reason if there is none.
+        """
         with self.connection:
             try:
                 self.connection.sendall(b"".join(self.session.data_to_send()))

@@ -1,7 +1,7 @@
 """Several queue managers and the network between them, in one thread, with one clock.
 
-`World.run` lets everything happen that needs no time to pass; `World.tick` lets time pass. Connections are pairs of byte
-streams that a test can cut, and watch.
+`World.run` lets everything happen that needs no time to pass; `World.tick` lets time pass.
+Connections are pairs of byte streams that a test can cut, and watch.
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ class FakeNetwork:
         self._node = node
         self._world = node.world
         self._is_woken = False
-        # False: the disk does not come to an end, and nothing becomes durable that transfer wants to be.
+        # False: the disk does not come to an end, and nothing becomes durable that transfer wants
+        # to be.
         self.writes = True
         # False: the loop has no more turns.
         self.wakes = True

@@ -96,7 +96,8 @@ def read_everything(message: Message) -> dict[str, object]:
 
 uint32 = st.integers(0, 0xFFFF_FFFF)
 guids = st.uuids()
-# Any UTF-16 string without a null, lone surrogates too: Windows checks neither labels nor names for them.
+# Any UTF-16 string without a null, lone surrogates too: Windows checks neither labels nor names for
+# them.
 texts = st.text(st.characters(exclude_characters="\0"))
 labels = texts.filter(lambda text: len(text.encode("utf-16-le", "surrogatepass")) <= 2 * 249)
 names = st.text("abcdefghijklmnopqrstuvwxyzABCXYZ0123456789_-$. ", min_size=1, max_size=40).filter(

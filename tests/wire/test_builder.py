@@ -390,11 +390,15 @@ class TestSerialisation:
     def test_an_administration_queue_is_sent_exactly_when_an_acknowledgment_is_asked_for(
         self, name: FormatName | None, requested: int
     ) -> None:
-        """MS-MQMQ 2.2.19.2 AdminQueue. Flags without a name are read all the same, as in the captured frame 7."""
+        """MS-MQMQ 2.2.19.2 AdminQueue.
+
+        Flags without a name are read all the same, as in the captured frame 7.
+        """
         packet = make(
             acknowledgements_requested=Acknowledgements(requested),
             administration_queue_format_name=name,
-            # The same queue: without the other name it cannot be RQ 1, "same as the administration queue".
+            # The same queue: without the other name it cannot be RQ 1, "same as the administration
+            # queue".
             response_queue_format_name=name,
         )
         message = Message.unpack(packet)
@@ -496,7 +500,8 @@ def expected_properties(properties: dict[str, Any], transaction: int | None) -> 
         expected["priority"] = 0
         expected["delivery_guarantee"] = DeliveryGuarantee.RECOVERABLE
     if not expected.get("acknowledgements_requested"):
-        # MS-MQMQ 2.2.19.2 forbids AdminQueue in a packet that asks for no acknowledgment: nobody would use it.
+        # MS-MQMQ 2.2.19.2 forbids AdminQueue in a packet that asks for no acknowledgment: nobody
+        # would use it.
         expected.pop("administration_queue_format_name", None)
     if expected.get("destination_multi_queue_format_name") is None:
         expected = {name: value for name, value in expected.items() if name not in MULTI}

@@ -53,7 +53,10 @@ def test_a_session_ack_has_36_bytes() -> None:
 
 @pytest.mark.parametrize("number", [3, 4, 5, 6])
 def test_the_captured_packets(number: int) -> None:
-    """MS-MQQB 4.1. The reserved octet, which Windows leaves as it finds it, is the only difference."""
+    """MS-MQQB 4.1.
+
+    The reserved octet, which Windows leaves as it finds it, is the only difference.
+    """
     reader = Reader(FRAMES[number])
     BaseHeader.unpack(reader)
     internal = InternalHeader.unpack(reader)

@@ -56,7 +56,8 @@ class MSMQApplication(ComObject):
     def octets(self) -> int:
         return len(self._computer_name or "")
 
-    # The directory ------------------------------------------------------------------------------------------------
+    # The directory
+    # ------------------------------------------------------------------------------------------------
 
     def machine_id_of_machine_name(self, call: ComCall, machine_name: str | None) -> str:
         """3.2.4.1.1."""
@@ -94,7 +95,8 @@ class MSMQApplication(ComObject):
         self._require_local()
         return self._environment.engine.queue_manager.directory_integrated
 
-    # Certificates -------------------------------------------------------------------------------------------------
+    # Certificates
+    # -------------------------------------------------------------------------------------------------
 
     async def register_certificate(
         self, call: ComCall, flags: Variant, external_certificate: Variant
@@ -146,7 +148,8 @@ class MSMQApplication(ComObject):
         await self._register(identity, made.certificate)
         return None
 
-    # The version --------------------------------------------------------------------------------------------------
+    # The version
+    # --------------------------------------------------------------------------------------------------
 
     def get_msmq_version_major(self, call: ComCall) -> int:
         """3.2.4.2.3."""
@@ -171,7 +174,8 @@ class MSMQApplication(ComObject):
         if self._computer_name is not None:
             raise InvalidParameter(f"this is not known of {self._computer_name}")
 
-    # The queue manager --------------------------------------------------------------------------------------------
+    # The queue manager
+    # --------------------------------------------------------------------------------------------
 
     async def active_queues(self, call: ComCall) -> Variant:
         """3.2.4.3.1."""

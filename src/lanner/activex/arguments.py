@@ -1,7 +1,7 @@
 """What clients pass, in VARIANTs above all: optional arguments with their defaults (MC-MQAC 3.1.4.2), and numbers in whatever size a language has.
 
-The document names one type for each argument. Scripts pass small numbers as VT_I2, what they have worked out as VT_R8, and variables by
-reference, so these are taken too.
+The document names one type for each argument. Scripts pass small numbers as VT_I2, what they have
+worked out as VT_R8, and variables by reference, so these are taken too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """External transactions: the coordinator of the queue manager as the owner of one sees it (3.7, 3.8.4.1).
 
-A client of these objects has one queue manager in its transaction, so the coordinator asks for a commit in a
-single phase. What the documents send as MTAG messages are calls of the engine and its answers (host/coordinator.py).
+A client of these objects has one queue manager in its transaction, so the coordinator asks for a
+commit in a single phase. What the documents send as MTAG messages are calls of the engine and its
+answers (host/coordinator.py).
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ class CoordinatedTransactions:
         self._committer = committer
 
     async def begin(self) -> uuid.UUID:
-        """Return the identifier of a new transaction. DtcConnect if there is no coordinator, or no log."""
+        """Return the identifier of a new transaction.
+
+        DtcConnect if there is no coordinator, or no log.
+        """
         with self._engine.store.lock:
             # A coordinator that cannot read its log could not say what became of it.
             coordinator_of(self._engine).require_log()

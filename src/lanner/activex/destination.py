@@ -55,7 +55,8 @@ class MSMQDestination(ComObject):
     def released(self) -> None:
         self._close()
 
-    # Open and close -----------------------------------------------------------------------------------------------
+    # Open and close
+    # -----------------------------------------------------------------------------------------------
 
     async def open(self, call: ComCall) -> Success | None:
         """3.12.4.1.1."""
@@ -101,7 +102,8 @@ class MSMQDestination(ComObject):
         del call
         return self.descriptor is not None
 
-    # Names --------------------------------------------------------------------------------------------------------
+    # Names
+    # --------------------------------------------------------------------------------------------------------
 
     def get_ads_path(self, call: ComCall) -> str | None:
         """3.12.4.1.6."""
@@ -141,7 +143,8 @@ class MSMQDestination(ComObject):
             self._close()
             await self._open(call.identity)
 
-    # IMSMQPrivateDestination --------------------------------------------------------------------------------------
+    # IMSMQPrivateDestination
+    # --------------------------------------------------------------------------------------
 
     def get_handle(self, call: ComCall) -> Variant:
         """3.12.4.2.1."""
@@ -150,7 +153,11 @@ class MSMQDestination(ComObject):
         return Variant(VT.I8, _NO_HANDLE if descriptor is None else descriptor.handle)
 
     def put_handle(self, call: ComCall, value: Variant) -> None:
-        """3.12.4.2.2. A handle is attached for whoever opened it: what is sent through it is sent in that user's name."""
+        """3.12.4.2.2.
+
+        A handle is attached for whoever opened it: what is sent through it is sent in that user's
+        name.
+        """
         handle = arguments.dereferenced(value)
         number = int(handle.value) if handle.vt in arguments.INTEGERS else _NO_HANDLE
         self._close()

@@ -33,15 +33,18 @@ CONNECT_TIMEOUT: Final = 30.0  # seconds
 class ActivexSettings:
     """What an operator may change."""
 
-    # What a read that times out returns (DECISIONS): S_OK and no message, as on Windows, or the codes of the document.
+    # What a read that times out returns (DECISIONS): S_OK and no message, as on Windows, or the
+    # codes of the document.
     timeout: Literal["null", "error"] = "null"
 
 
 class Environment:
-    """One queue manager as its coclasses see it. Everything here and in them runs in the loop's thread.
+    """One queue manager as its coclasses see it.
 
-    Events of the engine are raised with `lock` held, never across an `await`; what must be on disk is a change of the
-    `committer`, which is awaited.
+    Everything here and in them runs in the loop's thread.
+
+    Events of the engine are raised with `lock` held, never across an `await`; what must be on disk
+    is a change of the `committer`, which is awaited.
     """
 
     def __init__(
@@ -80,7 +83,10 @@ class Environment:
             raise RemoteMachineNotAvailable(f"{computer} cannot be reached: {error}") from error
 
     async def internal_signing_key(self, identity: Identity) -> SigningKey:
-        """The key of the caller's internal certificate. Making one takes a moment, in another thread."""
+        """The key of the caller's internal certificate.
+
+        Making one takes a moment, in another thread.
+        """
         certificates = self.certificates
         if certificates is None:
             raise NoInternalUserCert(f"{identity.name}: this queue manager makes no internal certificates")

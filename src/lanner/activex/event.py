@@ -1,7 +1,8 @@
 """MSMQEvent: tells clients of messages that arrive, by calls to the sinks they hand in (MC-MQAC 3.16).
 
-Each sink is told on its own, one event after the other: a sink that is slow, fails or is gone holds up nobody, neither the other sinks
-nor the queue. One that cannot be reached any more, or does not answer, is given back.
+Each sink is told on its own, one event after the other: a sink that is slow, fails or is gone holds
+up nobody, neither the other sinks nor the queue. One that cannot be reached any more, or does not
+answer, is given back.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ _LOG = logging.getLogger(__name__)
 # DECISIONS: sinks are called by DISPID.
 DISPID_ARRIVED: Final = 0
 DISPID_ARRIVED_ERROR: Final = 1
-# Ours: a sink that takes longer is not there. Programs do their work with the message before they return; whether their computer is
-# still there shows sooner.
+# Ours: a sink that takes longer is not there. Programs do their work with the message before they
+# return; whether their computer is still there shows sooner.
 SINK_TIMEOUT: Final = 600.0  # seconds
 # Ours: events that a sink may be behind; later ones it does not hear of.
 MAX_PENDING: Final = 64
-# MS-ERREF 2.1: failures of the facilities dispatch, and of the call itself. Their like are the sink's own; all other codes of RPC and
-# Win32 say that there is nobody to call.
+# MS-ERREF 2.1: failures of the facilities dispatch, and of the call itself. Their like are the
+# sink's own; all other codes of RPC and Win32 say that there is nobody to call.
 _RPC_FACILITY: Final = 0x8001
 _WIN32_FACILITY: Final = 0x8007
 _OWN_FAILURES: Final = frozenset(
@@ -108,7 +109,8 @@ class MSMQEvent(Connectable):
         del call
         raise ComError(E_NOTIMPL, "Properties")
 
-    # IMSMQPrivateEvent --------------------------------------------------------------------------------------------
+    # IMSMQPrivateEvent
+    # --------------------------------------------------------------------------------------------
 
     def get_hwnd(self, call: ComCall) -> int:
         """3.16.4.3.1: there is no window."""

@@ -72,7 +72,8 @@ class ManagedQueue(ComObject):
         self._computer_name, self._queue_format_name = computer, name
         self._binding, self._queue = binding, queue
 
-    # IMSMQManagement ----------------------------------------------------------------------------------------------
+    # IMSMQManagement
+    # ----------------------------------------------------------------------------------------------
 
     def get_format_name(self, call: ComCall) -> str:
         """3.3.4.1.2 FormatName: as it was given."""
@@ -103,7 +104,10 @@ class ManagedQueue(ComObject):
         return bool(await self.choice(call, ManagementQueueProperty.LOCATION, _LOCATIONS))
 
     async def get_transactional_status(self, call: ComCall) -> int:
-        """3.3.4.1.8 TransactionalStatus. Of a public queue only a directory can tell; R_QMMgmtGetInfo answers all the same."""
+        """3.3.4.1.8 TransactionalStatus.
+
+        Of a public queue only a directory can tell; R_QMMgmtGetInfo answers all the same.
+        """
         status = await self.choice(call, ManagementQueueProperty.XACT, _YES_OR_NO)
         is_here = self._represented()[0].is_here
         if is_here and not self._environment.engine.queue_manager.directory_integrated:
@@ -114,7 +118,8 @@ class ManagedQueue(ComObject):
         """3.3.4.1.9 BytesInQueue."""
         return Variant(VT.UI8, await self.number(call, ManagementQueueProperty.BYTES_IN_QUEUE))
 
-    # For the interfaces that derive from it -----------------------------------------------------------------------
+    # For the interfaces that derive from it
+    # -----------------------------------------------------------------------
 
     def _represented(self) -> tuple[ManagementBinding, FormatName]:
         if self._binding is None or self._queue is None:

@@ -23,5 +23,8 @@ class MSMQManagement(QueueManagement, OutgoingQueueManagement):
         return (IMSMQ_OUTGOING_QUEUE_MANAGEMENT if self.queue_is_outgoing else IMSMQ_QUEUE_MANAGEMENT,)
 
     def default_dispatch(self) -> InterfaceTable | None:
-        """Scripts cannot ask for another interface: they find its members here. It repeats those of IMSMQManagement, DISPIDs and all."""
+        """Scripts cannot ask for another interface: they find its members here.
+
+        It repeats those of IMSMQManagement, DISPIDs and all.
+        """
         return self.extra_interfaces()[0] if self.object_is_initialized else super().default_dispatch()

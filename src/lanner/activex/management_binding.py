@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class ManagementBinding:
-    """The document's hQmmgmtBind. What is asked here is asked as the caller; elsewhere, as nobody, who has to be an administrator here.
+    """The document's hQmmgmtBind.
+
+    What is asked here is asked as the caller; elsewhere, as nobody, who has to be an administrator
+    here.
 
     A connection to another computer lasts for one question: nothing is held between two of them.
     """
@@ -44,7 +47,8 @@ class ManagementBinding:
     ) -> tuple[PropVariant, ...]:
         """3.3.6.2 QMMgmt Get Info, of a queue or of the machine; the StatusError of R_QMMgmtGetInfo if it fails.
 
-        `only_active`: a queue that nobody uses here is none to ask about (3.3.4.1.1). Other computers do not tell.
+        `only_active`: a queue that nobody uses here is none to ask about (3.3.4.1.1). Other
+        computers do not tell.
         """
         if self._elsewhere is not None:
             return get_info_values(

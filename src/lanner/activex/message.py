@@ -1,7 +1,8 @@
 """MSMQMessage: a message to send, or one that was received (MC-MQAC 3.17).
 
-One object serves all four revisions; the older names of a property (`_v1`, `_v2`) are the property. Its attributes are a `MessageState`,
-where most members have only to look; longs are signed outside and unsigned inside.
+One object serves all four revisions; the older names of a property (`_v1`, `_v2`) are the property.
+Its attributes are a `MessageState`, where most members have only to look; longs are signed outside
+and unsigned inside.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ _JOURNAL: Final = 2
 _SENDER_VERSION: Final = 0x10
 
 
-# Members that only look at an attribute, or set one --------------------------------------------------------------------
+# Members that only look at an attribute, or set one
+# --------------------------------------------------------------------
 
 
 def _get_long(attribute: str) -> Callable[[MSMQMessage, ComCall], int]:
@@ -159,7 +161,8 @@ class MSMQMessage(ComObject):
     def __init__(self, environment: Environment, state: MessageState | None = None) -> None:
         self._environment = environment
         self.state = MessageState() if state is None else state
-        # The attributes that the client has set: what else is there came with a received message, or from Send.
+        # The attributes that the client has set: what else is there came with a received message,
+        # or from Send.
         self._given: set[str] = set()
         self._requested_authentication_level = 0
         self._soap_header = ""
@@ -201,7 +204,8 @@ class MSMQMessage(ComObject):
         setattr(self.state, attribute, value)
         self._given.add(attribute)
 
-    # Numbers ------------------------------------------------------------------------------------------------------
+    # Numbers
+    # ------------------------------------------------------------------------------------------------------
 
     get_class = _get_long("message_class")
     get_msg_class = get_class
@@ -271,7 +275,8 @@ class MSMQMessage(ComObject):
         del call
         return _SENDER_VERSION
 
-    # Octets -------------------------------------------------------------------------------------------------------
+    # Octets
+    # -------------------------------------------------------------------------------------------------------
 
     get_id = _get_octets("identifier")
     get_transaction_id = _get_octets("transaction_identifier")
@@ -309,7 +314,8 @@ class MSMQMessage(ComObject):
         self.set("body_type", body_type)
         self.set("body_length", len(body))
 
-    # Text and times -----------------------------------------------------------------------------------------------
+    # Text and times
+    # -----------------------------------------------------------------------------------------------
 
     get_sent_time = _get_date("sent_time")
     get_arrived_time = _get_date("arrived_time")
@@ -376,7 +382,8 @@ class MSMQMessage(ComObject):
         del call
         raise ComError(E_NOTIMPL, "Properties")
 
-    # Queues -------------------------------------------------------------------------------------------------------
+    # Queues
+    # -------------------------------------------------------------------------------------------------------
 
     get_response_queue_info = _get_queue_info("response_queue_format_name")
     get_response_queue_info_v1 = get_response_queue_info
@@ -438,7 +445,8 @@ class MSMQMessage(ComObject):
         await found.put_format_name(call, name)
         return found
 
-    # Sending ------------------------------------------------------------------------------------------------------
+    # Sending
+    # ------------------------------------------------------------------------------------------------------
 
     async def send(self, call: ComCall, destination_queue: ComObject | Remote | None, transaction: Variant) -> None:
         """3.17.4.1.48; a recoverable message is on disk when this answers."""
@@ -459,7 +467,10 @@ class MSMQMessage(ComObject):
         await sending.send(_descriptor(destination_queue), argument)
 
     async def attach_current_security_context(self, call: ComCall) -> None:
-        """3.17.4.1.49: what later calls of Send need to know of this caller. The message stays as it is."""
+        """3.17.4.1.49: what later calls of Send need to know of this caller.
+
+        The message stays as it is.
+        """
         certificate = self.state.sender_certificate if "sender_certificate" in self._given else b""
         self._context = await SecurityContext.of(self._environment, call.identity, certificate)
 

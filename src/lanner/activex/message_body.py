@@ -1,11 +1,12 @@
 """Bodies of messages: from the VARIANT of a client to the octets of a packet and back (MC-MQAC 3.17.4.1.21, 3.17.4.1.22).
 
-BodyType is the type of the VARIANT. Numbers are stored little-endian in their natural size, text as UTF-16 without a terminator, octets
-as they are.
+BodyType is the type of the VARIANT. Numbers are stored little-endian in their natural size, text as
+UTF-16 without a terminator, octets as they are.
 
-A body of VT_UNKNOWN or VT_DISPATCH is an object of the client's, which saves itself into the message (IPersistStream): its CLSID and its
-state. No class of MC-MQAC can do that. The classes of clients live in the clients and cannot be made here again, so such a body reads as
-its octets; the client that knows the class makes the object of them.
+A body of VT_UNKNOWN or VT_DISPATCH is an object of the client's, which saves itself into the
+message (IPersistStream): its CLSID and its state. No class of MC-MQAC can do that. The classes of
+clients live in the clients and cannot be made here again, so such a body reads as its octets; the
+client that knows the class makes the object of them.
 """
 
 from __future__ import annotations

@@ -72,7 +72,11 @@ class SecurityContext:
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """One call of Send. What the object does not say itself is filled in; it is told so when the message is sent, not before."""
+    """One call of Send.
+
+    What the object does not say itself is filled in; it is told so when the message is sent, not
+    before.
+    """
 
     environment: Environment
     identity: Identity
@@ -108,11 +112,13 @@ class Sending:
         requested = self.requested_authentication_level
         preferences = self.environment.engine.settings.encryption_preferences
         if requested == AUTH_LEVEL_ALWAYS and not preferences.accepts_legacy_signatures:
-            # The 3.0 hash of a message to one queue does not say which, so receivers like this one refuse it.
+            # The 3.0 hash of a message to one queue does not say which, so receivers like this one
+            # refuse it.
             return AuthenticationLevel.SIG20
         return SIGNATURE_LEVELS[requested]
 
-    # What the message says ----------------------------------------------------------------------------------------
+    # What the message says
+    # ----------------------------------------------------------------------------------------
 
     def _properties(self, descriptor: OpenQueueDescriptor) -> MessageProperties:
         state, given = self.state, self.given
@@ -163,7 +169,8 @@ class Sending:
     def _time_to_be_received(self) -> int:
         """3.17.4.1.48: not shorter than TimeToReachQueue.
 
-        One that the client has never set is no limit, and raises nothing: else a MaxTimeToReceive alone would never count.
+        One that the client has never set is no limit, and raises nothing: else a MaxTimeToReceive
+        alone would never count.
         """
         state = self.state
         to_reach = state.time_to_reach_queue
@@ -182,7 +189,8 @@ class Sending:
         elif not descriptor.multiple:
             properties.destination_multi_queue_format_name = FormatName.parse(descriptor.format_name)
 
-    # Signing ------------------------------------------------------------------------------------------------------
+    # Signing
+    # ------------------------------------------------------------------------------------------------------
 
     async def _signed(
         self,
@@ -213,7 +221,10 @@ class Sending:
         )
 
     async def _key_of(self, certificate: bytes) -> SigningKey:
-        """The private key of the sender's certificate. Those of internal certificates are here, and no others."""
+        """The private key of the sender's certificate.
+
+        Those of internal certificates are here, and no others.
+        """
         key = None if self.context is None else self.context.key
         if key is None:
             key = await self.environment.internal_signing_key(self.identity)
@@ -221,7 +232,8 @@ class Sending:
             raise CannotSignDataEx("the private key of SenderCertificate is not on this computer")
         return key
 
-    # The event ----------------------------------------------------------------------------------------------------
+    # The event
+    # ----------------------------------------------------------------------------------------------------
 
     def _enqueue(
         self,

@@ -33,7 +33,10 @@ NO_IDENTIFIER: Final = bytes(MessageIdentifier.SIZE)
 
 @dataclass(slots=True, repr=False)
 class MessageState:
-    """The attributes, first as in a message that a client has just made (3.17.3). Empty octets and None are the document's NULL."""
+    """The attributes, first as in a message that a client has just made (3.17.3).
+
+    Empty octets and None are the document's NULL.
+    """
 
     lookup_identifier: int = 0
     identifier: bytes = NO_IDENTIFIER

@@ -79,7 +79,8 @@ def format_name_from_path(environment: Environment, text: str) -> str:
             called = path.name if queue is None else PathName.parse(queue.pathname).name
             name = str(PrivateFormatName(engine.queue_manager.identifier, private_queue_local_identifier(called)))
         else:
-            # Also for the private queues of other computers: the document would name a queue of this one.
+            # Also for the private queues of other computers: the document would name a queue of
+            # this one.
             name = f"{_DIRECT}{path}"
     return name + _suffix(whole)
 

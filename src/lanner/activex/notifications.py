@@ -69,7 +69,10 @@ class Notification:
         self._done: Callable[[Notification], None] | None = None
 
     def begin(self, done: Callable[[Notification], None]) -> None:
-        """Peek, or wait to; the event fires later, in the loop. `done` is called when nothing more will follow."""
+        """Peek, or wait to; the event fires later, in the loop.
+
+        `done` is called when nothing more will follow.
+        """
         self._done = done
         try:
             self._read.begin(self._peek)

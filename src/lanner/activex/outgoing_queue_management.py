@@ -62,7 +62,10 @@ class OutgoingQueueManagement(ManagedQueue):
         return Variant(VT.ARRAY | VT.BSTR, SafeArray.of(VT.BSTR, hops if isinstance(hops, tuple) else ()))
 
     async def eod_get_send_info(self, call: ComCall) -> MSMQCollection:
-        """3.5.4.1.3 EodGetSendInfo. A queue that has carried nothing transactional yet has nothing but zeros."""
+        """3.5.4.1.3 EodGetSendInfo.
+
+        A queue that has carried nothing transactional yet has nothing but zeros.
+        """
         values = {key: self._variant(vt, await self.value(call, identifier)) for key, identifier, vt in _SEND_INFO}
         return MSMQCollection(self._environment, values)
 

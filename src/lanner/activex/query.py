@@ -68,7 +68,11 @@ class MSMQQuery(ComObject):
         multicast_address: Variant = MISSING,
         rel_multicast_address: Variant = MISSING,
     ) -> MSMQQueueInfos:
-        """3.13.4.1.3. An address that is left out restricts nothing: the text of the parameter says otherwise, its rules do not."""
+        """3.13.4.1.3.
+
+        An address that is left out restricts nothing: the text of the parameter says otherwise, its
+        rules do not.
+        """
         del call
         criteria: tuple[tuple[str, Callable[[Variant], object], Variant, Variant], ...] = (
             ("Identifier", _guid, queue_guid, MISSING),

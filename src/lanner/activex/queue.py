@@ -1,7 +1,8 @@
 """MSMQQueue: an open queue, to read messages from and to send them to (MC-MQAC 3.11).
 
-A read that waits is a coroutine: the connection, the object and the server go on meanwhile. It ends with its message, its time, its
-queue, or its client; a message that it has got, and nobody has heard of, goes back.
+A read that waits is a coroutine: the connection, the object and the server go on meanwhile. It ends
+with its message, its time, its queue, or its client; a message that it has got, and nobody has
+heard of, goes back.
 """
 
 from __future__ import annotations
@@ -177,7 +178,8 @@ class MSMQQueue(ComObject):
         self._cursor: Cursor | None = None
         self._notifications: set[Notification] = set()
 
-    # State (3.11.1) -----------------------------------------------------------------------------------------------
+    # State (3.11.1)
+    # -----------------------------------------------------------------------------------------------
 
     @property
     def descriptor(self) -> OpenQueueDescriptor | None:
@@ -218,7 +220,8 @@ class MSMQQueue(ComObject):
             environment.engine.close_queue(descriptor)
         change.soon()
 
-    # Properties ---------------------------------------------------------------------------------------------------
+    # Properties
+    # ---------------------------------------------------------------------------------------------------
 
     def get_access(self, call: ComCall) -> int:
         """3.11.4.1.1."""
@@ -274,7 +277,8 @@ class MSMQQueue(ComObject):
         """3.11.4.1.31."""
         await purge(self.environment.engine, self.environment.committer, self.require(RECEIVE_ACCESS), call.identity)
 
-    # Reads from the head and at the cursor ------------------------------------------------------------------------
+    # Reads from the head and at the cursor
+    # ------------------------------------------------------------------------
 
     async def receive(
         self,
@@ -437,7 +441,8 @@ class MSMQQueue(ComObject):
             raise QueueNotAvailable(f"{descriptor.format_name}: the queue was deleted")
         return self._cursor
 
-    # Reads by lookup identifier -----------------------------------------------------------------------------------
+    # Reads by lookup identifier
+    # -----------------------------------------------------------------------------------
 
     receive_by_lookup_id = _receive_by(MessageSeekAction.CURRENT)
     receive_by_lookup_id_allow_peek = _receive_by(MessageSeekAction.CURRENT, allow_peek=True)
@@ -489,7 +494,8 @@ class MSMQQueue(ComObject):
             )
         return self._message(position, wants)
 
-    # Notification -------------------------------------------------------------------------------------------------
+    # Notification
+    # -------------------------------------------------------------------------------------------------
 
     def enable_notification(
         self, call: ComCall, event: ComObject | Remote | None, cursor: Variant, receive_timeout: Variant
@@ -515,7 +521,10 @@ class MSMQQueue(ComObject):
 
 @contextlib.contextmanager
 def _not_found() -> Iterator[None]:
-    """3.11.4.1.21: whatever the reason, there is no such message. The event tells one that is locked or taken from one that never was."""
+    """3.11.4.1.21: whatever the reason, there is no such message.
+
+    The event tells one that is locked or taken from one that never was.
+    """
     try:
         yield
     except (MessageAlreadyReceived, TransactionUsage) as error:

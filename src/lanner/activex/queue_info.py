@@ -107,7 +107,8 @@ class MSMQQueueInfo(ComObject):
     def _of_application_queue(self, value: T, otherwise: T) -> T:
         return value if self.is_application_queue else otherwise
 
-    # Properties ---------------------------------------------------------------------------------------------------
+    # Properties
+    # ---------------------------------------------------------------------------------------------------
 
     get_queue_guid = _get(lambda self: self._of_application_queue(arguments.to_guid(self.queue.identifier), None))
     get_service_type_guid = _get(lambda self: arguments.to_guid(self.queue.type))
@@ -238,7 +239,8 @@ class MSMQQueueInfo(ComObject):
     def _is_named_public(self) -> bool:
         return self.format_name is not None and self.format_name[: len(_PUBLIC)].upper() == _PUBLIC
 
-    # Names --------------------------------------------------------------------------------------------------------
+    # Names
+    # --------------------------------------------------------------------------------------------------------
 
     async def update_format_name(self, call: ComCall) -> FormatName:
         """3.10.6.1 Update QueueFormatName; what it is then."""
@@ -263,7 +265,10 @@ class MSMQQueueInfo(ComObject):
         return name
 
     def _find(self, name: FormatName) -> tuple[Queue, bool]:
-        """The queue of a name and whether it is here; of another computer only public ones. Called with the lock held."""
+        """The queue of a name and whether it is here; of another computer only public ones.
+
+        Called with the lock held.
+        """
         engine = self._environment.engine
         queue = engine.find_queue(name)
         if queue is not None:
@@ -284,7 +289,8 @@ class MSMQQueueInfo(ComObject):
             raise _directory_error(result, f"{name} could not be read")
         return found
 
-    # Create and delete --------------------------------------------------------------------------------------------
+    # Create and delete
+    # --------------------------------------------------------------------------------------------
 
     async def create(self, call: ComCall, is_transactional: Variant, is_world_readable: Variant) -> None:
         """3.10.4.1.26."""
@@ -333,7 +339,8 @@ class MSMQQueueInfo(ComObject):
             self._reset()
         await change
 
-    # Open ---------------------------------------------------------------------------------------------------------
+    # Open
+    # ---------------------------------------------------------------------------------------------------------
 
     async def open(self, call: ComCall, access: int, share_mode: int) -> MSMQQueue:
         """3.10.4.1.28."""
@@ -360,7 +367,8 @@ class MSMQQueueInfo(ComObject):
             raise
         return queue
 
-    # Refresh and update -------------------------------------------------------------------------------------------
+    # Refresh and update
+    # -------------------------------------------------------------------------------------------
 
     async def refresh(self, call: ComCall) -> None:
         """3.10.4.1.29. What a client put and did not save is lost."""
@@ -394,8 +402,8 @@ class MSMQQueueInfo(ComObject):
     async def update(self, call: ComCall) -> None:
         """3.10.4.1.30.
 
-        The document writes every property of the object. Those that were never read from the queue are not its own, but defaults that
-        nobody asked for: what the client has put is written.
+        The document writes every property of the object. Those that were never read from the queue
+        are not its own, but defaults that nobody asked for: what the client has put is written.
         """
         name = await self._name_of_one_queue(call)
         environment, changes = self._environment, dict(self._changes)

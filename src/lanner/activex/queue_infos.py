@@ -38,7 +38,11 @@ class MSMQQueueInfos(ComObject):
         self._next = 0
 
     async def next(self, call: ComCall) -> MSMQQueueInfo | None:
-        """3.14.4.1.2. Queues that have gone since, and those of which the caller may know nothing, are passed over."""
+        """3.14.4.1.2.
+
+        Queues that have gone since, and those of which the caller may know nothing, are passed
+        over.
+        """
         results = self._results()
         while self._next < len(results):
             identifier = results[self._next]

@@ -9,8 +9,8 @@ each member, and a line for each coclass:
 
 A parameter is <in|out|inout>:<type>:<name>[:optional][:retval]. An interface has the members of its
 base; or of the interface after `like:`, where the IDL repeats them instead of deriving. A listed
-member replaces the inherited one with its opnum. `local` marks an interface that clients cannot call.
-CLSIDs and the event interface are those of `lanner.com.known_classes`.
+member replaces the inherited one with its opnum. `local` marks an interface that clients cannot
+call. CLSIDs and the event interface are those of `lanner.com.known_classes`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """MSMQTransaction and the transaction object behind it (MC-MQAC 3.8, 3.9), and what a Transaction argument means (2.2.2.1).
 
-An internal transaction is one of the queue manager's own. An external one belongs to a distributed transaction manager, which there is
-none of unless the environment has one: it decides, and the queue manager hears of the outcome by the events of MS-MQDMPR 3.1.4.6 to 3.1.4.8.
+An internal transaction is one of the queue manager's own. An external one belongs to a distributed
+transaction manager, which there is none of unless the environment has one: it decides, and the
+queue manager hears of the outcome by the events of MS-MQDMPR 3.1.4.6 to 3.1.4.8.
 
-A transaction object lives while an MSMQTransaction has it or a client holds it; one that nobody has any more, and nobody ended, is aborted.
+A transaction object lives while an MSMQTransaction has it or a client holds it; one that nobody has
+any more, and nobody ended, is aborted.
 """
 
 from __future__ import annotations
@@ -76,7 +78,11 @@ class TransactionManager(Protocol):
 
 
 class TransactionImpl(ComObject):
-    """3.8 TransactionImpl. Its methods are not those of ITransaction's table: that interface takes no remote calls (3.8.4.1)."""
+    """3.8 TransactionImpl.
+
+    Its methods are not those of ITransaction's table: that interface takes no remote calls
+    (3.8.4.1).
+    """
 
     interfaces: ClassVar[tuple[InterfaceTable, ...]] = (ITRANSACTION,)
 
@@ -144,7 +150,8 @@ class TransactionImpl(ComObject):
             raise TransactionUsage(f"transaction {self.identifier}: there is no distributed transaction manager")
         return manager
 
-    # Who has it ---------------------------------------------------------------------------------------------------
+    # Who has it
+    # ---------------------------------------------------------------------------------------------------
 
     def hold(self, holder: MSMQTransaction) -> None:
         self._holders.add(holder)
@@ -229,7 +236,8 @@ class MSMQTransaction(ComObject):
         return self.transaction
 
 
-# Transaction arguments ------------------------------------------------------------------------------------------------
+# Transaction arguments
+# ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +257,8 @@ def resolve_transaction(
 ) -> TransactionArgument:
     """What a Transaction argument of Send and Receive means; called without the lock.
 
-    An MSMQTransaction, itself or by reference, or a number of MQTRANSACTION; anything else is an error.
+    An MSMQTransaction, itself or by reference, or a number of MQTRANSACTION; anything else is an
+    error.
     """
     found = arguments.given(variant)
     if found is None:
@@ -270,13 +279,16 @@ def resolve_transaction(
 
 
 def _numbered(kind: MqTransaction) -> TransactionArgument:
-    # DECISIONS: without a context transaction MQ_MTS_TRANSACTION and MQ_XA_TRANSACTION are none, and no activation
-    # context that reaches us has one.
+    # DECISIONS: without a context transaction MQ_MTS_TRANSACTION and MQ_XA_TRANSACTION are none,
+    # and no activation context that reaches us has one.
     return TransactionArgument(is_single_message=kind is MqTransaction.MQ_SINGLE_MESSAGE)
 
 
 def enlisted(environment: Environment, identifier: uuid.UUID) -> Transaction:
-    """The transaction of that identifier in TransactionCollection; one that is not there is added. Called with the lock held."""
+    """The transaction of that identifier in TransactionCollection; one that is not there is added.
+
+    Called with the lock held.
+    """
     engine = environment.engine
     found = engine.queue_manager.transaction_collection.get(identifier)
     return engine.create_transaction(identifier) if found is None else found

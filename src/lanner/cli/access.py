@@ -49,7 +49,8 @@ def read_access(given: Sequence[str]) -> dict[str, list[str]] | str | None:
     rights: dict[str, list[str]] = {}
     for text in given:
         who, colon, words = text.rpartition(":")
-        # The account may be called D or O: the words decide. No right is spelled like a part of SDDL.
+        # The account may be called D or O: the words decide. No right is spelled like a part of
+        # SDDL.
         if colon and who and split_rights([words]) and all(word in RIGHTS for word in split_rights([words])):
             rights.setdefault(who, []).extend(split_rights([words]))
         elif len(given) == 1 and _SDDL.match(text):

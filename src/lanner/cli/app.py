@@ -13,8 +13,8 @@ import typer
 import lanner
 from lanner.cli.errors import EXIT_ERROR, Command, Group, Root
 
-# Where each command is, and what `lanner --help` says of it. Modules are imported when a command of theirs is run: importing
-# them all takes longer than most commands.
+# Where each command is, and what `lanner --help` says of it. Modules are imported when a command of
+# theirs is run: importing them all takes longer than most commands.
 COMMANDS: Final = {
     "serve": ("serving.serve", "Run a queue manager until SIGTERM or Ctrl-C. SIGHUP reads the settings again."),
     "send": ("sending.send", "Send a message. Its body is BODY, --body, a file, or standard input."),

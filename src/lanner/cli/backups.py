@@ -28,15 +28,19 @@ def backup(
     data: Data = DEFAULT_DATA,
     json: Json = False,
 ) -> None:
-    """Copy a data directory, with its accounts and keys, into a new one. The queue manager may be running.
+    """Copy a data directory, with its accounts and keys, into a new one.
 
-    The copy is one moment: it has everything that was acknowledged before the command began. Every record in it is read once.
+    The queue manager may be running.
+
+    The copy is one moment: it has everything that was acknowledged before the command began. Every
+    record in it is read once.
     """
     check_directory(data)
     if data.is_dir():
         check_data_directory(data)
     with new_directory(target) as partial:
-        # The files last: an account that is added meanwhile may own messages in the copy of the store.
+        # The files last: an account that is added meanwhile may own messages in the copy of the
+        # store.
         name = _copy_store(data, partial)
         for secret in _secrets(data):
             copy_file(secret, partial / secret.name)
@@ -57,7 +61,9 @@ def restore(
     data: Data = DEFAULT_DATA,
     json: Json = False,
 ) -> None:
-    """Copy a backup into a data directory that holds no queue manager yet. Every record in it is read once.
+    """Copy a backup into a data directory that holds no queue manager yet.
+
+    Every record in it is read once.
 
     The restored queue manager is the one that was copied: do not run both.
     """
@@ -86,7 +92,10 @@ def restore(
 
 
 def _copy_store(data: Path, partial: Path) -> str:
-    """Copy the store, through the queue manager that runs on it if there is one. Return the queue manager's name."""
+    """Copy the store, through the queue manager that runs on it if there is one.
+
+    Return the queue manager's name.
+    """
     here = running(data)
     if here is not None:
         with here, bytes_progress("Copying") as copied:

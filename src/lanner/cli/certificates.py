@@ -47,7 +47,10 @@ def make(
     data: Data = DEFAULT_DATA,
     json: Json = False,
 ) -> None:
-    """Make a key and a self-signed certificate for this queue manager. The queue manager may be running."""
+    """Make a key and a self-signed certificate for this queue manager.
+
+    The queue manager may be running.
+    """
     certificate = certificate or data / CERTIFICATE_FILE
     key = key or data / KEY_FILE
     taken = [str(path) for path in (certificate, key) if path.exists()]

@@ -149,7 +149,8 @@ def consume(
     """Run a command for each message, until SIGTERM or Ctrl-C, which wait for the commands that run.
 
     The body is the standard input of the command, text as UTF-8; properties are in its environment:
-    LANNER_ID, LANNER_LABEL, LANNER_CORRELATION_ID, LANNER_RESPONSE_QUEUE, LANNER_ABORT_COUNT and others.
+    LANNER_ID, LANNER_LABEL, LANNER_CORRELATION_ID, LANNER_RESPONSE_QUEUE, LANNER_ABORT_COUNT and
+    others.
     """
     seconds = None if idle is None else duration(idle, "--idle")
     with open_manager(at) as manager:

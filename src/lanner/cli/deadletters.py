@@ -191,7 +191,8 @@ def give_back(
 ) -> None:
     """Send dead letters to the queues they were for, again: one by its lookup id, or all.
 
-    What is sent is a copy; the dead letter is removed when the copy is on disk. One whose queue refuses it stays.
+    What is sent is a copy; the dead letter is removed when the copy is on disk. One whose queue
+    refuses it stays.
     """
     if everything == (lookup_id is not None):
         raise UsageError("return which dead letters? Give --lookup-id or --all")

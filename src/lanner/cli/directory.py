@@ -23,7 +23,10 @@ app = typer.Typer(help="The enterprise: sites, links, computers, lists.", no_arg
 @app.command()
 @reaching
 def show(*, at: Place, json: Json = False) -> None:
-    """Show what is known, in the form that `apply` reads. What others need to know of this computer is in it, too."""
+    """Show what is known, in the form that `apply` reads.
+
+    What others need to know of this computer is in it, too.
+    """
     with open_manager(at) as manager:
         document = manager.enterprise.document()
     weak = list(_weak_keys(document))

@@ -53,7 +53,9 @@ def doctor(
     password_file: PasswordFile = None,
     json: Json = False,
 ) -> None:
-    """Check the data directory and the settings, or the way to PEER. Changes no queue and no message.
+    """Check the data directory and the settings, or the way to PEER.
+
+    Changes no queue and no message.
 
     Exit code 1 if something is broken, or PEER cannot be reached.
     """

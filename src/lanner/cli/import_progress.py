@@ -1,7 +1,8 @@
 """How far the import of a file into a running queue manager has come, in a file beside it: what was sent is not sent again.
 
-Before messages are sent, the file says which; when they are acknowledged, that they were. If the command ends between the two, nobody here
-knows whether they have arrived, and the next run asks instead of sending them twice.
+Before messages are sent, the file says which; when they are acknowledged, that they were. If the
+command ends between the two, nobody here knows whether they have arrived, and the next run asks
+instead of sending them twice.
 """
 
 from __future__ import annotations

@@ -15,7 +15,10 @@ app = typer.Typer(help="The queue manager as a whole: offline and online.", no_a
 @app.command()
 @reaching
 def offline(*, at: Place, json: Json = False) -> None:
-    """End the sessions with other computers and begin none, until `online` or a restart. Programs here go on."""
+    """End the sessions with other computers and begin none, until `online` or a restart.
+
+    Programs here go on.
+    """
     _set(at, is_online=False, as_json=json)
 
 

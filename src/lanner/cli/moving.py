@@ -159,7 +159,10 @@ def copy(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Copy messages to another queue, also of another data directory. A copy has the same content and a new id."""
+    """Copy messages to another queue, also of another data directory.
+
+    A copy has the same content and a new id.
+    """
     with ExitStack() as stack:
         manager = stack.enter_context(open_manager(at))
         origin = manager.open(queue)
@@ -185,7 +188,8 @@ def _copying(
 ) -> Callable[[list[int]], object]:
     """Return what copies a batch: the queue manager does it, or this program where the target has another one."""
     if is_elsewhere:
-        # A queue of another computer is not found; one that should be here is named by the first send.
+        # A queue of another computer is not found; one that should be here is named by the first
+        # send.
         with suppress(QueueNotFound):
             transaction = transaction or destination.attributes().transactional
 
@@ -228,7 +232,10 @@ def resend(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Send messages again, with changes or without. The old one is removed in the same step, unless you keep it."""
+    """Send messages again, with changes or without.
+
+    The old one is removed in the same step, unless you keep it.
+    """
     if body is not None and file is not None:
         raise UsageError("--body or --file, not both")
     given: dict[str, Any] = {
@@ -269,7 +276,10 @@ def delete(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Delete one message by its lookup id, or those that a filter finds. `lanner queue purge` deletes all."""
+    """Delete one message by its lookup id, or those that a filter finds.
+
+    `lanner queue purge` deletes all.
+    """
     with open_manager(at) as manager:
         origin = manager.open(queue)
         path_name = origin.path_name

@@ -1,4 +1,7 @@
-"""`lanner outgoing`: messages for other computers, and why they have not left. `lanner status`: who is connected, and what was refused."""
+"""`lanner outgoing`: messages for other computers, and why they have not left.
+
+`lanner status`: who is connected, and what was refused.
+"""
 
 from __future__ import annotations
 
@@ -207,7 +210,10 @@ def _tell(document: Document, done: str, *, as_json: bool) -> None:
 
 @reaching
 def status(*, at: Place, json: Json = False) -> None:
-    """Show the running queue manager: where it listens, who is connected, what was refused. Exit code 3 if none runs."""
+    """Show the running queue manager: where it listens, who is connected, what was refused.
+
+    Exit code 3 if none runs.
+    """
     if at.host is not None:
         manager = connect(at.host, at.user, at.password)
     else:

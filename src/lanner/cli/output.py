@@ -72,7 +72,8 @@ def write_json(document: object) -> None:
 def show_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> None:
     """A table; a column is its title and whether it holds numbers.
 
-    On a terminal each row is one line: columns of text are cut, from the last to the first. Numbers stay whole.
+    On a terminal each row is one line: columns of text are cut, from the last to the first. Numbers
+    stay whole.
     """
     titles = [title for title, _ in columns]
     # A cell is one line, whatever a label holds.
@@ -103,7 +104,10 @@ def _narrowed(widths: list[int], are_whole: list[bool], room: int) -> list[int]:
 
 
 def _fitted(text: str, width: int, *, keeps_end: bool = False) -> str:
-    """The text, cut or filled up to a width. What comes last in the name of a queue tells it from others."""
+    """The text, cut or filled up to a width.
+
+    What comes last in the name of a queue tells it from others.
+    """
     if cell_len(text) <= width:
         return set_cell_size(text, width)
     if not keeps_end:

@@ -45,7 +45,10 @@ def export(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Write the messages of a queue, journal, dead-letter queue or subqueue to a file, as they are. They stay there."""
+    """Write the messages of a queue, journal, dead-letter queue or subqueue to a file, as they are.
+
+    They stay there.
+    """
     _check_packages()
     if file.exists() and not force:
         raise UsageError(f"{file} exists: give another name, or --force to replace it")
@@ -116,10 +119,13 @@ def import_(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Send the messages of a file to a queue, once however often it is tried. Each has the same content and a new id.
+    """Send the messages of a file to a queue, once however often it is tried.
 
-    In a data directory that no queue manager runs on, and to a transactional queue, they come all at once. Elsewhere they come one after
-    the other, and the same command continues where an earlier one has ended: FILE.imported says where that was.
+    Each has the same content and a new id.
+
+    In a data directory that no queue manager runs on, and to a transactional queue, they come all
+    at once. Elsewhere they come one after the other, and the same command continues where an
+    earlier one has ended: FILE.imported says where that was.
     """
     _check_packages()
     from lanner.spark.columnar.packet_files import check_packets
@@ -179,7 +185,8 @@ def _import(manager: QueueManager, file: Path, queue: str, told: Callable[[int],
                     target.send_many(batch)
                 except StatusError as error:
                     if not isinstance(error, RemoteMachineNotAvailable):
-                        # Refused: those before the one that was have arrived, and have their identifiers.
+                        # Refused: those before the one that was have arrived, and have their
+                        # identifiers.
                         state.write(state.done + sum(one.id is not None for one in batch))
                     raise CommandError(
                         f"{state.done} messages of {file} are in {queue}, then: {error}; the same command continues there"

@@ -44,7 +44,8 @@ class Caller:
     bind: str
     timeout: float  # seconds, for each step
     own_guid: uuid.UUID
-    # What the running queue manager knows about the peer, whose addresses it is given; None: none runs.
+    # What the running queue manager knows about the peer, whose addresses it is given; None: none
+    # runs.
     ask: Callable[[list[str]], dict[str, Any]] | None = None
 
     def local_address(self, address: str) -> str | None:
@@ -101,7 +102,10 @@ def _source(caller: Caller) -> str:
 
 
 def _ping(caller: Caller, address: str) -> Finding:
-    """MS-MQQB 3.1.7.6. Nothing follows from silence: Windows answers only where EnablePingService is set."""
+    """MS-MQQB 3.1.7.6.
+
+    Nothing follows from silence: Windows answers only where EnablePingService is set.
+    """
     initiator = PingInitiator(caller.own_guid, OperatingSystemType.WIN_SERVER, time.monotonic)
     port = caller.settings.ping_port
     if asyncio.run(ping(initiator, address, caller.settings, caller.local_address(address))):
@@ -171,7 +175,8 @@ def _over_tls(caller: Caller, plain: socket.socket, hop: NextHop, met: list[uuid
         yield _skipped("handshake", "no TLS")
         return
     if caller.ask is None and secured.own_guids:
-        # No queue manager runs that could say its identifier, but the peer compares it with the certificate.
+        # No queue manager runs that could say its identifier, but the peer compares it with the
+        # certificate.
         caller = dataclasses.replace(caller, own_guid=min(secured.own_guids))
     with secured.connection:
         yield _shake_hands(caller, secured.connection, f"{hop.address}:{caller.settings.tls_port}", met)

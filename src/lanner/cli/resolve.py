@@ -51,7 +51,8 @@ def resolve(
 ) -> None:
     """Show step by step what a name means: its format name, and the queue here or the way there.
 
-    Exit code 3 if the queue is not here, its computer has no address, or nothing is sent to such names.
+    Exit code 3 if the queue is not here, its computer has no address, or nothing is sent to such
+    names.
     """
     with open_manager(at) as manager:
         format_name = manager.names.format_name(name)
@@ -121,7 +122,8 @@ class _Resolver:
         next(describe for kind, describe in self._kinds if isinstance(name, kind))(name, found)
         return found
 
-    # By kind ----------------------------------------------------------------------------------------------------
+    # By kind
+    # ----------------------------------------------------------------------------------------------------
 
     def _direct(self, name: DirectFormatName, found: Destination) -> None:
         found["computer"], found["protocol"] = name.host, name.protocol
@@ -205,7 +207,8 @@ class _Resolver:
         found["steps"].append(f"it is the connector queue of the foreign site {name.identifier}")
         self._queue(name, found)
 
-    # Parts ------------------------------------------------------------------------------------------------------
+    # Parts
+    # ------------------------------------------------------------------------------------------------------
 
     def _is_here(self, name: FormatName) -> bool:
         queue = self._manager.open(str(name))

@@ -142,7 +142,10 @@ def change(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Change a user's password or role. A user or group of a domain can be given a role by its SID."""
+    """Change a user's password or role.
+
+    A user or group of a domain can be given a role by its SID.
+    """
     wanted = _role(role, administrator=administrator)
     if wanted is None and not password and not password_stdin:
         raise UsageError("nothing to change: --role, --password or --password-stdin")

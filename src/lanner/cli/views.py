@@ -104,7 +104,10 @@ def _listed(queue: str, message: ReceivedMessage, *, with_reason: bool) -> Seque
 
 
 def list_messages(messages: Iterable[tuple[str, ReceivedMessage]], *, as_json: bool, with_reason: bool = False) -> int:
-    """Messages with the queue they lie in, a line each; how many there were. Dead letters have a reason."""
+    """Messages with the queue they lie in, a line each; how many there were.
+
+    Dead letters have a reason.
+    """
     if as_json:
         count = 0
         for queue, message in messages:

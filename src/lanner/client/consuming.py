@@ -120,8 +120,8 @@ def _is_stopped(stop: Stop | None) -> Callable[[], bool] | None:
 def passing(handler: Callable[..., object], *, is_awaited: bool) -> str | bool:
     """Return how a handler wants the transaction: "keyword", or whether as its second argument.
 
-    It gets one as a parameter named `transaction`, or as the second of two that it requires. ValueError
-    if it cannot be called with a message, or if nothing would await what it returns.
+    It gets one as a parameter named `transaction`, or as the second of two that it requires.
+    ValueError if it cannot be called with a message, or if nothing would await what it returns.
     """
     if not callable(handler):
         raise ValueError(f"handler {handler!r}: a function of a message, or of a message and its transaction")  # noqa: TRY004 (as for other arguments)
@@ -146,9 +146,9 @@ def passing(handler: Callable[..., object], *, is_awaited: bool) -> str | bool:
 class Failures:
     """The failures that one consumer has seen, by message id: how many, and the last error.
 
-    The queue manager counts aborted receives, and its count is the one of all workers. This one counts
-    where a queue manager of another maker does not say its own, and has the errors for the log. The
-    messages whose failures are oldest are forgotten first.
+    The queue manager counts aborted receives, and its count is the one of all workers. This one
+    counts where a queue manager of another maker does not say its own, and has the errors for the
+    log. The messages whose failures are oldest are forgotten first.
     """
 
     def __init__(self, limit: int = _MAX_REMEMBERED) -> None:

@@ -81,7 +81,8 @@ class Database:
         try:
             self._connection.tpc_rollback()
         except Exception as error:  # each driver has its own
-            # A failed prepare has rolled back already, and some drivers then cannot leave the transaction.
+            # A failed prepare has rolled back already, and some drivers then cannot leave the
+            # transaction.
             self._connection.close()
             raise TransactionAborted(
                 f"resource {self.name}: rolling back: {_text(error)}; its connection is closed: open another one"

@@ -41,11 +41,13 @@ if TYPE_CHECKING:
     from lanner.wire.format_name import FormatName
 
 _E = TypeVar("_E", bound=enum.Enum)
-# By names of their own: each message asks, and an enumeration looks its members up slowly (Python 3.11).
+# By names of their own: each message asks, and an enumeration looks its members up slowly (Python
+# 3.11).
 _EXPRESS, _RECOVERABLE = DeliveryGuarantee.EXPRESS, DeliveryGuarantee.RECOVERABLE
 _NORMAL, _AES256 = MessageClass.NORMAL, EncryptionAlgorithm.AES256
 _PRIORITY = 3
-# Labels up to this length are not looked at one by one: they fit even if each character takes two units.
+# Labels up to this length are not looked at one by one: they fit even if each character takes two
+# units.
 SHORT_LABEL = MAX_LABEL_CHARACTERS // 2
 _AES = {EncryptionAlgorithm.AES128, EncryptionAlgorithm.AES192, EncryptionAlgorithm.AES256}
 
@@ -73,7 +75,8 @@ class Message:
     app_specific: int = 0
     body_type: int | None = None
     extension: bytes = b""
-    # Signed with the `signing_key` of the queue manager object it is sent through, or an internal certificate.
+    # Signed with the `signing_key` of the queue manager object it is sent through, or an internal
+    # certificate.
     authenticate: bool = False
     encrypt: bool = False
     hash_algorithm: HashAlgorithm | str | None = None
@@ -383,7 +386,8 @@ class ReceivedMessage:
     def sender_verified(self) -> bool | None:
         """Whether `sender_id` is proven: by a signature, or because the sender logged on to this queue manager.
 
-        False: it is a claim, or names nobody. None: a queue manager of another maker does not say it.
+        False: it is a claim, or names nobody. None: a queue manager of another maker does not say
+        it.
         """
         return is_sender_verified(self._packet, self._keeper)
 

@@ -1,6 +1,7 @@
 """Properties of queues as attributes of the data model, and back.
 
-MS-MQMP 3.1.1.12 has the attributes of private queues, MS-MQMR 3.1.4.1 what is in a queue of any kind.
+MS-MQMP 3.1.1.12 has the attributes of private queues, MS-MQMR 3.1.4.1 what is in a queue of any
+kind.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The part of `Sender` that does no I/O.
 
-An outbox builds packets from messages, passes them to a session of MS-MQQB as its window allows, and
-keeps each until the peer has acknowledged it. After a lost connection it sends the unacknowledged
-ones again under the same identifiers, and the peer drops those that it has (MS-MQQB 3.1.5.8.1).
+An outbox builds packets from messages, passes them to a session of MS-MQQB as its window allows,
+and keeps each until the peer has acknowledged it. After a lost connection it sends the
+unacknowledged ones again under the same identifiers, and the peer drops those that it has (MS-MQQB
+3.1.5.8.1).
 """
 
 from __future__ import annotations
@@ -218,7 +219,8 @@ class Outbox:
         where = "" if self.address in ("", self.host) else f" ({self.address})"
         return f"{host}:{self.settings.port}{where}"
 
-    # Messages -------------------------------------------------------------------------------------------------
+    # Messages
+    # -------------------------------------------------------------------------------------------------
 
     def post(self, queue: str, message: Sendable, transaction: object = None) -> Posted:
         """Build the packet of a message and append it to those to send."""
@@ -317,7 +319,8 @@ class Outbox:
         self.is_closed = True
         self._session = None
 
-    # The session ----------------------------------------------------------------------------------------------
+    # The session
+    # ----------------------------------------------------------------------------------------------
 
     @property
     def is_open(self) -> bool:
@@ -443,7 +446,8 @@ class Outbox:
                 self.place,
             )
 
-    # Errors ---------------------------------------------------------------------------------------------------
+    # Errors
+    # ---------------------------------------------------------------------------------------------------
 
     def unreachable(self) -> RemoteMachineNotAvailable:
         """Return the error for a session that could not be opened."""

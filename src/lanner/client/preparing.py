@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 _CHANGEABLE: Final = [one.name for one in dataclasses.fields(Message) if one.init]
 
-# What messages of one run have in common: the kinds of body and numbers, and everything but label and body.
+# What messages of one run have in common: the kinds of body and numbers, and everything but label
+# and body.
 _shape: Final = attrgetter(
     "body.__class__",
     "priority.__class__",
@@ -105,7 +106,10 @@ def _is_label_plain(label: str) -> bool:
 
 
 def changed(message: ReceivedMessage, changes: Mapping[str, object]) -> Message:
-    """Return a message to send with the content of another and some changes. Raises InvalidParameter."""
+    """Return a message to send with the content of another and some changes.
+
+    Raises InvalidParameter.
+    """
     edited = message.copy()
     for name, value in changes.items():
         if name not in _CHANGEABLE:

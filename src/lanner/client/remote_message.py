@@ -58,7 +58,10 @@ class RemoteMessage:
 
 
 def from_remote_read(remote: RemoteMessage) -> ReceivedMessage:
-    """Return a message as programs see it. MS-MQRR tells how often it was aborted and moved, MS-MQQP does not."""
+    """Return a message as programs see it.
+
+    MS-MQRR tells how often it was aborted and moved, MS-MQQP does not.
+    """
     extensions = remote.message.extensions
     subqueue = None if extensions is None else extensions.subqueue
     record = Record(remote.message.packet, remote.arrived)

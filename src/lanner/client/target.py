@@ -46,7 +46,8 @@ class Target:
     credentials: Credentials | None = None
     auth_type: AuthType = AuthType.WINNT
     timeout: float = 20.0
-    # A connected socket of a program that serves many users, and what logs one of them on through it (services/log_on.py).
+    # A connected socket of a program that serves many users, and what logs one of them on through
+    # it (services/log_on.py).
     connected: Callable[[], socket.socket] | None = None
     log_on: Callable[[], Mapping[str, str]] | None = None
 

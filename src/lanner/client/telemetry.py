@@ -2,9 +2,11 @@
 
     lanner.telemetry.instrument(carry_context=True)
 
-From then on `send` and `receive` of `Queue` and `Sender`, blocking and awaitable, are spans of the program's tracer provider. With `carry_context`
-a message whose Extension is empty carries the context of its span there (`wire.trace_context`), and whoever receives it
-links or continues that trace: `context_of(message)`. Without a call of `instrument` nothing here is imported, and nothing costs anything.
+From then on `send` and `receive` of `Queue` and `Sender`, blocking and awaitable, are spans of the
+program's tracer provider. With `carry_context` a message whose Extension is empty carries the
+context of its span there (`wire.trace_context`), and whoever receives it links or continues that
+trace: `context_of(message)`. Without a call of `instrument` nothing here is imported, and nothing
+costs anything.
 """
 
 from __future__ import annotations
@@ -62,7 +64,10 @@ _replaced: list[tuple[type, str, Method]] = []
 
 
 def instrument(tracer_provider: TracerProvider | None = None, *, carry_context: bool = False) -> None:
-    """Make spans of sends and receives, with the global tracer provider if none is given. Calling it again replaces what was set."""
+    """Make spans of sends and receives, with the global tracer provider if none is given.
+
+    Calling it again replaces what was set.
+    """
     uninstrument()
     tracer = trace.get_tracer("lanner", tracer_provider=tracer_provider)
     for owner, names, name_of in _CLASSES:
@@ -84,7 +89,10 @@ def uninstrument() -> None:
 
 
 def context_of(message: ReceivedMessage) -> Context | None:
-    """Return the context that a message carries: give it to `start_as_current_span`. None if it carries none."""
+    """Return the context that a message carries: give it to `start_as_current_span`.
+
+    None if it carries none.
+    """
     span = _span_of(message)
     return None if span is None else trace.set_span_in_context(trace.NonRecordingSpan(span), Context())
 

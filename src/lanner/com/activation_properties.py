@@ -62,7 +62,8 @@ MAX_ACTPROP_LIMIT: Final = 10
 # MSHCTX_DIFFERENTMACHINE, which Windows writes into destCtx.
 _DIFFERENT_MACHINE: Final = 2
 
-# The structures ------------------------------------------------------------------------------------------------------
+# The structures
+# ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,8 @@ class ActivationContextInfoData:
     p_ifd_prototype_ctx: Annotated[ObjRef | None, INTERFACE_POINTER]
 
 
-# Context, MS-DCOM 2.2.20: versions, ContextId, Flags, Reserved, dwNumExtents, cbExtents, MshlFlags, Count, Frozen.
+# Context, MS-DCOM 2.2.20: versions, ContextId, Flags, Reserved, dwNumExtents, cbExtents, MshlFlags,
+# Count, Frozen.
 _CONTEXT: Final = struct.Struct("<HH16sIIIIIII")
 _CTXMSHLFLAGS_BYVAL: Final = 2
 
@@ -187,7 +189,8 @@ _SCM_REPLY_INFO: Final = Struct(ScmReplyInfoData)
 _PROPS_OUT_INFO: Final = Struct(PropsOutInfo)
 
 
-# The BLOB ------------------------------------------------------------------------------------------------------------
+# The BLOB
+# ------------------------------------------------------------------------------------------------------------
 
 
 def pack_blob(properties: Mapping[UUID, bytes]) -> bytes:
@@ -259,8 +262,9 @@ class ActivationRequest:
     def unpack(cls, objref: ObjRef) -> ActivationRequest:
         """Read the three properties that must be there, and no other (MS-DCOM 3.1.2.5.2.3.3).
 
-        The context that Windows sends along is not asked for: none of our classes has an application identifier (MS-DCOM
-        3.1.2.5.2.3), and impacket sends NULL there. Sessions and address spaces of a client's choice there are none.
+        The context that Windows sends along is not asked for: none of our classes has an
+        application identifier (MS-DCOM 3.1.2.5.2.3), and impacket sends NULL there. Sessions and
+        address spaces of a client's choice there are none.
         """
         properties = unpack_blob(_blob_of(objref, CLSID_ACTIVATIONPROPERTIESIN))
         info: InstantiationInfoData = _property(properties, CLSID_INSTANTIATIONINFO, _INSTANTIATION_INFO)

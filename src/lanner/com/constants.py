@@ -25,7 +25,8 @@ NCACN_IP_TCP: Final = 7
 # MS-DCOM 3.1.2.2: "SHOULD be exactly 2 minutes".
 PING_PERIOD: Final = 120.0  # seconds
 
-# Interfaces ----------------------------------------------------------------------------------------------------------
+# Interfaces
+# ----------------------------------------------------------------------------------------------------------
 
 IID_IUNKNOWN: Final = _com(0x00)
 IID_ICLASSFACTORY: Final = _com(0x01)
@@ -45,7 +46,8 @@ IID_IENUMCONNECTIONPOINTS: Final = UUID("b196b285-bab4-101a-b69c-00aa00341d07")
 IID_ICONNECTIONPOINT: Final = UUID("b196b286-bab4-101a-b69c-00aa00341d07")
 IID_IENUMCONNECTIONS: Final = UUID("b196b287-bab4-101a-b69c-00aa00341d07")
 
-# Activation properties (MS-DCOM 1.9) ---------------------------------------------------------------------------------
+# Activation properties (MS-DCOM 1.9)
+# ---------------------------------------------------------------------------------
 
 CLSID_ACTIVATIONPROPERTIESIN: Final = _com(0x338)
 CLSID_ACTIVATIONPROPERTIESOUT: Final = _com(0x339)
@@ -58,7 +60,8 @@ CLSID_SCMREPLYINFO: Final = _com(0x1B6)
 CLSID_SPECIALSYSTEMPROPERTIES: Final = _com(0x1B9)
 CLSID_PROPSOUTINFO: Final = CLSID_ACTIVATIONPROPERTIESOUT
 
-# HRESULTs (MS-ERREF 2.1) ---------------------------------------------------------------------------------------------
+# HRESULTs (MS-ERREF 2.1)
+# ---------------------------------------------------------------------------------------------
 
 S_OK: Final = 0x0000_0000
 S_FALSE: Final = 0x0000_0001
@@ -118,7 +121,8 @@ DISP_E_NOTACOLLECTION: Final = 0x8002_0011
 DISP_E_DIVBYZERO: Final = 0x8002_0012
 DISP_E_BUFFERTOOSMALL: Final = 0x8002_0013
 
-# Win32 codes of the RPC runtime (MS-ERREF 2.2) as HRESULTs ------------------------------------------------------------
+# Win32 codes of the RPC runtime (MS-ERREF 2.2) as HRESULTs
+# ------------------------------------------------------------
 
 
 def win32(code: int) -> int:
@@ -131,7 +135,8 @@ RPC_S_SERVER_UNAVAILABLE: Final = win32(FaultStatus.SERVER_UNAVAILABLE)
 RPC_S_SERVER_TOO_BUSY: Final = win32(FaultStatus.SERVER_TOO_BUSY)
 RPC_S_PROCNUM_OUT_OF_RANGE: Final = win32(0x06D1)
 
-# Status codes of the resolver (MS-ERREF 2.2) -------------------------------------------------------------------------
+# Status codes of the resolver (MS-ERREF 2.2)
+# -------------------------------------------------------------------------
 
 OR_OK: Final = 0
 ERROR_ACCESS_DENIED: Final = 0x0000_0005

@@ -34,7 +34,8 @@ def object_method(opnum: int, name: str, *parameters: Parameter) -> Method:
     return Method(opnum, name, In("orpc_this", ORPCTHIS), Out("orpc_that", ORPCTHAT), *parameters, returns=u32)
 
 
-# IObjectExporter (MS-DCOM 3.1.2.5.1) ---------------------------------------------------------------------------------
+# IObjectExporter (MS-DCOM 3.1.2.5.1)
+# ---------------------------------------------------------------------------------
 
 _RESOLVE_OXID: Final = (
     In("p_oxid", u64),
@@ -76,7 +77,8 @@ IOBJECTEXPORTER: Final = Interface(
     _SYNTAXES,
 )
 
-# IActivation and IRemoteSCMActivator (MS-DCOM 3.1.2.5.2) -------------------------------------------------------------
+# IActivation and IRemoteSCMActivator (MS-DCOM 3.1.2.5.2)
+# -------------------------------------------------------------
 
 # RemoteActivation's Mode for a class factory.
 MODE_GET_CLASS_OBJECT: Final = 0xFFFF_FFFF
@@ -134,7 +136,8 @@ IREMOTESCMACTIVATOR: Final = Interface(
     _SYNTAXES,
 )
 
-# IRemUnknown and IRemUnknown2 (MS-DCOM 3.1.1.5.6, 3.1.1.5.7) ---------------------------------------------------------
+# IRemUnknown and IRemUnknown2 (MS-DCOM 3.1.1.5.6, 3.1.1.5.7)
+# ---------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +192,8 @@ IREMUNKNOWN2: Final = Interface(
     "IRemUnknown2", IID_IREMUNKNOWN2, _VERSION, [*_REM_UNKNOWN, REM_QUERY_INTERFACE2], _SYNTAXES
 )
 
-# IClassFactory: what [call_as] makes of CreateInstance and LockServer, which are [local] ------------------------------
+# IClassFactory: what [call_as] makes of CreateInstance and LockServer, which are [local]
+# ------------------------------
 
 CREATE_INSTANCE: Final = object_method(3, "CreateInstance", In("riid", guid), Out("ppv_object", INTERFACE_POINTER))
 LOCK_SERVER: Final = object_method(4, "LockServer", In("f_lock", i32))

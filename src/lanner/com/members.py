@@ -45,7 +45,10 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Member:
-    """A method, or one accessor of a property. There is one of each: they are compared by identity."""
+    """A method, or one accessor of a property.
+
+    There is one of each: they are compared by identity.
+    """
 
     opnum: int
     dispid: int
@@ -64,9 +67,11 @@ class InterfaceTable:
     base: str
     is_dual: bool
     members: tuple[Member, ...]
-    # The tables of what it derives from, the nearest first; IDispatch and IUnknown have no place here.
+    # The tables of what it derives from, the nearest first; IDispatch and IUnknown have no place
+    # here.
     bases: tuple[InterfaceTable, ...] = ()
-    # Whether its members may be called from outside: not for an interface that only marks an object (MC-MQAC 3.8.4.1).
+    # Whether its members may be called from outside: not for an interface that only marks an object
+    # (MC-MQAC 3.8.4.1).
     is_remote: bool = True
 
     def __post_init__(self) -> None:

@@ -66,7 +66,8 @@ class Remote(Protocol):
 class ComObject:
     """An object that remote clients hold. One Python object is one OID for all its interfaces."""
 
-    # The interfaces that it has beyond IUnknown, IDispatch and their bases; IDispatch has the members of the last dual one.
+    # The interfaces that it has beyond IUnknown, IDispatch and their bases; IDispatch has the
+    # members of the last dual one.
     interfaces: ClassVar[tuple[InterfaceTable, ...]] = ()
 
     def extra_interfaces(self) -> tuple[InterfaceTable, ...]:
@@ -110,7 +111,10 @@ class Exporter(Protocol):
         """Take back an object that was made for a client and does not reach it."""
 
     def require_room(self) -> None:
-        """Raise ComError if the caller may hold no more objects. Call it before making one that cannot be made again."""
+        """Raise ComError if the caller may hold no more objects.
+
+        Call it before making one that cannot be made again.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +129,8 @@ class ComCall:
     member: Member
 
 
-# A property that is set by value can be set by reference, and the other way round, unless the object has a method for each.
+# A property that is set by value can be set by reference, and the other way round, unless the
+# object has a method for each.
 _OTHER_WAY: Final = {"put_": "putref_", "putref_": "put_"}
 
 

@@ -34,7 +34,8 @@ _HEADER: Final = struct.Struct("<II16s")
 _STDOBJREF: Final = struct.Struct("<IIQQ16s")
 
 
-# DUALSTRINGARRAY -----------------------------------------------------------------------------------------------------
+# DUALSTRINGARRAY
+# -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,8 @@ class DualStringArray:
                 for one in self.security_bindings
             ]
         )
-        # MS-DCOM 2.2.19.1: an array without entries is two nulls, its own and the one of an empty entry.
+        # MS-DCOM 2.2.19.1: an array without entries is two nulls, its own and the one of an empty
+        # entry.
         return strings + bytes(2 if strings else 4), security + bytes(2 if security else 4)
 
     def pack(self) -> bytes:
@@ -163,7 +165,8 @@ class _Pointed(Adapted):
 DUALSTRINGARRAY: Final = _Pointed(Unique(Struct(_DualStringArrayIdl)), _to_idl, _from_idl)
 
 
-# STDOBJREF and OBJREF ------------------------------------------------------------------------------------------------
+# STDOBJREF and OBJREF
+# ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +239,8 @@ class ObjRefCustom:
     object_data: bytes
 
     def pack(self) -> bytes:
-        # cbExtension is zero. The other field means nothing to a receiver; what impacket writes there, Windows is known to take.
+        # cbExtension is zero. The other field means nothing to a receiver; what impacket writes
+        # there, Windows is known to take.
         return (
             _header(OBJREF_CUSTOM, self.iid)
             + guid_to_bytes(self.clsid)
@@ -307,7 +311,10 @@ def _expect(found: int, expected: int, what: str) -> None:
 
 
 def unpack_objref(data: bytes) -> ObjRef:
-    """Read an OBJREF. What stands behind it is not looked at: some senders fill up their buffers."""
+    """Read an OBJREF.
+
+    What stands behind it is not looked at: some senders fill up their buffers.
+    """
     reader = Reader(data)
     _expect(reader.u32("signature"), SIGNATURE, "signature")
     flags = reader.u32("OBJREF flags")
@@ -317,7 +324,8 @@ def unpack_objref(data: bytes) -> ObjRef:
     return _FORMS[flags].read(iid, reader)
 
 
-# MInterfacePointer ---------------------------------------------------------------------------------------------------
+# MInterfacePointer
+# ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,10 @@ class Membership:
 
 
 def member_of(table: DirectoryTable, data: Path, profile: Profile) -> Membership | None:
-    """What `[directory]` says; None without a domain. A new queue manager needs the domain to be there."""
+    """What `[directory]` says; None without a domain.
+
+    A new queue manager needs the domain to be there.
+    """
     if table.domain is None:
         return None
     directory = LdapDirectory(

@@ -1,9 +1,9 @@
 """The HTTP process: the daemon holds its listening socket, starts it at the first connection, and starts it again if it fails.
 
-It runs `lanner.http`, which is given three descriptors: the listening socket, its settings, and one end of a socket pair. Through
-that it passes sockets, each one end of a pair of its own. The daemon serves Lanner's own interface on the other end, where a user
-has to log on before anything else. So the process has no rights but those of users who have logged on, and it ends when
-the pair does.
+It runs `lanner.http`, which is given three descriptors: the listening socket, its settings, and one
+end of a socket pair. Through that it passes sockets, each one end of a pair of its own. The daemon
+serves Lanner's own interface on the other end, where a user has to log on before anything else. So
+the process has no rights but those of users who have logged on, and it ends when the pair does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# Seconds: before a process that failed is started again, at first and at most; and until one that does not end is killed.
+# Seconds: before a process that failed is started again, at first and at most; and until one that
+# does not end is killed.
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0
 _END: Final = 5.0
@@ -58,7 +59,10 @@ class HttpListener:
         return f"{'http' if self._settings.tls_certificate is None else 'https'}://{host}:{self._port}"
 
     async def start(self) -> None:
-        """Listen. Messages do not need it, so that a port which is taken is no reason not to serve."""
+        """Listen.
+
+        Messages do not need it, so that a port which is taken is no reason not to serve.
+        """
         try:
             listening = listen_tcp(self._bind, self._settings.port)
         except OSError as error:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from lanner.transfer.transfer import Transfer
 
 
-# Ours: Prometheus has one connection, or a few. The share is the part of the descriptors that is only for them.
+# Ours: Prometheus has one connection, or a few. The share is the part of the descriptors that is
+# only for them.
 _CONNECTIONS = 64
 _CONNECTIONS_PER_PEER = 16
 _SHARE = 0.02

@@ -1,4 +1,7 @@
-"""HTTP for the metrics: a request, its answer, and the end of the connection. In the loop, so that no connection costs a thread."""
+"""HTTP for the metrics: a request, its answer, and the end of the connection.
+
+In the loop, so that no connection costs a thread.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# Ours: octets of a request; seconds in which it must come, and in which the answer must be taken; connections without a request.
+# Ours: octets of a request; seconds in which it must come, and in which the answer must be taken;
+# connections without a request.
 _MAX_REQUEST: Final = 16 << 10
 _TIMEOUT: Final = 10.0
 _MAX_NEW: Final = 32

@@ -1,7 +1,8 @@
 """Giving up what only the start needs: the rights of root, and the capability to bind ports below 1024.
 
-Order: the privileged ports are bound (`host.early_ports`), the rights are dropped, the store is opened. `setuid` of the C
-library covers all threads; capabilities belong to a thread, so they are cleared before the first thread is started.
+Order: the privileged ports are bound (`host.early_ports`), the rights are dropped, the store is
+opened. `setuid` of the C library covers all threads; capabilities belong to a thread, so they are
+cleared before the first thread is started.
 """
 
 from __future__ import annotations
@@ -39,11 +40,13 @@ _PR_CAPBSET_DROP: Final = 24
 _PR_CAP_AMBIENT: Final = 47
 _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 _CAPABILITY_VERSION_3: Final = 0x20080522
-# What a data directory has: a store, or only the accounts that `lanner user add` made before the first start.
+# What a data directory has: a store, or only the accounts that `lanner user add` made before the
+# first start.
 _MARKS: Final = frozenset({DATA_FILE, USER_FILE})
 # What an empty file system has.
 _EMPTY: Final = frozenset({"lost+found"})
-# Of capget(2): effective, permitted and inheritable, first of the low 32 capabilities, then of the high ones.
+# Of capget(2): effective, permitted and inheritable, first of the low 32 capabilities, then of the
+# high ones.
 _WORDS: Final = 6
 
 
@@ -119,9 +122,10 @@ def _hand_over(data: Path, account: pwd.struct_passwd) -> None:
 class _Walk:
     """The way to a data directory, one name after the other, by descriptors.
 
-    Whoever can change a directory on the way can lead root to another one at any time, and root would give that away. So
-    every directory on the way belongs to root or to the user, and nobody else can write to it, unless it has the sticky bit:
-    then nobody else can move what is in it. A link is followed only if it lies in a directory that root alone can change.
+    Whoever can change a directory on the way can lead root to another one at any time, and root
+    would give that away. So every directory on the way belongs to root or to the user, and nobody
+    else can write to it, unless it has the sticky bit: then nobody else can move what is in it. A
+    link is followed only if it lies in a directory that root alone can change.
     """
 
     def __init__(self, data: Path, account: pwd.struct_passwd) -> None:
@@ -223,7 +227,8 @@ def become(account: pwd.struct_passwd) -> None:
     os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
     os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
     for program in (os.__file__, __file__):
-        # Modules are still to be imported; without this check one of them would fail later, and nobody would see why.
+        # Modules are still to be imported; without this check one of them would fail later, and
+        # nobody would see why.
         if not os.access(program, os.R_OK):
             raise SettingsError(
                 f"--user {account.pw_name}: that user cannot read {program}: install Python and lanner where it can"

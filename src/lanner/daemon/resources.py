@@ -1,7 +1,8 @@
 """Databases of `[coordinator.resources]`: the daemon resolves what programs left in doubt in them.
 
-A program that gives a resource's name resolves its branches itself. Where no such program comes, the daemon
-does it: it opens each database from time to time, in a thread of its own, because drivers block.
+A program that gives a resource's name resolves its branches itself. Where no such program comes,
+the daemon does it: it opens each database from time to time, in a thread of its own, because
+drivers block.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The queue manager as a service: listeners up, signals, shutdown.
 
-One asyncio loop runs everything that listens. SIGTERM and SIGINT stop it, SIGHUP reads the configuration again.
+One asyncio loop runs everything that listens. SIGTERM and SIGINT stop it, SIGHUP reads the
+configuration again.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# How long a thread that computes may keep the loop's thread waiting; the interpreter's own is ten times that.
+# How long a thread that computes may keep the loop's thread waiting; the interpreter's own is ten
+# times that.
 _SWITCH_INTERVAL = 0.0005  # seconds
 # Beside what calls of Flight may have.
 _MANY_THREADS = 512
@@ -165,19 +167,26 @@ class Daemon:
         return runtime
 
     def _keep_password_policy(self) -> None:
-        """Leave it where `lanner user` finds it. Who cannot write the file may still be able to serve."""
+        """Leave it where `lanner user` finds it.
+
+        Who cannot write the file may still be able to serve.
+        """
         try:
             self.runtime.users.set_policy(self.settings.security.passwords)
         except (LannerError, OSError) as error:
             _LOG.error("security.min_password_length and security.ntlm cannot be kept for `lanner user`: %s", error)
 
     def _listeners(self) -> list[Listener]:
-        """What listens, in the order in which it starts. The protocols on `bind` belong before the metrics."""
+        """What listens, in the order in which it starts.
+
+        The protocols on `bind` belong before the metrics.
+        """
         listeners: list[Listener] = []
         transfer: Transfer | None = None
         settings = self.settings
         if settings.security.hardened:
-            # MS-MQDMPR 3.1.1.1: no RPC requests, and no transfer over non-HTTP protocols, in either direction.
+            # MS-MQDMPR 3.1.1.1: no RPC requests, and no transfer over non-HTTP protocols, in either
+            # direction.
             _LOG.warning("security.hardened: no messages are taken from other computers, and RPC is off")
         else:
             if settings.transfer.enabled:
@@ -443,7 +452,10 @@ def _log_lines() -> Usage:
 
 
 def _threads() -> Usage:
-    """The threads of this process. What takes one for each connection or call is limited itself; the limit says when to look."""
+    """The threads of this process.
+
+    What takes one for each connection or call is limited itself; the limit says when to look.
+    """
     return Usage("threads", sum(1 for _ in Path("/proc/self/task").iterdir()), _MANY_THREADS)
 
 

@@ -59,7 +59,8 @@ Kilobytes = int | Literal["none"] | None
 MEBIBYTE = 1 << 20
 _MOST_MB = 1 << 30
 _COMPUTER_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
-# An address of the peers table that is none, but a name that DNS has; digits alone are an address mistyped.
+# An address of the peers table that is none, but a name that DNS has; digits alone are an address
+# mistyped.
 _HOST_NAME = re.compile(r"(?![0-9.]+$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 
 
@@ -103,13 +104,17 @@ Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 
 
 class QuotaSettings(_Table):
-    """Kilobytes. A quota that is not set stays what it was; a new queue manager has 8 GiB, and no journal quota."""
+    """Kilobytes.
+
+    A quota that is not set stays what it was; a new queue manager has 8 GiB, and no journal quota.
+    """
 
     queue_manager_kb: Kilobytes = None
     journal_kb: Kilobytes = None
     # Mebibytes of memory for express messages.
     express_mb: int | Literal["none"] = 1024
-    # Parts of queue_manager_kb for messages of other computers: in a queue without a quota, of one address, of all that [peers] has not.
+    # Parts of queue_manager_kb for messages of other computers: in a queue without a quota, of one
+    # address, of all that [peers] has not.
     queue_share: Share = _QUOTA.queue_share
     peer_share: Share = _QUOTA.peer_share
     strangers_share: Share = _QUOTA.strangers_share
@@ -140,7 +145,8 @@ class QuotaSettings(_Table):
 
 
 class SecuritySettings(_Table):
-    # Selects the defaults of the settings in DOCUMENT_DEFAULTS, and the ways of the engine that have no setting.
+    # Selects the defaults of the settings in DOCUMENT_DEFAULTS, and the ways of the engine that
+    # have no setting.
     profile: Literal["safe", "document"] = "safe"
     # MS-MQDMPR 3.1.1.1 HardenedSecurity: no RPC, and no transfer over anything but HTTP.
     hardened: bool = False
@@ -150,9 +156,11 @@ class SecuritySettings(_Table):
     trust_unsigned_sid: bool = False
     # Use RSA keys below 1,024 bits, as the base provider of MS-MQDMPR 3.1.3 has them.
     legacy_crypto: bool = False
-    # MS-MQQB 3.1.5.8.3: believe signatures over the hash of MSMQ 1.0, which does not say what queue a message is for.
+    # MS-MQQB 3.1.5.8.3: believe signatures over the hash of MSMQ 1.0, which does not say what queue
+    # a message is for.
     legacy_signatures: bool = False
-    # Wrong passwords after which an account is locked for everybody, wherever they come from; 0: it never is.
+    # Wrong passwords after which an account is locked for everybody, wherever they come from; 0: it
+    # never is.
     lockout_failures: Annotated[int, Field(ge=0)] = 0
     lockout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 900.0
     # Of new passwords.
@@ -175,7 +183,10 @@ Number = Annotated[int, Field(ge=1)]
 
 
 class TransferTable(_Table):
-    """The fields of TransferSettings that an operator may want to change, under the same names. Times are seconds."""
+    """The fields of TransferSettings that an operator may want to change, under the same names.
+
+    Times are seconds.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -409,7 +420,8 @@ class HttpTable(_Table):
     tls_key: Annotated[Path | None, Field(strict=False)] = None
     # What browsers may call this computer, beside its names and addresses.
     hosts: list[str] = Field(default_factory=list)
-    # Seconds without a connection and a session after which the process ends, and after which a session of a browser does.
+    # Seconds without a connection and a session after which the process ends, and after which a
+    # session of a browser does.
     idle_timeout: Interval = 300.0
     session_timeout: Interval = 1800.0
     max_connections: Number = 512
@@ -468,7 +480,10 @@ _DOMAIN_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})+")
 
 
 class DirectoryTable(_Table):
-    """The Active Directory that this computer is a member of. Without a domain the directory is in the store."""
+    """The Active Directory that this computer is a member of.
+
+    Without a domain the directory is in the store.
+    """
 
     domain: str | None = None
     # Addresses of DNS servers that know the domain; none: those of this machine.
@@ -533,7 +548,10 @@ class PeerTable(_Table):
 
 
 class Settings(BaseSettings):
-    """Everything `lanner serve` can be told. The command line wins over the file, the file over the defaults."""
+    """Everything `lanner serve` can be told.
+
+    The command line wins over the file, the file over the defaults.
+    """
 
     model_config = SettingsConfigDict(extra="forbid")
 
@@ -636,7 +654,10 @@ def setting_names(model: type[BaseModel] = Settings, prefix: str = "") -> Iterat
 
 
 def load_settings(config: Path | None, overrides: dict[str, object]) -> Settings:
-    """The settings of a file, and what the command line says instead. SettingsError says what cannot be used."""
+    """The settings of a file, and what the command line says instead.
+
+    SettingsError says what cannot be used.
+    """
     where = "command line" if config is None else str(config)
     if config is not None:
         try:

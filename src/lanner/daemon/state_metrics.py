@@ -1,7 +1,7 @@
 """How the queue manager fares: rates, ages, quotas, dead letters, ways to other computers, transactions, commits.
 
-A scrape reads what is counted anyway. Of a queue it looks at the first message of each priority, so it takes
-the same time for a deep queue as for a shallow one.
+A scrape reads what is counted anyway. Of a queue it looks at the first message of each priority, so
+it takes the same time for a deep queue as for a shallow one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _SLICE: Final = 100
 
 def metric_name(queue: Queue) -> str:
     """Return the label `name` of a queue."""
-    # The names of outgoing queues come from messages: half a surrogate pair cannot be written as UTF-8.
+    # The names of outgoing queues come from messages: half a surrogate pair cannot be written as
+    # UTF-8.
     return one_line(queue.destination_format_name if isinstance(queue, OutgoingQueue) else queue.pathname.lower())
 
 

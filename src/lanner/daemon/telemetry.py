@@ -1,8 +1,9 @@
 """Spans of OpenTelemetry: the send, the transfers and the receive of each message, as this queue manager sees them.
 
-The engine tells of each event with the store's lock held: a note is made then, and a thread makes spans of the notes. Too many notes are
-counted and thrown away, so that nothing waits for a collector. A message belongs to the trace that its Extension carries, or to one
-that is made from its identifier (`wire.trace_context`), which other computers make as well.
+The engine tells of each event with the store's lock held: a note is made then, and a thread makes
+spans of the notes. Too many notes are counted and thrown away, so that nothing waits for a
+collector. A message belongs to the trace that its Extension carries, or to one that is made from
+its identifier (`wire.trace_context`), which other computers make as well.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# Not in the specification: notes that wait for the thread, messages whose arrival is remembered, seconds between two looks.
+# Not in the specification: notes that wait for the thread, messages whose arrival is remembered,
+# seconds between two looks.
 MAX_NOTES: Final = 20_000
 MAX_ARRIVALS: Final = 100_000
 _INTERVAL: Final = 0.25
@@ -186,7 +188,8 @@ class Spans:
         self._identifiers = Identifiers()
         self._computer = computer
         self._limit = round(settings.sample * (1 << 64))
-        # What is sampled is decided here, by the trace: every computer with the same share takes the same ones.
+        # What is sampled is decided here, by the trace: every computer with the same share takes
+        # the same ones.
         self._provider: TracerProvider = TracerProvider(
             sampler=ALWAYS_ON,
             id_generator=self._identifiers,

@@ -1,7 +1,8 @@
 """The directory inside the queue manager's own store: MS-MQDSSM 3.1.6 without an LDAP server.
 
-Where the document raises "... Using LDAP", this does what a server would: names are unique, the parent of a
-queue must exist, an object with children cannot be deleted. Where it does more it says so.
+Where the document raises "... Using LDAP", this does what a server would: names are unique, the
+parent of a queue must exist, an object with children cannot be deleted. Where it does more it says
+so.
 """
 
 from __future__ import annotations
@@ -98,7 +99,10 @@ class _Query:
 
 
 class EmbeddedDirectory:
-    """A directory in a table of the store. `connected = False` makes it answer like one that cannot be reached."""
+    """A directory in a table of the store.
+
+    `connected = False` makes it answer like one that cannot be reached.
+    """
 
     def __init__(
         self,
@@ -141,7 +145,8 @@ class EmbeddedDirectory:
         """MS-MQDSSM 3.1.3 has nothing to prepare here."""
         return self._answer(lambda: None)[0]
 
-    # What a new forest has ------------------------------------------------------------------------------
+    # What a new forest has
+    # ------------------------------------------------------------------------------
 
     def provision(self, site_name: str = DEFAULT_SITE_NAME) -> uuid.UUID:
         """Make the enterprise and a first site unless they are there; the site's identifier is returned.
@@ -160,12 +165,16 @@ class EmbeddedDirectory:
             raise RuntimeError(f"site {site_name!r} could not be made in a directory that is not connected")
         return site
 
-    # 3.1.6.1 Create Directory Object --------------------------------------------------------------------
+    # 3.1.6.1 Create Directory Object
+    # --------------------------------------------------------------------
 
     def create_object(
         self, obj: DirectoryObject, attributes: Sequence[str] | None = None
     ) -> tuple[DirectoryOperationResult, uuid.UUID | None]:
-        """Create; `obj` learns its FullPath, DirectoryPath and times. Its Identifier, if any, is the GUID asked for."""
+        """Create; `obj` learns its FullPath, DirectoryPath and times.
+
+        Its Identifier, if any, is the GUID asked for.
+        """
         return self._answer(lambda: self._create(obj, attributes))
 
     def _create(self, obj: DirectoryObject, attributes: Sequence[str] | None) -> uuid.UUID:
@@ -201,7 +210,8 @@ class EmbeddedDirectory:
         existing = self._entries.find(text_of(entry, "distinguishedName"))
         if existing is None:
             self._entries.check_free(entry)
-        # A real domain has the computer's account before its queue manager; here nobody else makes it.
+        # A real domain has the computer's account before its queue manager; here nobody else makes
+        # it.
         computer = self._computer(obj.computer_name) or self._new_computer(obj.computer_name)
         self._write_rows(rows, obj, entry, computer)
         if existing is None:
@@ -234,7 +244,8 @@ class EmbeddedDirectory:
         )
         put(entry, "nTSecurityDescriptor", [security])
 
-    # 3.1.6.2 Delete Directory Object --------------------------------------------------------------------
+    # 3.1.6.2 Delete Directory Object
+    # --------------------------------------------------------------------
 
     def delete_object(self, obj: DirectoryObject) -> DirectoryOperationResult:
         return self._answer(lambda: self._delete(obj))[0]
@@ -250,7 +261,8 @@ class EmbeddedDirectory:
             put(entry, "mSMQSites", [])
             self._synchronize_settings(entry)
 
-    # 3.1.6.3-3.1.6.6 Read Directory, Begin, Next, End ---------------------------------------------------
+    # 3.1.6.3-3.1.6.6 Read Directory, Begin, Next, End
+    # ---------------------------------------------------
 
     def read(
         self,
@@ -262,7 +274,8 @@ class EmbeddedDirectory:
             object_class, rows = _readable(object_type, filters, attributes)
             entry = next(self._matching(object_class, filters), None)
             if entry is None:
-                # 3.1.6.3.1 passes on EndOfData from its search; MS-MQDMPR 3.1.7.1.20 knows ObjectNotFound only.
+                # 3.1.6.3.1 passes on EndOfData from its search; MS-MQDMPR 3.1.7.1.20 knows
+                # ObjectNotFound only.
                 raise Refused(DirectoryOperationResult.OBJECT_NOT_FOUND)
             return self._element(object_class, entry, rows, is_listed=attributes is not None)
 
@@ -308,7 +321,8 @@ class EmbeddedDirectory:
 
         return self._answer(end)[0]
 
-    # 3.1.6.7 Write Directory ----------------------------------------------------------------------------
+    # 3.1.6.7 Write Directory
+    # ----------------------------------------------------------------------------
 
     def write(self, obj: DirectoryObject, attributes: Sequence[str] | None = None) -> DirectoryOperationResult:
         return self._answer(lambda: self._write(obj, attributes))[0]
@@ -326,7 +340,8 @@ class EmbeddedDirectory:
             self._entries.put(computer)
             self._synchronize_settings(entry)
 
-    # 3.1.6.8, 3.1.6.9 Queue aliases and distribution lists ----------------------------------------------
+    # 3.1.6.8, 3.1.6.9 Queue aliases and distribution lists
+    # ----------------------------------------------
 
     def add_distribution_list(
         self, name: str, members: Iterable[str], identifier: uuid.UUID | None = None
@@ -461,7 +476,8 @@ class EmbeddedDirectory:
         self._add_named("mSMQ-Custom-Recipient", name, None, target_of)
         return self._naming.user(name)
 
-    # Computers ------------------------------------------------------------------------------------------
+    # Computers
+    # ------------------------------------------------------------------------------------------
 
     def computer_sid(self, computer_name: str) -> bytes | None:
         computer = self._computer(computer_name) if self.connected else None
@@ -522,7 +538,8 @@ class EmbeddedDirectory:
         for settings in stale.values():
             self._entries.remove(settings)
 
-    # Entries and elements -------------------------------------------------------------------------------
+    # Entries and elements
+    # -------------------------------------------------------------------------------
 
     def _bare_entry(self, ldap_class: str, dn: str, guid: uuid.UUID) -> Entry:
         now = TIME.encode(int(self._clock()))
@@ -552,7 +569,10 @@ class EmbeddedDirectory:
     def _element(
         self, object_class: ObjectClass, entry: Entry, rows: Iterable[Attribute], *, is_listed: bool
     ) -> DirectoryObject:
-        """3.1.6.11 Create ADM Element From LDAP Values. An attribute that was listed and has no value is an error."""
+        """3.1.6.11 Create ADM Element From LDAP Values.
+
+        An attribute that was listed and has no value is an error.
+        """
         obj = self._lenient(object_class, entry, [IDENTIFIER])
         for row in rows:
             try:
@@ -591,7 +611,8 @@ class EmbeddedDirectory:
                 continue
         return obj
 
-    # Finding --------------------------------------------------------------------------------------------
+    # Finding
+    # --------------------------------------------------------------------------------------------
 
     def _matching(self, object_class: ObjectClass, filters: Sequence[AttributeFilter] | None) -> Iterator[Entry]:
         entries, rest = self._candidates(object_class, list(filters or ()))
@@ -666,7 +687,8 @@ class EmbeddedDirectory:
                 return self._naming.enterprise
         return None
 
-    # Answering ------------------------------------------------------------------------------------------
+    # Answering
+    # ------------------------------------------------------------------------------------------
 
     def _answer(self, operation: Callable[[], T]) -> tuple[DirectoryOperationResult, T | None]:
         """Turn whatever ends an operation into one of the results of MS-MQDMPR 3.1.1.17."""
@@ -695,8 +717,8 @@ def _class_of(obj: DirectoryObject, *allowed: ObjectClass) -> ObjectClass:
 def _listed(object_class: ObjectClass, names: Sequence[str] | None) -> list[Attribute]:
     """The rows of the listed attributes, all if there is no list.
 
-    3.1.6.20 makes some attributes a GenericError. Others that the element has and the directory has not are
-    ignored; a name the element does not have is a mistake of the caller.
+    3.1.6.20 makes some attributes a GenericError. Others that the element has and the directory has
+    not are ignored; a name the element does not have is a mistake of the caller.
     """
     if names is None:
         return list(object_class.attributes)
@@ -713,8 +735,8 @@ def _readable(
     object_class = CLASSES.get(object_type)
     if object_class is None:
         raise Refused(_GENERIC_ERROR)
-    # The document ignores an expression on an attribute that LDAP cannot search for, ComputerName among
-    # them, and would return any object; here every expression counts (MS-MQDMPR 3.1.7.1.20).
+    # The document ignores an expression on an attribute that LDAP cannot search for, ComputerName
+    # among them, and would return any object; here every expression counts (MS-MQDMPR 3.1.7.1.20).
     _listed(object_class, [one.name for one in filters or ()])
     return object_class, _listed(object_class, attributes)
 

@@ -203,5 +203,6 @@ def _key(key: str) -> str:
 
 
 def _value(value: object) -> str:
-    # Of strings, numbers, truth values and lists of them JSON writes what TOML reads, but for one character.
+    # Of strings, numbers, truth values and lists of them JSON writes what TOML reads, but for one
+    # character.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

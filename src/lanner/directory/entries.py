@@ -1,7 +1,8 @@
 """The rows of the embedded directory: LDAP entries as JSON, found by GUID, name and class.
 
-A row is one object, so that an object is there whole or not at all. The indexes are kept in memory only:
-a directory holds queues and computers, not messages, and indexes on disk could disagree with the rows.
+A row is one object, so that an object is there whole or not at all. The indexes are kept in memory
+only: a directory holds queues and computers, not messages, and indexes on disk could disagree with
+the rows.
 """
 
 from __future__ import annotations

@@ -35,7 +35,10 @@ _COMPARE: Final[dict[Operator, Callable[[Any, Any], bool]]] = {
 
 @dataclass(frozen=True, slots=True)
 class AttributeFilter:
-    """One expression. `name` is written as in the document ("ActualCost") or as the field ("actual_cost")."""
+    """One expression.
+
+    `name` is written as in the document ("ActualCost") or as the field ("actual_cost").
+    """
 
     name: str
     operator: Operator
@@ -80,7 +83,8 @@ def sort_objects(objects: list[DirectoryObject], names: Sequence[str], order: Se
         raise ValueError(f"{len(order)} sort orders for {len(names)} attributes")
     used = [(one, name) for one, name in zip(order, names, strict=True) if one.priority]
     used.reverse()
-    # Python's sort is stable: the least important attribute goes first. Of equal priorities the first named wins.
+    # Python's sort is stable: the least important attribute goes first. Of equal priorities the
+    # first named wins.
     for one, name in sorted(used, key=lambda pair: pair[0].priority):
         objects.sort(key=_key_of(name), reverse=not one.ascending)
 

@@ -7,7 +7,8 @@ import uuid
 from dataclasses import dataclass
 from typing import Final
 
-# MS-MQDSSM 3.1.6.1.2.5: a name up to 63 characters is used whole, else 55 of it, a dash and eight digits.
+# MS-MQDSSM 3.1.6.1.2.5: a name up to 63 characters is used whole, else 55 of it, a dash and eight
+# digits.
 MAX_WHOLE_NAME: Final = 63
 CUT_NAME: Final = 55
 SPLIT_NAME: Final = CUT_NAME + 9

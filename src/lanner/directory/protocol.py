@@ -22,8 +22,8 @@ class Refused(Exception):
 class Directory(Protocol):
     """The directory operations of MS-MQDSSM 3.1.6; the names of attributes are those of MS-MQDMPR 3.1.1.
 
-    A method never raises for what a directory can answer: its first result is a DirectoryOperationResult,
-    and the second one is None unless that is SUCCESS.
+    A method never raises for what a directory can answer: its first result is a
+    DirectoryOperationResult, and the second one is None unless that is SUCCESS.
     """
 
     def create_object(

@@ -1,8 +1,9 @@
 """ADM attributes and the LDAP attributes that hold them (MS-MQDSSM 2.4, 3.1.6.10, 3.1.6.11, 3.1.6.20).
 
-One table per class, one row per attribute. An entry is what LDAP would return: attribute names with lists
-of values, text or octets in the syntax the Active Directory schema gives them. A row says how to read its
-ADM value from an entry, how to write it into one, and what stands for an attribute that is not set.
+One table per class, one row per attribute. An entry is what LDAP would return: attribute names with
+lists of values, text or octets in the syntax the Active Directory schema gives them. A row says how
+to read its ADM value from an entry, how to write it into one, and what stands for an attribute that
+is not set.
 """
 
 from __future__ import annotations
@@ -107,7 +108,8 @@ class ObjectClass:
         return next((row for row in self.attributes if wanted in (plain_name(row.name), plain_name(row.field))), None)
 
 
-# Syntaxes --------------------------------------------------------------------------------------------
+# Syntaxes
+# --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,8 @@ GUIDS: Final = Syntax(
 TIME: Final = Syntax(lambda value: [_generalized_time(value)], lambda values: _seconds(_text(values[0])))
 
 
-# Rows ------------------------------------------------------------------------------------------------
+# Rows
+# ------------------------------------------------------------------------------------------------
 
 
 def get(entry: Entry, name: str) -> list[Value]:
@@ -256,8 +259,8 @@ def reference(name: str, ldap: str, object_class: str) -> Attribute:
 def references(name: str, ldap: str, object_class: str, *, is_complete: bool = False) -> Attribute:
     """A list of such GUIDs; what does not exist is skipped (3.1.6.1.1.6, 3.1.6.11.1.3).
 
-    3.1.6.11.5.3 makes a vanished site gate an error of the whole link (`is_complete`). Only a lookup that is
-    strict does: in a directory of our own nobody could repair such a link any more.
+    3.1.6.11.5.3 makes a vanished site gate an error of the whole link (`is_complete`). Only a
+    lookup that is strict does: in a directory of our own nobody could repair such a link any more.
     """
 
     def read(entry: Entry, lookup: Lookup) -> list[uuid.UUID]:
@@ -353,7 +356,8 @@ def _read_remote_access_server(entry: Entry, _: Lookup) -> bool:
 
 
 def _write_directory_server_type(value: DirectoryServerType, entry: Entry, _: Lookup) -> None:
-    # 3.1.6.1.1.5: without DirectoryServer the type sets no bit. DirectoryServer stands above it in the table.
+    # 3.1.6.1.1.5: without DirectoryServer the type sets no bit. DirectoryServer stands above it in
+    # the table.
     is_server = entry.get("mSMQDsServices") == ["TRUE"]
     _set_service_bits(entry, _DIRECTORY_SERVER_MASK, _DIRECTORY_SERVER_BITS[value] if is_server else 0)
 
@@ -463,8 +467,9 @@ QUEUE_MANAGER: Final = ObjectClass(
             None,
         ),
         plain("PublicEncryptionKeyList", "mSMQEncryptKey", OCTETS, b""),
-        # MS-MQDSSM 3.1.6.1.1.9 takes this for an MQUSERSIGNCERTS and fills mSMQDigests from it; MS-MQDMPR 3.1.1.1
-        # and 3.1.3 make it an MQDSPUBLICKEYS, which has no digests. The octets are kept as they are.
+        # MS-MQDSSM 3.1.6.1.1.9 takes this for an MQUSERSIGNCERTS and fills mSMQDigests from it;
+        # MS-MQDMPR 3.1.1.1 and 3.1.3 make it an MQDSPUBLICKEYS, which has no digests. The octets
+        # are kept as they are.
         plain("PublicSigningKeyList", "mSMQSignCertificates", OCTETS, b"", on_computer=True),
         SECURITY,
         _row("Clustered", "servicePrincipalName", _read_clustered, _write_clustered, False, on_computer=True),

@@ -1,7 +1,8 @@
 """Who stands where in an enterprise: sites, routing links and their costs, routing servers, other computers, distribution lists.
 
-What an administrator of Windows sets up in Active Directory, written by name and brought into a directory by
-`provision`; `survey` reads it back. Names are those of MS-MQDMPR 3.1.1.1, 3.1.1.7 and 3.1.1.8; MS-MQBR tells what they do.
+What an administrator of Windows sets up in Active Directory, written by name and brought into a
+directory by `provision`; `survey` reads it back. Names are those of MS-MQDMPR 3.1.1.1, 3.1.1.7 and
+3.1.1.8; MS-MQBR tells what they do.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class Computer:
     in_routing_servers: tuple[str, ...] = ()
     # Its public queues by name, so that they can be sent to from here.
     public_queues: Mapping[str, uuid.UUID] = field(default_factory=dict)
-    # PublicEncryptionKeyList and PublicSigningKeyList, MQDSPUBLICKEYS: to encrypt for it, and to verify what it signs. Empty: as they are.
+    # PublicEncryptionKeyList and PublicSigningKeyList, MQDSPUBLICKEYS: to encrypt for it, and to
+    # verify what it signs. Empty: as they are.
     encryption_keys: bytes = b""
     signing_keys: bytes = b""
 
@@ -109,12 +111,15 @@ class Topology:
 
 
 def provision(directory: Directory, topology: Topology) -> list[str]:
-    """Make or change what the topology names, and tell what; doing it again changes nothing. Called with the store's lock held.
+    """Make or change what the topology names, and tell what; doing it again changes nothing.
+
+    Called with the store's lock held.
 
     TopologyError, and nothing is changed, if the parts of it do not fit together.
     """
     if isinstance(directory, EmbeddedDirectory):
-        # What only turns out when it is done, such as an identifier that something else has, turns out there.
+        # What only turns out when it is done, such as an identifier that something else has, turns
+        # out there.
         _Provisioning(directory.rehearsal()).run(topology)
     return _Provisioning(directory).run(topology)
 
@@ -220,7 +225,8 @@ class _Provisioning:
             return {site.name.casefold() for site in self._all(Site)}
         return {site.name.casefold() for site in self._all(Site) if site.identifier in found.site_identifier_list}
 
-    # What is there ----------------------------------------------------------------------------------------------
+    # What is there
+    # ----------------------------------------------------------------------------------------------
 
     def survey(self) -> Topology:
         sites = {site.identifier: site.name for site in self._all(Site)}
@@ -283,7 +289,8 @@ class _Provisioning:
     def _lists(self) -> list[tuple[str, uuid.UUID, tuple[str, ...]]]:
         return self._directory.distribution_lists() if isinstance(self._directory, EmbeddedDirectory) else []
 
-    # Taking things out ------------------------------------------------------------------------------------------
+    # Taking things out
+    # ------------------------------------------------------------------------------------------
 
     def remove(self, kind: str, names: tuple[str, ...]) -> None:
         ways: dict[str, Callable[..., None]] = {
@@ -351,7 +358,8 @@ class _Provisioning:
         keeper = self._keeper(what)
         _require(keeper.remove_named(keeper.user_names()[user.identifier]), what)
 
-    # Computers --------------------------------------------------------------------------------------------------
+    # Computers
+    # --------------------------------------------------------------------------------------------------
 
     def _ensure_computer(self, computer: Computer) -> None:
         what = f"computer {computer.name}"
@@ -406,7 +414,8 @@ class _Provisioning:
     def _identifiers(self, names: Iterable[str], what: str) -> list[uuid.UUID]:
         return [self._computer(name, what).identifier for name in names]
 
-    # Links --------------------------------------------------------------------------------------------------------
+    # Links
+    # --------------------------------------------------------------------------------------------------------
 
     def _set_link(self, link: Link) -> None:
         what = f"routing link {link.site1} - {link.site2}"
@@ -426,7 +435,8 @@ class _Provisioning:
         links = self._all(RoutingLink)
         return next((one for one in links if {one.site1_identifier, one.site2_identifier} == sites), None)
 
-    # Distribution lists -------------------------------------------------------------------------------------------
+    # Distribution lists
+    # -------------------------------------------------------------------------------------------
 
     def _set_list(self, wanted: DistributionList) -> None:
         what = f"distribution list {wanted.name}"
@@ -445,7 +455,8 @@ class _Provisioning:
             raise TopologyError(f"{what}: the lists and users of this directory are kept by whoever administers it")
         return self._directory
 
-    # Users --------------------------------------------------------------------------------------------------------
+    # Users
+    # --------------------------------------------------------------------------------------------------------
 
     def _set_signer(self, signer: Signer) -> None:
         """Certificates are added: a computer knows those of its own users, and a file may be older."""
@@ -473,7 +484,8 @@ class _Provisioning:
         if user.certificates != before:
             self._write(user, ["Certificates", "CertificateDigestList"], what)
 
-    # The directory ------------------------------------------------------------------------------------------------
+    # The directory
+    # ------------------------------------------------------------------------------------------------
 
     def _site(self, name: str, what: str) -> uuid.UUID:
         site = self._find(Site, "Name", name)

@@ -56,7 +56,8 @@ INSECURE_NACKS: Final = frozenset(
 )
 # A positive acknowledgment has no body; a negative one returns the body of the message.
 WITHOUT_BODY: Final = frozenset({MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE})
-# Ours, with profile SAFE: the longest body that a negative acknowledgment returns to a peer that the operator has not named.
+# Ours, with profile SAFE: the longest body that a negative acknowledgment returns to a peer that
+# the operator has not named.
 MAX_BODY_FOR_STRANGERS: Final = 4096
 
 # A module-level name instead of `Queue.is_system`, because each message that leaves asks.

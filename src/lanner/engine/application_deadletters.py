@@ -1,8 +1,9 @@
 """The dead-letter queues that messages name themselves: ApplicationDeadletterQueue (MS-MQDMPR 3.1.1.12).
 
-Not in the specification: a sender has to be one that could send the message to its dead-letter queue. Otherwise each user could
-put messages into queues that it may not send to. The rights are asked when the message is sent, and once more when it becomes a
-dead letter, where the message names its sender (that of a local account is withheld on the way to other computers).
+Not in the specification: a sender has to be one that could send the message to its dead-letter
+queue. Otherwise each user could put messages into queues that it may not send to. The rights are
+asked when the message is sent, and once more when it becomes a dead letter, where the message names
+its sender (that of a local account is withheld on the way to other computers).
 """
 
 from __future__ import annotations

@@ -104,9 +104,9 @@ class Arrivals:
     ) -> int:
         """Do Enqueue Message for messages that have the same shape; return how many are stored.
 
-        All are, or none: then something speaks against one of them, and `enqueue` says what. Each test
-        below holds for every message if it holds for all together. The packets are equal in what
-        `Envelope` has but SentTime (`wire.packet_runs`).
+        All are, or none: then something speaks against one of them, and `enqueue` says what. Each
+        test below holds for every message if it holds for all together. The packets are equal in
+        what `Envelope` has but SentTime (`wire.packet_runs`).
         """
         if self._queue_manager.queue_manager_state is not READY:
             raise not_ready(self._queue_manager)

@@ -23,7 +23,8 @@ class Dispatch:
     def __init__(self, core: Core) -> None:
         self._store = core.store
         self._queue_manager = core.queue_manager
-        # Sends an entry over MS-MQQB. MC-MQSRM, for entries without ProtocolData, is not implemented.
+        # Sends an entry over MS-MQQB. MC-MQSRM, for entries without ProtocolData, is not
+        # implemented.
         self.send_user_message: Callable[[DispatchEntry], None] | None = None
         self._is_dispatching = False
 

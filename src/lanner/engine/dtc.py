@@ -27,7 +27,10 @@ class Outcome(enum.Enum):
 
 
 class LocalTransactionManager(Protocol):
-    """What decides external transactions: `host.coordinator`. Each `_done` method is called when the step is durable."""
+    """What decides external transactions: `host.coordinator`.
+
+    Each `_done` method is called when the step is durable.
+    """
 
     def prepare_request_done(self, identifier: uuid.UUID) -> None:
         """TXUSER_ENLISTMENT_MTAG_PREPAREREQDONE."""

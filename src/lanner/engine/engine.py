@@ -1,9 +1,9 @@
 """The facade: the events of MS-MQDMPR over the parts that implement them.
 
 Start, stop, timers and failures of the store concern all parts and are implemented here: MS-MQDMPR
-3.1.4.1, 3.1.4.2, 3.1.4.12, 3.1.4.13, 3.1.6, 3.1.7.2.5, 3.1.7.2.6. An event that one part implements is a method of that part, which the facade
-offers under the same name: an attribute that is bound once, since a method that only delegates
-would cost a call per message.
+3.1.4.1, 3.1.4.2, 3.1.4.12, 3.1.4.13, 3.1.6, 3.1.7.2.5, 3.1.7.2.6. An event that one part implements
+is a method of that part, which the facade offers under the same name: an attribute that is bound
+once, since a method that only delegates would cost a call per message.
 """
 
 from __future__ import annotations

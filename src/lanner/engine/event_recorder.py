@@ -1,8 +1,8 @@
 """The recorder: one row in the log of events per event of a message (`model.events`), and a call to who wants to hear of it.
 
-An engine without a log of events and without a listener has no recorder; its parts compare one attribute with None. The
-fields of a row are taken from their places in the packet (`wire.envelope`); nothing is decoded.
-Every method is called with the store's lock held.
+An engine without a log of events and without a listener has no recorder; its parts compare one
+attribute with None. The fields of a row are taken from their places in the packet
+(`wire.envelope`); nothing is decoded. Every method is called with the store's lock held.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ EVENT_QUEUES: Final = "event_queues"
 # SENDER_KEY: a sender that was named by a message, as `envelope.sender_of` has it.
 EVENT_SENDERS: Final = "event_senders"
 SENDER_KEY: Final = struct.Struct(">I")
-# Not in the specification: senders that the log tells apart. A sender is a claim, so peers could invent any number of
-# them; messages of those after these have nobody as their sender in the log.
+# Not in the specification: senders that the log tells apart. A sender is a claim, so peers could
+# invent any number of them; messages of those after these have nobody as their sender in the log.
 MAX_SENDERS: Final = 16_384
 
 # EVENT's flags. Above them are the acknowledgments that the message asks for.
@@ -94,7 +94,8 @@ class EventRecorder:
         self._named: set[int] = set()
         self._sender_rows = store.table(EVENT_SENDERS)
         self._senders: dict[bytes, int] = {}
-        # SecurityHeaders up to their sender identifiers, and what EVENT says of them. Most messages have one of a few.
+        # SecurityHeaders up to their sender identifiers, and what EVENT says of them. Most messages
+        # have one of a few.
         self._headers: dict[bytes, tuple[int, int]] = {}
         self._is_full = False
         # Numbers of the protocols' own queues. Their messages have no events.

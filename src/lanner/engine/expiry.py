@@ -124,7 +124,8 @@ class Expiry:
 
     def disarm(self, queue: Queue, rows: Iterable[tuple[int, Record]]) -> None:
         """Drop the deadlines of messages, by lookup id, that leave their queue."""
-        # Those that came one after the other mostly have equal times: their deadline is computed once.
+        # Those that came one after the other mostly have equal times: their deadline is computed
+        # once.
         leaving: dict[tuple[bytes, int], int] = {}
         packets: dict[tuple[bytes, int], bytes] = {}
         for lookup_id, record in rows:

@@ -1,12 +1,13 @@
 """How much memory express messages may take. Not in the specification.
 
-Express messages are kept in memory only, and the quota of the queue manager may be larger than the memory. What a program here
-sends beyond the limit is refused. What a peer sends beyond it waits at its session (`transfer.flow_control`): the shortage begins,
-and until it ends no further express message is taken, so programs here do not take the room that the peer waits for.
+Express messages are kept in memory only, and the quota of the queue manager may be larger than the
+memory. What a program here sends beyond the limit is refused. What a peer sends beyond it waits at
+its session (`transfer.flow_control`): the shortage begins, and until it ends no further express
+message is taken, so programs here do not take the room that the peer waits for.
 
-Messages that leave for other computers have three quarters of the limit. Else two queue managers that are both full of messages
-for each other would wait for ever. Copies in journals and dead-letter queues count and are never refused, because each takes the
-place of a message.
+Messages that leave for other computers have three quarters of the limit. Else two queue managers
+that are both full of messages for each other would wait for ever. Copies in journals and
+dead-letter queues count and are never refused, because each takes the place of a message.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from lanner.store import Store
 
 _MEBIBYTE: Final = 1 << 20
-# The room that there must be at the end of a shortage: an eighth of the limit, and the largest message.
+# The room that there must be at the end of a shortage: an eighth of the limit, and the largest
+# message.
 _MARGIN_PART: Final = 8
 _LEAST_MARGIN: Final = MIN_EXPRESS_MEMORY // 8 + 4096
 
@@ -36,7 +38,10 @@ class _Level:
 
 
 class ExpressMemory:
-    """The memory for express messages. The store's lock is held, but for what an operator is shown."""
+    """The memory for express messages.
+
+    The store's lock is held, but for what an operator is shown.
+    """
 
     def __init__(self, store: Store, limit: int | None) -> None:
         self._store = store
@@ -73,7 +78,10 @@ class ExpressMemory:
         return not level.is_short and self._store.express_bytes + size <= level.limit
 
     def check(self, size: int, *, is_leaving: bool) -> None:
-        """Raise InsufficientResources if there is no room for a message. `is_leaving`: it goes to an outgoing queue."""
+        """Raise InsufficientResources if there is no room for a message.
+
+        `is_leaving`: it goes to an outgoing queue.
+        """
         if not self.has_room(size, is_leaving=is_leaving):
             raise self._refusal(self._leaving if is_leaving else self._staying, size)
 

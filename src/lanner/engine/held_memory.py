@@ -1,8 +1,9 @@
 """How much memory the locked messages of one user may take. Not in the specification.
 
-A message that is received and not acknowledged yet, or sent or received in a transaction that is open, is in memory until that
-ends. So everybody who may send to one queue could fill the memory. Each user has a limit of its own: nobody else is refused
-because of what a user holds. Messages that were removed, and that their reader may still put back, count too.
+A message that is received and not acknowledged yet, or sent or received in a transaction that is
+open, is in memory until that ends. So everybody who may send to one queue could fill the memory.
+Each user has a limit of its own: nobody else is refused because of what a user holds. Messages that
+were removed, and that their reader may still put back, count too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ MAX_HELD: Final = 1024 * _MEBIBYTE
 
 
 class HeldMemory:
-    """Bytes of locked messages, by the SID of the user who has them locked. Needs the store's lock."""
+    """Bytes of locked messages, by the SID of the user who has them locked.
+
+    Needs the store's lock.
+    """
 
     def __init__(self) -> None:
         self.limit = MAX_HELD

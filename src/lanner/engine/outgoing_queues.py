@@ -70,8 +70,8 @@ class OutgoingQueues:
         self.max_per_cause = INFINITE
         self._causes: dict[int, str] = {}
         # The peer whose transactional messages are acknowledged now; empty: nothing of that kind is
-        # sent. A queue for that is not one of those made for others, because these may be used up by
-        # strangers. One peer may cause so many of these too.
+        # sent. A queue for that is not one of those made for others, because these may be used up
+        # by strangers. One peer may cause so many of these too.
         self.acknowledged_peer = ""
         # How many may exist for messages of one user who is no administrator; transfer sets it.
         self.max_per_user = INFINITE

@@ -1,17 +1,22 @@
-"""How much of the quota the messages of other computers may take, each computer and all of them. Not in the specification.
+"""How much of the quota the messages of other computers may take, each computer and all of them.
 
-Everybody may send to a queue with the default access list, so the quota of the queue manager alone would let one sender fill it for all.
-- A stranger is a peer that the operator has not named. A queue without a quota of its own takes messages of strangers up to
-  `queue_share` of the queue manager's quota. More are refused as with a quota of the queue, so their senders get the
-  acknowledgments that they have asked for.
-- All messages of one peer, wherever they lie, may take up to `peer_share`, and those of all strangers up to `strangers_share`, of
-  the quota and of the memory for express messages. More count as not received, as with a full queue manager: the session
-  ends, and the sender keeps them.
+Not in the specification.
 
-A peer is an address. A message is charged to the address that first brought one of its source (SourceQueueManager), since the packet
-says nothing more when it leaves. An acknowledgment of ours is charged as the message that it answers. The sums per queue and source are rows of the store, written with recoverable messages. Removals are
-written with the next of them, or at the end, so after a crash a sum may be too high. It is corrected at the start, when it is above what is
-in the queue, and when the queue is empty.
+Everybody may send to a queue with the default access list, so the quota of the queue manager alone
+would let one sender fill it for all.
+- A stranger is a peer that the operator has not named. A queue without a quota of its own takes
+  messages of strangers up to `queue_share` of the queue manager's quota. More are refused as with a
+  quota of the queue, so their senders get the acknowledgments that they have asked for.
+- All messages of one peer, wherever they lie, may take up to `peer_share`, and those of all
+  strangers up to `strangers_share`, of the quota and of the memory for express messages. More count
+  as not received, as with a full queue manager: the session ends, and the sender keeps them.
+
+A peer is an address. A message is charged to the address that first brought one of its source
+(SourceQueueManager), since the packet says nothing more when it leaves. An acknowledgment of ours
+is charged as the message that it answers. The sums per queue and source are rows of the store,
+written with recoverable messages. Removals are written with the next of them, or at the end, so
+after a crash a sum may be too high. It is corrected at the start, when it is above what is in the
+queue, and when the queue is empty.
 """
 
 from __future__ import annotations
@@ -31,7 +36,8 @@ if TYPE_CHECKING:
     from lanner.engine.core import Core
     from lanner.model.directory_objects import Queue
 
-# Ours: sources that are told apart, of one peer and of all. The messages of further ones count as there until their queue is empty.
+# Ours: sources that are told apart, of one peer and of all. The messages of further ones count as
+# there until their queue is empty.
 _MAX_SOURCES_OF_PEER: Final = 1024
 _MAX_SOURCES: Final = 65_536
 _KEY: Final = struct.Struct(">I16s")  # queue, source
@@ -54,7 +60,8 @@ class _Peer:
 class _Sum:
     """What the messages of one source take in one queue.
 
-    Each message changes only the size; the peer gets the difference when somebody asks (`PeerShares._charge`).
+    Each message changes only the size; the peer gets the difference when somebody asks
+    (`PeerShares._charge`).
     """
 
     __slots__ = ("charged", "charged_express", "express", "is_changed", "key", "peer", "size")
@@ -83,7 +90,8 @@ class PeerShares:
         self._peers: dict[str, _Peer] = {}
         self._sums: dict[int, dict[bytes, _Sum]] = {}  # by queue and source
         self._changed: list[_Sum] = []
-        # The sum that the last message belonged to, and where it is found: the next one mostly belongs to it, too.
+        # The sum that the last message belonged to, and where it is found: the next one mostly
+        # belongs to it, too.
         self._last = _Sum(b"", _Peer(""))
         self._last_source = b""
         self._last_queue: Queue | None = None
@@ -138,7 +146,11 @@ class PeerShares:
             self._leaving_room = min(self._leaving_room, _part(memory * 3 / 4, share) - express)
 
     def end(self) -> None:
-        """What comes now is our own. What has changed is written if there is something to write: no express message waits for the disk."""
+        """What comes now is our own.
+
+        What has changed is written if there is something to write: no express message waits for the
+        disk.
+        """
         peer, self._peer, self.is_taking = self._peer, None, False
         if self._changed and self._store.pending_batch():
             self.write()
@@ -146,9 +158,12 @@ class PeerShares:
             self._peers.pop(peer.name, None)
 
     def take(self, queue: Queue, packet: bytes, size: int, *, express: bool) -> EnqueueStatus:
-        """Judge a message that is stored next, while `is_taking`. If it is fine, it counts as placed.
+        """Judge a message that is stored next, while `is_taking`.
 
-        The same for several of one source: the first, and the size of all. If there is no room for all, none is placed.
+        If it is fine, it counts as placed.
+
+        The same for several of one source: the first, and the size of all. If there is no room for
+        all, none is placed.
         """
         source = fields.source_queue_manager(packet)
         if source == self._own:
@@ -217,7 +232,10 @@ class PeerShares:
     # Sums -----------------------------------------------------------------------------------------
 
     def placed(self, queue: Queue, packet: bytes, size: int) -> None:
-        """A message lies in a queue now: it has come, was moved there, or is a copy. As in `take`, several may."""
+        """A message lies in a queue now: it has come, was moved there, or is a copy.
+
+        As in `take`, several may.
+        """
         source = fields.source_queue_manager(packet)
         if source == self._own:
             source = _cause(packet)
@@ -345,7 +363,8 @@ def _part(limit: float, share: float) -> float:
 def _cause(packet: bytes) -> bytes:
     """The source of the message that one of ours answers; without such a message, our own.
 
-    A FinalAck names no message where all acknowledgments do, so its destination stands for the source.
+    A FinalAck names no message where all acknowledgments do, so its destination stands for the
+    source.
     """
     _, _, _, _, message_class, correlation, _, _, _ = event_fields(packet)
     if message_class == MessageClass.NORMAL:

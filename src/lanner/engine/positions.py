@@ -106,8 +106,8 @@ class Positions:
     def seek_run(self, queue: Queue, count: int, size: int, *, is_taken: bool) -> list[tuple[int, Record]]:
         """Return the first Available messages: so many at most, and none after `size` bytes of packets.
 
-        `is_taken`: they are deleted in the store. The others are for the caller to lock. Either way they
-        are no longer Available.
+        `is_taken`: they are deleted in the store. The others are for the caller to lock. Either way
+        they are no longer Available.
         """
         work = self._store.take_run if is_taken else self._store.read_run
         rows = work(queue.number, queue.head_hint, MAX_LOOKUP_ID, count, size, queue.held_positions)

@@ -169,7 +169,8 @@ class Reading:
     ) -> list[MessagePosition]:
         """Do Dequeue Message with time-out 0 for the messages that are there; return them, or none if the queue is empty.
 
-        So many at most, none after `size` bytes of packets, and no more than the user may have locked.
+        So many at most, none after `size` bytes of packets, and no more than the user may have
+        locked.
         """
         queue = readable(self._queue_manager, descriptor, RECEIVE_ACCESS)
         if transaction is not None:

@@ -147,8 +147,8 @@ class Sending:
     ) -> tuple[EnqueueStatus, bool]:
         """Do the same for packets that a program has built, one behind the other, and `most` of them.
 
-        What only the queue manager can say is written into them; the rest is checked (`wire.client_packet`).
-        Return also whether all of them are express.
+        What only the queue manager can say is written into them; the rest is checked
+        (`wire.client_packet`). Return also whether all of them are express.
         """
         require_ready(self._queue_manager)
         if descriptor.multiple:

@@ -75,10 +75,12 @@ class EngineSettings:
     # Kilobytes; None keeps what the store has.
     queue_manager_quota: int | None = None
     journal_quota: int | None = None
-    # Bytes of memory for express messages; None: no limit. At least MIN_EXPRESS_MEMORY, so that the largest message has room.
+    # Bytes of memory for express messages; None: no limit. At least MIN_EXPRESS_MEMORY, so that the
+    # largest message has room.
     express_memory: int | None = 1 << 30
-    # Parts of the queue manager's quota for messages of other computers: in a queue without a quota of its own, of one
-    # address, and of all addresses that transfer was not told of (`peer_shares`).
+    # Parts of the queue manager's quota for messages of other computers: in a queue without a quota
+    # of its own, of one address, and of all addresses that transfer was not told of
+    # (`peer_shares`).
     queue_share: float = 0.5
     peer_share: float = 0.5
     strangers_share: float = 0.75
@@ -104,8 +106,8 @@ class EngineSettings:
     encryption: EncryptionPreferences = DEFAULT_PREFERENCES
     # Whether RSA keys below 1,024 bits are used. None: as the profile says.
     legacy_crypto: bool | None = None
-    # Whether a signature counts whose hash leaves out the destination (the 1.0 hash, for one). None: as
-    # the profile says.
+    # Whether a signature counts whose hash leaves out the destination (the 1.0 hash, for one).
+    # None: as the profile says.
     legacy_signatures: bool | None = None
     # Whether the log of events is kept, and for how long; True: with the defaults of EventSettings.
     events: EventSettings | bool = False

@@ -8,5 +8,6 @@ group commit, and offers the idioms that every protocol above it uses:
 - `Operations` (operations.py): what a program can do with a queue manager, as one identity.
 - `QueueNames` (names.py): every spelling of a queue's name.
 - `LoopThread` (loop_thread.py): an event loop in a thread of its own.
-- `Budget` (budget.py): what peers may cost, in total and each. `Acceptor` (accepting.py) lets their connections in.
+- `Budget` (budget.py): what peers may cost, in total and each. `Acceptor` (accepting.py) lets their
+  connections in.
 """

@@ -1,7 +1,8 @@
 """Taking connections: one way for every listener, within its budget.
 
-A connection that is not let in is closed at once, so whoever connected hears of it and no descriptor is held. If the process has no
-descriptor left, accepting pauses for a second. Both are logged within the limits of `security.log_lines`.
+A connection that is not let in is closed at once, so whoever connected hears of it and no
+descriptor is held. If the process has no descriptor left, accepting pauses for a second. Both are
+logged within the limits of `security.log_lines`.
 """
 
 from __future__ import annotations
@@ -35,12 +36,16 @@ _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS,
 # What SO_PEERCRED tells: process, user, group.
 _UCRED: Final = struct.Struct("3i")
 
-# Makes the protocol of a connection that was let in. It returns the pass when the connection is lost.
+# Makes the protocol of a connection that was let in. It returns the pass when the connection is
+# lost.
 MakeProtocol = Callable[[Pass], asyncio.BaseProtocol]
 
 
 def listen_tcp(address: str, port: int) -> socket.socket:
-    """A listening socket at an address, never a name; 0 is any port. An OSError says why there can be none."""
+    """A listening socket at an address, never a name; 0 is any port.
+
+    An OSError says why there can be none.
+    """
     early = take_early(address, port)
     if early is not None:
         early.setblocking(False)
@@ -100,9 +105,13 @@ class Acceptor:
         tls: ssl.SSLContext | None = None,
         on_handshake: Callable[[Handshake], Callable[[], None]] | None = None,
     ) -> None:
-        """Begin. `make_room` ends a connection that has not said who it is, for a new one of a peer; False: there is none.
+        """Begin.
 
-        `on_handshake` hears of each handshake of TLS that begins, and what it returns is called at the end of it.
+        `make_room` ends a connection that has not said who it is, for a new one of a peer; False:
+        there is none.
+
+        `on_handshake` hears of each handshake of TLS that begins, and what it returns is called at
+        the end of it.
         """
         self.port: int = 0 if listening.family == socket.AF_UNIX else listening.getsockname()[1]
         self._listening = listening

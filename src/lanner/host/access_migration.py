@@ -1,9 +1,9 @@
 """Take queues from the anonymous owner that older versions, and profile DOCUMENT, gave them.
 
-At the start with profile SAFE each queue that S-1-5-7 owns gets the Administrators as owner, and a new
-list if it has the old default one. The old descriptors are written to a file first, durably and under
-a new name each time. A crash before the store's commit leaves such a file and unchanged queues, and the
-next start does the same again with another file.
+At the start with profile SAFE each queue that S-1-5-7 owns gets the Administrators as owner, and a
+new list if it has the old default one. The old descriptors are written to a file first, durably and
+under a new name each time. A crash before the store's commit leaves such a file and unchanged
+queues, and the next start does the same again with another file.
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ def _descriptor(queue: Queue) -> SecurityDescriptor:
 
 
 def _is_anonymous(queue: Queue) -> bool:
-    # Every start asks this about each queue. The SID is found in the octets before they are decoded.
+    # Every start asks this about each queue. The SID is found in the octets before they are
+    # decoded.
     return queue.security is not None and _ANONYMOUS in queue.security and _descriptor(queue).owner == ANONYMOUS_LOGON
 
 

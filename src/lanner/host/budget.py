@@ -1,14 +1,19 @@
 """What all peers together may cost, and what one of them may: connections, descriptors, memory.
 
-Every listener counts here what a peer makes it hold, so that no peer can stop the others, and no listener another one. A peer is
-an address (`peer_of`), or a local user. `lanner status`, `lanner doctor` and the metrics show the use and the limits.
+Every listener counts here what a peer makes it hold, so that no peer can stop the others, and no
+listener another one. A peer is an address (`peer_of`), or a local user. `lanner status`, `lanner
+doctor` and the metrics show the use and the limits.
 
 - `Resource` counts one thing, in total and per peer.
-- `Descriptors` divides the descriptors of the process among the listeners. Each has a part that no other listener can take.
-- `Door` is both for the connections of one listener. It gives a `Pass` for each connection, which is returned when that ends.
+- `Descriptors` divides the descriptors of the process among the listeners. Each has a part that no
+  other listener can take.
+- `Door` is both for the connections of one listener. It gives a `Pass` for each connection, which
+  is returned when that ends.
 - `Rate` counts how often something happens in a second.
-- `Newcomers` are connections that have not said who they are. The oldest of the peer with most of them goes when there are too many.
-- `Unfinished` counts the bytes of packets whose end has not come. Whoever has been silent for longest goes when there are too many.
+- `Newcomers` are connections that have not said who they are. The oldest of the peer with most of
+  them goes when there are too many.
+- `Unfinished` counts the bytes of packets whose end has not come. Whoever has been silent for
+  longest goes when there are too many.
 """
 
 from __future__ import annotations
@@ -21,11 +26,13 @@ from typing import Final, Generic, TypeVar
 
 from lanner.host.memory import return_memory
 
-# Descriptors for everything that is no connection: the store, logs, listening sockets, threads, files that are read.
+# Descriptors for everything that is no connection: the store, logs, listening sockets, threads,
+# files that are read.
 KEPT_BACK: Final = 96
 # More than this is of no use, and what a container calls unlimited may be a thousand million.
 _MOST_DESCRIPTORS: Final = 1 << 20
-# From so many bytes of unfinished packets on, the memory is given back to the system when they are gone.
+# From so many bytes of unfinished packets on, the memory is given back to the system when they are
+# gone.
 _WORTH_RETURNING: Final = 8 << 20
 
 T = TypeVar("T")
@@ -145,8 +152,8 @@ class Rate:
 class Descriptors:
     """The descriptors that connections may have. Any thread may ask.
 
-    A listener has a part of them for itself and may have more of the rest: the sum over all listeners of what each has, or of its
-    part if that is more, is never above the limit.
+    A listener has a part of them for itself and may have more of the rest: the sum over all
+    listeners of what each has, or of its part if that is more, is never above the limit.
     """
 
     def __init__(self, limit: int) -> None:
@@ -256,7 +263,10 @@ class Door:
 
 
 class Newcomers(Generic[T]):
-    """Connections of one listener that have not said who they are, in the order in which they came. One thread."""
+    """Connections of one listener that have not said who they are, in the order in which they came.
+
+    One thread.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -302,10 +312,13 @@ class Newcomers(Generic[T]):
 
 
 class Unfinished(Generic[T]):
-    """Bytes of packets or requests whose end has not come, of all connections of a listener. One thread.
+    """Bytes of packets or requests whose end has not come, of all connections of a listener.
 
-    `evict` is called with a connection that has to go, for there are too many of them: of its own peer if that has too many, else
-    of the peer that has most. It is the one from which nothing has come for longest.
+    One thread.
+
+    `evict` is called with a connection that has to go, for there are too many of them: of its own
+    peer if that has too many, else of the peer that has most. It is the one from which nothing has
+    come for longest.
     """
 
     def __init__(self, held: Resource, evict: Callable[[T, str], None]) -> None:

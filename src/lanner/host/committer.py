@@ -1,11 +1,12 @@
 """The thread that syncs batches for an event loop, and the futures of coroutines that wait for a batch.
 
-A coroutine asks for a batch and gets a future, which resolves when the batch is durable. While one batch
-is being synced, the loop fills the next one. The futures of a batch resolve together.
+A coroutine asks for a batch and gets a future, which resolves when the batch is durable. While one
+batch is being synced, the loop fills the next one. The futures of a batch resolve together.
 
-The loop writes a small batch itself, at the end of its iteration, while the disk takes a fraction of a
-millisecond for it. Waking a thread, giving it the interpreter lock and being woken by it costs more, and
-most coroutines are waiting for this batch anyway. When the disk becomes slow, the thread takes over.
+The loop writes a small batch itself, at the end of its iteration, while the disk takes a fraction
+of a millisecond for it. Waking a thread, giving it the interpreter lock and being woken by it costs
+more, and most coroutines are waiting for this batch anyway. When the disk becomes slow, the thread
+takes over.
 """
 
 from __future__ import annotations
@@ -67,10 +68,14 @@ class Committer:
         return future
 
     def ask(self, batch: int) -> None:
-        """Have a batch written without waiting for it. Any thread may call this, also with the store's lock held."""
+        """Have a batch written without waiting for it.
+
+        Any thread may call this, also with the store's lock held.
+        """
         store = self._store
         with store.lock:
-            # Prepared here, because the thread would have to wait for the lock and the interpreter lock.
+            # Prepared here, because the thread would have to wait for the lock and the interpreter
+            # lock.
             if store.prepare():
                 self._prepared = batch
         if threading.get_ident() == self._loop_thread:
@@ -90,7 +95,8 @@ class Committer:
             decided = store.decided
             if batch > decided:
                 self._hand_over(batch)
-            # Another thread may have written the batch for itself, and it does not resolve these futures.
+            # Another thread may have written the batch for itself, and it does not resolve these
+            # futures.
             if self._waiting:
                 self._resolve(decided)
         if is_written and self._written is not None:
@@ -121,7 +127,8 @@ class Committer:
 
     def _resolve(self, batch: int) -> None:
         for number in [number for number in self._waiting if number <= batch]:
-            # One by one: another thread may have led one of these batches, and only that one may have failed.
+            # One by one: another thread may have led one of these batches, and only that one may
+            # have failed.
             self._resolve_batch(number, self._waiting[number])
             del self._waiting[number]
 

@@ -1,19 +1,22 @@
 """The coordinator of distributed transactions: who takes part, what is decided, and what is in the log.
 
-Two phases, presumed abort. Every participant is asked to prepare its branch; when all have, the decision
-to commit is written to the log, and durable before the first participant is told of it. Nothing is
-written for an abort: a transaction that is neither active nor in the log was aborted. The log is a table
-of the queue manager's store. A row names the resources that have not committed yet, and goes with the last.
+Two phases, presumed abort. Every participant is asked to prepare its branch; when all have, the
+decision to commit is written to the log, and durable before the first participant is told of it.
+Nothing is written for an abort: a transaction that is neither active nor in the log was aborted.
+The log is a table of the queue manager's store. A row names the resources that have not committed
+yet, and goes with the last.
 
-- `Steps` is the procedure of one transaction without I/O: `STAGES` is its state machine. The program that
-  ends the transaction does the steps (client/_async/distributed.py) and says how each went.
-- `Coordinator` is the transaction manager of one queue manager: it has the log, knows which transactions
-  are active, and is the engine's side of MS-MQDMPR 3.1.4.6-3.1.4.11, whose MTAG messages are calls here.
+- `Steps` is the procedure of one transaction without I/O: `STAGES` is its state machine. The
+  program that ends the transaction does the steps (client/_async/distributed.py) and says how each
+  went.
+- `Coordinator` is the transaction manager of one queue manager: it has the log, knows which
+  transactions are active, and is the engine's side of MS-MQDMPR 3.1.4.6-3.1.4.11, whose MTAG
+  messages are calls here.
 - `Participant` is what the steps are done with: a queue manager, or a database.
 
-The one rule to know: a branch may be committed only when the decision is durable, and aborted only when
-the transaction is neither active nor decided. `Coordinator.outcome` says which, and its answer may be
-used when the store's pending batch is durable.
+The one rule to know: a branch may be committed only when the decision is durable, and aborted only
+when the transaction is neither active nor decided. `Coordinator.outcome` says which, and its answer
+may be used when the store's pending batch is durable.
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ if TYPE_CHECKING:
     from lanner.model.live import Transaction
     from lanner.store import Store
 
-# Not in the specification: transactions of one user that are decided and that a resource has not heard of.
+# Not in the specification: transactions of one user that are decided and that a resource has not
+# heard of.
 MAX_UNFINISHED: Final = 1000
 
 Done_co = TypeVar("Done_co", covariant=True)
@@ -46,8 +50,8 @@ Found_co = TypeVar("Found_co", covariant=True)
 class Participant(Protocol[Done_co, Found_co]):
     """One resource of a distributed transaction, under its stable name.
 
-    The types are those that a blocking or an async method returns. Every method may fail; the caller
-    of `commit` and `end` keeps the branch among those to be resolved then.
+    The types are those that a blocking or an async method returns. Every method may fail; the
+    caller of `commit` and `end` keeps the branch among those to be resolved then.
     """
 
     name: str
@@ -71,7 +75,8 @@ class Participant(Protocol[Done_co, Found_co]):
         """Commit or abort a branch that `recover` has returned."""
 
 
-# The procedure --------------------------------------------------------------------------------------------
+# The procedure
+# --------------------------------------------------------------------------------------------
 
 
 class Stage(enum.Enum):
@@ -134,7 +139,10 @@ class Step:
 
 
 class Steps:
-    """The steps of one transaction's end, in order. Does no I/O: the caller does each step and says how it went."""
+    """The steps of one transaction's end, in order.
+
+    Does no I/O: the caller does each step and says how it went.
+    """
 
     def __init__(self, resources: Sequence[str], *, is_commit: bool, is_alone: bool = False) -> None:
         self._resources = tuple(resources)
@@ -173,7 +181,8 @@ class Steps:
                 self._left = self._steps()
 
 
-# The log --------------------------------------------------------------------------------------------------
+# The log
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +202,11 @@ class Coordinator:
 
     def __init__(self, store: Store) -> None:
         self._table = store.table(COORDINATOR)
-        # Transactions that are being prepared, with the SIDs of their users. They are aborted by a restart.
+        # Transactions that are being prepared, with the SIDs of their users. They are aborted by a
+        # restart.
         self._active: dict[uuid.UUID, str] = {}
-        # What the queue manager has answered, of what it was asked and its asker has not fetched yet.
+        # What the queue manager has answered, of what it was asked and its asker has not fetched
+        # yet.
         self._answers: dict[uuid.UUID, Outcome | None] = {}
         self._unfinished: Counter[str] = Counter()
         self._is_readable = True
@@ -208,14 +219,16 @@ class Coordinator:
             self.identifier = uuid.uuid4()
             return
         if epoch != store.epoch:
-            # A new store, or one that was restored: its log lacks what was decided after the backup, so the
-            # branches of the coordinator that it was before are not this one's to abort.
+            # A new store, or one that was restored: its log lacks what was decided after the
+            # backup, so the branches of the coordinator that it was before are not this one's to
+            # abort.
             identifier = uuid.uuid4()
             document = {"identifier": str(identifier), "epoch": store.epoch}
             self._table.put(COORDINATOR_KEY, json.dumps(document).encode())
         self.identifier = identifier
 
-    # Transactions ---------------------------------------------------------------------------------------------
+    # Transactions
+    # ---------------------------------------------------------------------------------------------
 
     def begin(self, transaction: uuid.UUID, owner: str) -> None:
         """Make a transaction active, so that no other process takes its branches for left behind."""
@@ -225,7 +238,10 @@ class Coordinator:
         self._active[transaction] = owner
 
     def decide(self, transaction: uuid.UUID, resources: Iterable[str], owner: str, now: float) -> None:
-        """Commit: a decision, once the caller's change is durable. TransactionSequence if it was aborted before."""
+        """Commit: a decision, once the caller's change is durable.
+
+        TransactionSequence if it was aborted before.
+        """
         known = self._active.get(transaction)
         if known is not None and known != owner:
             raise AccessDenied(f"distributed transaction {transaction} is another user's")
@@ -263,7 +279,8 @@ class Coordinator:
         self._table.delete(transaction.bytes)
         self._unfinished[decision.owner] -= 1
 
-    # What is known --------------------------------------------------------------------------------------------
+    # What is known
+    # --------------------------------------------------------------------------------------------
 
     def active(self) -> list[tuple[uuid.UUID, str]]:
         """Return the transactions that programs are about to end, with the SIDs of their users."""
@@ -315,7 +332,8 @@ class Coordinator:
                 "the coordinator's log cannot be read, so no outcome is known: restore a backup of the data directory"
             )
 
-    # The queue manager's side (MS-MQDMPR 3.1.4.6-3.1.4.11) ----------------------------------------------------
+    # The queue manager's side (MS-MQDMPR 3.1.4.6-3.1.4.11)
+    # ----------------------------------------------------
 
     def expect(self, identifier: uuid.UUID) -> None:
         """Keep the next answer of the queue manager about one of its transactions."""

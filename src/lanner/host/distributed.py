@@ -1,15 +1,15 @@
 """Requests about distributed transactions, as one identity: documents in, documents out.
 
-The embedded client and Lanner's own RPC interface both use this class, so a request has the same result
-and the same error text in the process of the queue manager and through the service. A queue manager has
-two parts in distributed transactions, and a request is about one of them:
+The embedded client and Lanner's own RPC interface both use this class, so a request has the same
+result and the same error text in the process of the queue manager and through the service. A queue
+manager has two parts in distributed transactions, and a request is about one of them:
 
 - its coordinator: `coordinator`, `outcomes`, `begin distributed`, `decide`, `end distributed`;
 - a branch of its own queues, for whichever coordinator: `prepare`, `branches`, `end branch`.
 
-A branch and a transaction belong to the user who made them. That user and administrators may end them, and
-see them in lists. Every method needs the store's lock, and its answer may be used when the change
-around it is durable.
+A branch and a transaction belong to the user who made them. That user and administrators may end
+them, and see them in lists. Every method needs the store's lock, and its answer may be used when
+the change around it is durable.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ Request: TypeAlias = Mapping[str, Any]
 # Called when the change is durable.
 Answer: TypeAlias = Callable[[], Document]
 
-# Not in the specification: resources of one transaction, and transactions that one request may name: about 10 ms of work.
+# Not in the specification: resources of one transaction, and transactions that one request may
+# name: about 10 ms of work.
 MAX_RESOURCES: Final = 64
 MAX_TRANSACTIONS: Final = 1000
 # Not in the specification: prepared branches of one user. They outlive their session and a restart.
@@ -74,7 +75,8 @@ class DistributedRequests:
     def _may_end(self, owner: str) -> bool:
         return owner == self._owner or is_administrator(self._engine, self._identity)
 
-    # The coordinator ------------------------------------------------------------------------------------------
+    # The coordinator
+    # ------------------------------------------------------------------------------------------
 
     def _describe(self, request: Request, transaction: Transaction | None) -> Answer:
         """Say who the coordinator is, and which commits a resource has not heard of."""
@@ -138,7 +140,8 @@ class DistributedRequests:
             if branch.coordinator == coordinator.identifier and branch.transaction == identifier:
                 self._end(transaction.identifier, branch, is_commit=is_commit)
 
-    # Branches here --------------------------------------------------------------------------------------------
+    # Branches here
+    # --------------------------------------------------------------------------------------------
 
     def _prepare(self, request: Request, transaction: Transaction | None) -> Answer:
         """Prepare the caller's transaction as a branch; with `single_phase` it is committed at once.
@@ -199,7 +202,10 @@ class DistributedRequests:
         return lambda: {"transactions": found}
 
     def _end_branch(self, request: Request, transaction: Transaction | None) -> Answer:
-        """Commit or abort a prepared branch. One that is not there has ended: a coordinator may ask twice."""
+        """Commit or abort a prepared branch.
+
+        One that is not there has ended: a coordinator may ask twice.
+        """
         del transaction
         branch, is_commit = _branch(request), request.get("commit") is True
         found = self._find(branch)
@@ -242,7 +248,10 @@ class DistributedRequests:
             self._engine.dtc_transaction_abort(identifier)
 
     def _enlisted(self) -> Iterator[EnlistedBranch]:
-        """Yield the branches here. One that could not be written is not prepared, and can only be aborted."""
+        """Yield the branches here.
+
+        One that could not be written is not prepared, and can only be aborted.
+        """
         for one in list(self._engine.queue_manager.transaction_collection.values()):
             if one.branch is not None:
                 yield EnlistedBranch(one.identifier, one.branch, one.owner, one.is_prepared)

@@ -1,7 +1,7 @@
 """Sockets that are bound before the process gives up the right to bind them.
 
-The service binds ports below 1024 first, then drops its privileges, and only then opens the store and parses anything.
-A listener asks here before it binds an address itself.
+The service binds ports below 1024 first, then drops its privileges, and only then opens the store
+and parses anything. A listener asks here before it binds an address itself.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ def bind_early(address: str, port: int) -> None:
 
 
 def take_early(address: str, port: int) -> socket.socket | None:
-    """Return the socket that was bound to an address, once; None if none was. Raises the OSError of its binding."""
+    """Return the socket that was bound to an address, once; None if none was.
+
+    Raises the OSError of its binding.
+    """
     found = _bound.pop((address, port), None)
     if isinstance(found, OSError):
         raise found

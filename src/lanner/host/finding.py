@@ -38,7 +38,8 @@ class Search:
     def slices(self) -> Iterator[None]:
         """Search; yield between slices, without the store's lock. Raises InvalidParameter.
 
-        Afterwards `after` is where the next search continues; None if the queue was searched to its end.
+        Afterwards `after` is where the next search continues; None if the queue was searched to its
+        end.
         """
         for name, value, most in (("limit", self.limit, MAX_FOUND), ("scan", self.scan, MAX_SCAN)):
             if type(value) is not int or not 0 < value <= most:

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def internal_signing_key(engine: Engine, certificates: InternalCertificates, identity: Identity) -> SigningKey:
-    """The key of a user's internal certificate, which is made and registered if there is none. Takes the lock itself, and time."""
+    """The key of a user's internal certificate, which is made and registered if there is none.
+
+    Takes the lock itself, and time.
+    """
     if identity.is_anonymous:
         raise NoInternalUserCert(f"{identity.name} is nobody: there is no internal certificate for it")
     made = certificates.find_or_create(str(identity.sid), identity.name, dt.datetime.now(dt.UTC))

@@ -47,7 +47,10 @@ class LoopThread:
             raise
 
     def abandon(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a last coroutine, then stop, without waiting. Finalizers may call this in any thread."""
+        """Run a last coroutine, then stop, without waiting.
+
+        Finalizers may call this in any thread.
+        """
         if not self._loop.is_closed():
             asyncio.run_coroutine_threadsafe(last(), self._loop).add_done_callback(lambda _: self._stop_soon())
 

@@ -1,8 +1,8 @@
 """Conditions on messages: `label~order`, `priority>=4`, `sent<2026-11-18T10:00`.
 
-A condition is a field, an operator and a value. `FIELDS` has the fields and what each compares. A filter
-is several conditions that all hold. The queue manager evaluates filters, so a client that looks for one
-message in a deep queue does not have to read the queue over the network.
+A condition is a field, an operator and a value. `FIELDS` has the fields and what each compares. A
+filter is several conditions that all hold. The queue manager evaluates filters, so a client that
+looks for one message in a deep queue does not have to read the queue over the network.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def _correlation(packet: Packet) -> str:
 def _body_texts(packet: Packet) -> tuple[str, ...]:
     """Return the body as text: by its type, else in both encodings that programs write.
 
-    What is no such text is not mended: that takes seconds for the largest body. As Latin-1, ASCII is found among other octets.
+    What is no such text is not mended: that takes seconds for the largest body. As Latin-1, ASCII
+    is found among other octets.
     """
     body, encoding = packet.body, TEXT_BODIES.get(packet.body_type)
     first, *others = ("utf-8", "utf-16-le") if encoding is None else (encoding,)
@@ -151,7 +152,10 @@ class MessageFilter:
     """Conditions that all hold for a message. Without conditions, every message matches."""
 
     def __init__(self, conditions: Iterable[str], accounts: Accounts, now: float) -> None:
-        """`accounts` know the names of senders; `now` is what an age counts to. Raises InvalidParameter."""
+        """`accounts` know the names of senders; `now` is what an age counts to.
+
+        Raises InvalidParameter.
+        """
         given = list(conditions)
         if len(given) > MAX_CONDITIONS:
             raise InvalidParameter(f"{len(given)} conditions, at most {MAX_CONDITIONS}")

@@ -18,9 +18,9 @@ __all__ = ["QueueNames", "is_format_name", "is_relative", "named"]
 class QueueNames:
     r"""Turns any spelling of a queue's name into a format name.
 
-    `.` and `localhost` become the name of this computer, because other computers will read the name.
-    `computer\queue` and `.\private$\queue` are path names. `private$\queue` is on this computer,
-    and a bare word is a private queue here.
+    `.` and `localhost` become the name of this computer, because other computers will read the
+    name. `computer\queue` and `.\private$\queue` are path names. `private$\queue` is on this
+    computer, and a bare word is a private queue here.
     """
 
     def __init__(self, computer_name: str) -> None:

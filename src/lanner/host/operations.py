@@ -1,8 +1,8 @@
 """What a program can do with a queue manager, as one identity.
 
-Every method needs the store's lock: call it inside a `change()`. The embedded client and Lanner's own
-RPC interface both use this class, so an operation has the same result and the same error text in the
-process of the queue manager and through the service.
+Every method needs the store's lock: call it inside a `change()`. The embedded client and Lanner's
+own RPC interface both use this class, so an operation has the same result and the same error text
+in the process of the queue manager and through the service.
 """
 
 from __future__ import annotations
@@ -74,13 +74,15 @@ class Operations:
         self.names = QueueNames(engine.queue_manager.computer_name)
         self._changes = changes
 
-    # Queues -------------------------------------------------------------------------------------------------
+    # Queues
+    # -------------------------------------------------------------------------------------------------
 
     def new_security(self, access: Mapping[str, Any] | str | None) -> bytes | None:
         """Return the descriptor of a queue that is to be created; None: the default one.
 
-        `access` is rights by account, or SDDL. It can be large, so it is read without the store's lock, which is taken here for
-        the rights of the caller. The list of one without the right to create queues is not read: `create_queue` refuses it.
+        `access` is rights by account, or SDDL. It can be large, so it is read without the store's
+        lock, which is taken here for the rights of the caller. The list of one without the right to
+        create queues is not read: `create_queue` refuses it.
         """
         if access is None:
             return None
@@ -201,7 +203,8 @@ class Operations:
         """Return the queue of a name in any spelling; QueueNotFound if there is none."""
         return self.engine.require_queue(self.names.format_name(text))
 
-    # Handles ------------------------------------------------------------------------------------------------
+    # Handles
+    # ------------------------------------------------------------------------------------------------
 
     def open(
         self, name: FormatName, access: QueueAccessType, share_mode: QueueShareMode = QueueShareMode.DENY_NONE
@@ -226,7 +229,8 @@ class Operations:
             raise QueueNotAvailable(f"{descriptor.format_name}: the queue was deleted")
         return cursor
 
-    # Messages -----------------------------------------------------------------------------------------------
+    # Messages
+    # -----------------------------------------------------------------------------------------------
 
     def send(
         self, descriptor: OpenQueueDescriptor, properties: MessageProperties, transaction: Transaction | None
@@ -330,7 +334,10 @@ class Operations:
         return [Read.of(engine, changes, descriptor, position, transaction) for position in positions]
 
     def remove_all(self, reads: Sequence[Read]) -> list[tuple[int, StatusError]]:
-        """Remove what receives hold: the second step. Return which could not be, by their place, and why."""
+        """Remove what receives hold: the second step.
+
+        Return which could not be, by their place, and why.
+        """
         failed: list[tuple[int, StatusError]] = []
         together: dict[OpenQueueDescriptor, list[MessagePosition]] = {}
         for index, read in enumerate(reads):
@@ -391,7 +398,10 @@ class Operations:
         is_peek: bool,
         transaction: Transaction | None = None,
     ) -> Read:
-        """Read the message with a lookup identifier, or next to it. A receive is held as in `receive`."""
+        """Read the message with a lookup identifier, or next to it.
+
+        A receive is held as in `receive`.
+        """
         action = seek_action(where)
         check_lookup_id(lookup_id)
         read = Read(self.engine, self._changes, descriptor, is_receive=not is_peek, transaction=transaction)
@@ -449,7 +459,8 @@ class Operations:
         for position in positions:
             self.engine.undo_receive(position)
 
-    # Transactions -------------------------------------------------------------------------------------------
+    # Transactions
+    # -------------------------------------------------------------------------------------------
 
     def begin(self, identifier: UUID) -> Transaction:
         return self.engine.create_transaction(identifier)

@@ -1,10 +1,10 @@
 """Moving, copying and resending messages to any queue, and deleting single ones: each in one step.
 
-A message that goes to another queue is sent there anew: it has the content of the old one, a new id, and
-the identity of the caller as its sender. The rights are those of a receive (or of a peek, for a copy)
-and of a send. The old message is received in the same change of the store, so a crash leaves
-either the old message or the new one. (Between a queue and its own subqueues messages keep their ids:
-`Operations.move`.)
+A message that goes to another queue is sent there anew: it has the content of the old one, a new
+id, and the identity of the caller as its sender. The rights are those of a receive (or of a peek,
+for a copy) and of a send. The old message is received in the same change of the store, so a crash
+leaves either the old message or the new one. (Between a queue and its own subqueues messages keep
+their ids: `Operations.move`.)
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Passing:
     def run(self, lookup_ids: Sequence[int]) -> list[str]:
         """Pass the messages on and return the new identifiers. The caller holds the store's lock.
 
-        All of them or none, if they are sent in a transaction: because the target is transactional, or is
-        on another computer and the message was sent in one before. Otherwise those before one that is
-        refused have been passed on.
+        All of them or none, if they are sent in a transaction: because the target is transactional,
+        or is on another computer and the message was sent in one before. Otherwise those before one
+        that is refused have been passed on.
         """
         own: Transaction | None = None
         reads: list[Read] = []
@@ -68,7 +68,8 @@ class Passing:
                 unit = (self.transaction or own) if is_transactional else None
                 identifiers.append(self._send(packet, unit))
                 if unit is not own or unit is None:
-                    # Its send has happened, or happens together with its receive when the caller commits.
+                    # Its send has happened, or happens together with its receive when the caller
+                    # commits.
                     reads.pop()
                 if unit is None and not self.is_copy:
                     read.remove()
@@ -114,7 +115,10 @@ class Passing:
 
 
 def delete(operations: Operations, source: OpenQueueDescriptor, lookup_ids: Sequence[int]) -> None:
-    """Delete messages as a purge does: their senders hear that they were purged. The caller holds the store's lock."""
+    """Delete messages as a purge does: their senders hear that they were purged.
+
+    The caller holds the store's lock.
+    """
     engine = operations.engine
     queue = readable(engine.queue_manager, source, RECEIVE_ACCESS)
     for lookup_id in lookup_ids:

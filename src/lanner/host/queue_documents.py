@@ -80,7 +80,10 @@ def to_document(queue: Queue) -> Document:
 
 
 def from_document(document: Mapping[str, Any]) -> Queue:
-    """Return a queue with the attributes of a document. Attributes of a newer version are ignored."""
+    """Return a queue with the attributes of a document.
+
+    Attributes of a newer version are ignored.
+    """
     queue: Queue = OutgoingQueue() if "destination_format_name" in document else Queue()
     for name, value in document.items():
         if name == "journal_queue":

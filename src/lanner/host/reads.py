@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from lanner.security.identity import Identity
 
 
-# Not in the specification: messages purged before other callers get their turn, about 50 ms of work.
+# Not in the specification: messages purged before other callers get their turn, about 50 ms of
+# work.
 PURGE_SLICE: Final = 5000
 # How often a thread looks whether the timer has ended its wait, once that is due, in seconds.
 _TICK: Final = 0.001
@@ -148,7 +149,10 @@ class Read:
         )
 
     def begin(self, event: Callable[[ReadEnd], ReadStart]) -> bool:
-        """Raise one of the engine's reading events; return False if it waits. Errors of the event are raised."""
+        """Raise one of the engine's reading events; return False if it waits.
+
+        Errors of the event are raised.
+        """
         with self._engine.store.lock:
             start = event(self._over)
             if isinstance(start, MessagePosition):
@@ -188,14 +192,18 @@ class Read:
         return self.position
 
     def block(self, timeout: float | None) -> MessagePosition:
-        """Wait for the message in a thread. `timeout` (in seconds) is the one that the engine was given."""
+        """Wait for the message in a thread.
+
+        `timeout` (in seconds) is the one that the engine was given.
+        """
         if self.end is None:
             over = threading.Event()
             try:
                 self.when_over(over.set)
                 limit = None if timeout is None else min(timeout, threading.TIMEOUT_MAX)
                 while not over.wait(limit):
-                    # The engine ends the wait; without this the thread would depend on the timer thread.
+                    # The engine ends the wait; without this the thread would depend on the timer
+                    # thread.
                     with self._engine.store.lock:
                         self._engine.on_timer()
                     limit = _TICK
@@ -271,7 +279,8 @@ class Read:
             if self.transaction is not None:
                 self._engine.give_back_transactional_read(self.transaction, position)
             else:
-                # A queue that was closed or deleted meanwhile has given it back, or lost it, already.
+                # A queue that was closed or deleted meanwhile has given it back, or lost it,
+                # already.
                 with contextlib.suppress(QueueNotAvailable, TransactionSequence):
                     self._engine.dequeue_message_end(self.descriptor, position, delete_message=False)
             if self.cursor is not None and self._cursor_before is not None:

@@ -1,7 +1,8 @@
 """The engine in a process: its store, its clocks, its accounts and keys, its timer thread.
 
-Any thread that holds the store's lock may call the engine. A caller that needs its work on disk makes
-it in a `change()` and then waits without the lock: one thread commits for all that came meanwhile.
+Any thread that holds the store's lock may call the engine. A caller that needs its work on disk
+makes it in a `change()` and then waits without the lock: one thread commits for all that came
+meanwhile.
 """
 
 from __future__ import annotations
@@ -114,7 +115,10 @@ class Runtime:
         return internal_signing_key(self.engine, self.certificates, identity)
 
     def abandon(self, things: Iterable[OpenQueueDescriptor | Transaction]) -> None:
-        """Close what no program can reach any more. Finalizers call this, so it only makes a note."""
+        """Close what no program can reach any more.
+
+        Finalizers call this, so it only makes a note.
+        """
         found = list(things)
         if found:
             self._abandoned.extend(found)

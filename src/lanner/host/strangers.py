@@ -13,8 +13,9 @@ T = TypeVar("T")
 class Strangers(Generic[T]):
     """They are there only while nobody else needs the room. One thread.
 
-    A new connection takes the place of one of the peer that has most strangers, if that are more than the new one's peer has: so a few
-    addresses keep nobody out. First goes who has said nothing, then who came first. Of its own peer only those go that have said nothing.
+    A new connection takes the place of one of the peer that has most strangers, if that are more
+    than the new one's peer has: so a few addresses keep nobody out. First goes who has said
+    nothing, then who came first. Of its own peer only those go that have said nothing.
     """
 
     def __init__(self, is_known: Callable[[T], bool]) -> None:
@@ -36,7 +37,10 @@ class Strangers(Generic[T]):
         self._silent.remove(one)
 
     def victim(self, peer: str, *, is_greedy: bool) -> T | None:
-        """Who has to go for a new connection of a peer. `is_greedy`: it has as many as one peer may have."""
+        """Who has to go for a new connection of a peer.
+
+        `is_greedy`: it has as many as one peer may have.
+        """
         while not is_greedy:
             most = self._all.greatest
             if most is None or self._all.of(most) <= self._all.of(peer):

@@ -42,7 +42,10 @@ class Timers:
         self._wakes.put(None)
 
     def work_soon(self) -> None:
-        """Do one round of work without waiting for a deadline. Finalizers may call this in any thread."""
+        """Do one round of work without waiting for a deadline.
+
+        Finalizers may call this in any thread.
+        """
         if not self._is_work_wanted:
             self._is_work_wanted = True
             self.wake()

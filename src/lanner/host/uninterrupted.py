@@ -1,8 +1,8 @@
 """Keep Ctrl-C out of a step that must not be left half done.
 
-Python runs signal handlers in the main thread, between any two instructions. If the handler of Ctrl-C
-raised while the main thread writes a batch, the batch would be dropped, with the changes that other
-threads have made in it.
+Python runs signal handlers in the main thread, between any two instructions. If the handler of
+Ctrl-C raised while the main thread writes a batch, the batch would be dropped, with the changes
+that other threads have made in it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class Uninterrupted:
     """A block that Ctrl-C does not end before it is over; a second Ctrl-C ends it at once.
 
-    An error of the block takes precedence over the interruption. In other threads than the main one,
-    and in programs that ignore Ctrl-C, it does nothing.
+    An error of the block takes precedence over the interruption. In other threads than the main
+    one, and in programs that ignore Ctrl-C, it does nothing.
     """
 
     __slots__ = ("_handler", "is_interrupted")

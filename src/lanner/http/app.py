@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 def create_app(
     log_ons: LogOns, hosts: Iterable[str] = (), *, session_timeout: float = 1800.0, is_tls: bool = False
 ) -> FastAPI:
-    """Return the application. `hosts`: the names and addresses that browsers may call this computer."""
+    """Return the application.
+
+    `hosts`: the names and addresses that browsers may call this computer.
+    """
     app = FastAPI(
         title="Lanner",
         description="Queues, messages and their administration. The rights are those of the user who asks.",

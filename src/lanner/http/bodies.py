@@ -1,7 +1,8 @@
 """The memory that requests may take: what comes of a body, and what reading it makes of it.
 
-A body is read before anybody knows whether its user may do what it asks for. So whoever has not logged on says little, and all
-requests that are under way share a budget. JSON grows when it is read: each comma stands for an object of its own.
+A body is read before anybody knows whether its user may do what it asks for. So whoever has not
+logged on says little, and all requests that are under way share a budget. JSON grows when it is
+read: each comma stands for an object of its own.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import Final
 
 from starlette.exceptions import HTTPException
 
-# Not in the specification: octets of a request of somebody who has not logged on, which is room for a log-on; and of the others,
-# room for the largest message in base64.
+# Not in the specification: octets of a request of somebody who has not logged on, which is room for
+# a log-on; and of the others, room for the largest message in base64.
 MAX_OF_STRANGER: Final = 16 << 10
 MAX_BODY: Final = 8 << 20
 # Not in the specification: octets of memory for the requests of one address, and of all.

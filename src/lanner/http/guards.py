@@ -1,6 +1,7 @@
 """What is checked before a request is looked at, and what every answer says to browsers.
 
-A page of another site could have its name mean this address (DNS rebinding), so the Host header must be a name of this computer.
+A page of another site could have its name mean this address (DNS rebinding), so the Host header
+must be a name of this computer.
 """
 
 from __future__ import annotations
@@ -109,7 +110,10 @@ class Guards:
 
 
 def _limited(receive: Receive, body: Body) -> Receive:
-    """Return `receive` with a limit to how much comes, and to how slowly. What comes behind the request is waited for without one."""
+    """Return `receive` with a limit to how much comes, and to how slowly.
+
+    What comes behind the request is waited for without one.
+    """
     is_whole = False
 
     async def limited() -> Message:

@@ -38,7 +38,8 @@ class LogOns(Protocol):
     async def log_on(self, secret: Mapping[str, str], address: str) -> LoggedOn:
         """Return the queue manager as a user sees it.
 
-        `secret` has a user and a password, a token, or a ticket. `address` is where the user is. AccessDenied if it is wrong.
+        `secret` has a user and a password, a token, or a ticket. `address` is where the user is.
+        AccessDenied if it is wrong.
         """
 
     async def is_ready(self) -> bool:

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# Not in the specification: seconds until a request has come as far as its headers' end, and between two looks at what is idle.
+# Not in the specification: seconds until a request has come as far as its headers' end, and between
+# two looks at what is idle.
 _HEADER_TIMEOUT: Final = 20.0
 _TICK: Final = 1.0
 _KEEP_ALIVE: Final = 60
@@ -76,7 +77,10 @@ class Connection(H11Protocol):
         return cycle is not None and not cycle.response_complete
 
     def _watch(self) -> None:
-        """Hang up on who begins a request and does not go on. Between two requests uvicorn has a timer of its own."""
+        """Hang up on who begins a request and does not go on.
+
+        Between two requests uvicorn has a timer of its own.
+        """
         is_answering = self._is_answering
         if is_answering and self._slow is not None:
             self._slow.cancel()
@@ -183,7 +187,8 @@ def main(listening: int, daemon: int, settings: int) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.getLogger().addHandler(handler)
-    # What strangers send is no news. A fault of ours is logged by `problems`, and as often as the log has room for.
+    # What strangers send is no news. A fault of ours is logged by `problems`, and as often as the
+    # log has room for.
     for name in ("uvicorn", "python_multipart"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger("lanner").setLevel(given.log_level)

@@ -1,11 +1,12 @@
 """Who makes a request: a user with a token, with a password, or with the cookie of a browser's session.
 
-Each has a connection of its own to the queue manager, which is bound to that user. It is kept for the next request: of a browser
-until the session ends, of others while requests come, found again by a keyed hash of what they log on with.
+Each has a connection of its own to the queue manager, which is bound to that user. It is kept for
+the next request: of a browser until the session ends, of others while requests come, found again by
+a keyed hash of what they log on with.
 
-A browser sends its cookie with what other sites ask for, too. So a request by cookie that changes something must have
-the session's CSRF token, in the header X-CSRF-Token or in the form field `csrf_token`. And no request that says it
-comes from another site is served.
+A browser sends its cookie with what other sites ask for, too. So a request by cookie that changes
+something must have the session's CSRF token, in the header X-CSRF-Token or in the form field
+`csrf_token`. And no request that says it comes from another site is served.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ CSRF_FIELD: Final = "csrf_token"
 # Not in the specification: sessions in all, and of one address.
 MAX_SESSIONS: Final = 1000
 MAX_SESSIONS_OF_PEER: Final = 100
-# Not in the specification: seconds for which a connection of a program is kept without a request, and in all, so that a changed
-# password counts soon.
+# Not in the specification: seconds for which a connection of a program is kept without a request,
+# and in all, so that a changed password counts soon.
 PROGRAM_IDLE: Final = 30.0
 PROGRAM_LIFE: Final = 300.0
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -46,7 +47,8 @@ class UserSession:
     """A user who has logged on."""
 
     manager: QueueManager
-    # Whether the queue manager still answers: it may have ended the connection, for a token that was revoked, say.
+    # Whether the queue manager still answers: it may have ended the connection, for a token that
+    # was revoked, say.
     is_open: Callable[[], bool]
     # As the queue manager knows it: `user`, `administrator`, `scope` and others.
     who: Mapping[str, object]
@@ -92,10 +94,14 @@ class Sessions:
             self._asked = now
         return self._was_ready
 
-    # Browsers -----------------------------------------------------------------------------------------------------
+    # Browsers
+    # -----------------------------------------------------------------------------------------------------
 
     async def log_on(self, response: Response, secret: Mapping[str, str], address: str) -> UserSession:
-        """Begin the session of a browser, and set its cookie. AccessDenied if what it logs on with is wrong."""
+        """Begin the session of a browser, and set its cookie.
+
+        AccessDenied if what it logs on with is wrong.
+        """
         session = await self._begin(secret, address, self._timeout, 24 * 3600.0)
         session.is_browser = True
         cookie = secrets.token_urlsafe(32)
@@ -117,10 +123,14 @@ class Sessions:
             return None
         return session
 
-    # Requests -----------------------------------------------------------------------------------------------------
+    # Requests
+    # -----------------------------------------------------------------------------------------------------
 
     async def of(self, request: Request) -> UserSession:
-        """Return who makes a request. NotLoggedOn if that is nobody; Forbidden if another site has made it."""
+        """Return who makes a request.
+
+        NotLoggedOn if that is nobody; Forbidden if another site has made it.
+        """
         refuse_other_sites(request)
         secret = _authorization(request)
         if secret is not None:
@@ -191,7 +201,10 @@ class Sessions:
 
 
 def client_address(request: Request) -> str:
-    """Return where a client is. No header is believed: there is no proxy that could be trusted to set one."""
+    """Return where a client is.
+
+    No header is believed: there is no proxy that could be trusted to set one.
+    """
     return "" if request.client is None else request.client.host
 
 
@@ -240,7 +253,8 @@ async def _has_csrf(request: Request, session: UserSession) -> bool:
     return given is not None and hmac.compare_digest(given.encode(), session.csrf.encode())
 
 
-# What routes depend on ------------------------------------------------------------------------------------------------
+# What routes depend on
+# ------------------------------------------------------------------------------------------------
 
 
 def sessions_of(request: Request) -> Sessions:

@@ -1,8 +1,8 @@
 """Branches of distributed transactions: how each is named, in queue managers and in databases.
 
 A branch is the part of a distributed transaction that one resource does. Its name has the
-coordinator, so that a coordinator recognizes its own branches among those of others, and the resource,
-so that one that two names lead to is not taken for two.
+coordinator, so that a coordinator recognizes its own branches among those of others, and the
+resource, so that one that two names lead to is not taken for two.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 Field metadata says how long a value lives: `directory` and `persistent` values survive a restart, a
 field with neither mark is volatile. `attributes_of(cls, mark)` is how other layers ask for them, so
-the mark is written once, beside the field. An attribute of a queue that programs may set or read is also
-named in `engine/queue_properties.py` (its values) and `host/queue_documents.py` (other processes).
+the mark is written once, beside the field. An attribute of a queue that programs may set or read is
+also named in `engine/queue_properties.py` (its values) and `host/queue_documents.py` (other
+processes).
 """
 
 # `directory` and `persistent` make fields, typed as dataclasses.field is.
@@ -74,7 +75,10 @@ class DirectoryObject:
 
 @dataclass(slots=True, eq=False)
 class Queue(DirectoryObject):
-    """MS-MQDMPR 3.1.1.2. The directory marks hold for a public queue; elsewhere they mean persistent."""
+    """MS-MQDMPR 3.1.1.2.
+
+    The directory marks hold for a public queue; elsewhere they mean persistent.
+    """
 
     label: str = directory("")
     create_time: int = directory(0)  # seconds since 1970 UTC
@@ -103,7 +107,8 @@ class Queue(DirectoryObject):
     scope: QueueScope = QueueScope.ENTERPRISE
     total_bytes: int = 0
     message_count: int = 0
-    # Not in the specification: messages that have left the queue since the start, for whatever reason.
+    # Not in the specification: messages that have left the queue since the start, for whatever
+    # reason.
     removed_count: int = 0
     # The lowest lookup id that may be Available: where a search from the head begins; ours.
     head_hint: int = -1
@@ -122,10 +127,11 @@ class Queue(DirectoryObject):
     open_queue_descriptors: list[live.OpenQueueDescriptor] = field(default_factory=list)
     # Held positions that a peek may see all the same (AllowPeekWhenLocked), by lookup id; ours.
     peekable_locks: dict[int, live.MessagePosition] = field(default_factory=dict)
-    # Every descriptor's WaitingMessageReadOperationCollection in one, first come first served; ours.
+    # Every descriptor's WaitingMessageReadOperationCollection in one, first come first served;
+    # ours.
     waiting_reads: dict[live.WaitingMessageReadOperation, None] = field(default_factory=dict)
-    # Positions that became Available while a peeker held up the readers (3.1.7.2.2), each with the number of
-    # the last read that could be waiting for it; ours.
+    # Positions that became Available while a peeker held up the readers (3.1.7.2.2), each with the
+    # number of the last read that could be waiting for it; ours.
     unserved_positions: list[tuple[live.MessagePosition, int]] = field(default_factory=list)
     waiting_for_release: bool = False
 
@@ -160,7 +166,8 @@ class OutgoingQueue(Queue):
     state: OutgoingState = persistent(OutgoingState.INACTIVE)
     # Ours: it came into being for a message, or the acknowledgment of one, from another computer.
     is_for_others: bool = persistent(default=False)
-    # Ours: the SID of the user for whose message it came into being; empty: an administrator's, or another computer's.
+    # Ours: the SID of the user for whose message it came into being; empty: an administrator's, or
+    # another computer's.
     maker: str = persistent("")
 
     next_hops: list[str] | None = None

@@ -1,7 +1,7 @@
 """Enumerations of the data model (MS-MQDMPR 3.1.1), with the numbers MS-MQMQ gives them on the wire.
 
-Members are named as in the documents, in capitals. An enumeration whose values travel in a packet or a
-property keeps those numbers; the others are numbered only to be stored.
+Members are named as in the documents, in capitals. An enumeration whose values travel in a packet
+or a property keeps those numbers; the others are numbered only to be stored.
 """
 
 from __future__ import annotations
@@ -223,7 +223,8 @@ class QueueNameType(enum.IntEnum):
 class QueueAccessType(enum.Enum):
     """MS-MQDMPR 3.1.1.17; numbers of MC-MQAC MQACCESS where it has them."""
 
-    # Each message asks for the handle of an access; by itself an enumeration hashes in Python, by name.
+    # Each message asks for the handle of an access; by itself an enumeration hashes in Python, by
+    # name.
     __hash__ = object.__hash__
 
     RECEIVE = 0x01
@@ -234,7 +235,8 @@ class QueueAccessType(enum.Enum):
     PEEK_ADMIN = 0xA0
 
 
-# MS-MQDMPR 3.1.1.17: the access with which an administrator reads the messages of an outgoing queue.
+# MS-MQDMPR 3.1.1.17: the access with which an administrator reads the messages of an outgoing
+# queue.
 TO_ADMIN_ACCESS: Final = {
     QueueAccessType.RECEIVE: QueueAccessType.RECEIVE_ADMIN,
     QueueAccessType.PEEK: QueueAccessType.PEEK_ADMIN,

@@ -300,7 +300,10 @@ class IllegalUser(StatusError, status=0xC00E_0011, spec_name="MQ_ERROR_ILLEGAL_U
 
 
 class NoDs(StatusError, status=0xC00E_0013, spec_name="MQ_ERROR_NO_DS"):
-    """A connection with Active Directory cannot be established. Verify that there are sufficient permissions to perform this operation."""
+    """A connection with Active Directory cannot be established.
+
+    Verify that there are sufficient permissions to perform this operation.
+    """
 
 
 class IllegalQueuePathname(StatusError, status=0xC00E_0014, spec_name="MQ_ERROR_ILLEGAL_QUEUE_PATHNAME"):
@@ -316,7 +319,11 @@ class IllegalPropertyVt(StatusError, status=0xC00E_0019, spec_name="MQ_ERROR_ILL
 
 
 class BufferOverflow(StatusError, status=0xC00E_001A, spec_name="MQ_ERROR_BUFFER_OVERFLOW"):
-    """The buffer supplied for message property retrieval is too small. The message was not removed from the queue, but the part of the message property that was in the buffer was copied."""
+    """The buffer supplied for message property retrieval is too small.
+
+    The message was not removed from the queue, but the part of the message property that was in the
+    buffer was copied.
+    """
 
 
 class IOTimeout(StatusError, status=0xC00E_001B, spec_name="MQ_ERROR_IO_TIMEOUT"):
@@ -522,7 +529,10 @@ class TransactionSequence(StatusError, status=0xC00E_0051, spec_name="MQ_ERROR_T
 
 
 class MissingConnectorType(StatusError, status=0xC00E_0055, spec_name="MQ_ERROR_MISSING_CONNECTOR_TYPE"):
-    """The connector type message property is not specified. This property is required for sending an acknowledgment message or a secure message."""
+    """The connector type message property is not specified.
+
+    This property is required for sending an acknowledgment message or a secure message.
+    """
 
 
 class StaleHandle(StatusError, status=0xC00E_0056, spec_name="MQ_ERROR_STALE_HANDLE"):
@@ -534,7 +544,10 @@ class TransactionEnlist(StatusError, status=0xC00E_0058, spec_name="MQ_ERROR_TRA
 
 
 class QueueDeleted(StatusError, status=0xC00E_005A, spec_name="MQ_ERROR_QUEUE_DELETED"):
-    """The queue was deleted. Messages cannot be received anymore using this queue handle. The handle has to be closed."""
+    """The queue was deleted.
+
+    Messages cannot be received anymore using this queue handle. The handle has to be closed.
+    """
 
 
 class IllegalContext(StatusError, status=0xC00E_005B, spec_name="MQ_ERROR_ILLEGAL_CONTEXT"):
@@ -546,7 +559,10 @@ class IllegalSortPropid(StatusError, status=0xC00E_005C, spec_name="MQ_ERROR_ILL
 
 
 class LabelTooLong(StatusError, status=0xC00E_005D, spec_name="MQ_ERROR_LABEL_TOO_LONG"):
-    """The message label is too long. Its length MUST be less than or equal to MQ_MAX_MSG_LABEL_LEN."""
+    """The message label is too long.
+
+    Its length MUST be less than or equal to MQ_MAX_MSG_LABEL_LEN.
+    """
 
 
 class LabelBufferTooSmall(StatusError, status=0xC00E_005E, spec_name="MQ_ERROR_LABEL_BUFFER_TOO_SMALL"):
@@ -578,11 +594,17 @@ class IllegalOperation(StatusError, status=0xC00E_0064, spec_name="MQ_ERROR_ILLE
 
 
 class WriteNotAllowed(StatusError, status=0xC00E_0065, spec_name="MQ_ERROR_WRITE_NOT_ALLOWED"):
-    """Another MQIS server is being installed. Write operations to the database are not allowed at this stage."""
+    """Another MQIS server is being installed.
+
+    Write operations to the database are not allowed at this stage.
+    """
 
 
 class WksCantServeClient(StatusError, status=0xC00E_0066, spec_name="MQ_ERROR_WKS_CANT_SERVE_CLIENT"):
-    """The MSMQ service cannot be a supporting server. A Message Queuing supporting server is required."""
+    """The MSMQ service cannot be a supporting server.
+
+    A Message Queuing supporting server is required.
+    """
 
 
 class DependWksLicenseOverflow(StatusError, status=0xC00E_0067, spec_name="MQ_ERROR_DEPEND_WKS_LICENSE_OVERFLOW"):
@@ -656,7 +678,11 @@ class CannotCreateOnGc(StatusError, status=0xC00E_0077, spec_name="MQ_ERROR_CANN
 
 
 class GuidNotMatching(StatusError, status=0xC00E_0078, spec_name="MQ_ERROR_GUID_NOT_MATCHING"):
-    """Valid for MSMQ 1.0 and MSMQ 2.0. Failed to create an msmqConfiguration object with a GUID that matches the computer installation. MSMQ must be uninstalled and then reinstalled."""
+    """Valid for MSMQ 1.0 and MSMQ 2.0.
+
+    Failed to create an msmqConfiguration object with a GUID that matches the computer installation.
+    MSMQ must be uninstalled and then reinstalled.
+    """
 
 
 class PublicKeyNotFound(StatusError, status=0xC00E_0079, spec_name="MQ_ERROR_PUBLIC_KEY_NOT_FOUND"):
@@ -668,7 +694,11 @@ class PublicKeyDoesNotExist(StatusError, status=0xC00E_007A, spec_name="MQ_ERROR
 
 
 class IllegalMqprivateprops(StatusError, status=0xC00E_007B, spec_name="MQ_ERROR_ILLEGAL_MQPRIVATEPROPS"):
-    """The parameters in MQPRIVATEPROPS are invalid. Either the pointer to the MQPRIVATEPROPS structure has a null value or no properties are specified in it."""
+    """The parameters in MQPRIVATEPROPS are invalid.
+
+    Either the pointer to the MQPRIVATEPROPS structure has a null value or no properties are
+    specified in it.
+    """
 
 
 class NoGcInDomain(StatusError, status=0xC00E_007C, spec_name="MQ_ERROR_NO_GC_IN_DOMAIN"):
@@ -680,7 +710,10 @@ class NoMsmqServersOnGc(StatusError, status=0xC00E_007D, spec_name="MQ_ERROR_NO_
 
 
 class CannotGetDn(StatusError, status=0xC00E_007E, spec_name="MQ_ERROR_CANNOT_GET_DN"):
-    """Valid for MSMQ 1.0 and MSMQ 2.0. Failed to retrieve the distinguished name (DN) of the local computer."""
+    """Valid for MSMQ 1.0 and MSMQ 2.0.
+
+    Failed to retrieve the distinguished name (DN) of the local computer.
+    """
 
 
 class CannotHashDataEx(StatusError, status=0xC00E_007F, spec_name="MQ_ERROR_CANNOT_HASH_DATA_EX"):
@@ -704,7 +737,10 @@ class CannotDeletePscObjects(StatusError, status=0xC00E_0083, spec_name="MQ_ERRO
 
 
 class NoMquserOu(StatusError, status=0xC00E_0084, spec_name="MQ_ERROR_NO_MQUSER_OU"):
-    """There is no MSMQ Users organizational unit object in Active Directory for the domain. Please create one manually."""
+    """There is no MSMQ Users organizational unit object in Active Directory for the domain.
+
+    Please create one manually.
+    """
 
 
 class CannotLoadMqad(StatusError, status=0xC00E_0085, spec_name="MQ_ERROR_CANNOT_LOAD_MQAD"):
@@ -724,7 +760,11 @@ class MessageNotFound(StatusError, status=0xC00E_0088, spec_name="MQ_ERROR_MESSA
 
 
 class CantResolveSites(StatusError, status=0xC00E_0089, spec_name="MQ_ERROR_CANT_RESOLVE_SITES"):
-    """The sites in which the computer resides cannot be resolved. Verify that the subnets in the network are configured correctly in Active Directory and that each site is configured with the appropriate subnet."""
+    """The sites in which the computer resides cannot be resolved.
+
+    Verify that the subnets in the network are configured correctly in Active Directory and that
+    each site is configured with the appropriate subnet.
+    """
 
 
 class NotSupportedByDependentClients(
@@ -744,7 +784,10 @@ class NotACorrectObjectClass(StatusError, status=0xC00E_008C, spec_name="MQ_ERRO
 
 
 class MultiSortKeys(StatusError, status=0xC00E_008D, spec_name="MQ_ERROR_MULTI_SORT_KEYS"):
-    """The value of cCol in MQSORTSET cannot be greater than 1. Active Directory supports only a single sort key."""
+    """The value of cCol in MQSORTSET cannot be greater than 1.
+
+    Active Directory supports only a single sort key.
+    """
 
 
 class GcNeeded(StatusError, status=0xC00E_008E, spec_name="MQ_ERROR_GC_NEEDED"):
@@ -752,11 +795,17 @@ class GcNeeded(StatusError, status=0xC00E_008E, spec_name="MQ_ERROR_GC_NEEDED"):
 
 
 class DsBindRootForest(StatusError, status=0xC00E_008F, spec_name="MQ_ERROR_DS_BIND_ROOT_FOREST"):
-    """Binding to the forest root failed. This error usually indicates a problem in the DNS configuration."""
+    """Binding to the forest root failed.
+
+    This error usually indicates a problem in the DNS configuration.
+    """
 
 
 class DsLocalUser(StatusError, status=0xC00E_0090, spec_name="MQ_ERROR_DS_LOCAL_USER"):
-    """A local user is authenticated as an anonymous user and cannot access Active Directory. The local user must log on as a domain user to access Active Directory."""
+    """A local user is authenticated as an anonymous user and cannot access Active Directory.
+
+    The local user must log on as a domain user to access Active Directory.
+    """
 
 
 class QAdsPropertyNotSupported(StatusError, status=0xC00E_0091, spec_name="MQ_ERROR_Q_ADS_PROPERTY_NOT_SUPPORTED"):
@@ -784,11 +833,17 @@ class CannotUpdatePscObjects(StatusError, status=0xC00E_0096, spec_name="MQ_ERRO
 
 
 class ResolveAddress(StatusError, status=0xC00E_0099, spec_name="MQ_ERROR_RESOLVE_ADDRESS"):
-    """Message Queuing is not able to resolve the address specified by the user. The address might be wrong, or the DNS lookup for the address failed."""
+    """Message Queuing is not able to resolve the address specified by the user.
+
+    The address might be wrong, or the DNS lookup for the address failed.
+    """
 
 
 class TooManyProperties(StatusError, status=0xC00E_009A, spec_name="MQ_ERROR_TOO_MANY_PROPERTIES"):
-    """Too many properties passed to the function. Message Queuing can process up to 128 properties in one call."""
+    """Too many properties passed to the function.
+
+    Message Queuing can process up to 128 properties in one call.
+    """
 
 
 class MessageNotAuthenticated(StatusError, status=0xC00E_009B, spec_name="MQ_ERROR_MESSAGE_NOT_AUTHENTICATED"):
@@ -798,7 +853,11 @@ class MessageNotAuthenticated(StatusError, status=0xC00E_009B, spec_name="MQ_ERR
 class MessageLockedUnderTransaction(
     StatusError, status=0xC00E_009C, spec_name="MQ_ERROR_MESSAGE_LOCKED_UNDER_TRANSACTION"
 ):
-    """The message is currently being processed under a transaction. Until the transaction outcome is determined, the message cannot be processed in any other transaction."""
+    """The message is currently being processed under a transaction.
+
+    Until the transaction outcome is determined, the message cannot be processed in any other
+    transaction.
+    """
 
 
 class UnknownSource(StatusError, status=0xC00E_0504, spec_name="MQDS_UNKNOWN_SOURCE"):

@@ -1,4 +1,7 @@
-"""What can happen to a message, as the log of events tells it. No document knows this log: it is for operators and the data pipeline."""
+"""What can happen to a message, as the log of events tells it.
+
+No document knows this log: it is for operators and the data pipeline.
+"""
 
 from __future__ import annotations
 

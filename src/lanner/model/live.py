@@ -1,7 +1,8 @@
 """What exists only while it is used (MS-MQDMPR 3.1.1.4, 3.1.1.5, 3.1.1.10-3.1.1.14, 3.1.1.16, 3.1.1.18, 3.2.1).
 
-A queue of ten million messages has no object per message. A `MessagePosition` is made when something
-holds a place in the list - a lock, a cursor, a waiting read - and forgotten when the last holder releases it.
+A queue of ten million messages has no object per message. A `MessagePosition` is made when
+something holds a place in the list - a lock, a cursor, a waiting read - and forgotten when the last
+holder releases it.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ MAX_LOOKUP_ID = 0xFFFF_FFFF_FFFF_FFFF
 START = -1
 END = MAX_LOOKUP_ID + 1
 
-# Record.flags: a peek may see the message while it is locked (MS-MQDMPR 3.1.1.12 AllowPeekWhenLocked).
+# Record.flags: a peek may see the message while it is locked (MS-MQDMPR 3.1.1.12
+# AllowPeekWhenLocked).
 ALLOW_PEEK_WHEN_LOCKED = 0x0001
-# Record.flags: a copy in a dead-letter queue or journal. It does not expire, and the acknowledgments and copies that the
-# message asked for were made with it. An application's dead-letter queue is an ordinary queue, so the flag is needed there.
+# Record.flags: a copy in a dead-letter queue or journal. It does not expire, and the
+# acknowledgments and copies that the message asked for were made with it. An application's
+# dead-letter queue is an ordinary queue, so the flag is needed there.
 DEAD_LETTER = 0x0002
 
 
@@ -89,7 +92,8 @@ class Transaction:
     index: int = 0
     # Committed or aborted; ours.
     is_over: bool = False
-    # Which part of which distributed transaction it is, and the SID of the user who prepared it; ours.
+    # Which part of which distributed transaction it is, and the SID of the user who prepared it;
+    # ours.
     branch: Branch | None = None
     owner: str = ""
     # Reads in this transaction that wait for a message: they end with it; ours.
@@ -124,7 +128,8 @@ class Cursor:
     handle: int
     descriptor: OpenQueueDescriptor
     position: int = START
-    # Where the tail was when the cursor was parked at END: it goes on from there (DMPR-3.2.7.6-2); ours.
+    # Where the tail was when the cursor was parked at END: it goes on from there (DMPR-3.2.7.6-2);
+    # ours.
     parked_after: int = START
     state: CursorState = CursorState.UNREAD
     is_closed: bool = False
@@ -144,7 +149,8 @@ class OpenQueueDescriptor:
     children: list[OpenQueueDescriptor] = field(default_factory=list)
     remote_read_state: RemoteReadState = RemoteReadState.NONE
     cursors: list[Cursor] = field(default_factory=list)
-    # Positions that a two-phase read through this descriptor has locked and not ended yet, by lookup id; ours.
+    # Positions that a two-phase read through this descriptor has locked and not ended yet, by
+    # lookup id; ours.
     unfinished_reads: dict[int, MessagePosition] = field(default_factory=dict)
     # The SID of whoever opened it: the default SenderIdentifier of what is sent through it; ours.
     sender_identifier: bytes = b""

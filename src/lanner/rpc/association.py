@@ -1,8 +1,9 @@
 """Association groups and the context handles that live in them (C706 9.3.3, 5.1.6; MS-RPCE 3.3.1.1.1, 3.3.1.4.1, 3.3.1.5.7).
 
-A group is the connections of one client process. A context handle is known in its group only, and is run down when the last
-connection of the group has ended. One that was given to somebody who had said who it is serves nobody else, not even on the same
-connection: requests without a signature are easily slipped into one, and handles are not secret below the level privacy.
+A group is the connections of one client process. A context handle is known in its group only, and
+is run down when the last connection of the group has ended. One that was given to somebody who had
+said who it is serves nobody else, not even on the same connection: requests without a signature are
+easily slipped into one, and handles are not secret below the level privacy.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _LOG = logging.getLogger(__name__)
 
 # The attributes of a handle; none is defined (C706 appendix N, ndr_context_handle).
 _ATTRIBUTES: Final = bytes(4)
-# Ours: handles one client may hold. Windows' queue managers hand out one for each open queue and cursor.
+# Ours: handles one client may hold. Windows' queue managers hand out one for each open queue and
+# cursor.
 MAX_HANDLES: Final = 10_000
 # Ours: all clients of one address together, who could take the memory of everybody else.
 MAX_HANDLES_OF_PEER: Final = 100_000

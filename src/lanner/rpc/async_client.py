@@ -1,6 +1,7 @@
 """The RPC client for asyncio (MS-RPCE 3.3.2). `blocking_client` has the same names for threads.
 
-async with await connect_tcp("127.0.0.1", 2103, credentials=Credentials("alice", "secret")) as client:
+async with await connect_tcp("127.0.0.1", 2103, credentials=Credentials("alice", "secret")) as
+client:
     bound = await client.bind(QMMGMT)
     results = await bound.call(R_QM_MGMT_ACTION, p_object_format=..., lpwsz_action=...)
 """
@@ -240,18 +241,21 @@ class RpcClient(asyncio.Protocol):
         for one in waiting:
             if not one.done():
                 one.set_exception(client_shared.repeated(self._error))
-                # The caller of a bind may have been cancelled: asyncio must not report the error as lost.
+                # The caller of a bind may have been cancelled: asyncio must not report the error as
+                # lost.
                 one.exception()
 
     def _lose(self, error: LannerError) -> None:
-        # What is not sent yet belongs to calls that fail here. A peer that does not read must not delay this.
+        # What is not sent yet belongs to calls that fail here. A peer that does not read must not
+        # delay this.
         self._fail(error)
         if self._transport is not None:
             self._transport.abort()
 
     async def close(self) -> None:
         """End the connection. Calls under way raise RpcConnectionError."""
-        # The selector of the loop is shared with the process that connected, and so is the connection.
+        # The selector of the loop is shared with the process that connected, and so is the
+        # connection.
         if self._transport is not None and self._process == os.getpid():
             self._lose(client_shared.closed())
             await self._closed

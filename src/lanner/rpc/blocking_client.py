@@ -73,7 +73,8 @@ class BoundInterface:
     def call(self, method: Method, object_uuid: UUID | None = None, /, **arguments: Value) -> dict[str, Value]:
         """Return the out parameters of a call, and its return value under "returns"; RpcFault if it fails.
 
-        An exception that a signal handler raises in the thread that waits abandons the call on the server.
+        An exception that a signal handler raises in the thread that waits abandons the call on the
+        server.
         """
         stub = method.encode_request(arguments, self._syntax)
         answer = self._client.request(self._bound.context_id, method.opnum, stub, object_uuid)
@@ -168,7 +169,10 @@ class RpcClient:
         return self.bind_raw(*client_shared.proposed(interface, syntaxes))
 
     def bind_raw(self, interface: SyntaxId, transfer_syntaxes: tuple[SyntaxId, ...] = (NDR20,)) -> BoundInterface:
-        """Bind an interface. Only one bind at a time is under way; other threads wait for their turn."""
+        """Bind an interface.
+
+        Only one bind at a time is under way; other threads wait for their turn.
+        """
         client_shared.check_process(self._process)
         wait = _Wait()
 
@@ -178,7 +182,8 @@ class RpcClient:
 
         with self._binding_lock:
             if self._binding is not None and self._binding.outcome is None:
-                # Its caller was interrupted. A bind cannot be abandoned: the server answers it first.
+                # Its caller was interrupted. A bind cannot be abandoned: the server answers it
+                # first.
                 self._perform(self._binding, None)
             outcome = self._perform(wait, ask)
         if isinstance(outcome, Bound):
@@ -256,7 +261,8 @@ class RpcClient:
     def close(self) -> None:
         """End the connection. Calls under way in other threads raise RpcConnectionError."""
         if self._process != os.getpid():
-            # The connection itself belongs to the process that made it, and locks may be held for ever here.
+            # The connection itself belongs to the process that made it, and locks may be held for
+            # ever here.
             self._socket.close()
             self._bell.close()
             return
@@ -272,7 +278,8 @@ class RpcClient:
         del kind, error, trace
         self.close()
 
-    # Waiting -----------------------------------------------------------------------------------------------------
+    # Waiting
+    # -----------------------------------------------------------------------------------------------------
 
     def _perform(self, wait: _Wait, ask: Callable[[], None] | None) -> _Outcome:
         """Put a question into the core and return what came of it."""
@@ -384,10 +391,14 @@ class RpcClient:
             if call_id is not None and self._calls.pop(call_id, None) is not None:
                 self._exchange(lambda: self._core.abandon(call_id), self._send)
 
-    # Exchanging bytes; the lock is held --------------------------------------------------------------------------
+    # Exchanging bytes; the lock is held
+    # --------------------------------------------------------------------------
 
     def _exchange(self, *steps: Callable[[], None]) -> None:
-        """Run steps that change the core or move bytes. If they fail in any way, the connection has failed."""
+        """Run steps that change the core or move bytes.
+
+        If they fail in any way, the connection has failed.
+        """
         try:
             for step in steps:
                 step()
@@ -481,7 +492,8 @@ def _failure(outcome: _Outcome) -> LannerError:
     return RpcConnectionError("the server answers a call like a bind")
 
 
-# Connecting ----------------------------------------------------------------------------------------------------------
+# Connecting
+# ----------------------------------------------------------------------------------------------------------
 
 
 def connect_tcp(
@@ -540,7 +552,8 @@ def connect_unix(path: Path, *, assoc_group_id: int = 0, timeout: float | None =
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if timeout is not None:
-            # A Unix socket that does not block would fail at once while the server's backlog is full.
+            # A Unix socket that does not block would fail at once while the server's backlog is
+            # full.
             limit = max(int(timeout * 1_000_000), 1)
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(*divmod(limit, 1_000_000)))
         connected.connect(str(path))

@@ -171,7 +171,8 @@ class ClientConnection:
         self._out.clear()
         return data
 
-    # Asking ----------------------------------------------------------------------------------------------------
+    # Asking
+    # ----------------------------------------------------------------------------------------------------
 
     def bind(self, interface: SyntaxId, transfer_syntaxes: tuple[SyntaxId, ...] = (NDR20,)) -> int:
         """Ask for an interface, with bind the first time and with alter_context after that; the answer is Bound or Failed."""
@@ -236,7 +237,8 @@ class ClientConnection:
             if self._log is not None:
                 self._log.abandoned(call_id)
 
-    # Hearing ---------------------------------------------------------------------------------------------------
+    # Hearing
+    # ---------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes) -> list[ClientEvent]:
         events: list[ClientEvent] = []
@@ -317,7 +319,8 @@ class ClientConnection:
                 return
         self._binding = None
         if len(ack.results) != len(self._elements):
-            # The last leg of authentication was answered with the contexts that were asked for before.
+            # The last leg of authentication was answered with the contexts that were asked for
+            # before.
             raise RemoteProtocolError(f"{len(ack.results)} results for {len(self._elements)} contexts")
         for element, result in zip(self._elements, ack.results, strict=True):
             if result.result == ContextResult.ACCEPTANCE:

@@ -20,7 +20,8 @@ _SYNTAXES: Final = {Syntax.NDR20: NDR20, Syntax.NDR64: NDR64}
 _BY_IDENTIFIER: Final = {identifier: syntax for syntax, identifier in _SYNTAXES.items()}
 
 
-# Connecting ----------------------------------------------------------------------------------------------------------
+# Connecting
+# ----------------------------------------------------------------------------------------------------------
 
 
 def tcp_core(
@@ -46,7 +47,8 @@ def connect_timed_out(place: str, timeout: float | None) -> TimeoutError:
     return TimeoutError(f"{place} did not accept a connection within {timeout or 0:g} s")
 
 
-# Calling -------------------------------------------------------------------------------------------------------------
+# Calling
+# -------------------------------------------------------------------------------------------------------------
 
 
 def proposed(interface: Interface, syntaxes: tuple[Syntax, ...] | None) -> tuple[SyntaxId, tuple[SyntaxId, ...]]:
@@ -65,7 +67,8 @@ def decoded(method: Method, answer: Answered, arguments: dict[str, Value], synta
     return method.decode_response(answer.stub, arguments, syntax, order)
 
 
-# Failing -------------------------------------------------------------------------------------------------------------
+# Failing
+# -------------------------------------------------------------------------------------------------------------
 
 
 def check_process(process: int) -> None:

@@ -1,7 +1,8 @@
 """The server's end of a connection: bytes in, calls out, no I/O (C706 9.3 and 12.6; MS-RPCE 3.3.3).
 
-What a server answers to wrong PDUs (status, flags, context id, and whether the connection ends) is told by no document in full. It
-is taken from the protocol tests of Samba, which were tried against Windows; `tests/interop` runs them.
+What a server answers to wrong PDUs (status, flags, context id, and whether the connection ends) is
+told by no document in full. It is taken from the protocol tests of Samba, which were tried against
+Windows; `tests/interop` runs them.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ from lanner.security.log_lines import log_of_peer
 
 _LOG = logging.getLogger(__name__)
 
-# What Windows and Samba send and take over TCP; a fragment that is larger is a protocol error there.
+# What Windows and Samba send and take over TCP; a fragment that is larger is a protocol error
+# there.
 MAX_FRAGMENT: Final = 5840
 # C706 12.6.3.1 has 1432 as the least; Windows never goes below this.
 MIN_FRAGMENT: Final = 2048
@@ -152,7 +154,8 @@ class ServerConnection:
         self.hang_up: Callable[[], None] = _nothing
         self._log = call_log("server", peer)
 
-    # What the shell asks ---------------------------------------------------------------------------------------
+    # What the shell asks
+    # ---------------------------------------------------------------------------------------
 
     @property
     def is_bound(self) -> bool:
@@ -201,8 +204,8 @@ class ServerConnection:
     def receive(self, data: bytes, max_calls: int | None = None) -> list[Event]:
         """Take what came from the client; after ConnectionClosed everything is dropped.
 
-        Behind so many calls as `max_calls` it stops at the next request (`has_more`), and goes on there the next time. It also stops at
-        a logon that has to wait, for `delay` seconds.
+        Behind so many calls as `max_calls` it stops at the next request (`has_more`), and goes on
+        there the next time. It also stops at a logon that has to wait, for `delay` seconds.
         """
         events: list[Event] = []
         self.has_more = False
@@ -352,7 +355,8 @@ class ServerConnection:
             group, self._group = self._group, None
             self._groups.leave(group)
 
-    # PDUs ------------------------------------------------------------------------------------------------------
+    # PDUs
+    # ------------------------------------------------------------------------------------------------------
 
     def _finish(self, call: ServerCall) -> bool:
         if call.is_finished:
@@ -407,7 +411,8 @@ class ServerConnection:
                 self._refuse(events, header.call_id, not_executed(FaultStatus.NCA_PROTO_ERROR, str(error)))
 
     def _cancel(self, call_id: int, events: list[Event], *, is_orphaned: bool) -> None:
-        # A call that is not complete yet, or not there any more, is not touched: its client may not know better.
+        # A call that is not complete yet, or not there any more, is not touched: its client may not
+        # know better.
         call = self._calls.get(call_id)
         if call is None or call.is_cancelled:
             return
@@ -419,7 +424,8 @@ class ServerConnection:
                 self._log.abandoned(call_id)
         events.append(CallCancelled(call, is_orphaned))
 
-    # bind, alter_context, rpc_auth_3 ---------------------------------------------------------------------------
+    # bind, alter_context, rpc_auth_3
+    # ---------------------------------------------------------------------------
 
     def _bind(self, bind: Bind, header: Header) -> None:
         if self._group is not None:
@@ -458,11 +464,13 @@ class ServerConnection:
         if header.flags & PFC_SUPPORT_HEADER_SIGN:
             self._security.header_signing = True
             flags |= PFC_SUPPORT_HEADER_SIGN
-        # Fragment sizes and the association are fixed: the fields of an alter_context for them are ignored.
+        # Fragment sizes and the association are fixed: the fields of an alter_context for them are
+        # ignored.
         answer = BindAck(self._max_xmit, self._max_xmit, self.group.id, "", results, trailer)
         self._out.append(answer.pack(PacketType.ALTER_CONTEXT_RESP, flags, header.call_id))
 
-    # request ---------------------------------------------------------------------------------------------------
+    # request
+    # ---------------------------------------------------------------------------------------------------
 
     def _request(self, pdu: bytes, events: list[Event]) -> None:
         try:

@@ -157,8 +157,8 @@ class Tower:
             for _ in range(count)
         ]
         interface, transfer_syntax = _floor_syntax(*floors[0]), _floor_syntax(*floors[1])
-        # C706 appendix L: the right side of the third floor is the minor version of the RPC protocol. Clients that ask for
-        # a port may leave it out.
+        # C706 appendix L: the right side of the third floor is the minor version of the RPC
+        # protocol. Clients that ask for a port may leave it out.
         for (left, right), protocol, sizes in zip(
             floors[2:], (_PROTOCOL_NCACN, _PROTOCOL_TCP, _PROTOCOL_IP), ((0, 2), (2,), (4,)), strict=True
         ):
@@ -204,7 +204,10 @@ class EndpointMapper(ServerInterface):
         )
 
     def registrations(self, call: ServerCall) -> Iterator[Registration]:
-        """Every interface on every port. The mapper's own port is named only where there is no other, and for itself."""
+        """Every interface on every port.
+
+        The mapper's own port is named only where there is no other, and for itself.
+        """
         endpoints = self._server.endpoints
         others = [one for one in endpoints if one.port != EPMAPPER_PORT] or endpoints
         for interface in self._server.interfaces:

@@ -9,7 +9,10 @@ from lanner.model.errors import LannerError
 
 
 class FaultStatus(enum.IntEnum):
-    """The codes this runtime sends or knows by name. Below 0x10000 they are Win32 errors, as Windows sends them."""
+    """The codes this runtime sends or knows by name.
+
+    Below 0x10000 they are Win32 errors, as Windows sends them.
+    """
 
     ACCESS_DENIED = 0x0000_0005
     SERVER_UNAVAILABLE = 0x0000_06BA

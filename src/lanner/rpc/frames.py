@@ -1,12 +1,12 @@
 """Frames: octets that two programs exchange on a connection beside the PDUs of RPC (docs/protocol.md).
 
 A frame begins with an octet that no PDU begins with, so that both can follow each other on one
-connection. An RPC call begins the exchange; its answer has the keys. A frame carries entries, each with
-a number and a kind, as many as there are to send at the time. No I/O.
+connection. An RPC call begins the exchange; its answer has the keys. A frame carries entries, each
+with a number and a kind, as many as there are to send at the time. No I/O.
 
-On a connection that others can reach, a frame is sealed with AES-256-GCM. The nonce is the number of the
-frame in its direction, which is not sent: a frame that was changed, left out, repeated or put elsewhere
-cannot be opened.
+On a connection that others can reach, a frame is sealed with AES-256-GCM. The nonce is the number
+of the frame in its direction, which is not sent: a frame that was changed, left out, repeated or
+put elsewhere cannot be opened.
 """
 
 from __future__ import annotations
@@ -181,7 +181,8 @@ class Frames:
         """Octets of entries that wait to be sent."""
         return self._out_size
 
-    # Sending -----------------------------------------------------------------------------------------------------
+    # Sending
+    # -----------------------------------------------------------------------------------------------------
 
     def put(self, entry: bytes) -> list[bytes]:
         """Have an entry sent in the next frame; return the frame that it did not fit into, if there is one."""

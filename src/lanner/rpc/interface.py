@@ -1,7 +1,7 @@
 """Interfaces and their methods, declared once for both sides: requests and responses to octets and back.
 
-A parameter that is a reference pointer is declared as what it points to, and a handle_t not at all: neither has octets. The value a
-method returns is the last of its results, under the name RETURNS.
+A parameter that is a reference pointer is declared as what it points to, and a handle_t not at all:
+neither has octets. The value a method returns is the last of its results, under the name RETURNS.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from lanner.rpc.ndr.stream import (
 from lanner.rpc.ndr.types import Type
 
 RETURNS: Final = "returns"
-# What may follow the last parameter: the gap before a verification trailer, or before the end of a padded stub.
+# What may follow the last parameter: the gap before a verification trailer, or before the end of a
+# padded stub.
 _MAX_PADDING: Final = 7
 
 
@@ -154,7 +155,8 @@ class Method:
     ) -> bytes:
         """Give the stub of an answer to a call with these arguments.
 
-        What the results leave out goes back as it came in, or, if it only goes out, as zero, empty or NULL.
+        What the results leave out goes back as it came in, or, if it only goes out, as zero, empty
+        or NULL.
         """
         if not results.keys() <= self._result_names:
             raise TypeError(f"{self.name}: unknown results {sorted(results.keys() - self._result_names)}")

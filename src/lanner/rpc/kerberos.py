@@ -24,7 +24,8 @@ from lanner.security.identity import ANONYMOUS, Identity
 
 _LOG = logging.getLogger(__name__)
 
-# RFC 4121 4.1: the frame around an initial token, which DCE style leaves out, and some clients put on all the same.
+# RFC 4121 4.1: the frame around an initial token, which DCE style leaves out, and some clients put
+# on all the same.
 _FRAME: Final = bytes.fromhex("06092a864886f712010202")
 _AP_REQ: Final = b"\x01\x00"
 # The part of a PAC with the user's SIDs, as MIT Kerberos names it.
@@ -109,7 +110,8 @@ class KerberosAcceptor(_Kerberos):
     """A server's context."""
 
     def __init__(self, keytab: Path, principals: Principals | None) -> None:
-        # pyspnego uses a keytab to log on as its owner; a server needs it to read what clients got for it.
+        # pyspnego uses a keytab to log on as its owner; a server needs it to read what clients got
+        # for it.
         credential = gssapi.Credentials(usage="accept", store={"keytab": str(keytab)})
         super().__init__(GSSAPIProxy(usage="accept", context_req=ContextReq.dce_style, _gssapi_credential=credential))
         self._principals = principals

@@ -1,6 +1,7 @@
 """Connections whose other end has vanished without a word: a computer without power, a cable that was pulled.
 
-Nothing tells of it while nobody sends. A server would keep what such a client has locked, and a client would wait for a server for ever.
+Nothing tells of it while nobody sends. A server would keep what such a client has locked, and a
+client would wait for a server for ever.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """SPNEGO (RFC 4178, MS-SPNG) around NTLM and Kerberos, for servers and clients: auth_type 9.
 
-pyspnego's own negotiation signs the list of mechanisms where the mechanism cannot sign (level connect), and refuses clients that do
-not; so only its token codec is used.
+pyspnego's own negotiation signs the list of mechanisms where the mechanism cannot sign (level
+connect), and refuses clients that do not; so only its token codec is used.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Negotiator:
         return pack_mech_type_list(self._offered)
 
     def _verify(self, mic: bytes) -> None:
-        # RFC 4178 5: a mechanism that does not sign leaves the list unprotected. What clients send then is no signature.
+        # RFC 4178 5: a mechanism that does not sign leaves the list unprotected. What clients send
+        # then is no signature.
         if self.mechanism.can_sign:
             self.mechanism.verify_mechanisms(self._list, mic)
 
@@ -91,7 +92,8 @@ class NegotiateAcceptor(Negotiator):
             raise SecurityError(f"SPNEGO: none of {', '.join(self._offered)} is known here")
         self._chosen = self._mechanisms[oid]()
         if oid != self._offered[0]:
-            # RFC 4178 4.2.2: the token is of another mechanism, and somebody may have changed the order.
+            # RFC 4178 4.2.2: the token is of another mechanism, and somebody may have changed the
+            # order.
             self._needs_mic = True
             return self._packed(NegState.request_mic, oid, None)
         answer = self._chosen.step(message.mech_token or b"")

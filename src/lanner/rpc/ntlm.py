@@ -1,8 +1,9 @@
 """NTLM for servers and clients (MS-NLMP 3.1, 3.2, 3.4): pyspnego's, with what a server of many kinds of clients needs beyond it.
 
-pyspnego checks a client's answer against one it builds itself from the parsed fields, and so refuses clients that lay them out
-another way; here the bytes that came are what is checked. It has no anonymous users and reads accounts from a file of its own; here
-they come from ours. And it has no cheap way to sign a PDU.
+pyspnego checks a client's answer against one it builds itself from the parsed fields, and so
+refuses clients that lay them out another way; here the bytes that came are what is checked. It has
+no anonymous users and reads accounts from a file of its own; here they come from ours. And it has
+no cheap way to sign a PDU.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ _MIC_END: Final = 88
 _PROOF_SIZE: Final = 16
 _CLIENT_CHALLENGE_SIZE: Final = 28
 
-# What signatures need on both sides. Without them keys have 40 or 56 bits, and signatures are a CRC (MS-NLMP 3.4.4.1, 3.4.5.3).
+# What signatures need on both sides. Without them keys have 40 or 56 bits, and signatures are a CRC
+# (MS-NLMP 3.4.4.1, 3.4.5.3).
 _STRONG: Final = NegotiateFlags.extended_session_security | NegotiateFlags.key_128
 # What a server agrees to.
 _OFFERED: Final = (
@@ -146,13 +148,15 @@ def _mac(key: bytes | None) -> Callable[[bytes], bytes]:
 class _Ntlm(NTLMProxy):
     """What both sides do when they have agreed: signatures over PDUs (MS-NLMP 3.4.3, 3.4.4), without the ceremony of IOV lists.
 
-    With extended session security NTLM signs the whole PDU, whatever was said about header signing: so do all its users.
+    With extended session security NTLM signs the whole PDU, whatever was said about header signing:
+    so do all its users.
     """
 
     always_signs_headers: Final = True
 
     def __init__(self, credential: NTLMHash, host: str | None = None, wanted: ContextReq = ContextReq.none) -> None:
-        # MS-RPCE leaves the name of the service to whoever calls; RPCSS is what Windows takes for RPC.
+        # MS-RPCE leaves the name of the service to whoever calls; RPCSS is what Windows takes for
+        # RPC.
         super().__init__(credential, hostname=host, service="RPCSS", context_req=wanted)
         self._sent = 0
         self._received = 0
@@ -185,7 +189,10 @@ class _Ntlm(NTLMProxy):
         return SIGNATURE_SIZE
 
     def check_level(self, level: AuthLevel) -> None:
-        """MS-RPCE 3.3.1.5.2.2: what the provider cannot give is an error. A missing signature shows at the first call."""
+        """MS-RPCE 3.3.1.5.2.2: what the provider cannot give is an error.
+
+        A missing signature shows at the first call.
+        """
         self._level = level
         if level == AuthLevel.PKT_PRIVACY and not self._context_attr & NegotiateFlags.seal:
             raise SecurityError("NTLM: encryption was not agreed on")
@@ -280,7 +287,8 @@ class NtlmAcceptor(_Ntlm):
         requires_mic: bool = False,
     ) -> None:
         """`peer` is the address of the client, whose wrong passwords `logons` counts."""
-        # pyspnego's acceptor insists on its own account file, so this begins as an initiator and turns around.
+        # pyspnego's acceptor insists on its own account file, so this begins as an initiator and
+        # turns around.
         super().__init__(_NO_CREDENTIAL)
         self.usage = "accept"
         self._accounts = accounts
@@ -307,8 +315,8 @@ class NtlmAcceptor(_Ntlm):
             info[AvId.dns_domain_name] = self._names.dns_domain
         info[AvId.dns_computer_name] = self._names.dns_computer or self._names.computer.lower()
         info[AvId.timestamp] = FileTime.now()
-        # MS-NLMP 2.2.1.2: Version is always there, and zero where it was not negotiated. pyspnego leaves it out without a
-        # value, and sets the flag with one.
+        # MS-NLMP 2.2.1.2: Version is always there, and zero where it was not negotiated. pyspnego
+        # leaves it out without a value, and sets the flag with one.
         version = Version.get_current() if flags & NegotiateFlags.version else Version(revision=0)
         self._server_challenge = os.urandom(8)
         challenge = Challenge(
@@ -343,8 +351,9 @@ class NtlmAcceptor(_Ntlm):
         self._complete = True
 
     def _check_unsigned(self) -> None:
-        # MS-RPCE 3.3.1.5.2.2: at level packet no part of a PDU is protected, and some clients do not ask for signing then.
-        # Interfaces that demand integrity refuse such calls because of their level. Our own clients insist on signatures.
+        # MS-RPCE 3.3.1.5.2.2: at level packet no part of a PDU is protected, and some clients do
+        # not ask for signing then. Interfaces that demand integrity refuse such calls because of
+        # their level. Our own clients insist on signatures.
         if self._level != AuthLevel.PKT or not self._context_attr & NegotiateFlags.always_sign:
             super()._check_unsigned()
 
@@ -416,7 +425,8 @@ class NtlmInitiator(_Ntlm):
         if not self._is_anonymous or not self._temp_negotiate:
             # An empty token is what begins.
             return super()._step_initiate(in_token, channel_bindings=channel_bindings)
-        # MS-NLMP 3.1.5.1.2: no names, no responses (one zero byte for LM), and a session key of zeros.
+        # MS-NLMP 3.1.5.1.2: no names, no responses (one zero byte for LM), and a session key of
+        # zeros.
         challenge = Challenge.unpack(in_token or b"")
         flags = challenge.flags & ~NegotiateFlags.target_info | NegotiateFlags.anonymous
         self._session_key = bytes(16)

@@ -49,7 +49,8 @@ class LogonInformation:
         return f"{self.domain}\\{self.name}"
 
 
-# The structures ------------------------------------------------------------------------------------------------------
+# The structures
+# ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,11 +169,13 @@ def read_logon_information(data: bytes) -> LogonInformation:
     if info.user_id:
         sid = domain.child(info.user_id)
     elif extra:
-        # MS-PAC 2.5, UserId: "if ... equals 0x00000000, the first group SID in this member is the SID for this account".
+        # MS-PAC 2.5, UserId: "if ... equals 0x00000000, the first group SID in this member is the
+        # SID for this account".
         sid = extra[0]
     else:
         raise BadStub("logon information without a user")
-    # MS-PAC 4.1.2.2: well-known SIDs (Administrators, SYSTEM ...) are never taken from a certificate.
+    # MS-PAC 4.1.2.2: well-known SIDs (Administrators, SYSTEM ...) are never taken from a
+    # certificate.
     if not sid.is_account:
         raise BadStub(f"logon information of {sid}, which is no account of a domain")
     return LogonInformation(

@@ -1,7 +1,8 @@
 """The connection-oriented PDUs (C706 12.6.4, MS-RPCE 2.2.2): bytes to dataclasses and back.
 
-Little-endian bytes are written, both orders are read (`drep` says which, C706 14.2.5). A PDU that does not hold together is
-a RemoteProtocolError; what it means for the connection is decided elsewhere.
+Little-endian bytes are written, both orders are read (`drep` says which, C706 14.2.5). A PDU that
+does not hold together is a RemoteProtocolError; what it means for the connection is decided
+elsewhere.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from lanner.wire.reader import Reader, padding
 HEADER_SIZE: Final = 16
 REQUEST_SIZE: Final = 24  # header and fixed part of a request or response
 SEC_TRAILER_SIZE: Final = 8
-# C706 12.6.3.1: what everybody must be able to receive is 1432; no fragment counts more than frag_length can say.
+# C706 12.6.3.1: what everybody must be able to receive is 1432; no fragment counts more than
+# frag_length can say.
 MAX_FRAGMENT_SIZE: Final = 0xFFFF
 # MS-RPCE 2.2.2.11: the sec_trailer begins at a multiple of 16 from the beginning of the PDU body.
 AUTH_PAD_ALIGNMENT: Final = 16
@@ -270,7 +272,8 @@ class Bind:
 
     @classmethod
     def unpack(cls, data: bytes, header: Header) -> Bind:
-        # auth_pad_length says nothing here: clients count padding from where the stub of a request would begin.
+        # auth_pad_length says nothing here: clients count padding from where the stub of a request
+        # would begin.
         end, trailer = split_trailer(data, header, REQUEST_SIZE)
         reader = PduReader(data, HEADER_SIZE, end, is_little=header.is_little)
         max_xmit_frag = reader.u16("max_xmit_frag")
@@ -304,7 +307,10 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class ContextAnswer:
-    """p_result_t, C706 12.6.3.1. `reason` is a bitmask of features where `result` is negotiate_ack (MS-RPCE 3.3.1.5.3)."""
+    """p_result_t, C706 12.6.3.1.
+
+    `reason` is a bitmask of features where `result` is negotiate_ack (MS-RPCE 3.3.1.5.3).
+    """
 
     result: int
     reason: int = ProviderReason.REASON_NOT_SPECIFIED
@@ -395,7 +401,10 @@ _REQUEST_BIG = struct.Struct(">IHH")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A fragment of a request, C706 12.6.4.9. The stub begins at `stub_start` of the PDU it was unpacked from."""
+    """A fragment of a request, C706 12.6.4.9.
+
+    The stub begins at `stub_start` of the PDU it was unpacked from.
+    """
 
     alloc_hint: int
     context_id: int

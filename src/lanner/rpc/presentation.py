@@ -38,7 +38,8 @@ class PresentationContexts(dict[int, PresentationContext]):
 
     def negotiate(self, elements: tuple[ContextElement, ...], *, is_bind: bool) -> tuple[ContextAnswer, ...]:
         """MS-RPCE 3.3.1.5.3 and 3.3.1.5.6: one answer to each element, one transfer syntax to each interface."""
-        # NDR is preferred where a client offers it: the interface then speaks what every client of it speaks.
+        # NDR is preferred where a client offers it: the interface then speaks what every client of
+        # it speaks.
         with_ndr20 = {one.abstract_syntax for one in elements if NDR20 in one.transfer_syntaxes}
         accepted: set[SyntaxId] = set()
         answers = []

@@ -1,7 +1,7 @@
 """What a security context does for a connection: tokens back and forth, then signatures (MS-RPCE 3.3.1.5.2).
 
-The mechanisms are in `ntlm`, `kerberos` and `negotiate`, which need the optional package pyspnego; they are imported when somebody
-asks for one. Here is what connections see of them.
+The mechanisms are in `ntlm`, `kerberos` and `negotiate`, which need the optional package pyspnego;
+they are imported when somebody asks for one. Here is what connections see of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ class SecurityError(LannerError):
 
 
 class LogonDelayed(Exception):
-    """A password may not be looked at yet, because wrong ones came before it. Nothing has changed."""
+    """A password may not be looked at yet, because wrong ones came before it.
+
+    Nothing has changed.
+    """
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"in {seconds:.1f} s")
@@ -74,7 +77,10 @@ class Mechanism(Protocol):
     def protect(
         self, header: bytes, stub: bytes, trailer: bytes, *, seal: bool, header_signing: bool
     ) -> tuple[bytes, bytes]:
-        """The stub as it is sent, and the token. `header` is everything before the stub, `trailer` the sec_trailer."""
+        """The stub as it is sent, and the token.
+
+        `header` is everything before the stub, `trailer` the sec_trailer.
+        """
 
     def unprotect(
         self, header: bytes, stub: bytes, trailer: bytes, token: bytes, *, seal: bool, header_signing: bool

@@ -71,7 +71,8 @@ class SecurityContext:
         self.identity: Identity = ANONYMOUS
         self.is_complete = False
         self.last_token_size = 0
-        # MS-RPCE 3.3.1.5.2.1: nobody answers an rpc_auth_3, so its failure is told to the first call.
+        # MS-RPCE 3.3.1.5.2.1: nobody answers an rpc_auth_3, so its failure is told to the first
+        # call.
         self.is_invalid = False
         # Samba and Windows treat "packet" as integrity, where the client can sign.
         self.signs = level >= AuthLevel.PKT
@@ -94,7 +95,8 @@ class SecurityContexts:
         # Who has logged on last; empty: nobody.
         self.user = ""
         self._contexts: dict[int, SecurityContext] = {}
-        # MS-RPCE 3.3.1.5.4: calls without a sec_trailer belong to the security context of level connect, if there is one.
+        # MS-RPCE 3.3.1.5.4: calls without a sec_trailer belong to the security context of level
+        # connect, if there is one.
         self.default: SecurityContext | None = None
         # MS-RPCE 3.3.1.5.2.2: agreed on once for the whole connection.
         self.header_signing = False
@@ -133,8 +135,9 @@ class SecurityContexts:
         else:
             self._check(context, trailer)
         if context.is_complete and len(trailer.token) == context.last_token_size:
-            # Samba's client sends its last token again with every later alter_context, from memory that it has freed and partly
-            # written over. Nothing is read from it, and nothing changes.
+            # Samba's client sends its last token again with every later alter_context, from memory
+            # that it has freed and partly written over. Nothing is read from it, and nothing
+            # changes.
             return None
         if context.is_complete or context.is_invalid:
             # Nobody authenticates twice under one id.
@@ -157,7 +160,8 @@ class SecurityContexts:
         except Busy as error:
             raise not_executed(FaultStatus.NCA_SERVER_TOO_BUSY, str(error)) from error
         if acceptor is None:
-            # MS-RPCE 3.3.3.5.3 asks for "authentication_type_not_recognized", which is no status of a fault.
+            # MS-RPCE 3.3.3.5.3 asks for "authentication_type_not_recognized", which is no status of
+            # a fault.
             raise not_executed(FaultStatus.ACCESS_DENIED, f"authentication type {trailer.auth_type}")
         context = SecurityContext(trailer.auth_context_id, trailer.auth_type, level, acceptor)
         self._contexts[trailer.auth_context_id] = context

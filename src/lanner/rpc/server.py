@@ -1,7 +1,7 @@
 """The RPC server: interfaces, listeners on TCP and on a Unix socket, and the dispatch of calls (MS-RPCE 3.3.3).
 
-The protocol is in `connection`, and what is on a socket between both in `server_socket`. One loop runs everything; a handler that waits is a
-coroutine, and the connection goes on meanwhile.
+The protocol is in `connection`, and what is on a socket between both in `server_socket`. One loop
+runs everything; a handler that waits is a coroutine, and the connection goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -53,24 +53,29 @@ class ServerLimits:
     # Of each port.
     max_connections: int = 4096
     max_connections_per_peer: int = 512
-    # Connections that have not bound, or not finished the logon that they began; the oldest of the peer that has most of them goes when a new one comes.
+    # Connections that have not bound, or not finished the logon that they began; the oldest of the
+    # peer that has most of them goes when a new one comes.
     max_unbound: int = 256
     # How long a connection may stay so.
     bind_timeout: float = 30.0  # seconds
-    # How long a connection may stay without a call that nobody has logged on through, and that no handle was given to.
+    # How long a connection may stay without a call that nobody has logged on through, and that no
+    # handle was given to.
     idle_timeout: float = 600.0  # seconds
-    # How long a call waits for the end of one of the ConnectionLimits.max_calls before it, and is refused then.
+    # How long a call waits for the end of one of the ConnectionLimits.max_calls before it, and is
+    # refused then.
     busy_timeout: float = 1.0  # seconds
-    # Requests of which only some fragments have come; whoever has sent nothing for longest loses its connection when there are more.
-    # Those who have not logged on have less, and each address of theirs a part of it.
+    # Requests of which only some fragments have come; whoever has sent nothing for longest loses
+    # its connection when there are more. Those who have not logged on have less, and each address
+    # of theirs a part of it.
     max_unfinished: int = 0x1000_0000  # bytes
     max_unfinished_of_strangers: int = 0x0400_0000  # bytes
     max_unfinished_per_stranger: int = 0x0100_0000  # bytes
     # Logons that have begun and not ended.
     max_logons: int = 1024
     max_logons_per_peer: int = 64
-    # Answers that their clients have not taken; whoever has taken nothing for longest loses its connection when there are more.
-    # Those who have not logged on have less, and each address of theirs a part of it.
+    # Answers that their clients have not taken; whoever has taken nothing for longest loses its
+    # connection when there are more. Those who have not logged on have less, and each address of
+    # theirs a part of it.
     max_unsent: int = 0x2000_0000  # bytes
     max_unsent_of_strangers: int = 0x0800_0000  # bytes
     max_unsent_per_stranger: int = 0x0200_0000  # bytes
@@ -85,7 +90,8 @@ Results = Mapping[str, Value] | int
 class WhenDurable:
     """What a method gives back when a change is durable: MQ_OK with its out parameters, or the status of what went wrong.
 
-    It costs no task. A call that is cancelled meanwhile is answered all the same: what was done is done.
+    It costs no task. A call that is cancelled meanwhile is answered all the same: what was done is
+    done.
     """
 
     change: Change
@@ -124,7 +130,8 @@ class ServedInterface(ABC):
         self.max_request_size = max_request_size
         # What the interface demands of callers unless the server lets everybody in.
         self.least_level = AuthLevel.NONE
-        # What is demanded, of the server and the interface together; the server it is registered with sets it.
+        # What is demanded, of the server and the interface together; the server it is registered
+        # with sets it.
         self.required_level = AuthLevel.NONE
 
     @abstractmethod
@@ -135,12 +142,15 @@ class ServedInterface(ABC):
 class ServerInterface(ServedInterface):
     """A declared interface and its handlers, by the names of its methods.
 
-    A handler is called with the call and the in parameters by name, as `handler(call, **arguments)`. It gives the out parameters that
-    it sets, or the value that the method returns; or it is a coroutine function that does. A method without a handler is out of range.
+    A handler is called with the call and the in parameters by name, as `handler(call,
+    **arguments)`. It gives the out parameters that it sets, or the value that the method returns;
+    or it is a coroutine function that does. A method without a handler is out of range.
 
-    A server with an authentication level refuses callers below it, and anonymous ones. `least_level` is a higher level that the interface
-    demands then, and `open_to_all` has the methods that everybody may call. `denied` is the status that a refused method returns, and
-    that of a fault where it returns nothing; without it a refusal is a fault with the access denied of RPC.
+    A server with an authentication level refuses callers below it, and anonymous ones.
+    `least_level` is a higher level that the interface demands then, and `open_to_all` has the
+    methods that everybody may call. `denied` is the status that a refused method returns, and that
+    of a fault where it returns nothing; without it a refusal is a fault with the access denied of
+    RPC.
     """
 
     def __init__(
@@ -193,7 +203,10 @@ class ServerInterface(ServedInterface):
         return self._answer_later(method, results, arguments, syntax)
 
     def _admits(self, call: ServerCall, method: Method) -> bool:
-        """Whether a caller has the level that is demanded. The keys of the anonymous are public, so their signatures are worth nothing."""
+        """Whether a caller has the level that is demanded.
+
+        The keys of the anonymous are public, so their signatures are worth nothing.
+        """
         if call.auth_level >= self.required_level and not call.identity.is_anonymous:
             return True
         return method.name in self._open_to_all
@@ -258,8 +271,9 @@ class RpcServer:
     ) -> None:
         """Serve interfaces.
 
-        `authentication_level`: what callers of every interface must have; NONE admits all callers, whatever an interface
-        demands. `name`: of this server among others in what is shown of the budget.
+        `authentication_level`: what callers of every interface must have; NONE admits all callers,
+        whatever an interface demands. `name`: of this server among others in what is shown of the
+        budget.
         """
         self.users = users
         self.authentication_level = authentication_level
@@ -323,14 +337,18 @@ class RpcServer:
         found = self._interfaces.get((syntax.uuid, syntax.major))
         return found if found is not None and found.syntax.minor >= syntax.minor else None
 
-    # Listening -------------------------------------------------------------------------------------------------
+    # Listening
+    # -------------------------------------------------------------------------------------------------
 
     async def listen_tcp(
         self, address: str, port: int, *, step: int = PORT_STEP, name: str | None = None, share: float = _SHARE
     ) -> int:
-        """Listen on a port, or on the next free one of its row; 0 is any port. The port is returned.
+        """Listen on a port, or on the next free one of its row; 0 is any port.
 
-        `name`: of this port in what is shown of the budget; `share`: the part of the descriptors that is only for it.
+        The port is returned.
+
+        `name`: of this port in what is shown of the budget; `share`: the part of the descriptors
+        that is only for it.
         """
         tries = PORT_TRIES if step and port else 1
         for attempt in range(tries):
@@ -364,7 +382,10 @@ class RpcServer:
         return acceptor.port
 
     async def listen_unix(self, path: Path, *, mode: int = 0o666) -> None:
-        """Listen on a Unix socket. Who connects is whom the kernel says (SO_PEERCRED); `mode` is who can."""
+        """Listen on a Unix socket.
+
+        Who connects is whom the kernel says (SO_PEERCRED); `mode` is who can.
+        """
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             bind_unix(listening, path, mode)
@@ -420,7 +441,8 @@ class RpcServer:
         self._listening.clear()
         self.endpoints.clear()
 
-    # Connections -----------------------------------------------------------------------------------------------
+    # Connections
+    # -----------------------------------------------------------------------------------------------
 
     def admit(self, connection: ServerSocket) -> None:
         """Count a new connection."""
@@ -494,10 +516,14 @@ class RpcServer:
         if self._emptied is not None and not self._connections and not self._emptied.done():
             self._emptied.set_result(None)
 
-    # Calls -----------------------------------------------------------------------------------------------------
+    # Calls
+    # -----------------------------------------------------------------------------------------------------
 
     def dispatch(self, call: ServerCall, answered: Callable[[], object]) -> asyncio.Task[None] | None:
-        """Run a call; a task, if it waits for something. `answered` is called if it was answered later, without a task."""
+        """Run a call; a task, if it waits for something.
+
+        `answered` is called if it was answered later, without a task.
+        """
         self.statistics.calls_in += 1
         connection = call.connection
         interface = cast("ServedInterface", call.context.interface)

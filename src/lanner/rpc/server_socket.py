@@ -1,7 +1,7 @@
 """A socket of a server and the connection on it: who is at the other end, how fast it is read, and its calls that wait.
 
-A client may send many calls at once. It is not read from while as many of them run as one connection may have, nor while it does not
-take its answers.
+A client may send many calls at once. It is not read from while as many of them run as one
+connection may have, nor while it does not take its answers.
 """
 
 from __future__ import annotations
@@ -63,7 +63,10 @@ class ServerSocket(asyncio.Protocol):
         is_local: bool = False,
         only: SyntaxId | None = None,
     ) -> None:
-        """`strangers`: those of its listener. `only`: the interface of a socket through which users log on, and of nothing else."""
+        """`strangers`: those of its listener.
+
+        `only`: the interface of a socket through which users log on, and of nothing else.
+        """
         self._only = only
         self._server = server
         # For those who look at connections: which one, since when (in seconds since 1970).
@@ -81,7 +84,8 @@ class ServerSocket(asyncio.Protocol):
         self._is_new = True
         # Something has come since the timer was looked at.
         self._was_heard = True
-        # Calls have been read that cannot be begun yet: until one before them ends, or this is over.
+        # Calls have been read that cannot be begun yet: until one before them ends, or this is
+        # over.
         self._busy: asyncio.TimerHandle | None = None
         # A logon has to wait, because of wrong passwords before it.
         self._delayed: asyncio.TimerHandle | None = None
@@ -118,7 +122,8 @@ class ServerSocket(asyncio.Protocol):
             endpoint = str(transport.get_extra_info("sockname") or "")
             limits = replace(limits, max_fragment=_LOCAL_FRAGMENT)
         elif self._only is not None:
-            # One end of a pair that was made here. Whose program has the other end says nothing about its users.
+            # One end of a pair that was made here. Whose program has the other end says nothing
+            # about its users.
             level = AuthLevel.PKT_PRIVACY
             self.peer = endpoint = self.granted.peer
             limits = replace(limits, max_fragment=_LOCAL_FRAGMENT)
@@ -160,7 +165,10 @@ class ServerSocket(asyncio.Protocol):
         self.abort()
 
     def _watch_idle(self) -> None:
-        """Have somebody who has bound, and says nothing more, go after a while. Whoever has logged on or has a handle stays."""
+        """Have somebody who has bound, and says nothing more, go after a while.
+
+        Whoever has logged on or has a handle stays.
+        """
         core, limits = self._core, self._server.limits
         self._timer = None
         if core is None or self._is_local or core.is_authenticated:
@@ -179,7 +187,10 @@ class ServerSocket(asyncio.Protocol):
 
     @property
     def is_known(self) -> bool:
-        """Whether somebody has logged on, or holds a handle. Of local users the kernel says who they are."""
+        """Whether somebody has logged on, or holds a handle.
+
+        Of local users the kernel says who they are.
+        """
         core = self._core
         return self._is_local or (core is not None and (core.is_authenticated or core.has_handles))
 
@@ -188,7 +199,8 @@ class ServerSocket(asyncio.Protocol):
         """Whether it is known who is at the other end."""
         return self._is_local or (self._core is not None and self._core.is_authenticated)
 
-    # Reading ---------------------------------------------------------------------------------------------------
+    # Reading
+    # ---------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         self._server.statistics.packets_in += 1
@@ -224,7 +236,8 @@ class ServerSocket(asyncio.Protocol):
             if core.delay:
                 self._delayed = asyncio.get_running_loop().call_later(core.delay, self._go_on)
             if core.is_behind:
-                # The other connections have their turn; if the answers are not taken, until they are.
+                # The other connections have their turn; if the answers are not taken, until they
+                # are.
                 core.has_more = True
                 if not self._is_choked:
                     self._turn_soon()
@@ -329,7 +342,8 @@ class ServerSocket(asyncio.Protocol):
         if self._core is not None and self._core.has_more and not self._is_choked and not self._has_turn:
             self._take(b"")
 
-    # Writing ---------------------------------------------------------------------------------------------------
+    # Writing
+    # ---------------------------------------------------------------------------------------------------
 
     def _flush_soon(self) -> None:
         """Send what the stream has put, together with what it puts until the loop comes to it."""
@@ -367,7 +381,8 @@ class ServerSocket(asyncio.Protocol):
         self._server.choked.pop(self, None)
         self._take(b"")
 
-    # The end ---------------------------------------------------------------------------------------------------
+    # The end
+    # ---------------------------------------------------------------------------------------------------
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -399,8 +414,8 @@ def bind_unix(listening: socket.socket, path: Path, mode: int) -> None:
     with short_path(path) as short:
         short.unlink(missing_ok=True)
         listening.bind(str(short))
-        # Nobody can connect before the socket listens. By a descriptor, because the owner of the directory could have
-        # put a link in its place.
+        # Nobody can connect before the socket listens. By a descriptor, because the owner of the
+        # directory could have put a link in its place.
         bound = os.open(short, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if stat.S_ISSOCK(os.fstat(bound).st_mode):

@@ -16,16 +16,18 @@ COMMAND_END: Final = 0x4000
 MUST_PROCESS_COMMAND: Final = 0x8000
 _COMMAND_MASK: Final = 0x3FFF
 CLIENT_SUPPORT_HEADER_SIGNING: Final = 0x0000_0001
-# Ours: how far from the end of a stub a trailer may begin. All known commands together take 80 bytes.
+# Ours: how far from the end of a stub a trailer may begin. All known commands together take 80
+# bytes.
 MAX_SIZE: Final = 0x400
 
 
 def find_trailer(stub: bytes) -> tuple[int, list[tuple[int, bytes]]] | None:
     """Where the trailer of a stub begins, and its commands; None if there is none.
 
-    The text has a server look for the signature behind the stub data (MS-RPCE 2.2.2.13). Here it is looked for from the end, and
-    counts only if commands follow it, up to one that is marked as the last, and to the last byte: so data that happens to hold the
-    signature stays data. The text has clients begin at a multiple of four; scapy does not, so servers here do not insist.
+    The text has a server look for the signature behind the stub data (MS-RPCE 2.2.2.13). Here it is
+    looked for from the end, and counts only if commands follow it, up to one that is marked as the
+    last, and to the last byte: so data that happens to hold the signature stays data. The text has
+    clients begin at a multiple of four; scapy does not, so servers here do not insist.
     """
     start = stub.rfind(SIGNATURE, max(0, len(stub) - MAX_SIZE))
     while start >= 0:
@@ -66,7 +68,8 @@ def check_trailer(
     for command, value in commands:
         kind = command & _COMMAND_MASK
         if kind == COMMAND_BITMASK_1 and len(value) == 4:
-            # MS-RPCE 2.2.2.13.2: whoever can sign headers must have said so in its bind; somebody took that away.
+            # MS-RPCE 2.2.2.13.2: whoever can sign headers must have said so in its bind; somebody
+            # took that away.
             if value[0] & CLIENT_SUPPORT_HEADER_SIGNING and not header_signing:
                 raise RemoteProtocolError("the client signs headers, and its bind did not say so")
         elif kind == COMMAND_PCONTEXT and len(value) == 40:

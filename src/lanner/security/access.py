@@ -16,8 +16,8 @@ _OWNER_IMPLICIT: Final = int(AccessMask.READ_CONTROL | AccessMask.WRITE_DAC)
 # The privileges SeTakeOwnership and SeSecurity, which administrators hold.
 _ADMINISTRATOR_IMPLICIT: Final = int(AccessMask.WRITE_OWNER | AccessMask.ACCESS_SYSTEM_SECURITY)
 ALLOWING: Final = frozenset({AceType.ACCESS_ALLOWED, AceType.ACCESS_ALLOWED_OBJECT})
-# A condition cannot be evaluated here, so its result is "unknown": MS-DTYP 2.5.3.2 then applies a denying
-# callback entry and passes over an allowing one.
+# A condition cannot be evaluated here, so its result is "unknown": MS-DTYP 2.5.3.2 then applies a
+# denying callback entry and passes over an allowing one.
 DENYING: Final = frozenset(
     {
         AceType.ACCESS_DENIED,
@@ -27,7 +27,8 @@ DENYING: Final = frozenset(
     }
 )
 
-# MS-MQMQ 2.2.24. A move takes the message out of the queue it is moved from, so it needs what a receive needs.
+# MS-MQMQ 2.2.24. A move takes the message out of the queue it is moved from, so it needs what a
+# receive needs.
 QUEUE_RIGHTS: Final = {
     QueueAccessType.RECEIVE: QueueAccess.RECEIVE_MESSAGE,
     QueueAccessType.SEND: QueueAccess.WRITE_MESSAGE,
@@ -42,8 +43,8 @@ JOURNAL_RIGHTS: Final = QUEUE_RIGHTS | {
     QueueAccessType.MOVE: QueueAccess.RECEIVE_JOURNAL_MESSAGE,
     QueueAccessType.RECEIVE_ADMIN: QueueAccess.RECEIVE_JOURNAL_MESSAGE,
 }
-# MS-MQMQ 2.2.23: the machine's dead-letter and journal queues are guarded by the queue manager's descriptor.
-# Nobody sends to them: no right of that enumeration allows it.
+# MS-MQMQ 2.2.23: the machine's dead-letter and journal queues are guarded by the queue manager's
+# descriptor. Nobody sends to them: no right of that enumeration allows it.
 DEADLETTER_RIGHTS: Final = {
     QueueAccessType.RECEIVE: QueueManagerAccess.RECEIVE_DEADLETTER_MESSAGE,
     QueueAccessType.MOVE: QueueManagerAccess.RECEIVE_DEADLETTER_MESSAGE,
@@ -68,9 +69,9 @@ def access_check(
 ) -> bool:
     """Whether the descriptor grants every right in `desired` (MS-DTYP 2.5.3.2).
 
-    Entries are asked in the order they are stored: a denying entry counts against the rights that no
-    entry before it has granted. Without a DACL, or with a NULL one, there is no policy and all is granted.
-    The local system is not checked: see `identity.SYSTEM`.
+    Entries are asked in the order they are stored: a denying entry counts against the rights that
+    no entry before it has granted. Without a DACL, or with a NULL one, there is no policy and all
+    is granted. The local system is not checked: see `identity.SYSTEM`.
     """
     if identity.is_system:
         return True
@@ -83,15 +84,16 @@ def access_check(
         return True
     token = _with_owner_rights(identity.sids, descriptor.owner)
     if descriptor.owner in token and not any(ace.sid == OWNER_RIGHTS for ace in descriptor.dacl.aces):
-        # The pseudocode says "does not contain ACEs from object owner"; 2.4.2.4 says which: OWNER_RIGHTS.
+        # The pseudocode says "does not contain ACEs from object owner"; 2.4.2.4 says which:
+        # OWNER_RIGHTS.
         remaining &= ~_OWNER_IMPLICIT
     for ace in descriptor.dacl.aces:
         if not remaining:
             break
         if not _applies(ace, token):
             continue
-        # The mapping of an entry's generic bits belongs to whoever sets the descriptor (MS-DTYP 2.4.3);
-        # `map_generic_rights` does it, so they are taken literally here.
+        # The mapping of an entry's generic bits belongs to whoever sets the descriptor (MS-DTYP
+        # 2.4.3); `map_generic_rights` does it, so they are taken literally here.
         if ace.ace_type in ALLOWING:
             remaining &= ~ace.mask
         elif ace.ace_type in DENYING and ace.mask & remaining:
@@ -124,5 +126,6 @@ def _with_owner_rights(sids: frozenset[Sid], owner: Sid | None) -> frozenset[Sid
 
 
 def _applies(ace: Ace, token: frozenset[Sid]) -> bool:
-    # An object entry that names a type needs an object tree, and queues have none (MS-DTYP 2.5.3.2).
+    # An object entry that names a type needs an object tree, and queues have none (MS-DTYP
+    # 2.5.3.2).
     return AceFlags.INHERIT_ONLY not in ace.flags and ace.object_type is None and ace.sid in token

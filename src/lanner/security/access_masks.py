@@ -31,8 +31,9 @@ class QueueManagerAccess(enum.IntFlag):
     GENERIC_WRITE = GET_MACHINE_PROPERTIES | GET_MACHINE_PERMISSIONS | CREATE_QUEUE
     GENERIC_ALL = 0x000F_00F7
     WORLD_RIGHTS = GET_MACHINE_PROPERTIES | GET_MACHINE_PERMISSIONS
-    # MS-MQDSSM 3.1.6.1.1.8 names MQSEC_MACHINE_SELF_RIGHTS and no document gives it a value. Ours: what a
-    # queue manager needs on its own object, to read and write it and to make queues under it.
+    # MS-MQDSSM 3.1.6.1.1.8 names MQSEC_MACHINE_SELF_RIGHTS and no document gives it a value. Ours:
+    # what a queue manager needs on its own object, to read and write it and to make queues under
+    # it.
     SELF_RIGHTS = GET_MACHINE_PROPERTIES | GET_MACHINE_PERMISSIONS | SET_MACHINE_PROPERTIES | CREATE_QUEUE
 
 

@@ -1,8 +1,9 @@
 r"""Names of accounts and their SIDs, in both directions.
 
 A name is a well-known one (Everyone), a user or group of the account file, a Unix user without an
-account, or an account of a domain (`MQ\alice`). Well-known names come first. The order of the other two is that of
-`UserFile.unix_identity`: a Unix user with an account of the same name is that account.
+account, or an account of a domain (`MQ\alice`). Well-known names come first. The order of the other
+two is that of `UserFile.unix_identity`: a Unix user with an account of the same name is that
+account.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The audit log: who changed what, and who failed to log on, from where; one JSON line each.
 
-A record goes to the logger `lanner.audit` and to a file of its own, which is rotated by size. The file
-is opened for each record, so that the service and a command can write it at the same time, and
+A record goes to the logger `lanner.audit` and to a file of its own, which is rotated by size. The
+file is opened for each record, so that the service and a command can write it at the same time, and
 nobody has to be told when it is moved away. A record is one `write` in append mode.
 
 Failed logons and refused changes can come in floods, which must not push older records out of the
-rotated files. Identical ones, and too many from one place, are counted instead of written, and a later
-record says how many. While a place goes on, that takes ever longer. All places together have a limit, too.
-No record has a password or a message body.
+rotated files. Identical ones, and too many from one place, are counted instead of written, and a
+later record says how many. While a place goes on, that takes ever longer. All places together have
+a limit, too. No record has a password or a message body.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ MAX_TEXT: Final = 512
 MAX_REFUSALS: Final = 20
 PERIOD: Final = 60.0  # seconds
 MAX_PERIOD: Final = 3600.0  # seconds
-# Not in the specification: records about refusals of one event that are written in an hour, from all places.
-# So failed logons of strangers hide nothing that a user was refused.
+# Not in the specification: records about refusals of one event that are written in an hour, from
+# all places. So failed logons of strangers hide nothing that a user was refused.
 MAX_IN_TOTAL: Final = 600
 _HOUR: Final = 3600.0  # seconds
 # Not in the specification: places whose refusals are counted at a time.
@@ -95,7 +95,8 @@ class AuditLog:
         # Logons that failed since the start, by mechanism.
         self.failed_logons: Counter[str] = Counter()
 
-    # Records ----------------------------------------------------------------------------------------------
+    # Records
+    # ----------------------------------------------------------------------------------------------
 
     def done(self, event: str, identity: Identity, **details: object) -> None:
         """Record that somebody has done something."""
@@ -115,7 +116,10 @@ class AuditLog:
 
     @contextmanager
     def change(self, event: str, identity: Identity, details: dict[str, object]) -> Iterator[None]:
-        """Record what is done in the block: as done, or as refused. `details` may be filled in the block."""
+        """Record what is done in the block: as done, or as refused.
+
+        `details` may be filled in the block.
+        """
         try:
             yield
         except _REFUSALS as error:
@@ -123,7 +127,8 @@ class AuditLog:
             raise
         self.done(event, identity, **details)
 
-    # Floods -----------------------------------------------------------------------------------------------
+    # Floods
+    # -----------------------------------------------------------------------------------------------
 
     def _refuse(self, record: dict[str, object]) -> None:
         place_name = peer_of(str(record["from"]))
@@ -194,7 +199,8 @@ class AuditLog:
             self._places.clear()
             self._summarise_all()
 
-    # The file ---------------------------------------------------------------------------------------------
+    # The file
+    # ---------------------------------------------------------------------------------------------
 
     def _write(self, record: dict[str, object]) -> None:
         now = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")

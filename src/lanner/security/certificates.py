@@ -19,7 +19,8 @@ from lanner.wire.user_certificates import UserSignCert, UserSignCerts
 # Ours: any size a provider of MS-MQDMPR 3.1.3 can verify would do.
 INTERNAL_KEY_BITS: Final = 2048
 PUBLIC_EXPONENT: Final = 65_537
-# Internal certificates are trusted because the directory publishes them, not because of their dates.
+# Internal certificates are trusted because the directory publishes them, not because of their
+# dates.
 VALIDITY: Final = dt.timedelta(days=8 * 365)
 # RFC 5280 A.1 ub-common-name.
 MAX_COMMON_NAME: Final = 64

@@ -13,7 +13,8 @@ from typing import Final
 
 from lanner.wire.sid import Sid
 
-# Not in the specification: names that are kept; the one that was not used for the longest time is dropped first.
+# Not in the specification: names that are kept; the one that was not used for the longest time is
+# dropped first.
 MAX_NAMES: Final = 10_000
 
 
@@ -58,5 +59,8 @@ class DomainAccounts:
 
 
 def is_domain_name(name: str) -> bool:
-    r"""Return whether a name is one of a domain: `MQ\alice` or `alice@mq.test`. No local account may be named so."""
+    r"""Return whether a name is one of a domain: `MQ\alice` or `alice@mq.test`.
+
+    No local account may be named so.
+    """
     return "\\" in name or "@" in name

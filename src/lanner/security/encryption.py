@@ -1,8 +1,8 @@
 """Encrypting and decrypting message bodies (MS-MQQB 2.4, 3.1.7.1.5, 3.1.5.8.3; MS-MQMQ 2.2.19.3).
 
-Everything here is a pure function of its arguments, so it can run in any thread and whoever calls can keep
-session keys (the caches of MS-MQQB 3.1.1.3 are the transfer protocol's). A sender signs before it encrypts, a
-receiver decrypts before it verifies (DECISIONS).
+Everything here is a pure function of its arguments, so it can run in any thread and whoever calls
+can keep session keys (the caches of MS-MQQB 3.1.1.3 are the transfer protocol's). A sender signs
+before it encrypts, a receiver decrypts before it verifies (DECISIONS).
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ PROVIDERS: Final[dict[int, Provider]] = {
 }
 PRIVACY_LEVELS: Final = {provider: MessagePrivacyLevel(level) for level, provider in PROVIDERS.items()}
 
-# MS-MQMQ 2.2.19.3: what each privacy level may use. MS-MQQB 3.1.7.1.5: with keys of how many octets.
+# MS-MQMQ 2.2.19.3: what each privacy level may use. MS-MQQB 3.1.7.1.5: with keys of how many
+# octets.
 _RC: Final = (EncryptionAlgorithm.RC2, EncryptionAlgorithm.RC4)
 _KEY_SIZES: Final[dict[Provider, dict[int, int]]] = {
     Provider.BASE: dict.fromkeys(_RC, 5),
@@ -69,7 +70,8 @@ class EncryptionPreferences:
     preferred_base_algorithm: EncryptionAlgorithm = EncryptionAlgorithm.RC4
     send_enhanced_rc2_using_40_bit_keys: bool = False
     reject_enhanced_rc2_using_40_bit_keys: bool = False
-    # Not in the specification: whether RSA keys below SHORTEST_KEY_BITS are used, for decrypting and verifying too.
+    # Not in the specification: whether RSA keys below SHORTEST_KEY_BITS are used, for decrypting
+    # and verifying too.
     accepts_short_keys: bool = False
     # Not in the specification: whether a signature counts that does not say which queue it is for.
     accepts_legacy_signatures: bool = False
@@ -121,7 +123,8 @@ class SessionKey:
         return cls(selection.provider, selection.algorithm, key, blob.pack())
 
 
-# Sending ------------------------------------------------------------------------------------------------------
+# Sending
+# ------------------------------------------------------------------------------------------------------
 
 
 def select(keys: MqdsPublicKeys, level: int, preferences: EncryptionPreferences = DEFAULT_PREFERENCES) -> Selection:
@@ -161,14 +164,17 @@ def is_too_short(bits: int, preferences: EncryptionPreferences) -> bool:
 
 
 def encrypt_body(packet: bytes, session_key: SessionKey) -> bytes:
-    """The packet with its body as ciphertext. PrivacyLevel names the provider used, since receivers select by it."""
+    """The packet with its body as ciphertext.
+
+    PrivacyLevel names the provider used, since receivers select by it.
+    """
     message = UserMessage.unpack(packet)
     properties = message.message_properties_header
     security = message.security_header or SecurityHeader(0)
     provider = session_key.provider
     body = _encrypt(session_key.algorithm, session_key.symmetric_key, properties.message_body)
-    # ProviderInfo of a signature stays if the application named it: a receiver tells the one that encrypted by the
-    # PrivacyLevel. Beside DE it is free to name that one (DECISIONS).
+    # ProviderInfo of a signature stays if the application named it: a receiver tells the one that
+    # encrypted by the PrivacyLevel. Beside DE it is free to name that one (DECISIONS).
     is_named = security.signature and not security.uses_default_provider and security.provider_info
     info = security.provider_info if is_named else join_provider_info(provider.provider_type, provider.provider_name)
     encrypted = replace(
@@ -194,7 +200,8 @@ def encrypt_body(packet: bytes, session_key: SessionKey) -> bytes:
     return encrypted
 
 
-# Receiving ----------------------------------------------------------------------------------------------------
+# Receiving
+# ----------------------------------------------------------------------------------------------------
 
 
 def check_privacy_level(message: Message) -> None:
@@ -211,9 +218,12 @@ def decrypt_body(
     symmetric_key: bytes | None = None,
     preferences: EncryptionPreferences = DEFAULT_PREFERENCES,
 ) -> bytes:
-    """The packet with its body in clear and EB cleared; the packet itself when EB is clear already. Raises Refusal.
+    """The packet with its body in clear and EB cleared; the packet itself when EB is clear already.
 
-    `symmetric_key` is what `open_symmetric_key` gave for a message with the same EncryptionKey from the same sender.
+    Raises Refusal.
+
+    `symmetric_key` is what `open_symmetric_key` gave for a message with the same EncryptionKey from
+    the same sender.
     """
     message = Message(packet)
     if not message.is_body_encrypted:
@@ -269,7 +279,8 @@ def _provider(message: Message) -> Provider:
     return provider
 
 
-# Ciphers ------------------------------------------------------------------------------------------------------
+# Ciphers
+# ------------------------------------------------------------------------------------------------------
 
 
 def _encrypt(algorithm: int, key: bytes, data: bytes) -> bytes:
@@ -298,8 +309,9 @@ def _rc4(key: bytes, data: bytes) -> bytes:
 def _rc2(key: bytes) -> Rc2:
     """The base provider's key is its 40 bits and nothing else, as the document's text has it.
 
-    Microsoft's CryptoAPI by default follows a key of exactly 40 bits with eleven zero octets of salt. Only a Windows
-    peer can prove whether MSMQ leaves that so; it would concern this function and `_rc4`.
+    Microsoft's CryptoAPI by default follows a key of exactly 40 bits with eleven zero octets of
+    salt. Only a Windows peer can prove whether MSMQ leaves that so; it would concern this function
+    and `_rc4`.
     """
     return Rc2(key, 8 * len(key))
 
@@ -321,7 +333,8 @@ def _unpadded(data: bytes, block: int) -> bytes:
     return data[:-gap]
 
 
-# RSAES-PKCS1-v1_5 (RFC 8017 7.2), least significant octet first (MS-MQQB 2.4.2) -------------------------------------
+# RSAES-PKCS1-v1_5 (RFC 8017 7.2), least significant octet first (MS-MQQB 2.4.2)
+# -------------------------------------
 
 
 def _wrap(key: bytes, public_key: RsaPublicKey) -> bytes:

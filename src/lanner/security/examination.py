@@ -1,7 +1,7 @@
 """What a receiving queue manager finds out about one message before it takes it (MS-MQQB 3.1.5.8.3).
 
-RSA takes time, so this is a pure function: a transfer protocol can call it in a thread and hand the result
-to the engine's `insert_message`.
+RSA takes time, so this is a pure function: a transfer protocol can call it in a thread and hand the
+result to the engine's `insert_message`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Examination:
     was_encrypted: bool = False
     refusal: MessageClass | None = None
     reason: str = ""
-    # The certificate was found among the sender's already (UserCertCache of MS-MQQB 3.1.1.3), so the directory need
-    # not be asked.
+    # The certificate was found among the sender's already (UserCertCache of MS-MQQB 3.1.1.3), so
+    # the directory need not be asked.
     is_sender_known: bool = False
 
     @classmethod
@@ -65,7 +65,10 @@ def examine(
     preferences: EncryptionPreferences = DEFAULT_PREFERENCES,
     is_sender_known: bool = False,
 ) -> Examination:
-    """Decrypt, then verify (DECISIONS). AS is what was verified here, whatever the packet came with."""
+    """Decrypt, then verify (DECISIONS).
+
+    AS is what was verified here, whatever the packet came with.
+    """
     was_encrypted = message.is_body_encrypted
     try:
         check_privacy_level(message)

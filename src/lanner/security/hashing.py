@@ -11,7 +11,8 @@ from lanner.model.enums import HashAlgorithm
 from lanner.security.md2 import md2
 from lanner.security.md4 import md4
 
-# MS-MQMQ 2.2.19.3: "The SHA-512 hash algorithm (0x0000800E) SHOULD be used to generate the message signature."
+# MS-MQMQ 2.2.19.3: "The SHA-512 hash algorithm (0x0000800E) SHOULD be used to generate the message
+# signature."
 DEFAULT_HASH_ALGORITHM: Final = HashAlgorithm.SHA_512
 
 
@@ -24,9 +25,11 @@ class Hash:
     """A digest function, what PKCS#1 signatures call it, and how much it is asked to take."""
 
     function: Callable[[bytes], bytes]
-    # DigestInfo up to the digest itself (RFC 8017 9.2, note 1; for MD4 with the identifier of RFC 1320's authors).
+    # DigestInfo up to the digest itself (RFC 8017 9.2, note 1; for MD4 with the identifier of RFC
+    # 1320's authors).
     digest_info_prefix: bytes
-    # Ours: octets. A peer chooses the hash, and what no library has is slow: these take about a tenth of a second.
+    # Ours: octets. A peer chooses the hash, and what no library has is slow: these take about a
+    # tenth of a second.
     longest_input: int | None = None
 
     def digest(self, data: bytes) -> bytes:

@@ -20,8 +20,8 @@ from lanner.wire.sid import (
 class Identity:
     """A user, its groups, and what the queue manager asks about it beyond them.
 
-    `is_domain_user` is the question of MS-MQDMPR 3.1.7.1.3.1: is this an account of the domain (of the
-    embedded account file, where there is no domain), as against an anonymous or foreign one.
+    `is_domain_user` is the question of MS-MQDMPR 3.1.7.1.3.1: is this an account of the domain (of
+    the embedded account file, where there is no domain), as against an anonymous or foreign one.
     """
 
     name: str
@@ -32,7 +32,8 @@ class Identity:
     is_guest: bool = False
     # What a token lets its bearer do of what the user may (`security.scopes`); None: everything.
     scope: frozenset[str] | None = None
-    # Where the user is: an address, or a kind of local access with the Unix user; for the audit log.
+    # Where the user is: an address, or a kind of local access with the Unix user; for the audit
+    # log.
     origin: str = field(default="", compare=False)
 
     def at(self, origin: str) -> Identity:
@@ -49,16 +50,20 @@ class Identity:
 
     @property
     def is_system(self) -> bool:
-        """Whether nothing is checked. Of a token everything is, also of one that the local system has made."""
+        """Whether nothing is checked.
+
+        Of a token everything is, also of one that the local system has made.
+        """
         return self.sid == LOCAL_SYSTEM and self.scope is None
 
     @cached_property
     def sids(self) -> frozenset[Sid]:
         """Every SID of the token: the user, its groups, and the groups the system adds.
 
-        MS-DTYP 2.4.2.4 keeps Guest and Anonymous out of Authenticated Users. Everyone has no anonymous
-        members either, unless `groups` names it: MS-MQDMPR 3.1.7.1.3.1 gives the same right to Everyone
-        and, in an entry of its own, to S-1-5-7, which would say nothing if one contained the other.
+        MS-DTYP 2.4.2.4 keeps Guest and Anonymous out of Authenticated Users. Everyone has no
+        anonymous members either, unless `groups` names it: MS-MQDMPR 3.1.7.1.3.1 gives the same
+        right to Everyone and, in an entry of its own, to S-1-5-7, which would say nothing if one
+        contained the other.
         """
         implied = set()
         if not self.is_anonymous:
@@ -72,13 +77,14 @@ class Identity:
 
 ANONYMOUS: Final = Identity("ANONYMOUS LOGON", ANONYMOUS_LOGON)
 
-# S-1-1-0 and nothing more: no authenticated user, and not the anonymous one. MS-MQQB 3.1.5.8.3 gives a queue manager
-# as sender (ST 2) these rights: "userSID MUST be set to the well-known SID ... S-1-1-0".
+# S-1-1-0 and nothing more: no authenticated user, and not the anonymous one. MS-MQQB 3.1.5.8.3
+# gives a queue manager as sender (ST 2) these rights: "userSID MUST be set to the well-known SID
+# ... S-1-1-0".
 EVERYONE_ALONE: Final = Identity("Everyone", EVERYONE, is_guest=True)
 
 # For an operator who sets "Everyone includes anonymous", as a policy of Windows can.
 ANONYMOUS_IN_EVERYONE: Final = Identity("ANONYMOUS LOGON", ANONYMOUS_LOGON, groups=frozenset({EVERYONE}))
 
-# The queue manager itself, and a program that opened the data directory: whoever can write its files
-# has every right already.
+# The queue manager itself, and a program that opened the data directory: whoever can write its
+# files has every right already.
 SYSTEM: Final = Identity("SYSTEM", LOCAL_SYSTEM, is_administrator=True)

@@ -1,6 +1,7 @@
 """Internal certificates with their private keys, one per user, in a file of the data directory (MS-MQDMPR 3.1.1.19).
 
-The queue manager makes one for a local user who wants messages authenticated and has no certificate of its own.
+The queue manager makes one for a local user who wants messages authenticated and has no certificate
+of its own.
 """
 
 from __future__ import annotations

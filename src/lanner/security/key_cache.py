@@ -1,8 +1,9 @@
 """What a queue manager remembers so as not to do RSA or ask the directory for each message.
 
-SendSymmetricKeyCache, ReceiveSymmetricKeyCache and UserCertCache of MS-MQQB 3.1.1.3, filled by 3.1.7.1.5 and 3.1.5.8.3,
-emptied by the timers of 3.1.2.10-13 and 3.1.6.10-13. The separate caches for base keys are those of Windows before Vista
-(3.1.1.3, notes 22 and 23); base keys are in the same caches here.
+SendSymmetricKeyCache, ReceiveSymmetricKeyCache and UserCertCache of MS-MQQB 3.1.1.3, filled by
+3.1.7.1.5 and 3.1.5.8.3, emptied by the timers of 3.1.2.10-13 and 3.1.6.10-13. The separate caches
+for base keys are those of Windows before Vista (3.1.1.3, notes 22 and 23); base keys are in the
+same caches here.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ V = TypeVar("V")
 class TimedCache(Generic[K, V]):
     """A list of so many entries, each of which is forgotten some time after it came.
 
-    The document compares times of day; these are of a clock that nobody sets, so that no entry outlives its time because
-    an hour was repeated.
+    The document compares times of day; these are of a clock that nobody sets, so that no entry
+    outlives its time because an hour was repeated.
     """
 
     def __init__(self, size: int, lifetime: float, monotonic: Callable[[], float]) -> None:

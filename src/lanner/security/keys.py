@@ -20,8 +20,8 @@ from lanner.wire.public_keys import MqdsPublicKey, MqdsPublicKeys, ProviderType,
 _NUMBERS: Final = ("modulus", "public_exponent", "private_exponent", "prime1", "prime2")
 
 
-# Not in the specification. A key below the first size is weak, and one below the second is used only with
-# `security.legacy_crypto`.
+# Not in the specification. A key below the first size is weak, and one below the second is used
+# only with `security.legacy_crypto`.
 STRONG_KEY_BITS: Final = 2048
 SHORTEST_KEY_BITS: Final = 1024
 
@@ -29,8 +29,8 @@ SHORTEST_KEY_BITS: Final = 1024
 class Provider(enum.Enum):
     """MS-MQDMPR 3.1.3: the providers, with their type (MS-MQMQ 2.2.1) and the size of their keys.
 
-    `bits` is the size in the document. `most_bits` is the size of ours under the profile "safe": the base provider has
-    no longer keys for encryption.
+    `bits` is the size in the document. `most_bits` is the size of ours under the profile "safe":
+    the base provider has no longer keys for encryption.
     """
 
     BASE = ("Microsoft Base Cryptographic Provider v1.0", ProviderType.PROV_RSA_FULL, 512, SHORTEST_KEY_BITS)
@@ -64,7 +64,10 @@ class QueueManagerKeys:
 
     @classmethod
     def load_or_create(cls, path: Path | str, profile: Profile = Profile.SAFE) -> QueueManagerKeys:
-        """The keys kept in the file; made and kept, if there is none yet. Those that are there keep their size."""
+        """The keys kept in the file; made and kept, if there is none yet.
+
+        Those that are there keep their size.
+        """
         path = Path(path)
         data = read_private(path)
         if data is None:

@@ -1,7 +1,8 @@
 """Lines of the log that a peer can cause, which must not fill the disk.
 
-A line has a kind. A peer gets a few lines of each kind in a minute, and all peers together some more. What was left out is counted, and
-the next line of that kind and peer says how many there were.
+A line has a kind. A peer gets a few lines of each kind in a minute, and all peers together some
+more. What was left out is counted, and the next line of that kind and peer says how many there
+were.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-# Ours: lines in a minute, of one kind and peer, of one kind, and of all kinds; kinds and peers that are remembered.
+# Ours: lines in a minute, of one kind and peer, of one kind, and of all kinds; kinds and peers that
+# are remembered.
 PER_PEER: Final = 5
 PER_KIND: Final = 60
 IN_TOTAL: Final = 600

@@ -1,15 +1,20 @@
 """Wrong passwords: whoever tries many of them waits longer and longer, and the log has a few lines a minute about it.
 
-Wrong passwords are counted in three ways: for an account at an address, for an address, and for an account. The first one that is right ends
-the first count, and makes the pair of both known. The wait before a password is looked at follows from the counts:
+Wrong passwords are counted in three ways: for an account at an address, for an address, and for an
+account. The first one that is right ends the first count, and makes the pair of both known. The
+wait before a password is looked at follows from the counts:
 
-- an account at an address, for everybody: without a limit but MAX_DELAY, and one try after the other;
-- the address, for accounts that are not known there: the same. Another account's wrong passwords do not slow down a known one;
-- the account, for addresses where it is not known: at most MAX_ACCOUNT_DELAY, and tries do not wait for each other. So nobody keeps a user
-  out from elsewhere, unless the operator wants accounts locked.
+- an account at an address, for everybody: without a limit but MAX_DELAY, and one try after the
+  other;
+- the address, for accounts that are not known there: the same. Another account's wrong passwords do
+  not slow down a known one;
+- the account, for addresses where it is not known: at most MAX_ACCOUNT_DELAY, and tries do not wait
+  for each other. So nobody keeps a user out from elsewhere, unless the operator wants accounts
+  locked.
 
-The wait comes before the check, because one behind it would tell at once which password was right. A try that would have to wait longer than
-MAX_DELAY is refused without a look at the password. All tables are bounded.
+The wait comes before the check, because one behind it would tell at once which password was right.
+A try that would have to wait longer than MAX_DELAY is refused without a look at the password. All
+tables are bounded.
 """
 
 from __future__ import annotations
@@ -27,12 +32,14 @@ from lanner.security.peer_address import peer_of
 
 _LOG = logging.getLogger(__name__)
 
-# Not in the specification: wrong passwords that cost nothing, and the wait behind the next one, which doubles with each.
+# Not in the specification: wrong passwords that cost nothing, and the wait behind the next one,
+# which doubles with each.
 FREE_FAILURES: Final = 3
 FIRST_DELAY: Final = 1.0  # seconds
 MAX_DELAY: Final = 30.0
 MAX_ACCOUNT_DELAY: Final = 5.0
-# Not in the specification: seconds without a wrong password after which they are forgotten, and for which an account stays known at an address.
+# Not in the specification: seconds without a wrong password after which they are forgotten, and for
+# which an account stays known at an address.
 FORGET_AFTER: Final = 900.0
 KNOWN_FOR: Final = 7 * 86400.0
 # Not in the specification: entries of each table. What was not touched for longest goes first.
@@ -47,7 +54,10 @@ class LogonRefused(LannerError):
 
 @dataclass(frozen=True, slots=True)
 class LockoutPolicy:
-    """When an account is locked, for every address. Off unless `failures` is set, because then anybody can lock everybody out."""
+    """When an account is locked, for every address.
+
+    Off unless `failures` is set, because then anybody can lock everybody out.
+    """
 
     failures: int = 0  # 0: never
     seconds: float = 900.0
@@ -107,7 +117,10 @@ class Logons:
         self.refusals = 0
 
     def begin(self, account: str, address: str, protocol: str) -> Attempt:
-        """Begin a try; its password may be looked at after `wait` seconds. LogonRefused: not at all."""
+        """Begin a try; its password may be looked at after `wait` seconds.
+
+        LogonRefused: not at all.
+        """
         attempt = Attempt(self, account, address, protocol)
         with self._lock:
             now = self._clock()
@@ -156,7 +169,8 @@ class Logons:
                 line.next = max(now + wait, line.next) + max(wait, _delay(line.failures))
         return wait
 
-    # What comes of a try ------------------------------------------------------------------------------------------
+    # What comes of a try
+    # ------------------------------------------------------------------------------------------
 
     def failed(self, attempt: Attempt) -> None:
         """The one place where a failed logon is known, whatever the protocol."""

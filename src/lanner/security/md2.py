@@ -30,7 +30,10 @@ def md2(data: bytes) -> bytes:
 
 
 def _checksum(padded: bytes) -> bytes:
-    """RFC 1319 3.2. Its text forgets that the new value is XORed in; its code and its test suite do not."""
+    """RFC 1319 3.2.
+
+    Its text forgets that the new value is XORed in; its code and its test suite do not.
+    """
     checksum = bytearray(_BLOCK)
     last = 0
     for start in range(0, len(padded), _BLOCK):

@@ -1,4 +1,7 @@
-"""MD4 (RFC 1320): the hash under NTLM passwords and one of the message hashes. No library has it any more."""
+"""MD4 (RFC 1320): the hash under NTLM passwords and one of the message hashes.
+
+No library has it any more.
+"""
 
 from __future__ import annotations
 

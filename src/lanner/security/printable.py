@@ -1,8 +1,9 @@
 """Text that others chose, made safe for terminals, logs and programs that read them.
 
-Labels, names and error texts of peers may contain characters that steer a terminal (C0 and C1 controls), change the order
-in which a line is read (bidirectional controls), or begin a new line that looks like a log record. They are written as
-escape sequences. What counts is `str.isprintable`: letters, marks, digits, punctuation, symbols and the space stay.
+Labels, names and error texts of peers may contain characters that steer a terminal (C0 and C1
+controls), change the order in which a line is read (bidirectional controls), or begin a new line
+that looks like a log record. They are written as escape sequences. What counts is
+`str.isprintable`: letters, marks, digits, punctuation, symbols and the space stay.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def json_text(document: object) -> str:
     text = json.dumps(document, ensure_ascii=False)
     if text.isprintable():
         return text
-    # Outside of strings JSON is printable, and inside of them ASCII has an escape for each of the others.
+    # Outside of strings JSON is printable, and inside of them ASCII has an escape for each of the
+    # others.
     return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
 
 

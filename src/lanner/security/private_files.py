@@ -24,7 +24,8 @@ class PrivateFileError(LannerError):
 def read_private(path: Path) -> bytes | None:
     """The content, None if there is no such file. One that others may read or write is refused."""
     try:
-        # Not `open_own`: a file with a password may be anywhere, and a link to it is the reader's own.
+        # Not `open_own`: a file with a password may be anywhere, and a link to it is the reader's
+        # own.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
@@ -40,10 +41,11 @@ def read_private(path: Path) -> bytes | None:
 def write_private(path: Path, data: bytes, *, mode: int = MODE, owner: tuple[int, int] | None = None) -> None:
     """Replace the file: a reader, or a power cut, finds the old content or the new one.
 
-    No link at `path` is followed: the link is replaced. `owner` is a user and a group; None: those of the directory if
-    root writes.
+    No link at `path` is followed: the link is replaced. `owner` is a user and a group; None: those
+    of the directory if root writes.
     """
-    # A new file under a name that nobody knows: another user of the directory cannot have put one there.
+    # A new file under a name that nobody knows: another user of the directory cannot have put one
+    # there.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
     try:
         descriptor = open_own(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -87,7 +89,10 @@ def _sync_directory(path: Path) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep other processes from changing the file meanwhile. The lock is a file beside it: `path` is replaced."""
+    """Keep other processes from changing the file meanwhile.
+
+    The lock is a file beside it: `path` is replaced.
+    """
     lock = path.with_name(f"{path.name}.lock")
     try:
         descriptor = open_own(lock, os.O_RDWR | os.O_CREAT)

@@ -114,16 +114,18 @@ def create_default_queue_security_descriptor(
 ) -> bytes:
     """MS-MQDMPR 3.1.7.1.3.1: the descriptor of a queue that `caller` creates, self-relative.
 
-    `machine_sid` looks up the host's objectSid in the directory and is given in directory-integrated mode
-    only; None from it is a lookup that failed. `is_domain_user` answers for an owner other than the caller;
-    without it no other owner is known to be one. `is_published`: the queue gets an object in a domain.
+    `machine_sid` looks up the host's objectSid in the directory and is given in
+    directory-integrated mode only; None from it is a lookup that failed. `is_domain_user` answers
+    for an owner other than the caller; without it no other owner is known to be one.
+    `is_published`: the queue gets an object in a domain.
     """
     machine = machine_sid() if machine_sid is not None else None
     if profile is Profile.SAFE:
         security, accounts = _safely_owned(supplied, caller, is_domain_user)
         entries = _safe_entries(accounts, machine)
         if is_published:
-            # A domain controller hides what nobody may read: a public queue that others are to find by its name.
+            # A domain controller hides what nobody may read: a public queue that others are to find
+            # by its name.
             entries.append((EVERYONE, READ_QUEUE))
         return security.pack() if security.has_dacl else _with_entries(security, *entries).pack()
     security, owner, is_open = _owned(supplied, caller, is_domain_user)

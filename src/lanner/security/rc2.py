@@ -1,8 +1,9 @@
 """RC2 (RFC 2268) in CBC mode with a zero initialization vector, as MS-MQMQ 2.2.19.3 wants it.
 
-The library's RC2 knows 128 effective bits only, and the base provider's keys have 40. Encrypting goes
-block by block. Blocks of a CBC message can be decrypted in any order, so all of them are at once, as lanes
-of long integers: what a peer sends may be 4 MB, and one block at a time would take seconds.
+The library's RC2 knows 128 effective bits only, and the base provider's keys have 40. Encrypting
+goes block by block. Blocks of a CBC message can be decrypted in any order, so all of them are at
+once, as lanes of long integers: what a peer sends may be 4 MB, and one block at a time would take
+seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _PITABLE: Final = bytes.fromhex(
 _MASK: Final = 0xFFFF
 _WORDS: Final = struct.Struct("<4H")
 _SHIFTS: Final = (1, 2, 3, 5)
-# RFC 2268 3: after the mixing rounds with these numbers (5, 6 and 5 of them) a mashing round follows.
+# RFC 2268 3: after the mixing rounds with these numbers (5, 6 and 5 of them) a mashing round
+# follows.
 _MASH_AFTER: Final = frozenset({4, 10})
 _ROUNDS: Final = 16
 
@@ -77,13 +79,14 @@ class Rc2:
     def decrypt_blocks(self, data: bytes) -> bytes:
         """RFC 2268 4 for every block by itself, all at once.
 
-        Each of the four words is one integer, with a lane of 32 bits for each block. The upper half of a lane
-        takes what a subtraction borrows and what a rotation shifts out.
+        Each of the four words is one integer, with a lane of 32 bits for each block. The upper half
+        of a lane takes what a subtraction borrows and what a rotation shifts out.
         """
         count = len(data) // BLOCK_SIZE
         ones = int.from_bytes(b"\1\0\0\0" * count, "little")
         mask = _MASK * ones
-        # Three terms of 16 bits are subtracted: this keeps a lane from borrowing from its neighbour.
+        # Three terms of 16 bits are subtracted: this keeps a lane from borrowing from its
+        # neighbour.
         loan = ones << 18
         words = _lanes(data)
         for number in reversed(range(_ROUNDS)):

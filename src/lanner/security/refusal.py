@@ -6,7 +6,10 @@ from lanner.model.enums import MessageClass
 
 
 class Refusal(Exception):
-    """MS-MQQB 3.1.5.8.3: the message is to be rejected. `message_class` is what its sender is told."""
+    """MS-MQQB 3.1.5.8.3: the message is to be rejected.
+
+    `message_class` is what its sender is told.
+    """
 
     def __init__(self, message_class: MessageClass, reason: str) -> None:
         super().__init__(reason)

@@ -1,8 +1,9 @@
 """What users may do beyond access lists, by the one role that each account has.
 
-A role is membership in a group of the account file, so that accounts from elsewhere can have it by their SID. Monitors and operators have what a
-token with some scopes of an administrator would have (`scopes`), and on every queue the rights below, also where its list has nothing for
-them. They change no accounts, access lists, properties and settings.
+A role is membership in a group of the account file, so that accounts from elsewhere can have it by
+their SID. Monitors and operators have what a token with some scopes of an administrator would have
+(`scopes`), and on every queue the rights below, also where its list has nothing for them. They
+change no accounts, access lists, properties and settings.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Role(enum.StrEnum):
     ADMINISTRATOR = "administrator"
 
 
-# The groups, by their names here and with the SIDs that Windows gives to groups for the same purpose.
+# The groups, by their names here and with the SIDs that Windows gives to groups for the same
+# purpose.
 GROUPS: Final[dict[Role, tuple[str, Sid]]] = {
     Role.ADMINISTRATOR: ("Administrators", BUILTIN_ADMINISTRATORS),
     Role.OPERATOR: ("Operators", BUILTIN_SERVER_OPERATORS),
@@ -80,7 +82,10 @@ def has_role_for(identity: Identity, scope: str) -> bool:
 
 
 def role_grants_on_queue(identity: Identity, rights: int) -> bool:
-    """Return whether a role gives rights on every queue. An administrator has those of the access list."""
+    """Return whether a role gives rights on every queue.
+
+    An administrator has those of the access list.
+    """
     return not int(rights) & ~int(_QUEUE_RIGHTS.get(role_of(identity), 0))
 
 

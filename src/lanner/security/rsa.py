@@ -1,7 +1,8 @@
 """RSA keys of the sizes MSMQ uses (RFC 8017 3.1, 3.2), 512 bits among them.
 
 The cryptography package makes no key below 1024 bits and MS-MQDMPR 3.1.3 asks for 512 with the base
-provider, so those primes are found here: random odd numbers, sieved by small primes, then Miller-Rabin.
+provider, so those primes are found here: random odd numbers, sieved by small primes, then
+Miller-Rabin.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 PUBLIC_EXPONENT: Final = 65_537
 # What the cryptography package still makes.
 SMALLEST_LIBRARY_KEY: Final = 1024
-# FIPS 186-5 B.3.1 asks for 7 rounds at 512-bit primes and an error of 2**-100; more costs nothing at these sizes.
+# FIPS 186-5 B.3.1 asks for 7 rounds at 512-bit primes and an error of 2**-100; more costs nothing
+# at these sizes.
 MILLER_RABIN_ROUNDS: Final = 40
 _SIEVE_LIMIT: Final = 2000
 

@@ -1,9 +1,10 @@
 """Signing messages and verifying their signatures (MS-MQQB 3.1.7.1.4, 3.1.5.8.3; MS-MQMQ 2.2.20.6, 2.5).
 
-Everything here is a pure function of its arguments, so it can run in any thread. A signature is RSASSA-PKCS1-v1_5
-(RFC 8017 8.2) over one of the hash inputs of MS-MQMQ 2.5. No document says in which order its octets stand in the
-packet. They are an integer, and integers of this protocol are written least significant octet first (MS-MQQB 2.2);
-so are RSA values in the two places the document does describe (2.4.1, 2.4.2).
+Everything here is a pure function of its arguments, so it can run in any thread. A signature is
+RSASSA-PKCS1-v1_5 (RFC 8017 8.2) over one of the hash inputs of MS-MQMQ 2.5. No document says in
+which order its octets stand in the packet. They are an integer, and integers of this protocol are
+written least significant octet first (MS-MQQB 2.2); so are RSA values in the two places the
+document does describe (2.4.1, 2.4.2).
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ from lanner.wire.user_message import UserMessage
 
 PrivateKey = rsa.RSAPrivateKey | RsaKey
 
-# Providers whose signatures are plain RSA, which is all that is needed to verify them (MS-MQMQ 5, notes 19 and 21).
+# Providers whose signatures are plain RSA, which is all that is needed to verify them (MS-MQMQ 5,
+# notes 19 and 21).
 SUPPORTED_PROVIDERS: Final = frozenset(
     {provider.provider_name for provider in Provider}
     | {
@@ -59,7 +61,8 @@ _INPUTS: Final[dict[AuthenticationLevel, Callable[[Message], bytes]]] = {
     AuthenticationLevel.SIG20: hash_input_20,
     AuthenticationLevel.SIG30: hash_input_30,
 }
-# MS-MQQB 3.1.5.8.3: 2.0, then 1.0; 3.0 too, since 3.1.7.1.4 lets a sender put such a one here (QQB-3.1.5.8.3-21).
+# MS-MQQB 3.1.5.8.3: 2.0, then 1.0; 3.0 too, since 3.1.7.1.4 lets a sender put such a one here
+# (QQB-3.1.5.8.3-21).
 _TRIED: Final[tuple[AuthenticationLevel, ...]] = (
     AuthenticationLevel.SIG20,
     AuthenticationLevel.SIG10,
@@ -103,7 +106,8 @@ class SigningKey:
         return cls(key, certificate)
 
 
-# Signing ------------------------------------------------------------------------------------------------------
+# Signing
+# ------------------------------------------------------------------------------------------------------
 
 
 def sign(
@@ -118,8 +122,8 @@ def sign(
     """Sign a packet whose body is plain. The signature before it, if there was one, is gone.
 
     A packet with a MultiQueueFormatHeader is signed there, with the 3.0 hash whatever `level` is
-    (MS-MQQB 3.1.7.1.4). `provider` (type and name) says that the application chose it; else DE says that it did
-    not. `queue_manager` says that not a user but this queue manager signs.
+    (MS-MQQB 3.1.7.1.4). `provider` (type and name) says that the application chose it; else DE says
+    that it did not. `queue_manager` says that not a user but this queue manager signs.
     """
     if len(signing_key.certificate) > MAX_SENDER_CERT_SIZE:
         raise InvalidCertificate(
@@ -166,8 +170,8 @@ def sign_properties(
 ) -> MessageProperties:
     """The properties with the signature that the packet built from them needs, before there is a packet.
 
-    No hash input has the message's identifier or its times (MS-MQMQ 2.5), so a sender can sign outside the queue
-    manager. `destination` may name several queues.
+    No hash input has the message's identifier or its times (MS-MQMQ 2.5), so a sender can sign
+    outside the queue manager. `destination` may name several queues.
     """
     properties = replace(properties, hash_algorithm=hash_algorithm, signature=b"", multiple_destination_signature=b"")
     if isinstance(destination, (MultipleElementFormatName, DistributionListFormatName)):
@@ -233,7 +237,8 @@ def _encode(digest_info: bytes, size: int) -> bytes:
     return b"\0\1" + b"\xff" * (size - len(digest_info) - 3) + b"\0" + digest_info
 
 
-# Verifying ----------------------------------------------------------------------------------------------------
+# Verifying
+# ----------------------------------------------------------------------------------------------------
 
 
 def verify(
@@ -243,9 +248,10 @@ def verify(
 ) -> AuthenticationLevel:
     """Check the signature of a message whose body is plain; NONE when it has none (MS-MQQB 3.1.5.8.3).
 
-    Raises Refusal. That the certificate is the sender's is another question: see `is_registered`. A message that
-    a queue manager signed (ST 2) is checked against `signing_keys`, the PublicSigningKeyList that the directory has
-    for it: the document names no other place for that key (MS-MQMQ 2.2.20.6, note 20).
+    Raises Refusal. That the certificate is the sender's is another question: see `is_registered`. A
+    message that a queue manager signed (ST 2) is checked against `signing_keys`, the
+    PublicSigningKeyList that the directory has for it: the document names no other place for that
+    key (MS-MQMQ 2.2.20.6, note 20).
     """
     if not message.has_security_header:
         return AuthenticationLevel.NONE
@@ -283,9 +289,10 @@ def verify(
 def _covers_destination(message: Message, level: AuthenticationLevel) -> bool:
     """Whether the signature is for this destination alone, so that it proves nothing in another queue.
 
-    The 1.0 input is application data only. It has no lengths either: the whole 2.0 input of another message, with its
-    source and destination, can stand in it as a body. The 3.0 input has the list of destinations, where there is one; a
-    distribution list in it does not say which queues it is for.
+    The 1.0 input is application data only. It has no lengths either: the whole 2.0 input of another
+    message, with its source and destination, can stand in it as a body. The 3.0 input has the list
+    of destinations, where there is one; a distribution list in it does not say which queues it is
+    for.
     """
     if level is not AuthenticationLevel.SIG30:
         return level is AuthenticationLevel.SIG20
@@ -338,7 +345,10 @@ def certificate_key(certificate: bytes) -> RsaPublicKey:
 
 
 def _checked(key: RsaPublicKey) -> RsaPublicKey:
-    """MS-MQMQ 2.2.20.6: the exponent has 32 bits. More of either number would be arithmetic at a peer's will."""
+    """MS-MQMQ 2.2.20.6: the exponent has 32 bits.
+
+    More of either number would be arithmetic at a peer's will.
+    """
     if not 3 <= key.public_exponent <= 0xFFFF_FFFF or not 2 < key.bit_length <= MAX_KEY_BITS:
         raise Refusal.bad_signature(f"RSA key of {key.bit_length} bits, exponent {key.public_exponent:#x}: not usable")
     return key

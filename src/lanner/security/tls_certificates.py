@@ -1,7 +1,8 @@
 """The certificate that a queue manager shows to others over TLS, self-signed.
 
-Its alternative names say which computer and which queue manager it is of: its computer name, its host name, and the
-identifier of the queue manager as urn:uuid:. It may not issue other certificates.
+Its alternative names say which computer and which queue manager it is of: its computer name, its
+host name, and the identifier of the queue manager as urn:uuid:. It may not issue other
+certificates.
 """
 
 from __future__ import annotations

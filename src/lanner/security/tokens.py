@@ -1,7 +1,8 @@
 """Tokens: what a program logs on with instead of a password, for as long and for as much as its user has said.
 
-A token is `lanner_ID_SECRET`. The queue manager keeps the identifier, a hash of the secret, whose it is, its scope and its end,
-in a file like that of the accounts. The secret has 256 random bits, so that its hash needs no salt and no work factor.
+A token is `lanner_ID_SECRET`. The queue manager keeps the identifier, a hash of the secret, whose
+it is, its scope and its end, in a file like that of the accounts. The secret has 256 random bits,
+so that its hash needs no salt and no work factor.
 """
 
 from __future__ import annotations

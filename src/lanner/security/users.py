@@ -1,8 +1,8 @@
 """The local accounts: users, groups and password hashes in one file of the data directory.
 
-This is what stands in for a domain where there is none: it verifies passwords, gives NTLM the hash it
-needs, and says which groups a SID belongs to. The file is JSON, mode 0600, replaced whole under a lock, so
-that the command line and a running queue manager can use it at once.
+This is what stands in for a domain where there is none: it verifies passwords, gives NTLM the hash
+it needs, and says which groups a SID belongs to. The file is JSON, mode 0600, replaced whole under
+a lock, so that the command line and a running queue manager can use it at once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ class UserError(LannerError):
 
 @dataclass(frozen=True, slots=True)
 class PasswordPolicy:
-    """What is asked of new passwords, and kept of them. The queue manager writes its own into the file, for the command line."""
+    """What is asked of new passwords, and kept of them.
+
+    The queue manager writes its own into the file, for the command line.
+    """
 
     min_length: int = 8
     # False: no NT hash is kept of new passwords, and those that are there are not used.
@@ -122,7 +125,8 @@ class UserFile:
         other._changer = identity
         return other
 
-    # Users ----------------------------------------------------------------------------------------------
+    # Users
+    # ----------------------------------------------------------------------------------------------
 
     def add(
         self,
@@ -135,7 +139,9 @@ class UserFile:
         groups: Iterable[str] = (),
         keep_nt_hash: bool = True,
     ) -> Account:
-        """Add a user. Without the NT hash an account cannot log on with NTLM; a guest needs no password.
+        """Add a user.
+
+        Without the NT hash an account cannot log on with NTLM; a guest needs no password.
 
         `administrator` stands for that role.
         """
@@ -164,7 +170,10 @@ class UserFile:
         return added
 
     def remove(self, name: str) -> None:
-        """Remove a user, from its groups too. Its SID is never given to another, but for the guest's fixed one."""
+        """Remove a user, from its groups too.
+
+        Its SID is never given to another, but for the guest's fixed one.
+        """
 
         def change(accounts: _Accounts) -> tuple[_Accounts, None]:
             account = _need_user(accounts, name)
@@ -238,7 +247,8 @@ class UserFile:
             roles.update({member: role for member in (group.members if group else ()) if is_sid(member)})
         return dict(sorted(roles.items()))
 
-    # Groups ---------------------------------------------------------------------------------------------
+    # Groups
+    # ---------------------------------------------------------------------------------------------
 
     def add_group(self, name: str, members: Iterable[str] = ()) -> Group:
         _check_name(name, "group")
@@ -270,7 +280,8 @@ class UserFile:
     def groups(self) -> list[Group]:
         return sorted(self._read().groups, key=lambda group: group.name.casefold())
 
-    # Questions ------------------------------------------------------------------------------------------
+    # Questions
+    # ------------------------------------------------------------------------------------------
 
     @property
     def machine_sid(self) -> Sid:
@@ -315,8 +326,8 @@ class UserFile:
     def identity(self, name: str) -> Identity | None:
         """A user of the file as an access check sees one.
 
-        The accounts of this file are the domain users of MS-MQDMPR 3.1.7.1.3.1: a queue that one of them
-        creates is its own, and not everyone's.
+        The accounts of this file are the domain users of MS-MQDMPR 3.1.7.1.3.1: a queue that one of
+        them creates is its own, and not everyone's.
         """
         accounts = self._read()
         account = accounts.user(name)
@@ -378,7 +389,10 @@ class UserFile:
         return str(sid.domain) == self._read().machine_sid
 
     def unix_identity(self, uid: int) -> Identity:
-        """Who a local program is, by the uid the kernel tells of it. Root and our own uid can do everything in the directory anyway."""
+        """Who a local program is, by the uid the kernel tells of it.
+
+        Root and our own uid can do everything in the directory anyway.
+        """
         if uid in (0, os.geteuid()):
             return SYSTEM
         try:
@@ -392,7 +406,8 @@ class UserFile:
         groups = _groups_of(self._read(), str(sid))
         return Identity(name, sid, groups, is_administrator=BUILTIN_ADMINISTRATORS in groups)
 
-    # The file -------------------------------------------------------------------------------------------
+    # The file
+    # -------------------------------------------------------------------------------------------
 
     def _read(self) -> _Accounts:
         try:

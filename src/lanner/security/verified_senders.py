@@ -1,9 +1,10 @@
 """Whether the sender that a message names is proven, or only a claim.
 
-A receiving queue manager writes what it has verified into AS of the packet, and clears what a peer has put there
-(`transfer/incoming.py`). A message that was sent through this queue manager has its identifier as SourceQueueManager, and
-its sender logged on here; such a message is never taken from a peer. So the packet, and the queue manager that keeps it,
-say everything: nothing else is recorded.
+A receiving queue manager writes what it has verified into AS of the packet, and clears what a peer
+has put there (`transfer/incoming.py`). A message that was sent through this queue manager has its
+identifier as SourceQueueManager, and its sender logged on here; such a message is never taken from
+a peer. So the packet, and the queue manager that keeps it, say everything: nothing else is
+recorded.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ ANONYMOUS_SID: Final = ANONYMOUS_LOGON.pack()
 def is_sender_verified(message: Message, keeper: UUID | None) -> bool | None:
     """Return whether the sender of a message in a queue is proven; None: that cannot be known.
 
-    `keeper` is the identifier of the Lanner that keeps the message. None is a queue manager of another maker, which tells
-    only about signatures. A message that names nobody has no proven sender.
+    `keeper` is the identifier of the Lanner that keeps the message. None is a queue manager of
+    another maker, which tells only about signatures. A message that names nobody has no proven
+    sender.
     """
     kind = message.sender_identifier_type
     sender = message.sender_identifier

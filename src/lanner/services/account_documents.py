@@ -1,4 +1,7 @@
-"""The accounts of a queue manager as documents, for administrators. No document has a password or a hash of one."""
+"""The accounts of a queue manager as documents, for administrators.
+
+No document has a password or a hash of one.
+"""
 
 from __future__ import annotations
 

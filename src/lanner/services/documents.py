@@ -1,7 +1,8 @@
 """What Microsoft's protocols do not say or do, as documents: for Lanner's own interface and the embedded client.
 
-Everything here is for administrators, but for what `user_documents` has for all: sessions and listeners, all queues by name, outgoing queues and
-why they wait, what is known about another computer, the enterprise, the certificates of users.
+Everything here is for administrators, but for what `user_documents` has for all: sessions and
+listeners, all queues by name, outgoing queues and why they wait, what is known about another
+computer, the enterprise, the certificates of users.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ if TYPE_CHECKING:
     from lanner.transfer.route import Route
     from lanner.transfer.transfer import Transfer
 
-# `lanner.directory.enterprise` is imported where it is used: it needs pydantic, which takes time, and
-# few queue managers have an enterprise to describe.
+# `lanner.directory.enterprise` is imported where it is used: it needs pydantic, which takes time,
+# and few queue managers have an enterprise to describe.
 
 Document = dict[str, Any]
 Request = Mapping[str, Any]
@@ -64,7 +65,10 @@ OPERATIONS: Final = frozenset(
 
 
 class Documents:
-    """The documents of one queue manager. `about` is what only the daemon knows: version, settings, listeners."""
+    """The documents of one queue manager.
+
+    `about` is what only the daemon knows: version, settings, listeners.
+    """
 
     def __init__(
         self,
@@ -123,7 +127,10 @@ class Documents:
         self._of_operators = OPERATIONS | self._actions.keys()
 
     def check(self, identity: Identity, request: object) -> None:
-        """Raise AccessDenied unless a caller may make a request. What is for all users checks their rights itself."""
+        """Raise AccessDenied unless a caller may make a request.
+
+        What is for all users checks their rights itself.
+        """
         name = request.get("request") if isinstance(request, Mapping) else None
         if name not in self._everybody:
             is_operation = isinstance(name, str) and name in self._of_operators
@@ -158,7 +165,8 @@ class Documents:
             change.forget()
         return document, change
 
-    # What there is ------------------------------------------------------------------------------------------------
+    # What there is
+    # ------------------------------------------------------------------------------------------------
 
     def _status(self, identity: Identity, request: Request) -> object:
         del identity, request
@@ -195,7 +203,10 @@ class Documents:
         return [finding.document() for finding in findings]
 
     def _queues(self, identity: Identity, request: Request) -> object:
-        """Return every local queue. Management lists only private queues and queues that are open."""
+        """Return every local queue.
+
+        Management lists only private queues and queues that are open.
+        """
         del identity, request
         return {"local": [queue.pathname for queue in self._engine.local_queues()]}
 
@@ -236,7 +247,8 @@ class Documents:
     def _links(self) -> list[Link]:
         return [] if self._transfer is None else list(self._transfer.links.values())
 
-    # Another computer ---------------------------------------------------------------------------------------------
+    # Another computer
+    # ---------------------------------------------------------------------------------------------
 
     def _peer(self, identity: Identity, request: Request) -> object:
         """What is known here about another computer, whose addresses the asker has found."""
@@ -289,7 +301,8 @@ class Documents:
             known is not None and info.queue_manager_guid == known.identifier
         )
 
-    # Distributed transactions -------------------------------------------------------------------------------------
+    # Distributed transactions
+    # -------------------------------------------------------------------------------------
 
     def _transactions(self, identity: Identity, request: Request) -> object:
         """Return what is in doubt here, and what programs are about to end."""
@@ -307,7 +320,8 @@ class Documents:
         with self._engine.audit.change(event, identity, {"transaction": str(transaction)}):
             return TransactionDocuments(self._engine).end(transaction, is_commit=is_commit)
 
-    # The enterprise -----------------------------------------------------------------------------------------------
+    # The enterprise
+    # -----------------------------------------------------------------------------------------------
 
     def _directory(self, identity: Identity, request: Request) -> object:
         """Sites, links, computers and lists, as `directory.enterprise` writes them."""
@@ -334,7 +348,8 @@ class Documents:
             self._engine.remove_from_directory(kind, *names)
         return None
 
-    # Users --------------------------------------------------------------------------------------------------------
+    # Users
+    # --------------------------------------------------------------------------------------------------------
 
     def _register_certificate(self, identity: Identity, request: Request) -> object:
         """Make the certificate of a user known to receivers, or that of who asks if no `sid` says otherwise."""

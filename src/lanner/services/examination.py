@@ -1,7 +1,10 @@
-"""What `lanner doctor` looks at in a data directory and its store. A check changes no queue and no message.
+"""What `lanner doctor` looks at in a data directory and its store.
 
-A finding says what to do. The running queue manager looks for `lanner doctor`, because only it can look into its store.
-`where` is what a command on this queue manager needs: `--data DIR` or `--host HOST`.
+A check changes no queue and no message.
+
+A finding says what to do. The running queue manager looks for `lanner doctor`, because only it can
+look into its store. `where` is what a command on this queue manager needs: `--data DIR` or `--host
+HOST`.
 """
 
 from __future__ import annotations
@@ -35,7 +38,8 @@ from lanner.security.users import USER_FILE, UserFile
 from lanner.store import Store
 from lanner.store.format import FORMAT
 
-# Ours: far enough above what the store keeps in reserve (DEFAULT_RESERVE) that there is time to make room.
+# Ours: far enough above what the store keeps in reserve (DEFAULT_RESERVE) that there is time to
+# make room.
 DISK_FAIL = 64 << 20
 DISK_WARN = 1 << 30
 # Ours: somebody should look before a quota refuses messages.
@@ -82,7 +86,10 @@ def _fail(check: str, text: str, advice: str) -> Finding:
 
 
 def examine(data: Path, now: dt.datetime) -> Iterator[Finding]:
-    """Everything, from the outside in; what cannot be reached ends it. StoreLocked if another process has the store."""
+    """Everything, from the outside in; what cannot be reached ends it.
+
+    StoreLocked if another process has the store.
+    """
     if not (yield from examine_files(data)):
         return
     where = f"--data {data}"
@@ -122,7 +129,10 @@ def examine_files(data: Path) -> Generator[Finding, None, bool]:
 
 
 def examine_store(store: Store, where: str, now: dt.datetime, transactions: list[dict[str, Any]]) -> Iterator[Finding]:
-    """Look into an open store. The caller holds its lock, and says which transactions are in doubt."""
+    """Look into an open store.
+
+    The caller holds its lock, and says which transactions are in doubt.
+    """
     # Of the process that has the store. The functions in Python do the same, and take longer.
     yield _ok("native", description())
     yield _ok("store", f"opens; format {FORMAT}, LMDB {'.'.join(map(str, lmdb.version()))}")

@@ -1,7 +1,7 @@
 """Numbers that open something: how often somebody may be wrong about one.
 
-MS-MQQP 2.1 and MS-MQMP 3.1.4.2 have an open queue known by a number of 32 bits, whoever asks with it from wherever. With many
-queues open, somebody who tries them all would find one within the hour.
+MS-MQQP 2.1 and MS-MQMP 3.1.4.2 have an open queue known by a number of 32 bits, whoever asks with
+it from wherever. With many queues open, somebody who tries them all would find one within the hour.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What one client of Lanner's own interface has open, and the requests on it.
 
-A request names what it is about by numbers: of a queue, a cursor, a transaction, or a read. The client
-chooses the number of a read, so that it can end a read whose answer it never got. A message received
-outside a transaction is held until its client acknowledges it (`end`); with the session every held
-message returns to its queue, and every open transaction is aborted.
+A request names what it is about by numbers: of a queue, a cursor, a transaction, or a read. The
+client chooses the number of a read, so that it can end a read whose answer it never got. A message
+received outside a transaction is held until its client acknowledges it (`end`); with the session
+every held message returns to its queue, and every open transaction is aborted.
 
 Requests go to `Operations`, as those of a program in this process do. Everything here runs in the
 event loop's thread.
@@ -65,13 +65,15 @@ MAX_ANSWER: Final = 0x0040_0000
 # Not in the specification: receives in a transaction that a client can still take back by number.
 _MAX_UNCONFIRMED: Final = 1024
 
-# Not in the specification: receives that a client can still take back when their removal was asked for. A
-# connection has at most 256 calls under way, and confirms those that were answered with its next request.
+# Not in the specification: receives that a client can still take back when their removal was asked
+# for. A connection has at most 256 calls under way, and confirms those that were answered with its
+# next request.
 _MAX_ENDED: Final = 1024
 # Not in the specification: messages of one send, and of one move.
 _MAX_MESSAGES: Final = 1000
 _MAX_MOVES: Final = 10_000
-# Not in the specification: messages that are passed on at a time, and the seconds that they may take if more are to be.
+# Not in the specification: messages that are passed on at a time, and the seconds that they may
+# take if more are to be.
 _MAX_PASSED: Final = 1024
 _SHORT: Final = 0.003
 # Not in the specification: queues that one name may stand for.
@@ -107,7 +109,8 @@ class LannerSession:
     transactions: dict[int, Transaction] = field(default_factory=dict)
     # The messages that the client has not acknowledged, by the number of their read.
     held: dict[int, list[Read]] = field(default_factory=dict)
-    # Messages that were removed last, so that a client which was cancelled meanwhile gets them put back.
+    # Messages that were removed last, so that a client which was cancelled meanwhile gets them put
+    # back.
     ended: dict[int, list[Read]] = field(default_factory=dict)
     # Receives in transactions, so that one whose answer was not awaited can be taken back.
     unconfirmed: dict[int, list[Read]] = field(default_factory=dict)
@@ -115,7 +118,8 @@ class LannerSession:
     waiting: dict[int, Read] = field(default_factory=dict)
     # Distributed transactions that the client coordinates through this queue manager.
     coordinated: set[UUID] = field(default_factory=set)
-    # What became of the client's sends, also of those on connections before, once it has said its name.
+    # What became of the client's sends, also of those on connections before, once it has said its
+    # name.
     sent: SentBatches | None = None
     # The stream of a closed session may still be there, and begins nothing any more.
     is_closed: bool = False
@@ -202,7 +206,8 @@ class LannerSession:
         await change
         return document, b""
 
-    # Queues ---------------------------------------------------------------------------------------------------
+    # Queues
+    # ---------------------------------------------------------------------------------------------------
 
     def create_queue(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
         del octets
@@ -322,7 +327,8 @@ class LannerSession:
                 self.engine.close_cursor(cursor)
         return {}, b""
 
-    # Messages -------------------------------------------------------------------------------------------------
+    # Messages
+    # -------------------------------------------------------------------------------------------------
 
     def send(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
         descriptor, transaction = self._queue(request), self._transaction(request)
@@ -383,7 +389,8 @@ class LannerSession:
         """Hold a message, and others that are there, for the client to acknowledge."""
         reads = [first]
         room = MAX_ANSWER - len(first.position.record.packet)
-        # Whatever ends this, a deleted queue or too much that is held: the first message is answered.
+        # Whatever ends this, a deleted queue or too much that is held: the first message is
+        # answered.
         with suppress(StatusError):
             if first.cursor is None:
                 reads += self.operations.receive_ready(first.descriptor, wanted - 1, room, first.transaction)
@@ -433,7 +440,10 @@ class LannerSession:
         return self._later(change, document) if change.is_pending else (document, b"")
 
     def remove(self, numbers: list[int]) -> list[tuple[int, StatusError]]:
-        """Remove what receives hold; return which of their messages could not be, and why. Needs the store's lock."""
+        """Remove what receives hold; return which of their messages could not be, and why.
+
+        Needs the store's lock.
+        """
         for number in numbers:
             if number not in self.held:
                 raise InvalidHandle(f"read {number} is not held: its queue was closed, and its messages are back in it")
@@ -459,7 +469,8 @@ class LannerSession:
                 waiting.cancel()
             for read in reversed(self.held.pop(number, []) or self.unconfirmed.pop(number, [])):
                 read.give_back()
-        # The client was cancelled while the removal was on its way to the disk, or its answer to the client.
+        # The client was cancelled while the removal was on its way to the disk, or its answer to
+        # the client.
         for number in numbers:
             self.operations.undo_receive([read.position for read in self._forget_ended(number)])
         return []
@@ -568,7 +579,8 @@ class LannerSession:
     async def _passed_on(self, passing: Passing, lookup_ids: list[int]) -> Reply:
         """Pass messages on, a few at a time, so that nobody else waits for large ones.
 
-        Those that are moved in one transaction go at once: were it aborted after some, these would count as aborted.
+        Those that are moved in one transaction go at once: were it aborted after some, these would
+        count as aborted.
         """
         identifiers: list[str] = []
         own: Transaction | None = None
@@ -591,7 +603,8 @@ class LannerSession:
                     change.forget()
                 place += size
                 size = min(2 * size, _MAX_PASSED) if time.perf_counter() - begun < _SHORT else max(size // 2, 1)
-                # Those before one that was refused may have been passed on: that is durable before it is answered.
+                # Those before one that was refused may have been passed on: that is durable before
+                # it is answered.
                 await change
                 if error is not None:
                     raise error
@@ -617,7 +630,8 @@ class LannerSession:
             delete(self.operations, self._queue(request), lookup_ids)
         return self._later(change, {})
 
-    # Transactions ---------------------------------------------------------------------------------------------
+    # Transactions
+    # ---------------------------------------------------------------------------------------------
 
     def begin(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
         """Begin a transaction under the identifier that the client has chosen."""

@@ -1,7 +1,8 @@
 """Sessions of Lanner's own interface: one context handle for everything that a client has open.
 
-The handle serves the user it was given to, and is run down with the last connection of its association.
-Rights are checked by the engine, for the identity of the caller, when a queue is opened.
+The handle serves the user it was given to, and is run down with the last connection of its
+association. Rights are checked by the engine, for the identity of the caller, when a queue is
+opened.
 """
 
 from __future__ import annotations
@@ -90,7 +91,8 @@ class LannerSessions:
         connection = call.connection
         if version < frames.VERSION:
             return InvalidParameter.status
-        # The keys travel in the answer, which is sealed. On a Unix socket the kernel vouches for the peer.
+        # The keys travel in the answer, which is sealed. On a Unix socket the kernel vouches for
+        # the peer.
         keys = b"" if call.security is None else secrets.token_bytes(2 * frames.KEY_SIZE)
         to_server, to_client = keys[: frames.KEY_SIZE], keys[frames.KEY_SIZE :]
         stream = LannerStream(opened, self._committer, connection)

@@ -1,9 +1,9 @@
 """The stream of one session: requests about messages in frames, answered when they are durable (docs/protocol.md).
 
-Requests that came together are one change of the store, and those of them that must be durable are answered
-together, by one commit and in one frame. There is no task for a request: a receive that waits is a callback.
-What is open, held and under way is the session's (`lanner_session`). Everything here runs in the event loop's
-thread.
+Requests that came together are one change of the store, and those of them that must be durable are
+answered together, by one commit and in one frame. There is no task for a request: a receive that
+waits is a callback. What is open, held and under way is the session's (`lanner_session`).
+Everything here runs in the event loop's thread.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _LOG: Final = logging.getLogger(__name__)
 # Number of the request, kind, body.
 _Answer: TypeAlias = tuple[int, int, bytes]
 _Remembered: TypeAlias = tuple["SentBatches", int, "SentBatch", "Outcome"]
-# Not in the specification: sends of several parts, and transactions, whose failure is remembered, because more of them
-# may still come.
+# Not in the specification: sends of several parts, and transactions, whose failure is remembered,
+# because more of them may still come.
 _MAX_BROKEN: Final = 1024
-# Not in the specification: what is handled before the other connections have their turn: entries, reads that they
-# name and messages that they ask for, and octets of answers.
+# Not in the specification: what is handled before the other connections have their turn: entries,
+# reads that they name and messages that they ask for, and octets of answers.
 _TURN: Final = 10_000
 _TURN_OCTETS: Final = MAX_ANSWER
 
@@ -68,7 +68,8 @@ class LannerStream:
         self._not_begun: dict[int, StatusError] = {}
         # Answers of this turn that wait for the disk.
         self._unsynced: list[_Answer] = []
-        # Sends of this turn that are remembered: the memory, the number there, and what they are answered with.
+        # Sends of this turn that are remembered: the memory, the number there, and what they are
+        # answered with.
         self._remembered: list[_Remembered] = []
         # Entries that wait for the next turn, by frame, and what this turn has cost.
         self._waiting: deque[Iterator[Entry]] = deque()
@@ -96,7 +97,8 @@ class LannerStream:
             try:
                 self._handle_waiting()
             except RemoteProtocolError as error:
-                # What came before it has happened, and must become durable though nobody hears of it.
+                # What came before it has happened, and must become durable though nobody hears of
+                # it.
                 malformed = error
         unsynced, self._unsynced = self._unsynced, []
         remembered, self._remembered = self._remembered, []
@@ -174,7 +176,8 @@ class LannerStream:
             raise self._not_begun[number]
         return find(self._session.transactions, number, "transaction") if number else None
 
-    # Requests ----------------------------------------------------------------------------------------------------
+    # Requests
+    # ----------------------------------------------------------------------------------------------------
 
     def _send(self, entry: Entry) -> None:
         number, transaction_number, first = entries.unpack_send(entry.body)

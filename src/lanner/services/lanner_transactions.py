@@ -1,7 +1,7 @@
 """The requests about distributed transactions on a session of Lanner's own interface (host/distributed.py).
 
-What a session has begun as a coordinator's client ends with it: a transaction that is not decided is
-aborted. A branch that was prepared no longer belongs to the session, and survives it.
+What a session has begun as a coordinator's client ends with it: a transaction that is not decided
+is aborted. A branch that was prepared no longer belongs to the session, and survives it.
 """
 
 from __future__ import annotations

@@ -59,11 +59,13 @@ class RpcSettings:
     read_port: int = READ_PORT
     # 0: none.
     endpoint_mapper_port: int = EPMAPPER_PORT
-    # MS-MQQP 5: callers below it may do nothing, whatever a queue allows everyone. Interfaces may demand more, unless it is NONE.
+    # MS-MQQP 5: callers below it may do nothing, whatever a queue allows everyone. Interfaces may
+    # demand more, unless it is NONE.
     authentication_level: AuthLevel = AuthLevel.PKT_INTEGRITY
     # MS-NLMP 3.2.5.1.2: refuse clients of NTLM whose messages carry no integrity code.
     require_mic: bool = False
-    # Minutes after which a message that was delivered through RemoteRead, and not ended, is given back (RpcCancelTimeout).
+    # Minutes after which a message that was delivered through RemoteRead, and not ended, is given
+    # back (RpcCancelTimeout).
     cancel_timeout: int = CLEANUP_MINUTES
     # Of the service principal, for Kerberos.
     keytab: Path | None = None
@@ -203,8 +205,8 @@ class RpcListener:
     def identity_of(self, principal: str, logon: LogonInformation | None) -> Identity | None:
         """Return who a Kerberos principal is.
 
-        A domain says so in its tickets. A realm that does not may name an account of this computer, if it is the
-        realm of our own domain.
+        A domain says so in its tickets. A realm that does not may name an account of this computer,
+        if it is the realm of our own domain.
         """
         if logon is not None:
             found = self._users.domain_identity(logon.account, logon.sid, logon.groups)

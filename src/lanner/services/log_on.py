@@ -1,13 +1,15 @@
 """Logging on by a call of Lanner's own interface: a connection becomes that of a user, for good.
 
-It is for a program that serves many users, as the HTTP process does, and has no rights of its own. The call is taken on a
-connection that can do nothing else (`needs_log_on`), and on one that is sealed for a caller who has said who it is. A user
-logs on with a password, with a token, or with a ticket, which another connection of the same user has got and which is good for
-one logon within a minute.
+It is for a program that serves many users, as the HTTP process does, and has no rights of its own.
+The call is taken on a connection that can do nothing else (`needs_log_on`), and on one that is
+sealed for a caller who has said who it is. A user logs on with a password, with a token, or with a
+ticket, which another connection of the same user has got and which is good for one logon within a
+minute.
 
-Wrong ones are delayed, counted and recorded as those of every protocol are, for the address of the user. The HTTP process says
-which that is, because nobody else knows; from any other caller it is the address that the call came from. A token and a ticket
-have 256 random bits, so that nobody guesses one: the right ones are looked at before any delay, and whoever sends wrong ones keeps
+Wrong ones are delayed, counted and recorded as those of every protocol are, for the address of the
+user. The HTTP process says which that is, because nobody else knows; from any other caller it is
+the address that the call came from. A token and a ticket have 256 random bits, so that nobody
+guesses one: the right ones are looked at before any delay, and whoever sends wrong ones keeps
 nobody out.
 """
 

@@ -33,7 +33,10 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class ManagementService(ServerInterface):
-    """MS-MQMR for one queue manager. It lives on the event loop, and in the thread of `transfer` if there is one."""
+    """MS-MQMR for one queue manager.
+
+    It lives on the event loop, and in the thread of `transfer` if there is one.
+    """
 
     def __init__(self, engine: Engine, committer: Committer, transfer: Transfer | None = None) -> None:
         self._events = ManagementEvents(engine, committer, transfer)
@@ -46,7 +49,8 @@ class ManagementService(ServerInterface):
             denied=AccessDenied.status,
         )
 
-    # R_QMMgmtGetInfo (3.1.4.1) ----------------------------------------------------------------------------------
+    # R_QMMgmtGetInfo (3.1.4.1)
+    # ----------------------------------------------------------------------------------
 
     def get_info(
         self,
@@ -76,7 +80,8 @@ class ManagementService(ServerInterface):
             case _:
                 raise InvalidParameter("nothing is told of sessions")
 
-    # R_QMMgmtAction (3.1.4.2) -----------------------------------------------------------------------------------
+    # R_QMMgmtAction (3.1.4.2)
+    # -----------------------------------------------------------------------------------
 
     async def action(self, call: ServerCall, *, p_object_format: MgmtObject, lpwsz_action: str) -> Results:
         """Answers when what was done is on disk."""

@@ -1,7 +1,7 @@
 """The client's side of MS-MQMR (3.2): what to call with, and what to make of the answer, for either kind of RPC client.
 
-results = bound.call(R_QM_MGMT_GET_INFO, **get_info_arguments(None, [ManagementMachineProperty.CONNECTED]))
-(connected,) = get_info_values(results)
+results = bound.call(R_QM_MGMT_GET_INFO, **get_info_arguments(None,
+[ManagementMachineProperty.CONNECTED])) (connected,) = get_info_values(results)
 """
 
 from __future__ import annotations

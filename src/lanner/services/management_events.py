@@ -1,6 +1,7 @@
 """What an administrator asks about a queue manager and orders of it, by whatever way (MS-MQMR 3.1.4.1, 3.1.4.2; MC-MQAC 3.3.6.2, 3.3.6.3).
 
-What is wrong with a question is told to everybody; everything else, and whether a queue exists, to administrators only.
+What is wrong with a question is told to everybody; everything else, and whether a queue exists, to
+administrators only.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ _EOD_RESEND: Final = "EOD_RESEND"
 
 
 class ManagementEvents:
-    """The questions and orders for one queue manager. They are called in the thread of `transfer` if there is one, without the lock."""
+    """The questions and orders for one queue manager.
+
+    They are called in the thread of `transfer` if there is one, without the lock.
+    """
 
     def __init__(self, engine: Engine, changes: Changes, transfer: Transfer | None = None) -> None:
         self._engine = engine
@@ -54,7 +58,8 @@ class ManagementEvents:
             _EOD_RESEND: self._can_resend,
         }
 
-    # Questions ----------------------------------------------------------------------------------------------------
+    # Questions
+    # ----------------------------------------------------------------------------------------------------
 
     def machine_properties(self, identity: Identity, numbers: tuple[int, ...]) -> tuple[PropVariant, ...]:
         """Properties of the queue manager, in the order asked for."""
@@ -78,15 +83,16 @@ class ManagementEvents:
     def _query(self, name: FormatName) -> QueriedQueue:
         """The queue of a name.
 
-        MS-MQMR opens it with ReceiveAccess. It is only looked up here (DECISIONS): it would count as active while it is open, be
-        made if it is a subqueue or a connector, and be out of reach while somebody else has it exclusively; nor can an outgoing
-        queue be opened so.
+        MS-MQMR opens it with ReceiveAccess. It is only looked up here (DECISIONS): it would count
+        as active while it is open, be made if it is a subqueue or a connector, and be out of reach
+        while somebody else has it exclusively; nor can an outgoing queue be opened so.
         """
         queue = self._engine.require_queue(name)
         info = outgoing_queues.transfer_info(queue, self._transfer) if isinstance(queue, OutgoingQueue) else None
         return QueriedQueue(self._engine, queue, info)
 
-    # Orders -------------------------------------------------------------------------------------------------------
+    # Orders
+    # -------------------------------------------------------------------------------------------------------
 
     def machine_action(self, identity: Identity, action: str) -> Change:
         """Perform an action; the caller waits until it is durable."""
@@ -128,7 +134,8 @@ class ManagementEvents:
         if self._transfer is None:
             raise ServiceNotAvailable(f"{queue.destination_format_name}: transfer is not enabled, nothing is sent")
 
-    # Who, and whether at all --------------------------------------------------------------------------------------
+    # Who, and whether at all
+    # --------------------------------------------------------------------------------------
 
     def _admit(self, identity: Identity, scope: str = ADMIN) -> None:
         require_administrator(self._engine, identity, scope)

@@ -1,7 +1,8 @@
 r"""The properties of the machine and of queues that MS-MQMR tells: for each identifier where its value comes from.
 
-The identifiers and the types of their values are in `wire.property_ids`; here is one function for each (MS-MQMR 3.1.4.1, MS-MQMQ 2.3.11 and
-2.3.12). None is VT_NULL: a property that has no value for this kind of queue. Called with the store's lock held.
+The identifiers and the types of their values are in `wire.property_ids`; here is one function for
+each (MS-MQMR 3.1.4.1, MS-MQMQ 2.3.11 and 2.3.12). None is VT_NULL: a property that has no value for
+this kind of queue. Called with the store's lock held.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def known_identifiers(kind: type[PropertyIdentifier], numbers: tuple[int, ...]) 
         raise IllegalPropid(str(error)) from None
 
 
-# The machine ------------------------------------------------------------------------------------------------------
+# The machine
+# ------------------------------------------------------------------------------------------------------
 
 
 def _active_queues(engine: Engine) -> Value:
@@ -118,7 +120,8 @@ MACHINE_PROPERTIES: Final[dict[PropertyIdentifier, Callable[[Engine], Value]]] =
 }
 
 
-# Queues -----------------------------------------------------------------------------------------------------------
+# Queues
+# -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +316,8 @@ QUEUE_PROPERTIES: Final[dict[PropertyIdentifier, Callable[[QueriedQueue], Value]
     ManagementQueueProperty.BYTES_IN_JOURNAL: _bytes_in_journal,
     ManagementQueueProperty.STATE: _state,
     ManagementQueueProperty.NEXTHOPS: _next_hops,
-    # MS-MQMR 3.1.4.1: while something is not acknowledged; the other branch is left out there and VT_NULL here.
+    # MS-MQMR 3.1.4.1: while something is not acknowledged; the other branch is left out there and
+    # VT_NULL here.
     ManagementQueueProperty.EOD_LAST_ACK: _of_transfer(
         lambda info: _sequence_info(info.eod_last_ack) if info.eod_no_ack_count else None
     ),

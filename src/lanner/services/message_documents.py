@@ -1,9 +1,9 @@
 """Messages on Lanner's own interface: the properties of one to send, and what is known of one that was read.
 
-The properties of a message to send are a JSON object with the names of `MessageProperties`; those with
-their default value are left out, and the body travels as octets beside the document. A message that
-was read is its packet, with what the packet does not say: where it lay, when it came, how often it
-was aborted and moved.
+The properties of a message to send are a JSON object with the names of `MessageProperties`; those
+with their default value are left out, and the body travels as octets beside the document. A message
+that was read is its packet, with what the packet does not say: where it lay, when it came, how
+often it was aborted and moved.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """RemoteRead: computers with Windows Vista and later peek, receive, move and purge (MS-MQRR 3.1).
 
-A receive is in two phases, as in MS-MQQP: R_StartReceive locks the message and delivers it, R_EndReceive removes it or gives
-it back. A client that ends neither loses the lock after the cleanup time, and with its last connection. Opens raise their
-status as a fault, everything else returns it. A read that waits is a coroutine; its connection goes on meanwhile.
+A receive is in two phases, as in MS-MQQP: R_StartReceive locks the message and delivers it,
+R_EndReceive removes it or gives it back. A client that ends neither loses the lock after the
+cleanup time, and with its last connection. Opens raise their status as a fault, everything else
+returns it. A read that waits is a coroutine; its connection goes on meanwhile.
 
-Transactions begin with R_QMEnlistRemoteTransaction and end by their coordinator (mqrr_transactions).
+Transactions begin with R_QMEnlistRemoteTransaction and end by their coordinator
+(mqrr_transactions).
 """
 
 from __future__ import annotations
@@ -140,7 +142,10 @@ class _Asked:
 
     @property
     def seek(self) -> MessageSeekAction:
-        """Which way a lookup goes. NEXT from 0 and PREVIOUS from all ones look no message up (DECISIONS)."""
+        """Which way a lookup goes.
+
+        NEXT from 0 and PREVIOUS from all ones look no message up (DECISIONS).
+        """
         seek = LOOKUP_ACTIONS[self.action][1]
         if seek is MessageSeekAction.NEXT and not self.lookup_id:
             return MessageSeekAction.FIRST
@@ -195,7 +200,8 @@ class RemoteReadService:
         del call
         return self._ports.ip_handshake
 
-    # Opens --------------------------------------------------------------------------------------------------------
+    # Opens
+    # --------------------------------------------------------------------------------------------------------
 
     def open_queue(
         self,
@@ -210,7 +216,10 @@ class RemoteReadService:
         build_number: int,
         f_workgroup: int,
     ) -> Results:
-        """3.1.4.2 R_OpenQueue. The caller's identity decides what it may open; what it says of itself is ignored."""
+        """3.1.4.2 R_OpenQueue.
+
+        The caller's identity decides what it may open; what it says of itself is ignored.
+        """
         del p_client_id, f_non_routing_server, major, minor, build_number, f_workgroup
         _, context = self._open(call, p_queue_format, _READ_ACCESS.get(dw_access), dw_share_mode)
         return {"pph_context": context}
@@ -262,7 +271,10 @@ class RemoteReadService:
         return {"pph_context": NULL_HANDLE, RETURNS: MQ_OK}
 
     def _close(self, queue: OpenQueue) -> None:
-        """Also the rundown (3.1.6.2). Close Queue ends what waits and gives back what was not ended."""
+        """Also the rundown (3.1.6.2).
+
+        Close Queue ends what waits and gives back what was not ended.
+        """
         self._moves.remove(queue)
         for request in list(queue.requests.values()):
             queue.forget(request)
@@ -277,7 +289,8 @@ class RemoteReadService:
     def _queue(call: ServerCall, context: bytes) -> OpenQueue:
         return cast("OpenQueue", call.caller.get(context, _KIND))
 
-    # Cursors, purge -----------------------------------------------------------------------------------------------
+    # Cursors, purge
+    # -----------------------------------------------------------------------------------------------
 
     def create_cursor(self, call: ServerCall, ph_context: bytes) -> Answer:
         """3.1.4.4 R_CreateCursor."""
@@ -318,7 +331,8 @@ class RemoteReadService:
 
         return purge_all()
 
-    # Reads --------------------------------------------------------------------------------------------------------
+    # Reads
+    # --------------------------------------------------------------------------------------------------------
 
     def start_receive(
         self,
@@ -332,7 +346,10 @@ class RemoteReadService:
         dw_max_body_size: int,
         dw_max_compound_message_size: int,
     ) -> Answers:
-        """3.1.4.7 R_StartReceive. No message here is an SRMP message, which the last parameter is for."""
+        """3.1.4.7 R_StartReceive.
+
+        No message here is an SRMP message, which the last parameter is for.
+        """
         del dw_max_compound_message_size
         asked = _Asked(lookup_id, h_cursor, ul_action, ul_timeout, dw_request_id, dw_max_body_size)
         return self._read(call, self._queue(call, ph_context), asked)
@@ -505,7 +522,8 @@ class RemoteReadService:
             self._engine.dequeue_message_end(queue.descriptor, read.position, delete_message=True, counts_purged=True)
         return _when_durable(change)
 
-    # Moves --------------------------------------------------------------------------------------------------------
+    # Moves
+    # --------------------------------------------------------------------------------------------------------
 
     def move_message(
         self, call: ServerCall, ph_context_from: bytes, ull_context_to: int, lookup_id: int, p_transaction_id: bytes
@@ -538,7 +556,8 @@ class RemoteReadService:
             return error.status
         return _when_durable(change)
 
-    # Transactions -------------------------------------------------------------------------------------------------
+    # Transactions
+    # -------------------------------------------------------------------------------------------------
 
     def enlist_remote_transaction(
         self,
@@ -548,7 +567,10 @@ class RemoteReadService:
         pb_propagation_token: bytes,
         p_queue_format: QueueFormat,
     ) -> Answer:
-        """3.1.4.12 R_QMEnlistRemoteTransaction. The identifier counts for all queues, not for the one that is named."""
+        """3.1.4.12 R_QMEnlistRemoteTransaction.
+
+        The identifier counts for all queues, not for the one that is named.
+        """
         del cb_propagation_token, p_queue_format
         try:
             self._transactions.enlist(call, bytes(p_transaction_id), bytes(pb_propagation_token))
@@ -582,7 +604,8 @@ class RemoteReadService:
                 if operation is None or not self._transactions.is_of(call, transaction):
                     raise TransactionUsage(f"message {lookup_id:#x} of {found.pathname} is in no enlisted transaction")
                 if us_class:
-                    # Any class but 0 is a rejection: what is sent at the commit is never the caller's choice.
+                    # Any class but 0 is a rejection: what is sent at the commit is never the
+                    # caller's choice.
                     operation.dequeue_reason = MessageClass.NACK_RECEIVE_REJECTED
         except StatusError as error:
             return error.status

@@ -1,8 +1,9 @@
 """Queues that are open through RemoteRead, and the reads that are under way on them (MS-MQRR 3.1.1).
 
-A handle has the PendingRequestTable of its own reads, because a request is only ever looked for together with its handle. A read
-is in it while it waits, so that R_CancelReceive finds it. A receive stays in it after its message was delivered, until the
-client ends it or the cleanup time has passed.
+A handle has the PendingRequestTable of its own reads, because a request is only ever looked for
+together with its handle. A read is in it while it waits, so that R_CancelReceive finds it. A
+receive stays in it after its message was delivered, until the client ends it or the cleanup time
+has passed.
 
 Everything here runs in the loop's thread.
 """
@@ -59,7 +60,8 @@ class OpenQueue:
     descriptor: OpenQueueDescriptor
     # The association that opened it: nobody else may name its move context.
     group: AssociationGroup
-    # What R_MoveMessage knows a destination by (3.1.4.11 pMoveContext); 0 for a queue that is open for reading.
+    # What R_MoveMessage knows a destination by (3.1.4.11 pMoveContext); 0 for a queue that is open
+    # for reading.
     move_context: int = 0
     requests: dict[int, PendingRequest] = field(default_factory=dict)
 
@@ -157,7 +159,10 @@ class MoveContexts:
         return queue.move_context
 
     def find(self, number: int, group: AssociationGroup) -> OpenQueue:
-        """The destination of a number, for the association that opened it. InvalidHandle otherwise."""
+        """The destination of a number, for the association that opened it.
+
+        InvalidHandle otherwise.
+        """
         queue = self._queues.get(number)
         if queue is None or queue.group is not group:
             raise InvalidHandle(f"ullContextTo {number:#x} is no queue that this client opened for move")

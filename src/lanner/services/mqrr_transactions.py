@@ -1,11 +1,13 @@
 """Transactions that remote readers have enlisted (MS-MQRR 3.1.4.12), and whose coordinator tells the outcome later.
 
-A transaction here is a branch of a distributed transaction of Lanner's (host/coordinator.py), named by Lanner's own
-propagation token. Its coordinator prepares and ends it with the requests of host/distributed.py, as it does with every
-other branch. A branch belongs to the user who has enlisted it: no one else may read in it or end it.
+A transaction here is a branch of a distributed transaction of Lanner's (host/coordinator.py), named
+by Lanner's own propagation token. Its coordinator prepares and ends it with the requests of
+host/distributed.py, as it does with every other branch. A branch belongs to the user who has
+enlisted it: no one else may read in it or end it.
 
-A lost association does not end a transaction, because its outcome may be on its way. One that is not prepared is
-aborted when the last association that enlisted it has been gone for as long as a delivered message may wait for its end.
+A lost association does not end a transaction, because its outcome may be on its way. One that is
+not prepared is aborted when the last association that enlisted it has been gone for as long as a
+delivered message may wait for its end.
 
 Everything here runs in the loop's thread.
 """
@@ -44,7 +46,8 @@ if TYPE_CHECKING:
 NO_TRANSACTION: Final = bytes(16)
 # Not in the specification: ended transactions that are remembered, so that a late token is refused.
 MAX_ENDED: Final = 10_000
-# MS-DTCO 2.2.5.4: dwVersionMin is 1, and at least the identifier of the transaction follows the versions.
+# MS-DTCO 2.2.5.4: dwVersionMin is 1, and at least the identifier of the transaction follows the
+# versions.
 _DTC_VERSION_MIN: Final = (1).to_bytes(4, "little")
 _DTC_LEAST: Final = 24
 # The kind of the context handle that notes the end of an association; no client ever gets it.
@@ -62,7 +65,10 @@ class Enlistment:
     abandon: asyncio.TimerHandle | None = None
 
     def belongs_to(self, call: ServerCall) -> bool:
-        """Whether a caller may use the transaction. Callers without a name are one only within an association."""
+        """Whether a caller may use the transaction.
+
+        Callers without a name are one only within an association.
+        """
         sid = call.identity.sid
         return sid == self.owner and (sid != ANONYMOUS_LOGON or call.group in self.groups)
 
@@ -81,9 +87,9 @@ class RemoteTransactions:
     def enlist(self, call: ServerCall, xactuow: bytes, token: bytes) -> None:
         """3.1.4.12 R_QMEnlistRemoteTransaction.
 
-        InvalidParameter for the identifier that means no transaction; DtcConnect for a token of MS-DTCO;
-        TransactionImport for a token that is not of this transaction; TransactionEnlist if the transaction has ended or is
-        another user's.
+        InvalidParameter for the identifier that means no transaction; DtcConnect for a token of
+        MS-DTCO; TransactionImport for a token that is not of this transaction; TransactionEnlist if
+        the transaction has ended or is another user's.
         """
         if xactuow == NO_TRANSACTION:
             raise InvalidParameter("pTransactionId is zero")
@@ -141,7 +147,8 @@ class RemoteTransactions:
             return False
         return not transaction.is_over and not transaction.is_prepared
 
-    # Associations -----------------------------------------------------------------------------------------------------
+    # Associations
+    # -----------------------------------------------------------------------------------------------------
 
     def _watch(self, call: ServerCall, enlistment: Enlistment) -> None:
         """Note the association of a caller, and when it ends."""

@@ -101,8 +101,8 @@ def state_of(told: Told) -> OutgoingState:
 def outgoing_document(told: Told, known: Document | None = None) -> Document:
     """Return how an outgoing queue fares, from the values of PROGRESS.
 
-    `known` is what management lacks: problem, next hops and the time of the next attempt. Without it,
-    the last line of the history says what is wrong.
+    `known` is what management lacks: problem, next hops and the time of the next attempt. Without
+    it, the last line of the history says what is wrong.
     """
     known = {} if known is None else known
     problem = known.get("problem")

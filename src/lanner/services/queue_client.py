@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from lanner.services.queue_client_answers import Answers
     from lanner.services.remote_queues import RemoteQueues
 
-# 3.1.4: what a queue manager does also when it is no supporting server, which is what remote read needs.
+# 3.1.4: what a queue manager does also when it is no supporting server, which is what remote read
+# needs.
 _FOR_EVERYBODY: Final = frozenset(
     ("R_QMOpenRemoteQueue", "R_QMCloseRemoteQueueContext", "R_QMCreateRemoteCursor", "R_QMGetRTQMServerPort")
 )
@@ -40,7 +41,10 @@ class QueueClient:
         *,
         is_supporting_server: bool = True,
     ) -> None:
-        """`is_supporting_server`: MS-MQDMPR 3.1.1.1 SupportingServer. Without it only remote read is served (3.1.4)."""
+        """`is_supporting_server`: MS-MQDMPR 3.1.1.1 SupportingServer.
+
+        Without it only remote read is served (3.1.4).
+        """
         engine, committer = queues.engine, queues.committer
         self._committer = committer
         self.handles = QueueHandles(engine, committer)

@@ -23,7 +23,10 @@ Answers: TypeAlias = Answer | WhenDurable | Awaitable[Answer]
 
 
 def answering(handler: Handler) -> Handler:
-    """A handler whose StatusErrors are answers. What it was to give out then is NULL or as it came in."""
+    """A handler whose StatusErrors are answers.
+
+    What it was to give out then is NULL or as it came in.
+    """
 
     def answer(call: ServerCall, **arguments: Value) -> Answers:
         try:

@@ -1,7 +1,8 @@
 """CACTransferBufferV2 as a client writes and reads it (MS-MQMP 3.2.4.10 to 3.2.4.12).
 
-A message to send goes from its properties into a buffer. A buffer to receive with has room for everything; what came in it becomes a
-packet again, as far as the protocol tells of it, so that every reader of messages can read it.
+A message to send goes from its properties into a buffer. A buffer to receive with has room for
+everything; what came in it becomes a packet again, as far as the protocol tells of it, so that
+every reader of messages can read it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Ours: what a receive has room for unless it is told better. A larger body or extension costs a second call.
+# Ours: what a receive has room for unless it is told better. A larger body or extension costs a
+# second call.
 DEFAULT_BODY_SIZE: Final = 16 * 1024
 DEFAULT_EXTENSION_SIZE: Final = 0
 DEFAULT_NAME_SIZE: Final = 256
@@ -126,7 +128,10 @@ def receive_buffer(
     name_size: int = DEFAULT_NAME_SIZE,
     security_size: int = DEFAULT_SECURITY_SIZE,
 ) -> CACTransferBufferV2:
-    """Room for a message with all that can be told of it. `timeout` is in milliseconds; octets of buffers go both ways."""
+    """Room for a message with all that can be told of it.
+
+    `timeout` is in milliseconds; octets of buffers go both ways.
+    """
     names = CACTransferReceive(
         request_timeout=timeout,
         action=action,
@@ -204,7 +209,10 @@ class BufferSizes(TypedDict):
 
 
 def needed_sizes(buffer: CACTransferBufferV2) -> BufferSizes:
-    """What a message needs that did not fit. Lanner tells it with the error; whether Windows does, no document says."""
+    """What a message needs that did not fit.
+
+    Lanner tells it with the error; whether Windows does, no document says.
+    """
     old = buffer.old
     names: tuple[int | None, ...] = ()
     if isinstance(old.u, CACTransferReceive):

@@ -1,7 +1,7 @@
 """Open queues of the queue client: handles, cursors, purge (MS-MQMP 3.1.1.2, 3.1.4.17 to 3.1.4.22, 3.1.5.4, 3.1.7.1).
 
-A queue has two names: a context handle, and a number for rpc_ACReceiveMessageEx, which takes no handle. The number is good in the
-association that opened the queue only, and is random.
+A queue has two names: a context handle, and a number for rpc_ACReceiveMessageEx, which takes no
+handle. The number is good in the association that opened the queue only, and is random.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class QueueHandles(HandleTable[int, LocalQueue]):
             raise InvalidHandle(f"hQMContext {context:#x} is not open")
         return queue
 
-    # Open and close -----------------------------------------------------------------------------------------------
+    # Open and close
+    # -----------------------------------------------------------------------------------------------
 
     def open_queue(
         self,
@@ -120,8 +121,8 @@ class QueueHandles(HandleTable[int, LocalQueue]):
     ) -> Answers:
         """3.1.4.17 rpc_QMOpenQueueInternal. The caller's identity decides what it may open.
 
-        "If pQueueFormat identifies a remote queue" asks for an access that would allow no sending to other computers, which is what
-        outgoing queues are for: it is not checked.
+        "If pQueueFormat identifies a remote queue" asks for an access that would allow no sending
+        to other computers, which is what outgoing queues are for: it is not checked.
         """
         del dwp_queue, p_lic_guid, lp_client_name, dw_remote_protocol
         access = _ACCESS.get(dw_desired_access)
@@ -185,7 +186,8 @@ class QueueHandles(HandleTable[int, LocalQueue]):
             if context and context not in self._held:
                 return context
 
-    # Cursors ------------------------------------------------------------------------------------------------------
+    # Cursors
+    # ------------------------------------------------------------------------------------------------------
 
     def create_cursor(self, call: ServerCall, h_queue: bytes, pcc: CACCreateRemoteCursor) -> Answer:
         """3.1.5.4 rpc_ACCreateCursorEx."""
@@ -217,11 +219,15 @@ class QueueHandles(HandleTable[int, LocalQueue]):
         return True
 
     def set_cursor_properties(self, call: ServerCall, h_proxy: bytes, h_cursor: int, h_remote_cursor: int) -> Answer:
-        """3.1.4.20 rpc_ACSetCursorProperties: obsolete. Unlike other such methods it returns the code."""
+        """3.1.4.20 rpc_ACSetCursorProperties: obsolete.
+
+        Unlike other such methods it returns the code.
+        """
         del call, h_proxy, h_cursor, h_remote_cursor
         return IllegalOperation.status
 
-    # The rest -----------------------------------------------------------------------------------------------------
+    # The rest
+    # -----------------------------------------------------------------------------------------------------
 
     def handle_to_format_name(
         self,

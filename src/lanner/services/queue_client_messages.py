@@ -1,7 +1,8 @@
 """Messages of the queue client: send, receive, peek (MS-MQMP 3.1.5.1 to 3.1.5.3).
 
-A receive takes its message in two steps, so that one that does not fit the client's buffers stays in the queue. A read that waits is a
-coroutine, its connection goes on meanwhile; it ends with its handle, its transaction, its call or its association (lanner.host.reads).
+A receive takes its message in two steps, so that one that does not fit the client's buffers stays
+in the queue. A read that waits is a coroutine, its connection goes on meanwhile; it ends with its
+handle, its transaction, its call or its association (lanner.host.reads).
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class ClientMessages:
             "rpc_ACReceiveMessageEx": self.receive_message,
         }
 
-    # Send ---------------------------------------------------------------------------------------------------------
+    # Send
+    # ---------------------------------------------------------------------------------------------------------
 
     def send_message_internal(
         self,
@@ -100,7 +102,8 @@ class ClientMessages:
             return WhenDurable(change, results)
         return {**results, RETURNS: MQ_OK}
 
-    # Receive and peek ---------------------------------------------------------------------------------------------
+    # Receive and peek
+    # ---------------------------------------------------------------------------------------------
 
     def receive_message(self, call: ServerCall, h_qm_context: int, ptb: CACTransferBufferV2) -> Answers:
         """3.1.5.3 rpc_ACReceiveMessageEx."""

@@ -69,7 +69,8 @@ class QueueObjects:
             "R_QMQueryQMRegistryInternal": self.query_registry,
         }
 
-    # Create and delete --------------------------------------------------------------------------------------------
+    # Create and delete
+    # --------------------------------------------------------------------------------------------
 
     def create_object(
         self,
@@ -128,7 +129,8 @@ class QueueObjects:
             raise UnsupportedFormatnameOperation(f"{name} is not a private queue")
         return queue
 
-    # Properties ---------------------------------------------------------------------------------------------------
+    # Properties
+    # ---------------------------------------------------------------------------------------------------
 
     def get_object_properties(
         self,
@@ -161,7 +163,8 @@ class QueueObjects:
             self._engine.set_queue_properties(self._queue(p_object_format), changes, identity=call.identity)
         return WhenDurable(change, {})
 
-    # Security -----------------------------------------------------------------------------------------------------
+    # Security
+    # -----------------------------------------------------------------------------------------------------
 
     def set_object_security(
         self,
@@ -191,7 +194,10 @@ class QueueObjects:
     def get_object_security(
         self, call: ServerCall, p_object_format: ObjectFormat, requested_information: int, n_length: int
     ) -> Answer:
-        """3.1.4.7 R_QMGetObjectSecurityInternal. The document chains the parts with "Else If"; they are bits, and asked for together."""
+        """3.1.4.7 R_QMGetObjectSecurityInternal.
+
+        The document chains the parts with "Else If"; they are bits, and asked for together.
+        """
         parts = _parts(requested_information)
         rights: int = QueueAccess.GET_QUEUE_PERMISSIONS
         if SecurityInformation.SACL in parts:
@@ -213,7 +219,8 @@ class QueueObjects:
             RETURNS: MQ_OK,
         }
 
-    # Names and numbers --------------------------------------------------------------------------------------------
+    # Names and numbers
+    # --------------------------------------------------------------------------------------------
 
     def object_path_to_object_format(
         self, call: ServerCall, lpwcs_path_name: str, p_object_format: ObjectFormat

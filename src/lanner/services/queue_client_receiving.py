@@ -1,7 +1,8 @@
 """From a message to the CACTransferBufferV2 that a client left room in (MS-MQMP 2.2.3.2, 3.1.1.11, 3.1.5.3).
 
-What may be NULL is NULL again when it was so on input. Properties of a varying size have a buffer, and a number that tells the size.
-The numbers are told also where a buffer is too small: a client of the document must not look at them then, but applications do.
+What may be NULL is NULL again when it was so on input. Properties of a varying size have a buffer,
+and a number that tells the size. The numbers are told also where a buffer is too small: a client of
+the document must not look at them then, but applications do.
 """
 
 from __future__ import annotations
@@ -138,7 +139,10 @@ def _pointed(asked: Pointed[T | None] | None, value: T) -> Pointed[T | None] | N
 def fill(
     buffer: CACTransferBufferV2, message: Message, arrived: int, now: int
 ) -> tuple[CACTransferBufferV2, StatusError | None]:
-    """The message where it was asked for, and which buffer is too small, if one is. `arrived` and `now` in seconds since 1970."""
+    """The message where it was asked for, and which buffer is too small, if one is.
+
+    `arrived` and `now` in seconds since 1970.
+    """
     room = _Room()
     identifier = message.transaction_identifier
     transaction = (

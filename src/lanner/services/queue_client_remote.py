@@ -36,7 +36,8 @@ Results: TypeAlias = Mapping[str, Value]
 _KIND: Final = PCTX_OPENREMOTE_HANDLE_TYPE.kind
 # MS-MQMP 3.1.4.2 dwDesiredAccess: MQ_RECEIVE_ACCESS and MQ_PEEK_ACCESS.
 _ACCESS: Final = {access.value: access for access in (QueueAccessType.RECEIVE, QueueAccessType.PEEK)}
-# Ours: cursors on one open queue. MS-MQQP 1.3.4 knows no limit, but nothing else would end a client that only makes them.
+# Ours: cursors on one open queue. MS-MQQP 1.3.4 knows no limit, but nothing else would end a client
+# that only makes them.
 MAX_CURSORS: Final = 10_000
 
 
@@ -108,7 +109,10 @@ class RemoteOpens:
         return {"pph_context": NULL_HANDLE}
 
     def _close(self, queue: RemoteQueue) -> None:
-        """Also the rundown (3.1.7.2). What RemoteQMOpenQueue has taken over stays open for its reader."""
+        """Also the rundown (3.1.7.2).
+
+        What RemoteQMOpenQueue has taken over stays open for its reader.
+        """
         if queue.descriptor.remote_read_state is RemoteReadState.OPENED:
             self._queues.close(queue)
 

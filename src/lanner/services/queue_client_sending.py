@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# 2.2.3.2 pulPrivLevel writes 2 for Enhanced, where packets and every application have 3 (MS-MQMQ 2.2.19.3, MC-MQAC
-# MQMSGPRIVLEVEL): both are taken, and 3 is what is told.
+# 2.2.3.2 pulPrivLevel writes 2 for Enhanced, where packets and every application have 3 (MS-MQMQ
+# 2.2.19.3, MC-MQAC MQMSGPRIVLEVEL): both are taken, and 3 is what is told.
 PRIVACY_LEVELS: Final = {
     0: MessagePrivacyLevel.NONE,
     1: MessagePrivacyLevel.BASE,

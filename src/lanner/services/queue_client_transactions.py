@@ -1,8 +1,9 @@
 """Internal transactions of the queue client (MS-MQMP 3.1.1.9, 3.1.4.12 to 3.1.4.16, 3.1.7.3).
 
-A transaction has two names: a context handle that ends it, and the XACTUOW that sends and receives in it carry. Both are good in the
-association that made it; with that, a transaction that nobody ended is aborted. There is no transaction manager of MS-DTCO that could
-be named (3.1.4.12, 3.1.4.13).
+A transaction has two names: a context handle that ends it, and the XACTUOW that sends and receives
+in it carry. Both are good in the association that made it; with that, a transaction that nobody
+ended is aborted. There is no transaction manager of MS-DTCO that could be named (3.1.4.12,
+3.1.4.13).
 """
 
 from __future__ import annotations
@@ -55,7 +56,10 @@ class TransactionHandles(HandleTable[UUID, TransactionHandle]):
         }
 
     def find(self, call: ServerCall, uow: bytes | None) -> Transaction | None:
-        """The transaction of pUow; one that this client did not enlist is an error. None or zeros: no transaction (3.1.5.2)."""
+        """The transaction of pUow; one that this client did not enlist is an error.
+
+        None or zeros: no transaction (3.1.5.2).
+        """
         identifier = None if uow is None else UUID(bytes_le=uow)
         if identifier is None or identifier == GUID_NULL:
             return None

@@ -25,7 +25,8 @@ from lanner.wire.identifiers import MessageIdentifier
 _SUFFIX_MASK = 0x0F
 _FLAG_SYSTEM = 0x80
 _SYSTEM_SUFFIXES = frozenset((QueueSuffixType.JOURNAL, QueueSuffixType.DEADLETTER, QueueSuffixType.DEADXACT))
-# What m_SuffixAndFlags may be for which type. Of a direct name the suffix may stand in the text alone.
+# What m_SuffixAndFlags may be for which type. Of a direct name the suffix may stand in the text
+# alone.
 _NONE, _JOURNAL, _DEADLETTER, _DEADXACT = 0x00, 0x81, 0x82, 0x83
 _XACTONLY = frozenset((0x04, 0x84))  # the document does not tell its flag
 _SUBQUEUE = 0x05

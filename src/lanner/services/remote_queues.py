@@ -1,11 +1,12 @@
 """Queues that other computers have opened, and what they read from them (MS-MQQP 3.1.1, MS-MQMP 3.1.1.7).
 
-qmcomm opens a queue and gives it a number; qm2qm reads by that number. The two need not come from one computer: an application opens, and
-the queue manager that supports it reads. So the number alone is the key to the queue (MS-MQQP 2.1), and it is random; who tries many is not
-heard any more (`guesses`).
+qmcomm opens a queue and gives it a number; qm2qm reads by that number. The two need not come from
+one computer: an application opens, and the queue manager that supports it reads. So the number
+alone is the key to the queue (MS-MQQP 2.1), and it is random; who tries many is not heard any more
+(`guesses`).
 
-Everything here runs in the loop's thread, which is how the collections are serialized (MS-MQQP 3.1.1.3, 3.1.1.5). The engine alone may
-end a wait from another thread.
+Everything here runs in the loop's thread, which is how the collections are serialized (MS-MQQP
+3.1.1.3, 3.1.1.5). The engine alone may end a wait from another thread.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """qm2qm: another computer peeks, receives and purges (MS-MQQP 3.1).
 
-A receive is in two phases: the message is locked until RemoteQMEndReceive takes it or gives it back. A context handle stands for the
-lock, and one for the open queue; they are run down with the client's last connection, and everything that it did not acknowledge
-is given back. A read that waits is a coroutine, its connection goes on meanwhile.
+A receive is in two phases: the message is locked until RemoteQMEndReceive takes it or gives it
+back. A context handle stands for the lock, and one for the open queue; they are run down with the
+client's last connection, and everything that it did not acknowledge is given back. A read that
+waits is a coroutine, its connection goes on meanwhile.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ LOOKUP_ACTIONS: Final = {
 # MS-MQQP 2.2.2.1 Reserved: "returned by server".
 _FROM_SERVER: Final = 1
 
-# MS-MQQP 3.1.4.9; the build number is ours to choose, and goes with the version (note 24: 6531 or greater).
+# MS-MQQP 3.1.4.9; the build number is ours to choose, and goes with the version (note 24: 6531 or
+# greater).
 VERSION: Final = (0x06, 0x01, 7601)
 # A request needs no buffer, but may have one; beside it there is little.
 _MAX_REQUEST_SIZE: Final = MAX_BUFFER_SIZE + 1024
@@ -119,7 +121,8 @@ class RemoteRead:
         self._committer = queues.committer
         self._ports = ports
 
-    # Opens --------------------------------------------------------------------------------------------------------
+    # Opens
+    # --------------------------------------------------------------------------------------------------------
 
     def open_queue(
         self, call: ServerCall, p_lic_guid: UUID | None, dw_mqs: int, h_queue: int, p_queue: int, dwp_context: int
@@ -130,7 +133,8 @@ class RemoteRead:
             return InvalidParameter.status
         queue = self._queues.find(dwp_context, call.peer)
         if queue is None:
-            # Note 13 has this for hQueue. An entry without a descriptor would be of no use to anybody.
+            # Note 13 has this for hQueue. An entry without a descriptor would be of no use to
+            # anybody.
             text = "%s: RemoteQMOpenQueue with %#x, which is no open queue"
             log_of_peer(_LOG, logging.WARNING, "no queue", call.peer, text, call.peer, dwp_context)
             return InvalidParameter.status
@@ -151,7 +155,8 @@ class RemoteRead:
         """Also the rundown (3.1.6.1)."""
         self._queues.close(entry.queue)
 
-    # Reads --------------------------------------------------------------------------------------------------------
+    # Reads
+    # --------------------------------------------------------------------------------------------------------
 
     def start_receive(
         self, call: ServerCall, lp_remote_read_desc: RemoteReadDesc | None
@@ -223,7 +228,8 @@ class RemoteRead:
             desc.e_ack_nack,
             record.packet,
         )
-        # MS-MQQP 3.1.4.10: SequentialId is "the least significant seven bytes" of the lookup identifier.
+        # MS-MQQP 3.1.4.10: SequentialId is "the least significant seven bytes" of the lookup
+        # identifier.
         return {
             **shape(told, sequential_id_of(position.lookup_id)),
             "pph_context": context,
@@ -325,7 +331,8 @@ class RemoteRead:
             return error.status
         return MQ_OK
 
-    # The rest -----------------------------------------------------------------------------------------------------
+    # The rest
+    # -----------------------------------------------------------------------------------------------------
 
     def close_cursor(self, call: ServerCall, h_queue: int, h_cursor: int) -> Answer:
         """3.1.4.5 RemoteQMCloseCursor."""

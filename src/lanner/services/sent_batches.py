@@ -1,7 +1,8 @@
 """What became of the sends of clients, so that one whose answer was lost can be asked for again (docs/protocol.md).
 
-A client gives itself a name, and each send a number. Both belong to the user who logged on: another user who
-says the same name has a memory of his own. What is remembered ends with this run of the queue manager.
+A client gives itself a name, and each send a number. Both belong to the user who logged on: another
+user who says the same name has a memory of his own. What is remembered ends with this run of the
+queue manager.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 # Kind and body of an answer.
 Outcome: TypeAlias = tuple[int, bytes]
 
-# Not in the specification: clients of one user that are remembered, and for each of them sends and octets of answers.
+# Not in the specification: clients of one user that are remembered, and for each of them sends and
+# octets of answers.
 MAX_CLIENTS: Final = 64
 MAX_BATCHES: Final = 1024
 MAX_OCTETS: Final = 0x0002_0000

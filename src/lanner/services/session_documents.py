@@ -19,7 +19,10 @@ QUEUE_MANAGER = "queue manager"
 
 
 class SessionDocuments:
-    """The connections of a queue manager. Called in the thread of the event loop that they belong to."""
+    """The connections of a queue manager.
+
+    Called in the thread of the event loop that they belong to.
+    """
 
     def __init__(self, links: Callable[[], list[Link]], clients: Callable[[], list[ServerSocket]]) -> None:
         self._links = links
@@ -44,7 +47,11 @@ class SessionDocuments:
         return [*clients, *others]
 
     def close(self, kind: object, number: object) -> None:
-        """End a connection. What a client holds returns to its queues; a queue manager connects again. Raises InvalidParameter."""
+        """End a connection.
+
+        What a client holds returns to its queues; a queue manager connects again. Raises
+        InvalidParameter.
+        """
         for client in self._clients() if kind == CLIENT else ():
             if client.number == number:
                 client.abort()

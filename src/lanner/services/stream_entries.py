@@ -1,7 +1,8 @@
 """The entries of Lanner's stream: requests about messages, and the answers to them (docs/protocol.md).
 
-Numbers are little-endian. A message is its packet, which says its own size. Queues and transactions are
-named by the numbers that the session has given them (`lanner_session`), reads by those that the client has.
+Numbers are little-endian. A message is its packet, which says its own size. Queues and transactions
+are named by the numbers that the session has given them (`lanner_session`), reads by those that the
+client has.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ FAILED: Final = 0x81
 # An earlier part of the same send has failed, and this one was not looked at.
 SKIPPED: Final = 0x82
 
-# Of the number of messages in a receive: each has a read of its own, with the numbers from that of the request on.
+# Of the number of messages in a receive: each has a read of its own, with the numbers from that of
+# the request on.
 NUMBERED: Final = 0x8000_0000
 # Packets of one send, messages of one receive.
 MAX_MESSAGES: Final = 1000
@@ -46,7 +48,8 @@ MAX_READS: Final = 10_000
 # Queue, transaction (0: none), the entry that a send of several parts began with (0: this one).
 _SEND: Final = struct.Struct("<QQI")
 SEND_SIZE: Final = _SEND.size
-# Queue, number of the send among those of the client, the number below which all are answered, and as in _SEND.
+# Queue, number of the send among those of the client, the number below which all are answered, and
+# as in _SEND.
 _SEND_ONCE: Final = struct.Struct("<QQQI")
 SEND_ONCE_SIZE: Final = _SEND_ONCE.size
 # Queue, transaction, read, messages at most, milliseconds.
@@ -79,7 +82,8 @@ class ReceiveRequest(NamedTuple):
     timeout: int  # milliseconds
 
 
-# Requests --------------------------------------------------------------------------------------------------------------
+# Requests
+# --------------------------------------------------------------------------------------------------------------
 
 
 def pack_send(queue: int, transaction: int, first: int) -> bytes:
@@ -175,7 +179,8 @@ def unpack_reads(body: memoryview) -> list[int]:
     return numbers
 
 
-# Answers ---------------------------------------------------------------------------------------------------------------
+# Answers
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def pack_ordinals(ordinals: Sequence[int]) -> bytes:

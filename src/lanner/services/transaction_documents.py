@@ -1,8 +1,8 @@
 """Distributed transactions for administrators: what is in doubt here, and ending it by hand.
 
-There are three kinds of rows. A `decision` is a commit of the coordinator here that a resource has not
-heard of. A `branch` is a prepared transaction of this queue manager, whose messages are locked. An
-`active` transaction is being ended by a program now.
+There are three kinds of rows. A `decision` is a commit of the coordinator here that a resource has
+not heard of. A `branch` is a prepared transaction of this queue manager, whose messages are locked.
+An `active` transaction is being ended by a program now.
 """
 
 from __future__ import annotations
@@ -93,8 +93,9 @@ class TransactionDocuments:
     def end(self, transaction: uuid.UUID, *, is_commit: bool) -> list[Document]:
         """End what is in doubt here of a transaction, and return the rows that this was about.
 
-        A commit of the coordinator here is forgotten: its resources were told by hand. InvalidParameter if
-        nothing is known here; TransactionSequence if it is active, or the coordinator here knows another outcome.
+        A commit of the coordinator here is forgotten: its resources were told by hand.
+        InvalidParameter if nothing is known here; TransactionSequence if it is active, or the
+        coordinator here knows another outcome.
         """
         engine, coordinator = self._engine, coordinator_of(self._engine)
         rows = [row for row in self.describe() if str(transaction) in (row["transaction"], row.get("identifier"))]

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 Request = Mapping[str, Any]
 
-# Not in the specification: queues in one answer, and characters of a pattern, which no name is as long as.
+# Not in the specification: queues in one answer, and characters of a pattern, which no name is as
+# long as.
 MAX_PAGE: Final = 1000
 _MAX_PATTERN: Final = 256
 # Seconds for which an overview is good for others with the same rights.
@@ -103,7 +104,8 @@ class UserDocuments:
         current = identity if resolve is None or identity.sid == LOCAL_SYSTEM else resolve(identity.sid)
         return Role.USER if current is None else role_of(current)
 
-    # Queues -------------------------------------------------------------------------------------------------------
+    # Queues
+    # -------------------------------------------------------------------------------------------------------
 
     def _visible(self, identity: Identity) -> list[Queue]:
         found = []
@@ -116,7 +118,10 @@ class UserDocuments:
         return found
 
     def _overview(self, identity: Identity, request: Request) -> Document:
-        """Sums over what the user may see. Consoles ask all the time, so an answer serves for a second."""
+        """Sums over what the user may see.
+
+        Consoles ask all the time, so an answer serves for a second.
+        """
         del request
         now = time.monotonic()
         when, document = self._overviews.get(identity, (-OVERVIEW_LIFE, {}))
@@ -173,7 +178,8 @@ class UserDocuments:
             "items": [{column: COLUMNS[column](queue) for column in columns} for queue in shown],
         }
 
-    # Tokens -------------------------------------------------------------------------------------------------------
+    # Tokens
+    # -------------------------------------------------------------------------------------------------------
 
     def _token_file(self) -> TokenFile:
         if self._tokens is None:

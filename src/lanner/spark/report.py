@@ -1,8 +1,9 @@
 """The report: one HTML page that needs nothing else, with plots as inline SVG.
 
-`render` makes the page of plain data; `lanner.spark.jobs.report` gathers it. A section without data is left out. Whatever comes from messages is escaped:
-labels and names are other people's. The page is whole without its script, which adds filters and leads from a number to its
-messages; the page's policy allows this one script, by its hash, and nothing from elsewhere.
+`render` makes the page of plain data; `lanner.spark.jobs.report` gathers it. A section without data
+is left out. Whatever comes from messages is escaped: labels and names are other people's. The page
+is whole without its script, which adds filters and leads from a number to its messages; the page's
+policy allows this one script, by its hash, and nothing from elsewhere.
 """
 
 from __future__ import annotations
@@ -70,11 +71,13 @@ class ReportData:
     census: Rows = field(default_factory=list)  # formatter, messages, bytes
     broken: int = 0
     known_by: dict[str, int] = field(default_factory=dict)  # events, messages or both: messages
-    # For the filters: queue, period and status of all messages, and arrived, received and failed by queue and period.
+    # For the filters: queue, period and status of all messages, and arrived, received and failed by
+    # queue and period.
     cube: Rows = field(default_factory=list)
     cube_seconds: int = 60
     queue_traffic: Rows = field(default_factory=list)
-    # The list: label, queue, status, sent_at, way, wait, reason, abort_count, msg_id; not of all messages if there are many.
+    # The list: label, queue, status, sent_at, way, wait, reason, abort_count, msg_id; not of all
+    # messages if there are many.
     messages: Rows = field(default_factory=list)
 
 
@@ -101,7 +104,8 @@ def render(data: ReportData, made: dt.datetime | None = None) -> str:
     )
 
 
-# Words and numbers --------------------------------------------------------------------------------------------------
+# Words and numbers
+# --------------------------------------------------------------------------------------------------
 
 
 def number(value: float | None, digits: int = 0) -> str:
@@ -150,7 +154,8 @@ def _span(data: ReportData) -> str:
     return f"Sent from {first} to {last} UTC, by the clocks of their senders"
 
 
-# Building blocks ----------------------------------------------------------------------------------------------------
+# Building blocks
+# ----------------------------------------------------------------------------------------------------
 
 
 def _section(title: str, note: str, body: str) -> str:
@@ -211,7 +216,8 @@ def _table(columns: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]], m
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-# Sections -----------------------------------------------------------------------------------------------------------
+# Sections
+# -----------------------------------------------------------------------------------------------------------
 
 
 def _tiles(data: ReportData) -> str:
@@ -473,7 +479,8 @@ def _routes(data: ReportData) -> str:
             f'<path d="M{x1:.1f} {y1:.1f}Q{cx:.1f} {cy:.1f} {x2:.1f} {y2:.1f}" stroke-width="{width:.1f}"><title>{escape(told)}</title></path>'
         )
         if len(labels) < _MAP_LABELS:
-            # The middle of the curve, nearer to where it goes: labels of both directions stand apart.
+            # The middle of the curve, nearer to where it goes: labels of both directions stand
+            # apart.
             x, y = 0.16 * x1 + 0.48 * cx + 0.36 * x2, 0.16 * y1 + 0.48 * cy + 0.36 * y2
             labels.append(
                 f'<text class="count" x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{number(row["messages"])}</text>'

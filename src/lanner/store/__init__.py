@@ -1,7 +1,7 @@
 """Durability: the embedded store on LMDB, with a write-ahead log, group commit and recovery.
 
-`Store` is the public class. The module docstring of `commit.py` explains snapshots, layers, group commit
-and failures.
+`Store` is the public class. The module docstring of `commit.py` explains snapshots, layers, group
+commit and failures.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Room on the disk: allocated ahead of use, so that a full disk is seen before a commit needs the room.
 
-The file is kept longer than its last used page by a reserve that is really allocated. When the reserve can be
-extended no more, sends are refused while deletes go on inside it: a full queue manager can still be emptied.
-Emptying a store copies at most the pages it has, so a small store keeps a small reserve, which grows with it.
+The file is kept longer than its last used page by a reserve that is really allocated. When the
+reserve can be extended no more, sends are refused while deletes go on inside it: a full queue
+manager can still be emptied. Emptying a store copies at most the pages it has, so a small store
+keeps a small reserve, which grows with it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ _LOG = logging.getLogger(__name__)
 
 # Ours: how often a full disk is asked again.
 _RETRY_SECONDS = 1.0
-# Ours: a file grows by an eighth, within these limits, so that a big one is not extended at each commit.
+# Ours: a file grows by an eighth, within these limits, so that a big one is not extended at each
+# commit.
 _MIN_STEP = 1 << 20
 _MAX_STEP = 128 << 20
 
@@ -56,7 +58,10 @@ class Allocation:
         return self._refuses
 
     def logged(self, size: int) -> None:
-        """Add to the approximate size of the next checkpoint and keep room for it. Needs the locks that `wrote` needs."""
+        """Add to the approximate size of the next checkpoint and keep room for it.
+
+        Needs the locks that `wrote` needs.
+        """
         self._logged += size
         self.wrote(size)
 
@@ -75,7 +80,10 @@ class Allocation:
             self.ensure()
 
     def ensure(self) -> None:
-        """Allocate the reserve beyond the last used page, or refuse sends from now on. Needs the store's lock."""
+        """Allocate the reserve beyond the last used page, or refuse sends from now on.
+
+        Needs the store's lock.
+        """
         self._since_look = 0
         used = self._environment.used() + self._logged
         reserve = min(self._reserve, max(used, _MIN_STEP))

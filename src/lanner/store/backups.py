@@ -1,8 +1,9 @@
 """Copy a store into a new directory while messages come and go, and copy such a copy back.
 
-A commit of LMDB is a complete moment: a batch goes into the database only after everything in the write-ahead log
-before it (commit.py). So the last commit after a checkpoint has everything that was acknowledged before the
-checkpoint was asked for. The copy reads that one commit for as long as it takes, and nothing waits for it.
+A commit of LMDB is a complete moment: a batch goes into the database only after everything in the
+write-ahead log before it (commit.py). So the last commit after a checkpoint has everything that was
+acknowledged before the checkpoint was asked for. The copy reads that one commit for as long as it
+takes, and nothing waits for it.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ def new_directory(path: Path) -> Iterator[Path]:
 
 
 def copy_running(data: Path, directory: Path, advance: Advance = lambda _done, _total: None) -> None:
-    """Copy the last commit of a store that another process has open. This process must not have it open."""
+    """Copy the last commit of a store that another process has open.
+
+    This process must not have it open.
+    """
     # LMDB follows links: they lead root to nothing that the owner of the directory cannot write.
     with as_owner(data) as path:
         env = lmdb.open(str(path), map_size=DEFAULT_MAP_SIZE, max_dbs=MAX_DBS, readonly=True, create=False)
@@ -105,8 +109,9 @@ def restore_files(
 ) -> Contents:
     """Copy the files of a backup into a data directory without a store, verify the copy, and make it the store.
 
-    The database takes its place last, so that an interrupted restore leaves no store behind. Root reads the backup, and
-    writes with the rights of the directory's owner, who can put links there meanwhile.
+    The database takes its place last, so that an interrupted restore leaves no store behind. Root
+    reads the backup, and writes with the rights of the directory's owner, who can put links there
+    meanwhile.
     """
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     with ExitStack() as opened:

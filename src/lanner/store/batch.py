@@ -21,8 +21,8 @@ from lanner.store.write_ahead_log import Operation
 
 __all__ = ["Batch", "load_totals"]
 
-# Not in the specification: a batch with more bytes goes straight into the database, because writing it
-# twice would cost more than the second wait for the disk.
+# Not in the specification: a batch with more bytes goes straight into the database, because writing
+# it twice would cost more than the second wait for the disk.
 MAX_LOGGED = 128 << 10
 # Not in the specification: rows written between two pauses, about a millisecond.
 _PIECE = 500
@@ -35,8 +35,8 @@ _head = Operation.HEAD.pack
 class Batch:
     """The changes of one batch.
 
-    It is filled with the lock held. Once it is being committed, only the committing thread uses it. The
-    logged batches that the database does not have yet are merged into one more `Batch`.
+    It is filled with the lock held. Once it is being committed, only the committing thread uses it.
+    The logged batches that the database does not have yet are merged into one more `Batch`.
     """
 
     __slots__ = (
@@ -65,7 +65,8 @@ class Batch:
         self.totals: dict[QueueView, Totals] = {}
         self.counters: list[tuple[Counter, int]] = []
         self.horizon = 0  # the last visibility number issued when the batch was closed
-        # They come along and make no batch: nobody waits for what happened to an express message (event_log.py).
+        # They come along and make no batch: nobody waits for what happened to an express message
+        # (event_log.py).
         self.events: list[EventBlock] = []
         self.event_horizon = 0  # the last number of an event, as `horizon`
         self.room = 0  # approximate size in the database, if the batch is logged
@@ -252,7 +253,8 @@ class Batch:
 def _put(cursor: lmdb.Cursor[bytes], entries: list[tuple[bytes, bytes]]) -> None:
     """Write entries; behind the last key of the database as an append, which fills pages to the end.
 
-    A plain insert leaves one message of 1 KiB out of each page of three (LMDB splits before the last one).
+    A plain insert leaves one message of 1 KiB out of each page of three (LMDB splits before the
+    last one).
     """
     entries.sort()
     cursor.putmulti(entries, append=not cursor.last() or cursor.key() < entries[0][0])

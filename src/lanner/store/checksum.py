@@ -1,7 +1,7 @@
 """The checksum of stored data: CRC-32 as in zlib, computed with the processor's own instructions.
 
-Every message is checksummed when it is logged, when it is written to the database and when it is read.
-zlib takes five times as long for a kilobyte.
+Every message is checksummed when it is logged, when it is written to the database and when it is
+read. zlib takes five times as long for a kilobyte.
 """
 
 from __future__ import annotations

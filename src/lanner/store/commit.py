@@ -2,73 +2,75 @@
 
 Snapshot and overlay
     LMDB is a copy-on-write B+tree: a write transaction copies the pages that it changes, and its
-    commit writes them, syncs, and then switches one meta page to the new root. A reader keeps the root
-    that it began with. It sees one complete commit for as long as it likes, and neither blocks the
-    writer nor is blocked. There is one write transaction at a time.
-    The engine changes the store many thousand times between two commits. These changes are kept in the
-    current *batch*: for each queue and table, a layer of new rows and hidden keys. A commit takes the
-    batch (it is then *in flight*), and a new batch begins to fill. The engine reads five levels, the
-    newest first: the current batch, the batch in flight, the logged batches, the batches that a
-    checkpoint is writing, and the snapshot. Express messages are one more layer of each queue, which
-    is never written. A message that is put and deleted within one batch never reaches the disk.
+    commit writes them, syncs, and then switches one meta page to the new root. A reader keeps the
+    root that it began with. It sees one complete commit for as long as it likes, and neither blocks
+    the writer nor is blocked. There is one write transaction at a time. The engine changes the
+    store many thousand times between two commits. These changes are kept in the current *batch*:
+    for each queue and table, a layer of new rows and hidden keys. A commit takes the batch (it is
+    then *in flight*), and a new batch begins to fill. The engine reads five levels, the newest
+    first: the current batch, the batch in flight, the logged batches, the batches that a checkpoint
+    is writing, and the snapshot. Express messages are one more layer of each queue, which is never
+    written. A message that is put and deleted within one batch never reaches the disk.
 
 Write-ahead log and checkpoint
-    A small batch becomes durable in the write-ahead log (write_ahead_log.py): one write, one wait for
-    the disk. Its layers are then merged into `logged`, the changes since the last checkpoint. A
-    *checkpoint* takes these changes (they are then `checkpointing`), writes them into the database in
-    one commit, and drops the layers when it renews the snapshot. The engine sees no difference, and
-    other batches are logged meanwhile. A checkpoint is made when a log file is half full, when the
-    number of changes would cost memory or slow a restart down, before a scan, when the store closes,
-    and before a batch that is not logged. Such batches go straight into the database: big ones, staged
-    messages, publications, raised counters, and every batch on a full disk. Changes that bypass the log
-    (counters, sweeping, trimming) must be right when any part of the log is replayed after them.
-    Therefore counters are never logged, and no record restores what was swept or trimmed.
+    A small batch becomes durable in the write-ahead log (write_ahead_log.py): one write, one wait
+    for the disk. Its layers are then merged into `logged`, the changes since the last checkpoint. A
+    *checkpoint* takes these changes (they are then `checkpointing`), writes them into the database
+    in one commit, and drops the layers when it renews the snapshot. The engine sees no difference,
+    and other batches are logged meanwhile. A checkpoint is made when a log file is half full, when
+    the number of changes would cost memory or slow a restart down, before a scan, when the store
+    closes, and before a batch that is not logged. Such batches go straight into the database: big
+    ones, staged messages, publications, raised counters, and every batch on a full disk. Changes
+    that bypass the log (counters, sweeping, trimming) must be right when any part of the log is
+    replayed after them. Therefore counters are never logged, and no record restores what was swept
+    or trimmed.
 
 Leader and followers
     `sync(number)` blocks until the batch with this number is durable. A caller that finds no leader
-    becomes the leader: it swaps the batch and writes it with the store's lock held, waits for the disk
-    without the lock (and without the interpreter lock), and completes the batch with the lock held.
-    Callers that arrive meanwhile fill the next batch and sleep until the leader is done. Then every
-    caller whose batch is durable continues, and one of the others leads the next commit for all of
-    them. (If they queued for the commit lock instead, callers whose batch is durable would wait behind
-    the next leader, and batches would stay small.)
-    The write phase holds the store's lock on purpose. py-lmdb releases the interpreter lock at each
-    call, and against a busy thread each call then costs up to a switch interval (measured: 100-500 us
-    instead of 0.4). A busy engine soon waits for the store's lock, without wanting the interpreter
-    lock, and the write phase takes about 2 us per message. The leader has priority for the lock
-    (StoreLock), because a thread that releases a lock and takes it again at once always wins.
-    Lock order: commit lock, checkpoint lock, store's lock, LMDB's writer lock. A thread that holds
-    LMDB's writer lock never waits for the store's lock without a time limit (a long publication asks
-    for it with one).
+    becomes the leader: it swaps the batch and writes it with the store's lock held, waits for the
+    disk without the lock (and without the interpreter lock), and completes the batch with the lock
+    held. Callers that arrive meanwhile fill the next batch and sleep until the leader is done. Then
+    every caller whose batch is durable continues, and one of the others leads the next commit for
+    all of them. (If they queued for the commit lock instead, callers whose batch is durable would
+    wait behind the next leader, and batches would stay small.) The write phase holds the store's
+    lock on purpose. py-lmdb releases the interpreter lock at each call, and against a busy thread
+    each call then costs up to a switch interval (measured: 100-500 us instead of 0.4). A busy
+    engine soon waits for the store's lock, without wanting the interpreter lock, and the write
+    phase takes about 2 us per message. The leader has priority for the lock (StoreLock), because a
+    thread that releases a lock and takes it again at once always wins. Lock order: commit lock,
+    checkpoint lock, store's lock, LMDB's writer lock. A thread that holds LMDB's writer lock never
+    waits for the store's lock without a time limit (a long publication asks for it with one).
 
 Two flushes
-    A checkpoint waits for the disk twice: for the pages, then for the meta page that points to them.
-    Neither wait can be left out. Without the second (MDB_NOMETASYNC) the store stays consistent, but a
-    power cut loses the last commit, which was acknowledged. With one flush for both (MDB_NOSYNC and our
-    own fdatasync) the disk may write the meta page first. A power cut between the two leaves a new root
-    over pages that were never written. LMDB pages have no checksums, so LMDB would neither notice nor
-    fall back to the previous root. Small batches avoid both waits by using the write-ahead log.
+    A checkpoint waits for the disk twice: for the pages, then for the meta page that points to
+    them. Neither wait can be left out. Without the second (MDB_NOMETASYNC) the store stays
+    consistent, but a power cut loses the last commit, which was acknowledged. With one flush for
+    both (MDB_NOSYNC and our own fdatasync) the disk may write the meta page first. A power cut
+    between the two leaves a new root over pages that were never written. LMDB pages have no
+    checksums, so LMDB would neither notice nor fall back to the previous root. Small batches avoid
+    both waits by using the write-ahead log.
 
 Visibility numbers
-    A number is issued when a message becomes Available in a batch (arrival, commit of a send, abort of
-    a receive, move). All numbers come from one counter, so batches become durable in the order of their
-    numbers. A message that is locked only in memory (a receive in a transaction that is not prepared)
-    keeps its number and its index entry until its removal is committed. A scan still finds it, which is
-    right, because the receive may abort. If it aborts, the engine puts the message again with a new
-    number, so a reader that has passed the old number finds the message again. The old entry ends in
-    the same commit. Every number up to `horizon` is decided: durable, or never to be. Every number up
-    to `scan_horizon` is decided in the snapshot, which is what a scan reads. Express messages are
-    visible at once, possibly with a higher number than a message that is not yet durable, so a scan
-    stops at the scan horizon: a stream that has read up to N never finds anything new up to N.
+    A number is issued when a message becomes Available in a batch (arrival, commit of a send, abort
+    of a receive, move). All numbers come from one counter, so batches become durable in the order
+    of their numbers. A message that is locked only in memory (a receive in a transaction that is
+    not prepared) keeps its number and its index entry until its removal is committed. A scan still
+    finds it, which is right, because the receive may abort. If it aborts, the engine puts the
+    message again with a new number, so a reader that has passed the old number finds the message
+    again. The old entry ends in the same commit. Every number up to `horizon` is decided: durable,
+    or never to be. Every number up to `scan_horizon` is decided in the snapshot, which is what a
+    scan reads. Express messages are visible at once, possibly with a higher number than a message
+    that is not yet durable, so a scan stops at the scan horizon: a stream that has read up to N
+    never finds anything new up to N.
 
 Failure
     When a commit fails (disk full, I/O error), the batch in flight and the current batch are both
     dropped, because the second was built on the first. Every `sync` for them raises
-    InsufficientResources, totals and views return to the last synced state, and `on_failed` informs the
-    engine. Nothing that was acknowledged is lost: it is in the write-ahead log or in the snapshot.
-    Express messages stay. The next batch starts afresh; no restart is needed. The database file keeps
-    room for everything in the write-ahead log (allocation.py), so a full disk does not prevent a
-    checkpoint.
+    InsufficientResources, totals and views return to the last synced state, and `on_failed` informs
+    the engine. Nothing that was acknowledged is lost: it is in the write-ahead log or in the
+    snapshot. Express messages stay. The next batch starts afresh; no restart is needed. The
+    database file keeps room for everything in the write-ahead log (allocation.py), so a full disk
+    does not prevent a checkpoint.
 """
 
 from __future__ import annotations
@@ -104,11 +106,11 @@ _LOG = logging.getLogger(__name__)
 _MAX_CHANGES = 16_384
 # Not in the specification: size in bytes of the largest record that an event loop writes itself.
 _AT_ONCE = 64 << 10
-# Not in the specification: approximate bytes of the file kept for a checkpoint. A checkpoint that needs
-# this much is due.
+# Not in the specification: approximate bytes of the file kept for a checkpoint. A checkpoint that
+# needs this much is due.
 _MAX_ROOM = 16 << 20
-# Not in the specification: seconds for which a checkpoint waits for the store's lock, whose holder may be
-# waiting for the database.
+# Not in the specification: seconds for which a checkpoint waits for the store's lock, whose holder
+# may be waiting for the database.
 _PATIENCE = 0.01
 
 
@@ -134,8 +136,8 @@ class GroupCommit:
         self.current = Batch(1)
         self.inflight: Batch | None = None
         self._record: LogRecord | None = None  # of the batch in flight, if it is to be logged and not written yet
-        # What the write-ahead log has and the snapshot lacks: the changes that a checkpoint is writing, and
-        # the changes since that checkpoint began.
+        # What the write-ahead log has and the snapshot lacks: the changes that a checkpoint is
+        # writing, and the changes since that checkpoint began.
         self.checkpointing: Batch | None = None
         self.logged = Batch(0)
         self._changes = 0  # approximate number of changed rows in `logged`
@@ -151,7 +153,8 @@ class GroupCommit:
         self._horizon = self._scan_horizon = self.visibility.last
         self.events: EventLog | None = None
         self._is_flush_wanted = False
-        # For the metrics: seconds that batches took to become durable, and messages written or removed in each.
+        # For the metrics: seconds that batches took to become durable, and messages written or
+        # removed in each.
         self.commit_seconds = Histogram(_SECONDS)
         self.commit_messages = Histogram(_MESSAGES)
         self.on_synced: list[Callable[[int], None]] = []
@@ -218,7 +221,8 @@ class GroupCommit:
     def _check_unlocked(self) -> None:
         """Raise RuntimeError if the calling thread holds the store's lock.
 
-        Otherwise the mistake would show only when another thread commits at the same time, as a deadlock.
+        Otherwise the mistake would show only when another thread commits at the same time, as a
+        deadlock.
         """
         if self.lock.is_mine:
             raise RuntimeError(
@@ -308,7 +312,9 @@ class GroupCommit:
         return bool(self._failed) and any(low <= number <= high for low, high in list(self._failed))
 
     def prepare(self) -> bool:
-        """Close the current batch and make its record, unless another batch is in flight. The caller holds the lock.
+        """Close the current batch and make its record, unless another batch is in flight.
+
+        The caller holds the lock.
 
         Return whether the newest batch is in flight: then only the disk is left to wait for.
         """
@@ -319,10 +325,12 @@ class GroupCommit:
         return True
 
     def sync_at_once(self) -> bool:
-        """Write the batch in flight if that needs only a quick disk write. Return whether it was written.
+        """Write the batch in flight if that needs only a quick disk write.
 
-        For event loops: handing the batch to a thread and back takes longer than such a write. The caller
-        must not hold the lock.
+        Return whether it was written.
+
+        For event loops: handing the batch to a thread and back takes longer than such a write. The
+        caller must not hold the lock.
         """
         record = self._record
         if record is None or record.size > _AT_ONCE or not self._write_ahead_log.is_quick:
@@ -339,12 +347,16 @@ class GroupCommit:
 
     def _prepare(self) -> None:
         batch = self._swap()
-        # On a full disk the batch goes straight into the database, because only deletes there free room.
+        # On a full disk the batch goes straight into the database, because only deletes there free
+        # room.
         if not (self.counters.wanting or self._allocation.is_full):
             self._record = self._write_ahead_log.record(batch.operations())
 
     def _lead(self) -> None:
-        """Make a batch durable, in the write-ahead log or in the database. The caller holds the commit lock."""
+        """Make a batch durable, in the write-ahead log or in the database.
+
+        The caller holds the commit lock.
+        """
         begun = time.perf_counter()
         try:
             self._write_ahead_log.clear()
@@ -481,7 +493,10 @@ class GroupCommit:
         return self._write_ahead_log.is_half_full or self._changes > _MAX_CHANGES or self.logged.room > _MAX_ROOM
 
     def _sweep(self) -> bool:
-        """Delete a slice of what was dropped. The caller holds the commit lock and the checkpoint lock."""
+        """Delete a slice of what was dropped.
+
+        The caller holds the commit lock and the checkpoint lock.
+        """
         environment = self._environment
         try:
             with self.lock.before_others:
@@ -515,7 +530,8 @@ class GroupCommit:
 
     def _lay(self, batch: Batch) -> None:
         """Rebuild the stack of layers in every view that a batch has changed."""
-        # Loops, because each commit of one message comes here twice and a generator costs several calls.
+        # Loops, because each commit of one message comes here twice and a generator costs several
+        # calls.
         below = (self.inflight, self.logged, self.checkpointing)
         for queue in batch.queues:
             messages: list[MessageLayer] = []
@@ -539,9 +555,9 @@ class GroupCommit:
         stored = logged.stored(batch)
         logged.absorb(batch)
         self._lay(batch)
-        # A database page holds three messages of 1 KiB, and the tree needs some pages more. Each stored
-        # message that is deleted may lie on a page of its own, which LMDB copies: room is needed for all
-        # deletes since the last checkpoint before any of them frees a page.
+        # A database page holds three messages of 1 KiB, and the tree needs some pages more. Each
+        # stored message that is deleted may lie on a page of its own, which LMDB copies: room is
+        # needed for all deletes since the last checkpoint before any of them frees a page.
         room = 2 * size + 4096 * max(logged.stored(batch) - stored, 0)
         logged.room += room
         self._allocation.logged(room)
@@ -623,7 +639,8 @@ class GroupCommit:
             self._failed[-1][1] = last
         else:
             self._failed.append([first, last])
-        # Set after `_failed`: `sync` reads this number without the lock and then looks up the failure.
+        # Set after `_failed`: `sync` reads this number without the lock and then looks up the
+        # failure.
         self.decided = last
         self.inflight = self._record = None
         self.current = Batch(last + 1)
@@ -653,7 +670,10 @@ class GroupCommit:
         self._allocation.ensure()
 
     def _renew(self) -> None:
-        """Move the snapshot to the last commit. The caller holds the checkpoint lock, so no thread is writing."""
+        """Move the snapshot to the last commit.
+
+        The caller holds the checkpoint lock, so no thread is writing.
+        """
         try:
             self._environment.renew()
         except lmdb.Error:

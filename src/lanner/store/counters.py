@@ -1,7 +1,8 @@
 """Persistent counters that issue no value twice, whatever crashes.
 
-A counter may issue only values below a limit that is durable. The limit is raised by a block ahead of use: when half a
-block is left the next commit carries the new limit, and if none comes in time the counter writes it itself.
+A counter may issue only values below a limit that is durable. The limit is raised by a block ahead
+of use: when half a block is left the next commit carries the new limit, and if none comes in time
+the counter writes it itself.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ class Counter:
         return self._next - 1
 
     def write(self, txn: lmdb.Transaction[bytes], db: lmdb._Database, ahead: int = 0) -> int:
-        """Write a limit at least a block ahead and return it. `raise_limit` follows when it is durable."""
+        """Write a limit at least a block ahead and return it.
+
+        `raise_limit` follows when it is durable.
+        """
         # Never below what another commit under way may have written.
         self._written = max(self._written, self._next + ahead + self._block)
         txn.put(self._key, _VALUE.pack(self._written), db=db)
@@ -115,8 +119,8 @@ class Counters:
     def reserve(self, counter: Counter, end: int) -> None:
         """Raise a limit at once, in a commit of its own.
 
-        The lock is held, so the wait for LMDB's writer lasts one sync at most: who writes takes the lock first and
-        needs it no more before its commit has ended (commit.py).
+        The lock is held, so the wait for LMDB's writer lasts one sync at most: who writes takes the
+        lock first and needs it no more before its commit has ended (commit.py).
         """
         environment = self._environment
         try:
@@ -138,7 +142,10 @@ class Counters:
         self._wanting.clear()
 
     def write(self, txn: lmdb.Transaction[bytes]) -> list[tuple[Counter, int]]:
-        """Write the wanted limits into a commit. The caller raises the returned limits when it is durable."""
+        """Write the wanted limits into a commit.
+
+        The caller raises the returned limits when it is durable.
+        """
         written = [(counter, counter.write(txn, self._environment.tables)) for counter in self._wanting]
         self._wanting.clear()
         return written

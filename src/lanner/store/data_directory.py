@@ -1,12 +1,14 @@
 """Who may write to a data directory, and to whom its files belong.
 
-A user who can write to the directory can replace any file in it, so the owner must be the only one. Symbolic links are
-not followed: root may run commands on a directory of the service's user, who could point a link at any file of the
-system. For the same reason root leaves no files of its own there: each file that root makes is given to the owner of
-the directory, so that the service can read it.
+A user who can write to the directory can replace any file in it, so the owner must be the only one.
+Symbolic links are not followed: root may run commands on a directory of the service's user, who
+could point a link at any file of the system. For the same reason root leaves no files of its own
+there: each file that root makes is given to the owner of the directory, so that the service can
+read it.
 
-The owner can exchange a file for a link at any time, also after it was checked. So a file is opened by `open_own`, which
-follows no link; what opens files by their paths itself, as LMDB does, runs with the owner's rights (`as_owner`).
+The owner can exchange a file for a link at any time, also after it was checked. So a file is opened
+by `open_own`, which follows no link; what opens files by their paths itself, as LMDB does, runs
+with the owner's rights (`as_owner`).
 """
 
 from __future__ import annotations
@@ -148,11 +150,14 @@ def _give(descriptor: int, owner: os.stat_result) -> None:
 
 @contextmanager
 def as_owner(directory: Path) -> Iterator[Path]:
-    """Have root reach no other files in the block than the owner of a directory can. Other users keep their rights.
+    """Have root reach no other files in the block than the owner of a directory can.
 
-    Give the path of the directory for the block. It works though the owner cannot reach every directory above, and
-    stays that of this directory whatever is put in its place. The whole process has the owner's rights meanwhile, its
-    other threads too. It keeps root's real and saved user, so the owner can neither signal nor trace it.
+    Other users keep their rights.
+
+    Give the path of the directory for the block. It works though the owner cannot reach every
+    directory above, and stays that of this directory whatever is put in its place. The whole
+    process has the owner's rights meanwhile, its other threads too. It keeps root's real and saved
+    user, so the owner can neither signal nor trace it.
     """
     with _opened(directory) as descriptor:
         owner = os.fstat(descriptor)
@@ -174,8 +179,8 @@ def as_owner(directory: Path) -> Iterator[Path]:
 def open_to_copy(path: Path) -> int:
     """Open a file of a data directory, or of a backup, that root is to copy elsewhere, and return the descriptor.
 
-    UnsafeDirectory for what is no file, and for a file that another user has in a directory of its owner's: that may
-    be a second name of any file. No symbolic link is followed. Raises OSError.
+    UnsafeDirectory for what is no file, and for a file that another user has in a directory of its
+    owner's: that may be a second name of any file. No symbolic link is followed. Raises OSError.
     """
     with _opened(path.parent) as parent:
         try:
@@ -197,7 +202,9 @@ def open_to_copy(path: Path) -> int:
 
 
 def open_own(path: Path, flags: int) -> int:
-    """Open a file of a data directory, mode 0600 if it is made, and return the descriptor. No symbolic link is followed.
+    """Open a file of a data directory, mode 0600 if it is made, and return the descriptor.
+
+    No symbolic link is followed.
 
     Raises OSError; UnsafeDirectory if root would open a second name of another user's file.
     """

@@ -20,8 +20,9 @@ __all__ = ["DATA_FILE", "DEFAULT_MAP_SIZE", "MAX_DBS", "Environment", "sync_dire
 # LMDB names them.
 DATA_FILE = "data.mdb"
 LOCK_FILE = "lock.mdb"
-# Address space, not memory or disk: the file grows as it is used. 256 GiB is 32 times the default machine quota
-# (8 GiB), so that quota and freed pages together stay far below it, and it fits any 64-bit kernel.
+# Address space, not memory or disk: the file grows as it is used. 256 GiB is 32 times the default
+# machine quota (8 GiB), so that quota and freed pages together stay far below it, and it fits any
+# 64-bit kernel.
 DEFAULT_MAP_SIZE = 1 << 38
 
 # Readers: our own snapshot, scans of the data pipeline, and other processes (backup, inspection).
@@ -32,7 +33,8 @@ MAX_DBS = 8
 class Environment:
     """An open LMDB environment with one read transaction, renewed after each commit.
 
-    `txn` and the cursors are for the holder of the store's lock. A scan opens a transaction of its own.
+    `txn` and the cursors are for the holder of the store's lock. A scan opens a transaction of its
+    own.
     """
 
     __slots__ = (
@@ -68,7 +70,8 @@ class Environment:
         return self._path / DATA_FILE
 
     def _open(self) -> None:
-        # LMDB follows links: they lead root to nothing that the owner of the directory cannot write.
+        # LMDB follows links: they lead root to nothing that the owner of the directory cannot
+        # write.
         with as_owner(self._path) as path:
             self.env = lmdb.open(
                 str(path),
@@ -76,7 +79,8 @@ class Environment:
                 max_dbs=MAX_DBS,
                 max_readers=_MAX_READERS,
                 max_spare_txns=4,
-                # Messages are read once, in places all over the file; reading ahead only fills memory.
+                # Messages are read once, in places all over the file; reading ahead only fills
+                # memory.
                 readahead=False,
                 mode=0o600,
             )
@@ -104,8 +108,8 @@ class Environment:
             self.renew()
 
     def _begin(self) -> None:
-        # What was read from the snapshot last, until the next change: a receive deletes it at once. One for all queues,
-        # since it may be megabytes.
+        # What was read from the snapshot last, until the next change: a receive deletes it at once.
+        # One for all queues, since it may be megabytes.
         self.last_read: Record | None = None
         self.txn = self.env.begin()
         self.message_cursor = self.txn.cursor(self.messages)

@@ -1,11 +1,14 @@
 """The log of events: rows of one size, numbered, in the same batches and commits as what they tell of.
 
-An event is added to the batch that is being filled, so it is in the log if and only if what happened is on disk. Events alone
-make no batch that anybody waits for: what happens to an express message changes nothing on disk, and its event goes with the next commit, or when
-`flush` is called. They are written in blocks, some hundreds in one row of the database, since a row for each would cost more than the
-message: a block lies under the number of its first event. Numbers go up and are never used again; a crash, or a batch that fails, leaves a gap.
+An event is added to the batch that is being filled, so it is in the log if and only if what
+happened is on disk. Events alone make no batch that anybody waits for: what happens to an express
+message changes nothing on disk, and its event goes with the next commit, or when `flush` is called.
+They are written in blocks, some hundreds in one row of the database, since a row for each would
+cost more than the message: a block lies under the number of its first event. Numbers go up and are
+never used again; a crash, or a batch that fails, leaves a gap.
 
-The oldest blocks are dropped by time and by size. Up to where that was done is written with it, so that a reader who comes too late can be told.
+The oldest blocks are dropped by time and by size. Up to where that was done is written with it, so
+that a reader who comes too late can be told.
 """
 
 from __future__ import annotations
@@ -24,9 +27,10 @@ from lanner.store.format import table_key
 
 __all__ = ["EVENT", "EventBlock", "EventLog", "encode_block", "put_block", "trim_slice"]
 
-# Milliseconds since 1970, lookup id, visibility number; queue, other, bytes of the packet, SentTime; class, reason; kind, flags;
-# aborted receives so far; source queue manager, ordinal, correlation identifier. `other` is the target queue of a move, and of an arrival
-# the number of its sender.
+# Milliseconds since 1970, lookup id, visibility number; queue, other, bytes of the packet,
+# SentTime; class, reason; kind, flags; aborted receives so far; source queue manager, ordinal,
+# correlation identifier. `other` is the target queue of a move, and of an arrival the number of its
+# sender.
 EVENT = struct.Struct("<QQQIIIIHHBBH16sI20s")
 _TIME = struct.Struct("<Q")
 _KEY = struct.Struct(">Q")
@@ -123,7 +127,10 @@ class EventLog:
         return min(first, self._horizon), self._horizon
 
     def trimmed(self) -> int:
-        """The number up to which events were dropped for their age, 0 if none were. Needs no lock."""
+        """The number up to which events were dropped for their age, 0 if none were.
+
+        Needs no lock.
+        """
         environment = self._environment
         with environment.env.begin() as txn:
             raw = txn.get(_TRIMMED, db=environment.tables)
@@ -135,7 +142,10 @@ class EventLog:
             return _pages(txn, self._environment) * self._environment.env.stat()["psize"]
 
     def blocks(self, after: int, upto: int) -> Iterator[tuple[int, int]]:
-        """Yield (first number, events) of what is in (after, upto], nothing of it read. Needs no lock."""
+        """Yield (first number, events) of what is in (after, upto], nothing of it read.
+
+        Needs no lock.
+        """
         for first, raw in self._stored(after, upto):
             low, high = _clip(first, len(raw), after, upto)
             if high > low:
@@ -144,7 +154,8 @@ class EventLog:
     def read(self, after: int, upto: int, limit: int) -> list[tuple[int, bytes]]:
         """Return the first events in (after, upto], about `limit` of them: (first number, records in a row). Needs no lock.
 
-        A block that fails its checksum is left out, and said so in the result: its records are empty.
+        A block that fails its checksum is left out, and said so in the result: its records are
+        empty.
         """
         found = []
         count = 0

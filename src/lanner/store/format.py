@@ -1,7 +1,8 @@
 """The version of the store's format, how older ones are brought up to it, and what tells stores apart.
 
-A change to what lies on disk raises FORMAT by one and adds the step from the version before to MIGRATIONS; all steps that a
-store needs run in one commit when it is opened. A store of a newer format is refused untouched.
+A change to what lies on disk raises FORMAT by one and adds the step from the version before to
+MIGRATIONS; all steps that a store needs run in one commit when it is opened. A store of a newer
+format is refused untouched.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from lanner.model.errors import StoreVersion
 
 __all__ = ["FORMAT", "MIGRATIONS", "ensure_format", "epoch_of", "forget_epoch", "table_key"]
 
-# 2: acknowledged changes may be in the write-ahead log only, which a program of format 1 does not read.
+# 2: acknowledged changes may be in the write-ahead log only, which a program of format 1 does not
+# read.
 FORMAT = 2
 
 
@@ -27,7 +29,8 @@ def table_key(name: str, key: bytes) -> bytes:
     return bytes((len(encoded),)) + encoded + key
 
 
-# From version: the step to the next one, given the environment and the write transaction of the upgrade.
+# From version: the step to the next one, given the environment and the write transaction of the
+# upgrade.
 MIGRATIONS: dict[int, Callable[[lmdb.Environment, lmdb.Transaction[bytes]], None]] = {
     1: lambda _env, _txn: None,  # the database itself is the same
 }
@@ -39,10 +42,13 @@ _U64 = struct.Struct(">Q")
 
 
 def ensure_format(env: lmdb.Environment, path: Path) -> tuple[int, int]:
-    """Create or upgrade the store format. Return the epoch and the seed of the write-ahead log's checksums.
+    """Create or upgrade the store format.
 
-    Raises StoreVersion for a newer format. Both numbers are random. Readers of the store see the epoch.
-    The seed stays secret, so that no sender can craft a message that looks like a log record.
+    Return the epoch and the seed of the write-ahead log's checksums.
+
+    Raises StoreVersion for a newer format. Both numbers are random. Readers of the store see the
+    epoch. The seed stays secret, so that no sender can craft a message that looks like a log
+    record.
     """
     if _stored_format(env) > FORMAT:
         raise StoreVersion(
@@ -80,7 +86,8 @@ def epoch_of(env: lmdb.Environment) -> int:
 def forget_epoch(env: lmdb.Environment) -> None:
     """Mark a copy: whoever opens it first gives it an epoch and a seed of its own.
 
-    The original goes on issuing numbers after the copy was made, and the copy will issue the same ones for other messages and other records.
+    The original goes on issuing numbers after the copy was made, and the copy will issue the same
+    ones for other messages and other records.
     """
     tables = env.open_db(b"tables")
     with env.begin(write=True) as txn:

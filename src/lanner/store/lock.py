@@ -40,9 +40,10 @@ class DirectoryLock:
 class StoreLock(_thread.RLock):  # type: ignore[misc]  # final in the stubs, a base type in CPython
     """The store's lock: a reentrant lock in which a commit does not have to wait its turn for ever.
 
-    A thread that takes the lock again at once after it let go of it always wins against one that must wake up first, so a busy
-    engine would keep a commit out for tenths of a second. `before_others` and `urgent` close a gate: a thread that
-    comes by `with` waits there until the commit has the lock.
+    A thread that takes the lock again at once after it let go of it always wins against one that
+    must wake up first, so a busy engine would keep a commit out for tenths of a second.
+    `before_others` and `urgent` close a gate: a thread that comes by `with` waits there until the
+    commit has the lock.
     """
 
     # Whether this process was forked from the one that opened the store.
@@ -69,13 +70,17 @@ class StoreLock(_thread.RLock):  # type: ignore[misc]  # final in the stubs, a b
         try:
             return self.acquire()
         except BaseException:
-            # A signal handler may raise as soon as the lock is taken, before the `with` block is entered.
+            # A signal handler may raise as soon as the lock is taken, before the `with` block is
+            # entered.
             if self.is_mine:
                 self.release()
             raise
 
     def urgent(self, timeout: float) -> _Urgent:
-        """Take the lock before others. When the time limit has passed, continue without it and say so."""
+        """Take the lock before others.
+
+        When the time limit has passed, continue without it and say so.
+        """
         return _Urgent(self, timeout)
 
     def acquire_before_others(self, timeout: float) -> bool:
@@ -123,7 +128,10 @@ os.register_at_fork(after_in_child=_forked)
 
 
 class _BeforeOthers:
-    """What `StoreLock.before_others` is. It has no state of its own, so one object serves every thread."""
+    """What `StoreLock.before_others` is.
+
+    It has no state of its own, so one object serves every thread.
+    """
 
     __slots__ = ("_lock",)
 

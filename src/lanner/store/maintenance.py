@@ -20,14 +20,18 @@ __all__ = ["Maintenance", "sweep_slice"]
 _LOG = logging.getLogger(__name__)
 
 _GARBAGE = table_key("garbage", b"")
-# Ours: a slice of sweeping holds the lock this long, and leaves the disk to others for a while after it.
+# Ours: a slice of sweeping holds the lock this long, and leaves the disk to others for a while
+# after it.
 _SLICE_SECONDS = 0.002
 _PAUSE_SECONDS = 0.002
 _RETRY_SECONDS = 1.0
 
 
 class Maintenance:
-    """A thread that sleeps until it is woken. `work` does a piece and says whether there is more."""
+    """A thread that sleeps until it is woken.
+
+    `work` does a piece and says whether there is more.
+    """
 
     def __init__(self, work: Callable[[], bool]) -> None:
         self._work = work

@@ -1,7 +1,8 @@
 """Keeping the map out of the process's memory.
 
-LMDB reads its file through a map, and each page read that way counts as memory of the process until it is unmapped, though the kernel could
-take it back at any time. Unmapping costs little (the data stay in the page cache), so it is done every few megabytes.
+LMDB reads its file through a map, and each page read that way counts as memory of the process until
+it is unmapped, though the kernel could take it back at any time. Unmapping costs little (the data
+stay in the page cache), so it is done every few megabytes.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from pathlib import Path
 
 __all__ = ["MapTrimmer"]
 
-# Ours: how much of the file may be read before its pages are given back. The kernel maps 16 pages around each one
-# that is touched, so the memory is up to this many bytes and the sixteenfold of what is read here and there.
+# Ours: how much of the file may be read before its pages are given back. The kernel maps 16 pages
+# around each one that is touched, so the memory is up to this many bytes and the sixteenfold of
+# what is read here and there.
 _TRIM_EVERY = 4 << 20
 
 _MADV_DONTNEED = 4
@@ -31,7 +33,10 @@ class MapTrimmer:
         self._touched = 0
 
     def touch(self, size: int) -> None:
-        """Note that about `size` bytes were read. A lost update between two threads does no harm."""
+        """Note that about `size` bytes were read.
+
+        A lost update between two threads does no harm.
+        """
         self._touched += size
         if self._touched >= _TRIM_EVERY:
             self._touched = 0

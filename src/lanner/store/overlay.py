@@ -1,8 +1,9 @@
 """Layers of changes that are not in the snapshot yet, and the merged view of layers and snapshot.
 
-A view (a queue's messages, a metadata table) is read through up to four layers: the batch being filled,
-the batch being committed, the logged batches, and the batches that a checkpoint is writing. A layer holds
-the rows that it adds and the keys that it hides in the layers below and in the snapshot.
+A view (a queue's messages, a metadata table) is read through up to four layers: the batch being
+filled, the batch being committed, the logged batches, and the batches that a checkpoint is writing.
+A layer holds the rows that it adds and the keys that it hides in the layers below and in the
+snapshot.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ _MAX_RUNS = 4
 class Layer(Generic[K, V, H]):
     """The changes of one batch, or of all logged batches together, to one view.
 
-    `keys` follows the layers above: a key that one of them hides is removed here. `rows` and `hidden` are
-    frozen once the batch is being committed, because the committing thread reads them. `hidden` maps each
-    hidden key to what the commit needs to know about it.
+    `keys` follows the layers above: a key that one of them hides is removed here. `rows` and
+    `hidden` are frozen once the batch is being committed, because the committing thread reads them.
+    `hidden` maps each hidden key to what the commit needs to know about it.
     """
 
     __slots__ = ("hidden", "keys", "rows")
@@ -74,7 +75,8 @@ class Overlay(Generic[K, V, H]):
         self.below: tuple[Layer[K, V, H], ...] = ()  # the other layers, the newest first
         self._runs: list[_Run[K]] = []
 
-    # What lies on disk, and the first key after a given one: the two things that differ between views.
+    # What lies on disk, and the first key after a given one: the two things that differ between
+    # views.
 
     def _read_stored(self, key: K) -> V | None:
         raise NotImplementedError
@@ -144,7 +146,8 @@ class Overlay(Generic[K, V, H]):
         """The same of what the layers add."""
         found: K | None = None
         current = self.current
-        # A look at the rows first: a reader that eats its way through what is stored has layers without any.
+        # A look at the rows first: a reader that eats its way through what is stored has layers
+        # without any.
         if current is not None and current.rows:
             found = current.keys.ceiling(key)
         for layer in self.below:
@@ -174,8 +177,9 @@ class Overlay(Generic[K, V, H]):
                 return True
         return False
 
-    # A reader that takes 10,000 messages from the head before the first sync would step over all that it took, each
-    # time. So the runs of hidden stored keys are remembered; they only grow until the snapshot changes.
+    # A reader that takes 10,000 messages from the head before the first sync would step over all
+    # that it took, each time. So the runs of hidden stored keys are remembered; they only grow
+    # until the snapshot changes.
 
     def _hide_below(self, key: K) -> None:
         """Note that a key is hidden from now on in what lies below the current layer."""

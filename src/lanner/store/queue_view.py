@@ -40,11 +40,12 @@ class Totals(NamedTuple):
 class MessageLayer(Layer[int, Record, int]):
     """The changes of one batch, or of all logged batches together, to one queue.
 
-    `hidden` maps each hidden lookup id to its visibility number, whose index entry ends too. It holds
-    plain numbers because there are thousands, one per received message, and the garbage collector skips
-    them. `references` holds the keys of staged rows. `visible` holds the number of each Available row. The
-    committing thread takes the number from here, because the engine may put the same record object again
-    with a new number meanwhile. `encoded` holds rows in their stored form once they have been logged.
+    `hidden` maps each hidden lookup id to its visibility number, whose index entry ends too. It
+    holds plain numbers because there are thousands, one per received message, and the garbage
+    collector skips them. `references` holds the keys of staged rows. `visible` holds the number of
+    each Available row. The committing thread takes the number from here, because the engine may put
+    the same record object again with a new number meanwhile. `encoded` holds rows in their stored
+    form once they have been logged.
     """
 
     __slots__ = ("encoded", "generation", "references", "visible")
@@ -65,7 +66,8 @@ class MessageLayer(Layer[int, Record, int]):
                 if rows.pop(key, None) is None:
                     self.hidden[key] = number
                 else:
-                    # The message never reached the snapshot. If it replaced a stored one, that one is already hidden.
+                    # The message never reached the snapshot. If it replaced a stored one, that one
+                    # is already hidden.
                     visible.pop(key, None)
                     encoded.pop(key, None)
         self.references.update(above.references)
@@ -87,8 +89,9 @@ _MAX_GONE = 1024
 class ExpressLayer(MessageLayer):
     """The express messages of a queue.
 
-    `order` has (number, lookup id) in the order of the numbers, so that a range of them is found without a look at all others. What
-    was put again or is gone is still in it, until there is too much of that.
+    `order` has (number, lookup id) in the order of the numbers, so that a range of them is found
+    without a look at all others. What was put again or is gone is still in it, until there is too
+    much of that.
     """
 
     __slots__ = ("order",)
@@ -103,7 +106,8 @@ class ExpressLayer(MessageLayer):
         order = self.order
         order.append((number, lookup_id))
         if len(order) > 2 * len(self.visible) + _MAX_GONE:
-            # A key that is put again was popped before: the dictionary is in the order of the numbers, too.
+            # A key that is put again was popped before: the dictionary is in the order of the
+            # numbers, too.
             order[:] = [(number, lookup_id) for lookup_id, number in self.visible.items()]
 
     def between(self, after: int, upto: int, limit: int | None = None) -> list[tuple[int, int]]:
@@ -129,7 +133,10 @@ class ExpressLayer(MessageLayer):
 
 
 class QueueView(Overlay[int, Record, int]):
-    """All methods need the store's lock. `begin` makes the current layer when a change needs one."""
+    """All methods need the store's lock.
+
+    `begin` makes the current layer when a change needs one.
+    """
 
     __slots__ = (
         "_begin",
@@ -160,7 +167,8 @@ class QueueView(Overlay[int, Record, int]):
         self.express: ExpressLayer | None = None
         self.express_messages = 0
         self.express_size = 0
-        # The highest lookup id seen in each priority: above it nothing can be replaced, and a new message is always above it.
+        # The highest lookup id seen in each priority: above it nothing can be replaced, and a new
+        # message is always above it.
         self._high: dict[int, int] = {}
 
     # Reading
@@ -220,8 +228,8 @@ class QueueView(Overlay[int, Record, int]):
         """Return the same messages, deleted."""
         rows, stored = self._run(after, upto, count, size, passed_over)
         if stored:
-            # Straight from the snapshot: no layer has them, and no need to ask the disk for their numbers.
-            # What `_hide` does, without the layers below: each receive comes here.
+            # Straight from the snapshot: no layer has them, and no need to ask the disk for their
+            # numbers. What `_hide` does, without the layers below: each receive comes here.
             layer = self.current or self._begin(self)
             hidden, references = layer.hidden, layer.references
             for lookup_id, record in stored:
@@ -321,7 +329,8 @@ class QueueView(Overlay[int, Record, int]):
     def get(self, lookup_id: int) -> Record | None:
         """Return the newest record; StoreCorrupt if the stored one fails its checksum."""
         if self.express is not None:
-            # First: an express message may stand in the place of a durable one that is hidden below.
+            # First: an express message may stand in the place of a durable one that is hidden
+            # below.
             record = self.express.rows.get(lookup_id)
             if record is not None:
                 return record
@@ -453,13 +462,15 @@ class QueueView(Overlay[int, Record, int]):
     def delete(self, lookup_id: int, record: Record) -> bool:
         """Delete a message, of which `record` was once read or put; False if there is none.
 
-        What lies on disk is asked for its number, not the record: a move may have put the same object elsewhere before.
+        What lies on disk is asked for its number, not the record: a move may have put the same
+        object elsewhere before.
         """
         size = len(record.packet)
         environment = self._environment
         if record is environment.last_read:
-            # Straight from the snapshot, and nothing has been put or hidden since: no layer has it, and no need to ask the disk.
-            # What `_hide` does, without the layers below: each receive comes here.
+            # Straight from the snapshot, and nothing has been put or hidden since: no layer has it,
+            # and no need to ask the disk. What `_hide` does, without the layers below: each receive
+            # comes here.
             environment.last_read = None
             layer = self.current or self._begin(self)
             layer.hidden[lookup_id] = record.visibility
@@ -481,7 +492,8 @@ class QueueView(Overlay[int, Record, int]):
             return True
         layer = self.current or self._begin(self)
         if lookup_id in layer.rows:
-            # Nothing of it reaches the disk. If it had replaced something, that is hidden since then.
+            # Nothing of it reaches the disk. If it had replaced something, that is hidden since
+            # then.
             del layer.rows[lookup_id]
             layer.visible.pop(lookup_id, None)
             layer.keys.discard(lookup_id)

@@ -1,8 +1,9 @@
 """The database of a store that another process has open: to be scanned, never written.
 
-That process is the owner: it knows what is acknowledged but not in the database yet, and which messages are locked. A scan
-here sees the database as the owner's last checkpoint left it. LMDB keeps a table of readers in its lock file, so the
-owner does not write to pages that a snapshot here still reads.
+That process is the owner: it knows what is acknowledged but not in the database yet, and which
+messages are locked. A scan here sees the database as the owner's last checkpoint left it. LMDB
+keeps a table of readers in its lock file, so the owner does not write to pages that a snapshot here
+still reads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """One stored message: the record, its header on disk, its keys.
 
-On disk a message is a 24-byte header and the packet. A message that was published from a staging area is a header and
-the key of its staged row, which holds the packet and the packet's own checksum: publishing writes no packet again.
+On disk a message is a 24-byte header and the packet. A message that was published from a staging
+area is a header and the key of its staged row, which holds the packet and the packet's own
+checksum: publishing writes no packet again.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ __all__ = [
     "stored_reference",
 ]
 
-# (queue, generation, lookup id): byte order is queue order, because a lookup id is
-# (7 - priority) << 56 | SequentialID. A generation is one life of a queue's contents (QueueView.drop).
-# The index of visibility numbers has keys of the same shape, with the number in place of the lookup id.
+# (queue, generation, lookup id): byte order is queue order, because a lookup id is (7 - priority)
+# << 56 | SequentialID. A generation is one life of a queue's contents (QueueView.drop). The index
+# of visibility numbers has keys of the same shape, with the number in place of the lookup id.
 MESSAGE_KEY = struct.Struct(">IIQ")
 # A row of that index: lookup id, size of the packet (of a published one: the average of its part).
 INDEX_ENTRY = struct.Struct(">QI")

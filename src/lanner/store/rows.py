@@ -1,6 +1,7 @@
 """The rows of a layer of messages as the write-ahead log and the database take them.
 
-These loops run once for each message. `lanner.native` chooses between them and the same functions in C.
+These loops run once for each message. `lanner.native` chooses between them and the same functions
+in C.
 """
 
 from __future__ import annotations

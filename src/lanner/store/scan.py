@@ -49,8 +49,9 @@ class Scanned(Protocol):
 class Scan:
     """The messages of a queue with a visibility number in (after, upto], in the order of their numbers.
 
-    Made under the store's lock, iterated once and without it, perhaps in another thread. It sees what was synced when it was made, and the express
-    messages of that moment. Close it, or exhaust it: until then the pages it reads cannot be used again.
+    Made under the store's lock, iterated once and without it, perhaps in another thread. It sees
+    what was synced when it was made, and the express messages of that moment. Close it, or exhaust
+    it: until then the pages it reads cannot be used again.
     """
 
     def __init__(
@@ -86,7 +87,10 @@ class Scan:
         self.close()
 
     def close(self) -> None:
-        """Give the snapshot back. Only the thread that iterates may do it, or any when it is done."""
+        """Give the snapshot back.
+
+        Only the thread that iterates may do it, or any when it is done.
+        """
         with self._close_lock:
             txn, self._txn = self._txn, None
         if txn is not None:

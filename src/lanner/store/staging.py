@@ -1,9 +1,10 @@
 """Staging areas for the data pipeline's sink: messages written under a token, invisible until they are published.
 
-A stage is a number, taken from a counter, with rows (stage, queue, 7 - priority, number) -> packet and one row in table "stages" that
-counts them. Publishing writes for each message a header that refers to the staged row, and an index entry: some
-70 bytes in place of the packet, so a million messages can become visible in one commit. The staged row goes when its message goes.
-A publication is remembered by its key (say, query and batch of a stream), so doing it again does nothing.
+A stage is a number, taken from a counter, with rows (stage, queue, 7 - priority, number) -> packet
+and one row in table "stages" that counts them. Publishing writes for each message a header that
+refers to the staged row, and an index entry: some 70 bytes in place of the packet, so a million
+messages can become visible in one commit. The staged row goes when its message goes. A publication
+is remembered by its key (say, query and batch of a stream), so doing it again does nothing.
 """
 
 from __future__ import annotations
@@ -46,14 +47,15 @@ _HEAD = struct.Struct(">QI")  # stage, seconds since 1970 of its last write
 _GROUP = struct.Struct(">IBQQ")  # queue, 7 - priority, messages, bytes of packets
 _PUBLISHED = struct.Struct(">QQI")  # messages, bytes of packets, seconds since 1970
 _MAX_TOKEN = 64
-# Ours: rows written between two looks at who else wants to run; how long such a look is, and how long the pause if there is somebody: then it takes longer
-# to have the interpreter again.
+# Ours: rows written between two looks at who else wants to run; how long such a look is, and how
+# long the pause if there is somebody: then it takes longer to have the interpreter again.
 _CHUNK = 1000
 _LOOK_SECONDS = 0.0001
 _PAUSE_SECONDS = 0.001
 
 
-# The event of an arrival, of its lookup id, packet and visibility number; nothing, of all of a queue, if no log of them is kept.
+# The event of an arrival, of its lookup id, packet and visibility number; nothing, of all of a
+# queue, if no log of them is kept.
 EventMaker = Callable[[int, bytes, int], bytes]
 
 
@@ -125,8 +127,9 @@ class Publication:
     def write(self, txn: lmdb.Transaction[bytes], environment: Environment, lock: StoreLock) -> None:
         """Write headers and index entries.
 
-        The lock is taken for a while if it can be had, for the reason that the write phase has it (commit.py), but never
-        waited for long: its holder may be waiting for this transaction to end.
+        The lock is taken for a while if it can be had, for the reason that the write phase has it
+        (commit.py), but never waited for long: its holder may be waiting for this transaction to
+        end.
         """
         messages, visible = txn.cursor(environment.messages), txn.cursor(environment.visible)
         for done in range(0, self.group.messages, _CHUNK):

@@ -32,7 +32,8 @@ _LOG = logging.getLogger(__name__)
 
 # Ours: room kept on the disk so that messages can still be received when it is full.
 DEFAULT_RESERVE = 4 << 20
-# A name of its own: each message asks, and an enumeration looks its members up slowly (Python 3.11).
+# A name of its own: each message asks, and an enumeration looks its members up slowly (Python
+# 3.11).
 _AVAILABLE = PositionState.AVAILABLE
 # Ours: express messages that are listed under one hold of the lock, a few milliseconds.
 _EXPRESS_AT_ONCE = 10_000
@@ -59,18 +60,20 @@ class Store:
         self._commits = GroupCommit(environment, write_ahead_log, allocation, self.lock)
         self._queues = self._commits.queues
         self._number = self._commits.visibility.next
-        # Returns the number of the newest batch that is not durable yet, 0 if there is none. It is durable
-        # when `synced` reaches it. Bound directly because every message calls it.
+        # Returns the number of the newest batch that is not durable yet, 0 if there is none. It is
+        # durable when `synced` reaches it. Bound directly because every message calls it.
         self.pending_batch = self._commits.pending_batch
         # For the metrics.
         self.commit_seconds = self._commits.commit_seconds
         self.commit_messages = self._commits.commit_messages
-        # Does the part of `sync` that needs no disk; see `GroupCommit.prepare`. The caller holds the lock.
+        # Does the part of `sync` that needs no disk; see `GroupCommit.prepare`. The caller holds
+        # the lock.
         self.prepare = self._commits.prepare
-        # Writes the prepared batch if that is quick, and returns whether it did; see `GroupCommit.sync_at_once`.
-        # The caller must not hold the lock.
+        # Writes the prepared batch if that is quick, and returns whether it did; see
+        # `GroupCommit.sync_at_once`. The caller must not hold the lock.
         self.sync_at_once = self._commits.sync_at_once
-        # A new store already wants its counters written, and the thread that writes them moves the snapshot.
+        # A new store already wants its counters written, and the thread that writes them moves the
+        # snapshot.
         with self.lock:
             self._stages = Stages(
                 self.table("stages"), self.table("publications"), self.table("garbage"), self.counter("stage", 256)
@@ -82,8 +85,9 @@ class Store:
     def open(cls, path: Path | str, *, map_size: int = DEFAULT_MAP_SIZE, reserve: int = DEFAULT_RESERVE) -> Self:
         """Open a data directory, made if it is not there.
 
-        StoreLocked if another process has it open, StoreVersion if a newer program wrote it, UnsafeDirectory if
-        another user can write to it. `map_size` is address space, `reserve` is disk space kept allocated beyond what is used.
+        StoreLocked if another process has it open, StoreVersion if a newer program wrote it,
+        UnsafeDirectory if another user can write to it. `map_size` is address space, `reserve` is
+        disk space kept allocated beyond what is used.
         """
         path = Path(path)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -125,7 +129,10 @@ class Store:
 
     @property
     def express_bytes(self) -> int:
-        """The memory that all express messages take. EXPRESS_OVERHEAD is counted for each beside its packet."""
+        """The memory that all express messages take.
+
+        EXPRESS_OVERHEAD is counted for each beside its packet.
+        """
         return self._environment.express_bytes
 
     @property
@@ -135,7 +142,10 @@ class Store:
 
     @property
     def scan_horizon(self) -> int:
-        """The visibility number up to which a scan finds every message, now and later. `checkpoint` raises it to `horizon`."""
+        """The visibility number up to which a scan finds every message, now and later.
+
+        `checkpoint` raises it to `horizon`.
+        """
         return self._commits.scan_horizon
 
     @property
@@ -144,19 +154,28 @@ class Store:
         return self._commits.visibility.last
 
     def checkpoint(self) -> None:
-        """Write everything that is durable into the database, where scans find it. The caller must not hold the lock."""
+        """Write everything that is durable into the database, where scans find it.
+
+        The caller must not hold the lock.
+        """
         self._commits.checkpoint()
 
     # Messages
 
     def put(self, queue: int, lookup_id: int, record: Record, *, express: bool) -> None:
-        """Put a message, or replace it. An Available one gets the next visibility number, a Locked one 0."""
+        """Put a message, or replace it.
+
+        An Available one gets the next visibility number, a Locked one 0.
+        """
         number = self._number() if record.state is _AVAILABLE else 0
         view = self._queues.get(queue) or self._commits.queue(queue)
         view.put(lookup_id, record, number, express=express)
 
     def put_run(self, queue: int, first: int, records: Sequence[Record], *, express: bool) -> None:
-        """Put Available messages of one priority under lookup ids in a row. They get the next visibility numbers in a row."""
+        """Put Available messages of one priority under lookup ids in a row.
+
+        They get the next visibility numbers in a row.
+        """
         view = self._queues.get(queue) or self._commits.queue(queue)
         view.put_run(first, records, self._number(len(records)), express=express)
 
@@ -200,8 +219,8 @@ class Store:
     ) -> list[tuple[int, Record]]:
         """Return the messages with a lookup id in (after, upto], in order: so many at most, and none after `size` bytes of packets.
 
-        Those in `passed_over` are left out. Fewer may come before what fails its checksum, which is put aside; empty: there
-        are no more.
+        Those in `passed_over` are left out. Fewer may come before what fails its checksum, which is
+        put aside; empty: there are no more.
         """
         view = self._queues.get(queue) or self._commits.queue(queue)
         while True:
@@ -240,7 +259,10 @@ class Store:
         return view.messages + view.express_messages, view.size + view.express_size
 
     def drop_queue(self, queue: int) -> None:
-        """Drop all messages of a queue, durable and express. They are gone at once; the disk is swept later."""
+        """Drop all messages of a queue, durable and express.
+
+        They are gone at once; the disk is swept later.
+        """
         view = self._commits.queue(queue)
         self.table("garbage").put(GARBAGE_QUEUE.pack(b"q", queue, view.generation), b"")
         view.drop()
@@ -275,7 +297,10 @@ class Store:
         return self._commits.table(name)
 
     def counter(self, name: str, block: int = 1 << 16) -> Counter:
-        """Return a persistent counter. `block`: how many values at most are left out after a crash."""
+        """Return a persistent counter.
+
+        `block`: how many values at most are left out after a crash.
+        """
         return self._commits.counters.get(name, block)
 
     # Events
@@ -303,8 +328,8 @@ class Store:
     def visible_bounds(self, queue: int) -> tuple[int, int]:
         """Return (after, upto) such that a scan of that range finds every message that is visible now.
 
-        `upto` is the highest number of a message in the queue, and goes down when that message goes; an empty queue has (n, n) where
-        everything up to n is decided.
+        `upto` is the highest number of a message in the queue, and goes down when that message
+        goes; an empty queue has (n, n) where everything up to n is decided.
         """
         horizon = self._commits.scan_horizon
         view = self._commits.queue(queue)
@@ -321,7 +346,8 @@ class Store:
     def scan(self, queue: int, after: int, upto: int | None = None, limit: int | None = None) -> Scan:
         """Begin to read the messages with a visibility number in (after, upto], at most to where all are decided.
 
-        `limit`: how many are wanted; a scan of many express messages may end earlier then, at its `upto`, but not before so many.
+        `limit`: how many are wanted; a scan of many express messages may end earlier then, at its
+        `upto`, but not before so many.
         """
         horizon = self._commits.scan_horizon
         upto = horizon if upto is None else min(upto, horizon)
@@ -332,7 +358,10 @@ class Store:
         return Scan(self._environment, queue, view.generation, after, upto, self._quarantine_scanned, express)
 
     def has_express(self, queue: int, after: int, upto: int) -> bool:
-        """Whether express messages have numbers in (after, upto]. No other process can read them."""
+        """Whether express messages have numbers in (after, upto].
+
+        No other process can read them.
+        """
         return bool(express_between(self._commits.queue(queue), after, upto, 1))
 
     def generation(self, queue: int) -> int:
@@ -344,14 +373,17 @@ class Store:
         return self._environment.snapshots()
 
     def forget_dead_snapshots(self) -> int:
-        """Free the pages that processes which are gone were reading; how many snapshots there were. Needs no lock."""
+        """Free the pages that processes which are gone were reading; how many snapshots there were.
+
+        Needs no lock.
+        """
         return self._environment.env.reader_check()
 
     def index(self, queue: int, after: int, upto: int) -> Iterator[tuple[int, int, int]]:
         """Yield (visibility, lookup id, size of the packet) of what is visible in (after, upto], without reading it.
 
-        On a snapshot of the moment it is first asked, and on another one after many express messages; at most to where all are decided then.
-        Takes the lock itself, for these moments.
+        On a snapshot of the moment it is first asked, and on another one after many express
+        messages; at most to where all are decided then. Takes the lock itself, for these moments.
         """
         with self.lock:
             upto = min(upto, self._commits.scan_horizon)
@@ -377,7 +409,8 @@ class Store:
     def stage(self, token: bytes, queue: int, packets: Iterable[tuple[int, Sequence[bytes]]], now: int) -> None:
         """Write messages, given as (priority, packets), under a token: durable with this batch, invisible until published.
 
-        A token may be written to many times and for many queues; it exists from the first time, even without messages.
+        A token may be written to many times and for many queues; it exists from the first time,
+        even without messages.
         """
         rows = self._stages.add(token, queue, packets, now)
         self._commits.current.staged += rows
@@ -395,9 +428,10 @@ class Store:
     ) -> bool:
         """Make all messages of the stages visible in this batch; False, and nothing done, if `key` was published before.
 
-        `allocate(n)` reserves n SequentialIDs in a row and returns the first. `completed` is called under the lock when the
-        batch is durable, with the number of new messages per queue; until then they are in no total and nobody sees them.
-        InvalidParameter for an unknown token. `tell`, given a queue, gives what makes the events of its arrivals, in the same batch.
+        `allocate(n)` reserves n SequentialIDs in a row and returns the first. `completed` is called
+        under the lock when the batch is durable, with the number of new messages per queue; until
+        then they are in no total and nobody sees them. InvalidParameter for an unknown token.
+        `tell`, given a queue, gives what makes the events of its arrivals, in the same batch.
         """
         stages = self._stages.take(key, tokens, now)
         if stages is None:
@@ -450,7 +484,9 @@ class Store:
         return self._commits.decided
 
     def sync(self, number: int) -> None:
-        """Block until batch `number` is durable. Raises InsufficientResources if it could not be written.
+        """Block until batch `number` is durable.
+
+        Raises InsufficientResources if it could not be written.
 
         The caller must not hold the lock.
         """
@@ -473,12 +509,18 @@ class Store:
             self.copy_into(partial)
 
     def copy_into(self, directory: Path, advance: Advance = lambda _done, _total: None) -> None:
-        """Copy everything that is durable now into an empty directory. The caller must not hold the lock."""
+        """Copy everything that is durable now into an empty directory.
+
+        The caller must not hold the lock.
+        """
         self.checkpoint_everything()
         copy_snapshot(self._environment.env, directory, advance)
 
     def checkpoint_everything(self) -> None:
-        """Make everything so far durable, and bring it into the database. The caller must not hold the lock."""
+        """Make everything so far durable, and bring it into the database.
+
+        The caller must not hold the lock.
+        """
         with self.lock:
             number = self.pending_batch()
         self.sync(number)

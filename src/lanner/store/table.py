@@ -53,7 +53,10 @@ class Table(Overlay[bytes, bytes, None]):
         return self._row(self.ceiling(prefix), prefix)
 
     def items(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Yield the rows whose keys begin with `prefix`, in key order. The table may change meanwhile."""
+        """Yield the rows whose keys begin with `prefix`, in key order.
+
+        The table may change meanwhile.
+        """
         row = self.first(prefix)
         while row is not None:
             yield row

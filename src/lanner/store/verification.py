@@ -1,7 +1,7 @@
 """Verify a store that no process has open: read every record of it once, and compare what must agree.
 
-LMDB's pages have no checksums, so only a walk over everything says that a copy is whole. Nothing is written: the
-walk runs on a snapshot of the database, and a write-ahead log beside it is left alone.
+LMDB's pages have no checksums, so only a walk over everything says that a copy is whole. Nothing is
+written: the walk runs on a snapshot of the database, and a write-ahead log beside it is left alone.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
 """The write-ahead log: two small files that make batches durable before they reach the database.
 
-A commit in LMDB waits for the disk twice and writes whole pages. A log record holds only what changed
-and takes one write, which the same call syncs. Small batches are written here. Their changes stay in
-layers over the snapshot (commit.py) until a *checkpoint* writes all of them into the database. A
-message that arrives and leaves between two checkpoints never reaches the database.
+A commit in LMDB waits for the disk twice and writes whole pages. A log record holds only what
+changed and takes one write, which the same call syncs. Small batches are written here. Their
+changes stay in layers over the snapshot (commit.py) until a *checkpoint* writes all of them into
+the database. A message that arrives and leaves between two checkpoints never reaches the database.
 
 When a checkpoint begins, new records go to the other file, from its start. The checkpoint notes in
 the database the number of the last record that it covers. After that the first file is free.
 
 A record is a header (checksum of everything that follows, length of the operations, record number)
 and operations, each on one row. Operations are idempotent, so opening a store replays every record
-after the last checkpoint. In each file the valid records end at the first one that is incomplete, out
-of sequence or from another store (the checksum starts from a seed that is private to the store). The
-store never acknowledged such a record, unless a valid record with the next number follows. In that
-case the record was acknowledged and is damaged, and it goes to the quarantine.
+after the last checkpoint. In each file the valid records end at the first one that is incomplete,
+out of sequence or from another store (the checksum starts from a seed that is private to the
+store). The store never acknowledged such a record, unless a valid record with the next number
+follows. In that case the record was acknowledged and is damaged, and it goes to the quarantine.
 
 The files are filled with zeros before use, so that writing a record never allocates disk blocks.
 """
@@ -43,11 +43,11 @@ __all__ = ["LOG_FILES", "Operation", "WriteAheadLog", "last_checkpoint", "note_c
 
 _LOG = logging.getLogger(__name__)
 
-# The names on disk, here and in the two table keys below, are older than the term write-ahead log. They
-# stay as they are, so that existing stores open.
+# The names on disk, here and in the two table keys below, are older than the term write-ahead log.
+# They stay as they are, so that existing stores open.
 LOG_FILES = ("journal.0", "journal.1")
-# Not in the specification: a file starts small and doubles after use. The changes in a full file are
-# held in memory, and one checkpoint writes them.
+# Not in the specification: a file starts small and doubles after use. The changes in a full file
+# are held in memory, and one checkpoint writes them.
 _MIN_SIZE = 256 << 10
 _MAX_SIZE = 8 << 20
 
@@ -62,11 +62,15 @@ _QUARANTINE = table_key("quarantine", b"journal")
 
 
 class Operation:
-    """The kinds of operations. Each starts with its kind, the size of its key and the size of its value."""
+    """The kinds of operations.
+
+    Each starts with its kind, the size of its key and the size of its value.
+    """
 
     HEAD = struct.Struct("<BHI")
     PUT_MESSAGE = 1  # also puts the index entry, which is derived from the message
-    # The value is the visibility number, whose index entry goes too, and the key of the staged row, if any.
+    # The value is the visibility number, whose index entry goes too, and the key of the staged row,
+    # if any.
     DELETE_MESSAGE = 2
     PUT_TOTALS = 3
     PUT_ROW = 4
@@ -135,8 +139,8 @@ def _is_whole(data: bytes, at: int, end: int, seed: int) -> bool:
 class WriteAheadLog:
     """Two files that records are appended to in turn.
 
-    `append` needs the commit lock. `switch`, `release_other_file` and `extend` are for the thread that
-    makes a checkpoint.
+    `append` needs the commit lock. `switch`, `release_other_file` and `extend` are for the thread
+    that makes a checkpoint.
     """
 
     def __init__(self, path: Path, seed: int, last: int) -> None:
@@ -199,8 +203,9 @@ class WriteAheadLog:
     def clear(self) -> None:
         """Overwrite a record whose write failed, because parts or all of it may be on disk.
 
-        Raises OSError if that fails. Nothing may be committed until it succeeds: the next opening of the
-        store would replay the failed record over later changes, and another record will have its number.
+        Raises OSError if that fails. Nothing may be committed until it succeeds: the next opening
+        of the store would replay the failed record over later changes, and another record will have
+        its number.
         """
         if self._failed is not None:
             file, at = self._failed
@@ -247,14 +252,17 @@ def note_checkpoint(txn: lmdb.Transaction[bytes], environment: Environment, last
 
 
 def replay(write_ahead_log: WriteAheadLog, environment: Environment) -> None:
-    """Write the records that the database lacks into it, in one commit. Opening a store calls this."""
+    """Write the records that the database lacks into it, in one commit.
+
+    Opening a store calls this.
+    """
     records = write_ahead_log.records()
     if not records:
         return
     with environment.write() as txn:
         for expected, (number, operations, is_whole) in enumerate(records, write_ahead_log.last + 1):
-            # Records after a gap change rows that may not exist: a file is damaged or missing, or the
-            # database is an older copy.
+            # Records after a gap change rows that may not exist: a file is damaged or missing, or
+            # the database is an older copy.
             if is_whole and number == expected:
                 _do(operations, txn, environment)
                 continue

@@ -1,7 +1,8 @@
 """Counting a session's user messages and acknowledging them (MS-MQQB 3.1.1.4, 3.1.1.6.1, 3.1.5.5, 3.1.5.8.7).
 
-Counts begin at 0 with the session and are kept unwrapped; packets have their lower 16 bits. Each direction has its own:
-`SentMessages` are ours on their way to the peer, `ReceivedMessages` the peer's.
+Counts begin at 0 with the session and are kept unwrapped; packets have their lower 16 bits. Each
+direction has its own: `SentMessages` are ours on their way to the peer, `ReceivedMessages` the
+peer's.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from lanner.model.errors import RemoteProtocolError
 from lanner.wire.session_header import MAX_RECOVERABLE_ACKS, SMALLEST_WINDOW_SIZE, SessionHeader
 
 NUMBER_MASK = 0xFFFF
-# Not in the specification: recoverable messages that a peer has acknowledged by count but not as on disk. One that never says so is stopped
-# here, well before their 16-bit numbers could be mistaken for each other.
+# Not in the specification: recoverable messages that a peer has acknowledged by count but not as on
+# disk. One that never says so is stopped here, well before their 16-bit numbers could be mistaken
+# for each other.
 MAX_UNPERSISTED = 0x4000
 
 
@@ -80,13 +82,15 @@ class SentMessages:
     def persisted(self, number: int, flags: int) -> list[object]:
         """3.1.5.5.3: the entries newly covered by RecoverableMsgAckSeqNumber and RecoverableMsgAckFlags.
 
-        With any bit set, everything up to the number is covered, and for each bit k the number plus k; with none, nothing.
+        With any bit set, everything up to the number is covered, and for each bit k the number plus
+        k; with none, nothing.
         """
         if not flags:
             return []
         unpersisted = self._unpersisted
         lowest = self.recoverable_count - (self.recoverable_count - number & NUMBER_MASK)
-        # How many ones the flags begin with: the receiver saves in order, so that is usually all of them.
+        # How many ones the flags begin with: the receiver saves in order, so that is usually all of
+        # them.
         run = (~flags & flags + 1).bit_length() - 1
         covered = min(lowest + max(run, 1), self.recoverable_count + 1)
         numbers = range(self._lowest_unpersisted, covered)
@@ -105,8 +109,8 @@ class SentMessages:
 class ReceivedMessages:
     """What was received, how much of it may be acknowledged, and how much is acknowledged.
 
-    A message may be acknowledged once it is processed and, if it is recoverable, durable. So a SessionAck never covers a
-    recoverable message that could be lost.
+    A message may be acknowledged once it is processed and, if it is recoverable, durable. So a
+    SessionAck never covers a recoverable message that could be lost.
     """
 
     __slots__ = (

@@ -1,6 +1,7 @@
 """From a format name to the addresses to connect to (MS-MQQB 3.1.5.2.1 Resolve Host Address, 3.1.7.4 Get Destination Info).
 
-What asks the directory is called with the store's lock held; what asks DNS blocks, and is called in a thread without it.
+What asks the directory is called with the store's lock held; what asks DNS blocks, and is called in
+a thread without it.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ def get_destination_info(engine: Engine, format_name: FormatName) -> Destination
         return DestinationInfo("", format_name.queue_manager_identifier)
     if isinstance(format_name, PublicFormatName | ConnectorFormatName):
         _, queue = engine.read_directory("Queue", identifier_is(format_name.identifier))
-        # The document returns QualifiedComputerName and Identifier of the queue, which has no such name: those of
-        # its queue manager are meant.
+        # The document returns QualifiedComputerName and Identifier of the queue, which has no such
+        # name: those of its queue manager are meant.
         if isinstance(queue, Queue) and queue.queue_manager is not None:
             host = queue.queue_manager
             return DestinationInfo(host_names(host)[0], host.identifier)
@@ -74,8 +75,8 @@ def get_destination_info(engine: Engine, format_name: FormatName) -> Destination
 def find_hosts(engine: Engine, format_name: FormatName) -> list[HopHost]:
     """The part of 3.1.5.2.1 that asks the directory: hosts to try in this order; none at all is failure.
 
-    A direct format name is its own answer. Of any other, the document resolves the destination's host name for each
-    next hop; that of the next hop is meant.
+    A direct format name is its own answer. Of any other, the document resolves the destination's
+    host name for each next hop; that of the next hop is meant.
     """
     destination = get_destination_info(engine, format_name)
     if destination is None:
@@ -93,7 +94,9 @@ def host_names(queue_manager: QueueManager) -> tuple[str, ...]:
 
 
 def resolve_hosts(hosts: Iterable[HopHost], peers: Mapping[str, Peer | str]) -> list[NextHop]:
-    """The part of 3.1.5.2.1 that asks DNS: one NextHop for each address of each host that has any. Blocks.
+    """The part of 3.1.5.2.1 that asks DNS: one NextHop for each address of each host that has any.
+
+    Blocks.
 
     socket.gaierror, that of the last host, if none has one.
     """
@@ -114,7 +117,9 @@ def resolve_hosts(hosts: Iterable[HopHost], peers: Mapping[str, Peer | str]) -> 
 
 
 def resolve(host: str, peers: Mapping[str, Peer | str]) -> list[str]:
-    """The addresses of a host: the peers table, a literal, the hosts file and DNS, in this order. Blocks.
+    """The addresses of a host: the peers table, a literal, the hosts file and DNS, in this order.
+
+    Blocks.
 
     Asked anew for every attempt (product note 55). socket.gaierror if there is none.
     """

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
 
 class AwaitingDurability:
-    """How far each link is when each batch of the store is durable. The caller holds the store's lock.
+    """How far each link is when each batch of the store is durable.
 
-    `close` ends a session for a reason; `on_error` is called in an exception handler, with the link that the error
-    came up in.
+    The caller holds the store's lock.
+
+    `close` ends a session for a reason; `on_error` is called in an exception handler, with the link
+    that the error came up in.
     """
 
     def __init__(

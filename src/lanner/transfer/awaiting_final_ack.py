@@ -20,9 +20,12 @@ class AwaitingFinalAck:
         self._engine = engine
 
     def final_ack(self, body: FinalAckBody, message_class: int, table: OutgoingMessageTable | None) -> bool:
-        """3.1.5.7 Receiving a FinalAck Packet; False if no message waits for it. Needs the store's lock.
+        """3.1.5.7 Receiving a FinalAck Packet; False if no message waits for it.
 
-        `table` is that of the outgoing queue of the sequence, for a FinalAck that comes before the OrderAck.
+        Needs the store's lock.
+
+        `table` is that of the outgoing queue of the sequence, for a FinalAck that comes before the
+        OrderAck.
         """
         if body.source_guid != self._engine.queue_manager.identifier:
             return False

@@ -1,13 +1,17 @@
 """Which peers have TLS, and which queue manager a certificate stands for.
 
-A peer has TLS if its entry of the peers table names its certificate (a pin), or says that one of the authorities has issued
-it (`tls = true`). It is not spoken to in clear, in either direction. A session over TLS begins only if the certificate and
-the queue manager GUID of its EstablishConnection packets belong together:
+A peer has TLS if its entry of the peers table names its certificate (a pin), or says that one of
+the authorities has issued it (`tls = true`). It is not spoken to in clear, in either direction. A
+session over TLS begins only if the certificate and the queue manager GUID of its
+EstablishConnection packets belong together:
 
-- the GUIDs that a certificate has (urn:uuid: among its alternative names) are the only ones it is good for
+- the GUIDs that a certificate has (urn:uuid: among its alternative names) are the only ones it is
+  good for
 - the GUID of a pinned certificate is that of the peer's entry, where the entry has one
-- otherwise a certificate of an authority must name the computer that the directory or the peers table has for the GUID
-- no certificate is good for a GUID that the peers table gives to another computer, or the directory to another name
+- otherwise a certificate of an authority must name the computer that the directory or the peers
+  table has for the GUID
+- no certificate is good for a GUID that the peers table gives to another computer, or the directory
+  to another name
 """
 
 from __future__ import annotations
@@ -29,8 +33,8 @@ if TYPE_CHECKING:
 class CertifiedPeers:
     """The rules above, for the peers of one queue manager.
 
-    `names_of` returns the names that the directory has for a queue manager. It needs the store's lock, which the caller of
-    `check` and `check_answering` therefore holds.
+    `names_of` returns the names that the directory has for a queue manager. It needs the store's
+    lock, which the caller of `check` and `check_answering` therefore holds.
     """
 
     def __init__(
@@ -40,7 +44,8 @@ class CertifiedPeers:
         names_of: Callable[[UUID], tuple[str, ...]],
     ) -> None:
         self._names_of = names_of
-        # The queue manager that has last shown the certificate of a peer whose entry has no GUID, by name of the peer.
+        # The queue manager that has last shown the certificate of a peer whose entry has no GUID,
+        # by name of the peer.
         self._learnt: dict[str, UUID] = {}
         # By name in lower case, all four from `set_peers`.
         self._identity: TlsIdentity | None
@@ -62,7 +67,8 @@ class CertifiedPeers:
         # Replaced as a whole: `find` runs in other threads.
         self._guids = guids
 
-    # In clear -------------------------------------------------------------------------------------------------
+    # In clear
+    # -------------------------------------------------------------------------------------------------
 
     def find(self, hop: NextHop, addresses_of: Callable[[Peer], list[str]], names: Iterable[str] = ()) -> Peer | None:
         """Return the peer with TLS that a next hop is, by its names, its GUID or one of its addresses. Needs no lock."""
@@ -90,7 +96,8 @@ class CertifiedPeers:
             return
         peer = self._with_guid(guid)
         if peer is None:
-            # A name of the directory may be that of a peer with TLS, whose entry does not tell the GUID.
+            # A name of the directory may be that of a peer with TLS, whose entry does not tell the
+            # GUID.
             names = [name.lower() for name in self._names_of(guid)]
             peer = next((self._with_tls[name] for name in names if name in self._with_tls), None)
         if peer is not None:
@@ -108,10 +115,14 @@ class CertifiedPeers:
                     f"is in clear: set peers.{one.name}.guid if another queue manager may use this address"
                 )
 
-    # Over TLS -------------------------------------------------------------------------------------------------
+    # Over TLS
+    # -------------------------------------------------------------------------------------------------
 
     def check(self, certification: Certification | None, guid: UUID, address: str) -> Peer | None:
-        """Return the peer that a session is with, for the GUID that it claims; None in clear. TlsError: they do not belong together."""
+        """Return the peer that a session is with, for the GUID that it claims; None in clear.
+
+        TlsError: they do not belong together.
+        """
         if certification is None:
             self._refuse_clear(guid, address)
             return None
@@ -190,7 +201,10 @@ class CertifiedPeers:
             self._learnt[peer.name.lower()] = guid
 
     def check_answering(self, certification: Certification | None, hop: NextHop) -> None:
-        """TlsError unless the certificate is that of the peer that was connected to. Nothing has been sent to it yet."""
+        """TlsError unless the certificate is that of the peer that was connected to.
+
+        Nothing has been sent to it yet.
+        """
         peer = hop.tls_peer
         if peer is None:
             return

@@ -1,7 +1,7 @@
 """Getting a session for an outgoing queue (MS-MQQB 3.1.5.2, 3.1.5.9, 3.1.6.1).
 
-A session serves every outgoing queue whose next hop is at its other end: at an address that was resolved for that hop, whatever
-the peer says about itself.
+A session serves every outgoing queue whose next hop is at its other end: at an address that was
+resolved for that hop, whatever the peer says about itself.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from lanner.transfer.turns import Turns
 
 
-# Not in the specification, seconds: how long a queue to an unknown destination waits at most before the directory is
-# asked again.
+# Not in the specification, seconds: how long a queue to an unknown destination waits at most before
+# the directory is asked again.
 _MAX_VALIDATION_INTERVAL = 60.0
 _MAX_DOUBLINGS = 16  # more would exceed that in any case
 
@@ -68,10 +68,12 @@ class Connector:
         self._certified = certified
         self._clock = engine.clock
         self._monotonic = engine.monotonic
-        # Routes that wait for a connection: to an address, over TLS to this peer or in clear to whoever is there.
+        # Routes that wait for a connection: to an address, over TLS to this peer or in clear to
+        # whoever is there.
         self._connecting: dict[tuple[str, Peer | None], dict[Route, None]] = {}
 
-    # Establish a Protocol Session (3.1.5.2) -------------------------------------------------------------------
+    # Establish a Protocol Session (3.1.5.2)
+    # -------------------------------------------------------------------
 
     def attend(self, route: Route) -> None:
         """Get a session for a queue that has something to send, or mark the one it has."""
@@ -207,7 +209,8 @@ class Connector:
                 if route.next_hop.qm_guid == guid:
                     self.attach(route, link)
                 else:
-                    # Another queue manager is meant, by the same address: a session with it needs a connection of its own.
+                    # Another queue manager is meant, by the same address: a session with it needs a
+                    # connection of its own.
                     self._connect(route, was_pinged=was_pinged)
             self._turns.mark_dirty(link)
 
@@ -225,7 +228,8 @@ class Connector:
             route.set_state(OutgoingState.DISCONNECTED)
             self._retry_later(route)
 
-    # Links and routes -----------------------------------------------------------------------------------------
+    # Links and routes
+    # -----------------------------------------------------------------------------------------
 
     def link_to(self, route: Route, hop: NextHop) -> Link | None:
         """A session with a next hop: one that is open, else one that is being opened from here."""
@@ -252,8 +256,8 @@ class Connector:
     def is_known(route: Route, hop: NextHop, link: Link) -> bool:
         """Whether the link was opened to the address of a hop from here, or the identifier of the hop is known.
 
-        Others connect from the address of a direct name, too. They get what acknowledges their own messages, and the rest
-        only if we cannot connect there.
+        Others connect from the address of a direct name, too. They get what acknowledges their own
+        messages, and the rest only if we cannot connect there.
         """
         return link.is_initiator or hop.qm_guid != GUID_NULL or route.cannot_connect
 
@@ -342,7 +346,8 @@ class Connector:
                 route.enter(Step.REST)
                 route.set_state(OutgoingState.DISCONNECTED)
 
-    # Session Retry Connect Timer (3.1.2.3, 3.1.6.1) -----------------------------------------------------------
+    # Session Retry Connect Timer (3.1.2.3, 3.1.6.1)
+    # -----------------------------------------------------------
 
     def _retry_later(self, route: Route) -> None:
         """Try again if there is something to send; a paused queue waits for its operator."""

@@ -1,8 +1,8 @@
 """When things are due: one heap for all timers of transfer.
 
-Each part that has timers owns a `Deadline` and sets it when its own deadline changes. `Deadlines` is the registry: it
-knows the earliest deadline of all without asking anybody, and calls those that are due. A deadline that is moved
-away costs nothing: the heap learns of it when the old time comes.
+Each part that has timers owns a `Deadline` and sets it when its own deadline changes. `Deadlines`
+is the registry: it knows the earliest deadline of all without asking anybody, and calls those that
+are due. A deadline that is moved away costs nothing: the heap learns of it when the old time comes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class Deadline:
 
     def __init__(self) -> None:
         self.due: float = NEVER
-        # Called with the current time when the deadline has passed. It sets the next deadline, or clears this one.
+        # Called with the current time when the deadline has passed. It sets the next deadline, or
+        # clears this one.
         self.on_due: Callable[[float], None] | None = None
         self._registry: Deadlines | None = None
         self._queued: float = NEVER  # the earliest entry in the heap; later ones of the same deadline are void

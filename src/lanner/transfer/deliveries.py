@@ -1,7 +1,7 @@
 """What peers acknowledge of messages that were sent to them (MS-MQQB 3.1.5.5, 3.1.5.6, 3.1.5.7).
 
-Each acknowledgment goes to the OutgoingMessageTable of its queue. Messages that are delivered leave their queue after
-the turn, a slice at a time, because an OrderAck may be for thousands.
+Each acknowledgment goes to the OutgoingMessageTable of its queue. Messages that are delivered leave
+their queue after the turn, a slice at a time, because an OrderAck may be for thousands.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# Not in the specification, seconds: removals that no caller waits for are written at latest after this time.
+# Not in the specification, seconds: removals that no caller waits for are written at latest after
+# this time.
 _LAZY_SYNC = 0.2
 
 
@@ -91,7 +92,8 @@ class Deliveries:
             self._show_newer_sequence(link, body)
             return
         route = self._routes.of(queue)
-        # An OrderAck that is not believed costs a resend, whose OrderAck comes on the session of the queue itself.
+        # An OrderAck that is not believed costs a resend, whose OrderAck comes on the session of
+        # the queue itself.
         if self._may_acknowledge(route, link):
             before = len(route.table.tx_outgoing_sequence.unacked)
             route.table.order_ack(body)
@@ -121,8 +123,9 @@ class Deliveries:
     def _may_acknowledge(self, route: Route, link: Link) -> bool:
         """Whether the peer of a session can know what became of a queue's messages.
 
-        An acknowledgment removes messages, and its identifiers can be guessed. So it is taken only from a queue manager that they
-        were sent to, from their destination, or from a routing server.
+        An acknowledgment removes messages, and its identifiers can be guessed. So it is taken only
+        from a queue manager that they were sent to, from their destination, or from a routing
+        server.
         """
         guid = link.remote_qm_guid
         if link is route.link or guid in self._routes.sent_to.of(route.queue):
@@ -169,7 +172,8 @@ class Deliveries:
                 is_known=queue is not None,
             )
 
-    # Removing what was delivered -------------------------------------------------------------------------------
+    # Removing what was delivered
+    # -------------------------------------------------------------------------------
 
     def removed(self, route: Route | None = None) -> None:
         """Messages leave outgoing queues: no caller waits for that to be durable, but it should not take long."""

@@ -44,7 +44,10 @@ class EmbeddedTransfer:
 
     @property
     def transfer(self) -> Transfer:
-        """The transfer itself. It runs in the loop's thread: hold the store's lock to look at it."""
+        """The transfer itself.
+
+        It runs in the loop's thread: hold the store's lock to look at it.
+        """
         return self._listener.transfer
 
     def run(self, work: Callable[[], T]) -> T:

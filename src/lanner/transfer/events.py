@@ -40,7 +40,10 @@ class FinalAckReceived(UserMessagesReceived):
 
 @dataclass(slots=True)
 class SessionAckReceived:
-    """One SessionHeader of the peer, alone or behind a UserMessage. Entries are those given to `Session.send`."""
+    """One SessionHeader of the peer, alone or behind a UserMessage.
+
+    Entries are those given to `Session.send`.
+    """
 
     acked: list[object]  # covered by AckSequenceNumber: the peer has them
     persisted: list[object]  # recoverable ones that the peer has on disk
@@ -48,14 +51,20 @@ class SessionAckReceived:
 
 @dataclass(slots=True)
 class NothingAcknowledged:
-    """The peer is there, but none of what is on its way was acknowledged for some time. The session goes on (3.1.6.3)."""
+    """The peer is there, but none of what is on its way was acknowledged for some time.
+
+    The session goes on (3.1.6.3).
+    """
 
     seconds: float
 
 
 @dataclass(slots=True)
 class SessionClosed:
-    """The last event of a session. What is left in `data_to_send` goes out before the transport is closed."""
+    """The last event of a session.
+
+    What is left in `data_to_send` goes out before the transport is closed.
+    """
 
     reason: str
     is_error: bool

@@ -1,11 +1,14 @@
 """Flow control: what a queue manager does while it has no room for messages (MS-MQDMPR 3.1.7.2.5, 3.1.7.2.6).
 
-An arriving message that finds no room begins it, and `incoming` holds what arrives: it is not acknowledged, so peers stop when
-their window is full, and their sessions stay open. Once a second is asked whether there is room again, and then it ends.
+An arriving message that finds no room begins it, and `incoming` holds what arrives: it is not
+acknowledged, so peers stop when their window is full, and their sessions stay open. Once a second
+is asked whether there is room again, and then it ends.
 
-- If the disk is full, every enqueue on this queue manager is refused (Throttled), and every session is held.
-- If the memory for express messages is full (`engine.express_memory`), only express messages are refused, and only sessions that
-  bring one are held. So nobody can stop recoverable messages with express ones.
+- If the disk is full, every enqueue on this queue manager is refused (Throttled), and every session
+  is held.
+- If the memory for express messages is full (`engine.express_memory`), only express messages are
+  refused, and only sessions that bring one are held. So nobody can stop recoverable messages with
+  express ones.
 """
 
 from __future__ import annotations
@@ -40,7 +43,10 @@ class FlowControl:
         self.deadline = Deadline()
 
     def begin(self, error: InsufficientResources) -> bool:
-        """An arriving message was refused with an error. False: not because this computer has no room, but because of a quota."""
+        """An arriving message was refused with an error.
+
+        False: not because this computer has no room, but because of a quota.
+        """
         was_short = self._memory.is_short
         if self._memory.begin_shortage(error):
             if not was_short:

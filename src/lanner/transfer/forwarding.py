@@ -1,7 +1,8 @@
 """Which messages of others a queue manager passes on (MS-MQQB 3.1.5.8.5; DECISIONS, safe defaults).
 
-The document passes every message on that is for another queue manager, so that anybody can have messages sent from here to
-anywhere. In profile "safe" only a routing server does it, for peers that are known, to computers of the directory.
+The document passes every message on that is for another queue manager, so that anybody can have
+messages sent from here to anywhere. In profile "safe" only a routing server does it, for peers that
+are known, to computers of the directory.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Forwarding:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        # By QueueManagerAddress and destination: until when it holds, and why not; empty: it is passed on.
+        # By QueueManagerAddress and destination: until when it holds, and why not; empty: it is
+        # passed on.
         self._remembered: dict[tuple[bytes, int, bytes], tuple[float, str]] = {}
 
     def refusal(self, standing: Standing, packet: bytes, name: FormatName | None) -> str:

@@ -1,8 +1,8 @@
 """Cutting a stream into packets (MS-MQQB 2.1.1, 3.1.5.1.2; MS-MQMQ 2.2.19.1).
 
-Version, signature and size are judged as soon as a packet's BaseHeader is there, before anything of it is kept: nobody
-makes us hold more than the largest legal packet, and nobody who is not yet through the handshake more than a handshake
-packet.
+Version, signature and size are judged as soon as a packet's BaseHeader is there, before anything of
+it is kept: nobody makes us hold more than the largest legal packet, and nobody who is not yet
+through the handshake more than a handshake packet.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _INTERNAL_SIZES = frozenset((CONNECTION_PARAMETERS_SIZE, SESSION_ACK_SIZE, ESTAB
 
 
 class PacketStream:
-    """The bytes of one connection. `user_messages_allowed` is the session's to set: False refuses them by their first bytes.
+    """The bytes of one connection.
+
+    `user_messages_allowed` is the session's to set: False refuses them by their first bytes.
 
     So is `shape`: that of a UserMessage which was judged, and which others may be equal to.
     """
@@ -53,7 +55,8 @@ class PacketStream:
     def runs(self, data: bytes | bytearray | memoryview) -> Iterator[tuple[list[bytes], bool]]:
         """The packets that `data` completes, and whether they have the shape; if not, one at a time, with the SessionHeader that follows it.
 
-        The attributes above are looked at for each run anew. A bad header is a RemoteProtocolError; the stream is of no use after it.
+        The attributes above are looked at for each run anew. A bad header is a RemoteProtocolError;
+        the stream is of no use after it.
         """
         view = memoryview(data)
         end = len(view)
@@ -68,7 +71,8 @@ class PacketStream:
                 yield packets, True
                 continue
             version, flags, signature, size = fields.base_header(view, position)
-            # The common packets are judged here: a UserMessage without SessionHeader, and an internal packet.
+            # The common packets are judged here: a UserMessage without SessionHeader, and an
+            # internal packet.
             is_common = (
                 version == at.VERSION_NUMBER
                 and signature == at.SIGNATURE

@@ -73,7 +73,10 @@ def request_connection(
 
 
 def answer_connection(request: EstablishConnectionHeader, own_guid: UUID, *, refused: bool) -> bytes:
-    """An EstablishConnection response (3.1.5.3.1). OS tells of the initiator, as SE does, and comes back alike."""
+    """An EstablishConnection response (3.1.5.3.1).
+
+    OS tells of the initiator, as SE does, and comes back alike.
+    """
     echoed = request.operating_system & (EstablishConnectionHeader.SE | EstablishConnectionHeader.OS)
     return pack_internal(
         InternalHeader.of(PacketType.ESTABLISH_CONNECTION, refused=refused),
@@ -95,7 +98,10 @@ class ConnectionRefused(RemoteProtocolError):
 def check_answer(
     internal: InternalHeader, answer: EstablishConnectionHeader, own_guid: UUID, remote_guid: UUID
 ) -> None:
-    """3.1.5.3.2: whether the acceptor is who was meant, and willing. Who it is at a direct address, it tells itself."""
+    """3.1.5.3.2: whether the acceptor is who was meant, and willing.
+
+    Who it is at a direct address, it tells itself.
+    """
     if internal.is_refused:
         raise ConnectionRefused(
             f"InternalHeader.Flags.CS: set, queue manager {answer.server_guid} refuses the connection"

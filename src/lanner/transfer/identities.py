@@ -1,15 +1,19 @@
 """Who is at the other end of a session: whether a queue manager identifier is believed from an address.
 
-MS-MQQB has no proof of identity: a peer says its identifier in EstablishConnection (2.2.3), and anybody can say any. So an
-identifier is bound to addresses. Three sources say to which, in this order:
+MS-MQQB has no proof of identity: a peer says its identifier in EstablishConnection (2.2.3), and
+anybody can say any. So an identifier is bound to addresses. Three sources say to which, in this
+order:
 
-1. an operator: `lanner peer trust`, and `[peers]` of the settings where it has the identifier. An address in `[peers]` without an
-   identifier comes before addresses that were learnt;
-2. the directory, where it has the identifier: the addresses of the computer's name, in `[peers]` or in DNS;
-3. the first session of a queue manager that nobody says anything about, or whose name has no address (`pins`).
+1. an operator: `lanner peer trust`, and `[peers]` of the settings where it has the identifier. An
+   address in `[peers]` without an identifier comes before addresses that were learnt;
+2. the directory, where it has the identifier: the addresses of the computer's name, in `[peers]` or
+   in DNS;
+3. the first session of a queue manager that nobody says anything about, or whose name has no
+   address (`pins`).
 
-What is stated (1, 2) makes a peer known. An unknown peer may deliver its own messages and nothing else. An identifier from another
-address than it is bound to gets no session; that is kept as a conflict, for an operator to see.
+What is stated (1, 2) makes a peer known. An unknown peer may deliver its own messages and nothing
+else. An identifier from another address than it is bound to gets no session; that is kept as a
+conflict, for an operator to see.
 """
 
 from __future__ import annotations
@@ -48,7 +52,8 @@ class Standing:
     is_conflict: bool = False
     # An operator or the directory has stated that this identifier is at this address.
     is_known: bool = False
-    # The directory has it as a routing server, or as one of this computer's: it may pass on what others have sent.
+    # The directory has it as a routing server, or as one of this computer's: it may pass on what
+    # others have sent.
     is_router: bool = False
 
 
@@ -78,14 +83,17 @@ class Identities:
         # Called when an identifier is no longer believed from an address that it was learnt from.
         self.displaced: Callable[[], None] | None = None
         self.pins = Pins(engine.store, engine.clock)
-        # By identifier: until when it holds, and the addresses of its names; None: they are being looked up.
+        # By identifier: until when it holds, and the addresses of its names; None: they are being
+        # looked up.
         self._lookups: dict[UUID, tuple[float, frozenset[str] | None]] = {}
 
     def judge(self, guid: UUID, address: str, *, is_proven: bool = False) -> Standing:
-        """Return what a queue manager with this identifier may do from an address. Nothing is remembered.
+        """Return what a queue manager with this identifier may do from an address.
 
-        `is_proven`: the peer has shown a certificate of this identifier, or the address was found for the
-        name that the directory has for it.
+        Nothing is remembered.
+
+        `is_proven`: the peer has shown a certificate of this identifier, or the address was found
+        for the name that the directory has for it.
         """
         if self._policy is PeerPolicy.OPEN:
             return self._known(guid)
@@ -137,8 +145,8 @@ class Identities:
     def _is_outranked(self, pin: Pin, address: str) -> bool:
         """Whether an address that an operator has named comes before those of a pin.
 
-        They were learnt: any address can claim an identifier before its owner connects. Of two addresses that are named
-        the first stays.
+        They were learnt: any address can claim an identifier before its owner connects. Of two
+        addresses that are named the first stays.
         """
         return pin.is_learnt and not any(self._is_named(each) for each in pin.addresses if each != address)
 
@@ -175,7 +183,8 @@ class Identities:
             is_conflict=True,
         )
 
-    # What is stated ---------------------------------------------------------------------------------------------
+    # What is stated
+    # ---------------------------------------------------------------------------------------------
 
     def _is_named(self, address: str) -> bool:
         """Whether `[peers]` has an address without saying whose identifier is there."""

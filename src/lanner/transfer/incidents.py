@@ -1,8 +1,9 @@
 """What peers did that a queue manager must not follow: how often, who was the last, and a line in the log.
 
-Each kind is counted. The log has at most one line per kind, peer and minute, with the number since the last line; the
-last lines of a minute are written when it is over. A peer is an address, which the kernel tells; texts from peers are escaped.
-Counts are kept in memory and begin at zero with the process.
+Each kind is counted. The log has at most one line per kind, peer and minute, with the number since
+the last line; the last lines of a minute are written when it is over. A peer is an address, which
+the kernel tells; texts from peers are escaped. Counts are kept in memory and begin at zero with the
+process.
 """
 
 from __future__ import annotations

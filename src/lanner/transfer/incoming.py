@@ -2,17 +2,17 @@
 
 Duplicates are dropped and transactional messages are put in order. Then the message goes to the
 engine, or on to another queue manager. Whether a message is accepted is decided by the engine
-(`engine/admission.py`). Here are decided the refusals that have to do with the peer: a message from another computer than
-its sender, one whose sequence has a time far ahead, one that is not to be passed on (`forwarding`) or has passed too many routing
-servers. `refusals` counts and logs by queue what the sender may be told, `incidents` by kind and
-peer what breaks a rule between queue managers.
+(`engine/admission.py`). Here are decided the refusals that have to do with the peer: a message from
+another computer than its sender, one whose sequence has a time far ahead, one that is not to be
+passed on (`forwarding`) or has passed too many routing servers. `refusals` counts and logs by queue
+what the sender may be told, `incidents` by kind and peer what breaks a rule between queue managers.
 
 The message and what is remembered about it (its identifier, the state of its sequence) go into the
 same batch of the store, because both are written under one hold of its lock.
 
-If the disk or the memory for express messages is full, the message waits, and so do the messages after it on its session
-(`flow_control`). If it cannot be stored for another reason, the session is closed, nothing is
-remembered, and the sender sends the message again.
+If the disk or the memory for express messages is full, the message waits, and so do the messages
+after it on its session (`flow_control`). If it cannot be stored for another reason, the session is
+closed, nothing is remembered, and the sender sends the message again.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ if TYPE_CHECKING:
 _DELIVERED = MessageClass.ACK_REACH_QUEUE
 _ACKNOWLEDGMENTS = (OrderAckReceived, FinalAckReceived)
 
-# Not in the specification: destinations and sequences that are found without decoding their names. Peers may spell a
-# name in many ways.
+# Not in the specification: destinations and sequences that are found without decoding their names.
+# Peers may spell a name in many ways.
 _MAX_CACHED = 4096
 
 
@@ -111,11 +111,14 @@ class _Run:
 
 
 class Incoming:
-    """What other queue managers send, for all sessions. The store's lock is held, unless a method says otherwise.
+    """What other queue managers send, for all sessions.
 
-    Made when the engine has started. `examine` None: RSA is done in the caller's time. `forwarded` hears of each message
-    that went into an outgoing queue on its way to another queue manager, `first_stored` of each session whose first message is stored. `is_known` returns whether there is a way to a
-    queue manager; without it there is one to all.
+    The store's lock is held, unless a method says otherwise.
+
+    Made when the engine has started. `examine` None: RSA is done in the caller's time. `forwarded`
+    hears of each message that went into an outgoing queue on its way to another queue manager,
+    `first_stored` of each session whose first message is stored. `is_known` returns whether there
+    is a way to a queue manager; without it there is one to all.
     """
 
     def __init__(
@@ -149,7 +152,8 @@ class Incoming:
         self._waiting: dict[IncomingLink, deque[_Run]] = {}
         # The first message of each session that waits for the end of flow control.
         self._held: dict[IncomingLink, _Run] = {}
-        # Found before, by DQ and the bytes of the name; with the bytes of the source in front for sequences.
+        # Found before, by DQ and the bytes of the name; with the bytes of the source in front for
+        # sequences.
         self._queues: dict[tuple[int, bytes], Queue] = {}
         self._sequences: dict[tuple[bytes, int, bytes], IncomingSequence] = {}
         self._ready: dict[
@@ -157,12 +161,14 @@ class Incoming:
         ] = {}  # sessions of which the message whose turn it is may have been examined
         self._is_busy = False
         self._senders = IncomingSenders(engine)
-        # Plain senders who may send to a queue, found out in this call: nothing changes while the lock is held.
+        # Plain senders who may send to a queue, found out in this call: nothing changes while the
+        # lock is held.
         self._admitted: set[tuple[Queue, bytes]] = set()
         # For an operator: messages dropped because they came before, or out of order.
         self.duplicates = 0
         self.out_of_order = 0
-        # Messages that were not taken or could not be passed on, and those that peers report as refused.
+        # Messages that were not taken or could not be passed on, and those that peers report as
+        # refused.
         self.refusals = Refusals(engine.clock, engine.monotonic)
         self.flow_control = FlowControl(engine, self._flow_control_ended)
         # Addresses of peers that the operator has named.
@@ -203,7 +209,10 @@ class Incoming:
                 sequence.link = None
 
     def _on_failed(self, _batch: int) -> None:
-        """The store has gone back to its last sync, and so does what is remembered of messages. Any thread, lock held."""
+        """The store has gone back to its last sync, and so does what is remembered of messages.
+
+        Any thread, lock held.
+        """
         self.history.reload()
         self._sequences.clear()
         self._of_link.clear()
@@ -211,7 +220,8 @@ class Incoming:
         self._queues.clear()
         self._show_sequences()
 
-    # Timers ---------------------------------------------------------------------------------------------------
+    # Timers
+    # ---------------------------------------------------------------------------------------------------
 
     def register(self, deadlines: Deadlines) -> None:
         """Have `on_timer` called when one of the timers expires."""
@@ -226,7 +236,8 @@ class Incoming:
         for sequence in self.sequences.due_order_acks():
             self.acknowledgments.send_order_ack(sequence, sequence.link)
 
-    # Order of arrival -----------------------------------------------------------------------------------------
+    # Order of arrival
+    # -----------------------------------------------------------------------------------------
 
     def receive(self, link: IncomingLink, events: Sequence[UserMessagesReceived]) -> None:
         """3.1.5.8 for what came on a session, in its order.
@@ -322,7 +333,10 @@ class Incoming:
         return done
 
     def _take(self, link: IncomingLink, run: _Run) -> None:
-        """Process the messages of a run. Those for which there is no room stay in it, and wait for the end of flow control."""
+        """Process the messages of a run.
+
+        Those for which there is no room stay in it, and wait for the end of flow control.
+        """
         try:
             while run.packets and not self.flow_control.is_on:
                 self._process(link, run)
@@ -366,13 +380,15 @@ class Incoming:
         self._senders.forget()
         self._admitted.clear()
 
-    # Messages -------------------------------------------------------------------------------------------------
+    # Messages
+    # -------------------------------------------------------------------------------------------------
 
     def _process(self, link: IncomingLink, run: _Run) -> None:
         """Process the first messages of a run, one at least, and take them out of it.
 
-        The first message of a plain sender to a queue is judged in full. The next ones in the same call get the same verdict: they are
-        stored together, as long as nothing speaks against one of them.
+        The first message of a plain sender to a queue is judged in full. The next ones in the same
+        call get the same verdict: they are stored together, as long as nothing speaks against one
+        of them.
         """
         packet = run.packets[0]
         flags, source, address, ordinal, user_flags = fields.arrival(packet)
@@ -422,15 +438,17 @@ class Incoming:
     def _impostor(self, link: IncomingLink, source: bytes, user_flags: int, *, is_for_here: bool) -> str:
         """Say why messages of a source do not come from it; empty if they do."""
         if source == self._own_guid:
-            # The sender of a message decides over its acknowledgments and dead letters, and this was not sent here.
+            # The sender of a message decides over its acknowledgments and dead letters, and this
+            # was not sent here.
             return "which is this queue manager"
         if (
             source != link.remote_qm_guid.bytes_le
             and not link.standing.is_router
             and (self._is_safe or (is_for_here and user_flags & fields.DQ == fields.DIRECT_DQ))
         ):
-            # Only a routing server passes on what others have sent. A peer that used the identifiers which another queue
-            # manager will use next would have the messages of that one dropped as duplicates, or as out of order.
+            # Only a routing server passes on what others have sent. A peer that used the
+            # identifiers which another queue manager will use next would have the messages of that
+            # one dropped as duplicates, or as out of order.
             return "which is not at the other end of the session"
         return ""
 
@@ -501,7 +519,8 @@ class Incoming:
             # The acknowledgment and the dead letter would be those of a message that was sent here.
             self._count_refusal(self._destination(message), message, UNVERIFIED_SOURCE, detail)
             return
-        # No FinalAck: it would make the real sender, whose number it names, give up a message of its own.
+        # No FinalAck: it would make the real sender, whose number it names, give up a message of
+        # its own.
         self._refused_as = UNVERIFIED_SOURCE
         try:
             self._engine.refuse_message(message, MessageClass.NACK_ACCESS_DENIED, detail)
@@ -513,7 +532,8 @@ class Incoming:
     ) -> MessageClass:
         """Security, expiry and the queue itself (3.1.5.8.2, 3.1.5.8.3, 3.1.5.8.8).
 
-        In a plain message there is nothing to decrypt and nothing to verify, so its examination is known.
+        In a plain message there is nothing to decrypt and nothing to verify, so its examination is
+        known.
         """
         if sender is None:
             return self._engine.insert_message(queue, message, self._senders.sender_of(message), examination)
@@ -523,7 +543,8 @@ class Incoming:
             self._admitted.add((queue, sender))
         return verdict
 
-    # Refusals -------------------------------------------------------------------------------------------------
+    # Refusals
+    # -------------------------------------------------------------------------------------------------
 
     def _message_refused(self, queue: Queue | None, message: Message, reason: MessageClass, detail: str) -> None:
         """Count what the engine has refused."""
@@ -557,7 +578,8 @@ class Incoming:
         """Count an own message of which an administration acknowledgment (3.1.5.11) says that it was refused."""
         if not is_refusal(message.message_class) or message.correlated_queue_manager != self._own_guid:
             return
-        # 3.1.7.15: ResponseQueue of an acknowledgment is the destination of the message that was sent.
+        # 3.1.7.15: ResponseQueue of an acknowledgment is the destination of the message that was
+        # sent.
         name = message.response_queue_format_name
         if name is not None:
             self.refusals.refused_by_peer(
@@ -568,7 +590,8 @@ class Incoming:
                 is_known=self._engine.find_outgoing_queue(name) is not None,
             )
 
-    # Destinations ---------------------------------------------------------------------------------------------
+    # Destinations
+    # ---------------------------------------------------------------------------------------------
 
     def _destination(self, message: Message) -> Queue | None:
         """3.1.5.8.5: the local queue that DestinationQueue names."""
@@ -589,8 +612,8 @@ class Incoming:
     def _find_queue(self, name: FormatName) -> Queue | None:
         """A queue that can be sent to. Peers cannot send to journals, subqueues and system queues.
 
-        A packet that came here is for here, by whatever name of this computer its sender knows it: behind a proxy or an address
-        translation these are not names that we know.
+        A packet that came here is for here, by whatever name of this computer its sender knows it:
+        behind a proxy or an address translation these are not names that we know.
         """
         engine = self._engine
         if isinstance(name, DirectFormatName):
@@ -602,7 +625,8 @@ class Incoming:
             queue = engine.find_queue(name)
         return None if queue is None or queue.is_system or queue.parent else queue
 
-    # Sequences ------------------------------------------------------------------------------------------------
+    # Sequences
+    # ------------------------------------------------------------------------------------------------
 
     def _deliver_in_order(
         self,
@@ -618,7 +642,8 @@ class Incoming:
             raise RemoteProtocolError("TransactionHeader.TxSequenceNumber: 0, they begin at 1")
         now = int(self._clock())
         if (tx_sequence_id >> 32) - now > self._max_clock_skew:
-            # It would make everything old that the sender numbers until then. A sender whose clock is wrong keeps its messages.
+            # It would make everything old that the sender numbers until then. A sender whose clock
+            # is wrong keeps its messages.
             time = dt.datetime.fromtimestamp(tx_sequence_id >> 32, dt.UTC)
             self.incidents.add(
                 Incident.SEQUENCE_AHEAD, link.remote_address, f"TxSequenceID.Timestamp is {time:%Y-%m-%d %H:%M:%S} UTC"
@@ -630,7 +655,8 @@ class Incoming:
         if queue is not None and (sequence.info is None or sequence.info.queue is not queue):
             sequence.bind(queue, tx_sequence_id, previous)
         verdict = None
-        # Of a queue that is not there we do not know how much has come before; its messages are refused from where they begin.
+        # Of a queue that is not there we do not know how much has come before; its messages are
+        # refused from where they begin.
         if sequence.accepts(tx_sequence_id, number, previous) or (queue is None and not sequence.tx_sequence_id):
             verdict = self._deliver(message, queue, sender, examination)
             if verdict is not _DELIVERED and not self._refuse(sequence, message.packet, verdict):
@@ -677,7 +703,8 @@ class Incoming:
         destination = order_queue_of(sequence.source, sequence.remote_address, is_direct=sequence.is_direct)
         return self.acknowledgments.send_final_ack(packet, verdict, destination, sequence.remote_address)
 
-    # Messages for others --------------------------------------------------------------------------------------
+    # Messages for others
+    # --------------------------------------------------------------------------------------
 
     def _forward(self, link: IncomingLink, packet: bytes, flags: int) -> bool:
         """3.1.5.8.2, 3.1.5.8.5: pass it on as it is, but for the count of routers; whether it is in an outgoing queue."""

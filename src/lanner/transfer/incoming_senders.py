@@ -1,7 +1,8 @@
 """Whom an arriving message names as its sender (MS-MQQB 3.1.5.8.3).
 
-Only a signature proves a sender; the identifier in an unsigned message is a claim. This module returns the identity that the message
-names, with its groups. `engine/admission.py` decides how much a claim is worth.
+Only a signature proves a sender; the identifier in an unsigned message is a claim. This module
+returns the identity that the message names, with its groups. `engine/admission.py` decides how much
+a claim is worth.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ class IncomingSenders:
         if sid == ANONYMOUS_LOGON:
             return ANONYMOUS
         if sid.identifier_authority <= NT_AUTHORITY and not sid.is_account:
-            # A group, or a service of the sender's own computer (MS-DTYP 2.4.2.4), the local system for one: every computer
-            # has its own, and this is not ours.
+            # A group, or a service of the sender's own computer (MS-DTYP 2.4.2.4), the local system
+            # for one: every computer has its own, and this is not ours.
             return EVERYONE_ALONE
         resolve = self._engine.settings.resolve_identity
         try:

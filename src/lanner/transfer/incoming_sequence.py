@@ -1,14 +1,16 @@
 """Sequences of transactional messages from other queue managers (MS-MQQB 3.1.1.5, 3.1.2.7, 3.1.5.8.6).
 
-A sender has one sequence for each of its outgoing queues, which is one destination name. So the state is kept per source queue
-manager and destination name, never per connection: behind a router many senders share one, and a computer may know a queue by
-two names at once. It is kept whether there is such a queue or not: a message to none is refused in its turn, and the sequence goes on
+A sender has one sequence for each of its outgoing queues, which is one destination name. So the
+state is kept per source queue manager and destination name, never per connection: behind a router
+many senders share one, and a computer may know a queue by two names at once. It is kept whether
+there is such a queue or not: a message to none is refused in its turn, and the sequence goes on
 when somebody makes the queue.
 
-A row is written in the batch of the message that changed it. Senders that are gone for good are forgotten: a sequence that nobody has
-used for a long time, and of too many from one address those that were used least recently. A sender that comes back after all begins anew:
-what it sends again is delivered twice, or is never in order. So nobody may have the sequences of another address forgotten, and strangers
-have no effect on those of known peers.
+A row is written in the batch of the message that changed it. Senders that are gone for good are
+forgotten: a sequence that nobody has used for a long time, and of too many from one address those
+that were used least recently. A sender that comes back after all begins anew: what it sends again
+is delivered twice, or is never in order. So nobody may have the sequences of another address
+forgotten, and strangers have no effect on those of known peers.
 """
 
 from __future__ import annotations
@@ -38,17 +40,21 @@ if TYPE_CHECKING:
 
 TABLE = "incoming_sequences"
 
-# Not in the specification: sequences of which no message came to a queue. Any peer can begin one; so many are kept.
+# Not in the specification: sequences of which no message came to a queue. Any peer can begin one;
+# so many are kept.
 MAX_REFUSED_SEQUENCES = 4096
-# Not in the specification: the other sequences of peers that are not known, of one address and of all. A peer that may send to
-# a queue can begin any number, under made-up names and identifiers.
+# Not in the specification: the other sequences of peers that are not known, of one address and of
+# all. A peer that may send to a queue can begin any number, under made-up names and identifiers.
 MAX_SEQUENCES_PER_ADDRESS = 1000
 MAX_SEQUENCES_OF_STRANGERS = 50_000
-# Not in the specification: sequences of one address of a known peer, which may pass on those of many senders.
+# Not in the specification: sequences of one address of a known peer, which may pass on those of
+# many senders.
 MAX_SEQUENCES_OF_KNOWN_PEER = 10_000
-# Not in the specification: seconds after which an unused sequence is forgotten; messages travel for days at most.
+# Not in the specification: seconds after which an unused sequence is forgotten; messages travel for
+# days at most.
 SEQUENCE_LIFETIME = 30 * 24 * 3600
-# Not in the specification: seconds until a due OrderAck is tried again when what it would acknowledge is not on disk yet.
+# Not in the specification: seconds until a due OrderAck is tried again when what it would
+# acknowledge is not on disk yet.
 NOT_DURABLE_DELAY = 0.02
 
 _ROW = struct.Struct("<QIIIBH")
@@ -67,7 +73,8 @@ class IncomingSequence:
     source: uuid.UUID
     format_name: str
     is_direct: bool  # DirectFormatSession: acknowledgments go to the address, not to the GUID
-    # IncomingTxSequenceID (0: none yet), IncomingTxSequenceNumber, TxMessageRejectCount of 3.1.1.3.1.
+    # IncomingTxSequenceID (0: none yet), IncomingTxSequenceNumber, TxMessageRejectCount of
+    # 3.1.1.3.1.
     tx_sequence_id: int = 0
     tx_sequence_number: int = 0
     reject_count: int = 0
@@ -80,7 +87,8 @@ class IncomingSequence:
     # Those of the same kind and address (`_Kept`), the one that was used least recently first.
     among: OrderedDict[bytes, IncomingSequence] = field(default_factory=OrderedDict, repr=False)
     info: IncomingTransactionalTransferInfo | None = None
-    # What is on disk, and what will be with which batch: an OrderAck speaks of the first; and what the last one said.
+    # What is on disk, and what will be with which batch: an OrderAck speaks of the first; and what
+    # the last one said.
     durable: tuple[int, int] = (0, 0)
     acknowledged: tuple[int, int] = (0, 0)
     waiting: deque[tuple[int, int, int]] = field(default_factory=deque)
@@ -223,8 +231,9 @@ class _Kept:
     def excess(self, newest: IncomingSequence, limit: float, share: float) -> IncomingSequence | None:
         """Return one that must go because of the newest: of its own address, else of the network that has most.
 
-        In that network it is one of the address that has most, of several such addresses the one that came last: an address
-        that one network has for the asking displaces none that was there before.
+        In that network it is one of the address that has most, of several such addresses the one
+        that came last: an address that one network has for the asking displaces none that was there
+        before.
         """
         own = newest.among
         if len(own) > share:
@@ -259,7 +268,8 @@ class IncomingSequences:
         self._monotonic = monotonic
         # Those that were used least recently come first.
         self._by_key: OrderedDict[bytes, IncomingSequence] = OrderedDict()
-        # The same: those of known peers, and of the others those that have delivered nothing, and the rest.
+        # The same: those of known peers, and of the others those that have delivered nothing, and
+        # the rest.
         self._of_known, self._refused, self._of_strangers = _Kept(), _Kept(), _Kept()
         self._changed: dict[IncomingSequence, None] = {}
         self._timers: list[tuple[float, int, IncomingSequence]] = []
@@ -361,7 +371,8 @@ class IncomingSequences:
         found = [IncomingSequence.unpack(key, row) for key, row in self._table.items()]
         latest = self._clock() + self._settings.max_clock_skew
         for sequence in sorted(found, key=lambda each: each.last_access_time):
-            # A time far ahead was taken before there was a limit: it keeps its sender from being heard.
+            # A time far ahead was taken before there was a limit: it keeps its sender from being
+            # heard.
             if sequence.last_access_time < oldest or sequence.tx_sequence_id >> 32 > latest:
                 self._table.delete(sequence.key)
                 continue
@@ -370,7 +381,10 @@ class IncomingSequences:
             self._kept(sequence).add(sequence)
 
     def reload(self) -> None:
-        """The store could not write: go back with it. No peer has an acknowledgment of what is undone."""
+        """The store could not write: go back with it.
+
+        No peer has an acknowledgment of what is undone.
+        """
         for sequence in self._by_key.values():
             sequence.order_ack_due = None
             sequence.unbind()
@@ -381,7 +395,8 @@ class IncomingSequences:
         self.deadline.clear()
         self._load()
 
-    # Order Ack Send Timer (3.1.2.7) ---------------------------------------------------------------------------
+    # Order Ack Send Timer (3.1.2.7)
+    # ---------------------------------------------------------------------------
 
     def schedule_order_ack(self, sequence: IncomingSequence, now: float) -> None:
         """3.1.5.8.6: start the timer, or restart it while the last OrderAck is not long ago."""

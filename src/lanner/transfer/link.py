@@ -40,7 +40,10 @@ _numbers = itertools.count(1)
 
 
 class Waiting:
-    """Bytes of all sessions that wait to be processed and to become durable. Sessions that send more are not read from meanwhile."""
+    """Bytes of all sessions that wait to be processed and to become durable.
+
+    Sessions that send more are not read from meanwhile.
+    """
 
     def __init__(self, held: Resource) -> None:
         self.held = held
@@ -81,11 +84,13 @@ class Link:
         self.remote_address = remote_address
         self.budget_peer = peer_of(remote_address)
         self.is_initiator = is_initiator
-        # The queue manager that the directory has at this address, which the connection was opened for.
+        # The queue manager that the directory has at this address, which the connection was opened
+        # for.
         self.meant_guid = GUID_NULL
         # What the peer may do; `Transfer` sets it when the session is open.
         self.standing: Standing = UNKNOWN
-        # Whom the peer's certificate is of; None in clear. Until the session is open: whom it was connected to as.
+        # Whom the peer's certificate is of; None in clear. Until the session is open: whom it was
+        # connected to as.
         self.certified_peer: Peer | None = None
         self.routes: list[Route] = []
         self.was_open = False
@@ -101,7 +106,8 @@ class Link:
         self._on_close = on_close
         self._on_dirty = on_dirty
         self.waiting_express: dict[TxSequenceID, bytes] = {}  # OrderAcks that wait for room
-        # What waits to be processed and to become durable: (messages received so far, bytes since the entry before).
+        # What waits to be processed and to become durable: (messages received so far, bytes since
+        # the entry before).
         self._unprocessed: deque[tuple[int, int]] = deque()
         self._unprocessed_bytes = 0
         self._released = 0  # messages received that are durable, or refused
@@ -128,7 +134,8 @@ class Link:
     def is_closed(self) -> bool:
         return self.session.is_closed
 
-    # What arrives ---------------------------------------------------------------------------------------------
+    # What arrives
+    # ---------------------------------------------------------------------------------------------
 
     def has_not_waited(self, before: SessionState, size: int) -> bool:
         """Whether a peer that connected to us has sent more than it can before it has our answer.
@@ -146,7 +153,8 @@ class Link:
     def received(self, size: int) -> None:
         """So many bytes came: hold the peer back when too many of them wait to be processed.
 
-        Acknowledgments wait for nothing. A peer that only acknowledges would be held back for ever one day.
+        Acknowledgments wait for nothing. A peer that only acknowledges would be held back for ever
+        one day.
         """
         total = self.session.total_received
         if total <= self._released or self.session.is_closed:
@@ -201,10 +209,13 @@ class Link:
         """End the session; what is not acknowledged will come again."""
         self._on_close(self, reason)
 
-    # What leaves ----------------------------------------------------------------------------------------------
+    # What leaves
+    # ----------------------------------------------------------------------------------------------
 
     def send_express(self, packet: bytes) -> None:
-        """A message that belongs to no queue: an OrderAck. A newer one says all that an older one of its sequence did.
+        """A message that belongs to no queue: an OrderAck.
+
+        A newer one says all that an older one of its sequence did.
 
         A sender that misses one sends its messages again.
         """

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 class Links:
     """Makes links, finds them, and forgets them. The caller holds the store's lock.
 
-    `on_processed`, `on_close` and `on_due` are called with a link: when its messages up to a number are in the engine,
-    when its session is to be ended for a reason, and when one of its timers expires.
+    `on_processed`, `on_close` and `on_due` are called with a link: when its messages up to a number
+    are in the engine, when its session is to be ended for a reason, and when one of its timers
+    expires.
     """
 
     def __init__(
@@ -134,7 +135,8 @@ class Links:
         self._deadlines.remove(link.session.deadline)
         return True
 
-    # Finding them ---------------------------------------------------------------------------------------------
+    # Finding them
+    # ---------------------------------------------------------------------------------------------
 
     def at(self, address: str) -> Iterable[Link]:
         """The links to an address."""
@@ -165,8 +167,9 @@ class Links:
     def dispensable(self, newcomer: str) -> Link | None:
         """Of the sessions that peers who are not known have opened, one that makes room for a new connection; None: there is none.
 
-        It is one of the peer that has most of them, if that has more than the new one's: the first over which no message has
-        passed, else the first. Known peers never make room: strangers can have as many sessions as they like.
+        It is one of the peer that has most of them, if that has more than the new one's: the first
+        over which no message has passed, else the first. Known peers never make room: strangers can
+        have as many sessions as they like.
         """
         if not self._sessions.has_room(newcomer):
             # It would be refused all the same, and looking for one takes time.

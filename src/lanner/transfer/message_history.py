@@ -1,11 +1,13 @@
 """Which messages have come already (MS-MQQB 3.1.1.3 MessageIDHistoryTable, 3.1.2.8, 3.1.5.8.1, 3.1.6.7).
 
-In memory, the oldest first. On disk, one row for all recoverable messages of one call and address, in the batch of the messages
-themselves: after a crash both are there or neither. An express message does not outlive the process, and neither does what is
-remembered of it, or a copy that the sender sends again would be dropped although the first is gone.
+In memory, the oldest first. On disk, one row for all recoverable messages of one call and address,
+in the batch of the messages themselves: after a crash both are there or neither. An express message
+does not outlive the process, and neither does what is remembered of it, or a copy that the sender
+sends again would be dropped although the first is gone.
 
-Each address has a table of its own: a peer that sends many messages has only its own forgotten. If all together have too many, one table
-goes: of the network that has most entries, that of the address that came last.
+Each address has a table of its own: a peer that sends many messages has only its own forgotten. If
+all together have too many, one table goes: of the network that has most entries, that of the
+address that came last.
 """
 
 from __future__ import annotations
@@ -47,7 +49,10 @@ class _Share:
 
 
 class MessageIDHistory:
-    """MessageIdentifiers (20 bytes: source queue manager, ordinal) and when they last came. The store's lock is held."""
+    """MessageIdentifiers (20 bytes: source queue manager, ordinal) and when they last came.
+
+    The store's lock is held.
+    """
 
     def __init__(
         self, table: Table, settings: TransferSettings, clock: Callable[[], float], monotonic: Callable[[], float]
@@ -120,7 +125,10 @@ class MessageIDHistory:
         return len(identifiers)
 
     def add(self, identifiers: Sequence[bytes], *, is_lasting: bool) -> None:
-        """Messages have come, or one has come again. `write` follows before the lock is released."""
+        """Messages have come, or one has come again.
+
+        `write` follows before the lock is released.
+        """
         share, size = self._current, self._size
         entries = share.entries
         if not size:
@@ -167,7 +175,8 @@ class MessageIDHistory:
     def reload(self) -> None:
         """Go back to what the table has: at the start, and when the store could not write.
 
-        Express messages stay where they are when the store fails, but are forgotten here: a copy of one may come through.
+        Express messages stay where they are when the store fails, but are forgotten here: a copy of
+        one may come through.
         """
         self._shares.clear()
         self._share_of.clear()
@@ -190,7 +199,8 @@ class MessageIDHistory:
         self._current = self._share(self._current.address)
         self.deadline.set(self._monotonic() + self._duration if self._share_of else NEVER)
 
-    # MessageIDHistory Cleanup Timer -------------------------------------------------------------------------
+    # MessageIDHistory Cleanup Timer
+    # -------------------------------------------------------------------------
 
     def on_timer(self) -> None:
         """3.1.6.7 MessageIDHistory Cleanup Timer Event."""

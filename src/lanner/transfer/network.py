@@ -1,4 +1,7 @@
-"""What transfer asks of the world outside: sockets, names, threads. `shell` gives it; tests give another."""
+"""What transfer asks of the world outside: sockets, names, threads.
+
+`shell` gives it; tests give another.
+"""
 
 from __future__ import annotations
 

@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# Not in the specification: so many bytes and messages are handed to a connection before the others have their turn. Half
-# a window of messages: while the receiver writes one half to its disk the other half is on its way.
+# Not in the specification: so many bytes and messages are handed to a connection before the others
+# have their turn. Half a window of messages: while the receiver writes one half to its disk the
+# other half is on its way.
 _TURN_BYTES = 1 << 20
 _TURN_MESSAGES = DEFAULT_WINDOW_SIZE // 2
-# A name of its own: each message asks, and an enumeration looks its members up slowly (Python 3.11).
+# A name of its own: each message asks, and an enumeration looks its members up slowly (Python
+# 3.11).
 _CONNECTED = OutgoingState.CONNECTED
 
 
@@ -65,7 +67,8 @@ class Outflow:
         self.unsynced: dict[Route, None] = {}  # their next message is not on disk yet
         self._unfilled: list[Link] = []  # there was more to send than one turn should take
 
-    # Filling sessions: the caller holds the store's lock -------------------------------------------------------
+    # Filling sessions: the caller holds the store's lock
+    # -------------------------------------------------------
 
     def synced(self) -> None:
         """A batch of the store was written: routes whose next message was not durable may send."""
@@ -125,7 +128,8 @@ class Outflow:
     def _waiting_routes(link: Link) -> dict[int, deque[Route]]:
         """The routes of a link that may have something to send, by the priority of the next message of each.
 
-        Asked once in a turn: while the lock is held, sending changes only the queue that is sent from.
+        Asked once in a turn: while the lock is held, sending changes only the queue that is sent
+        from.
         """
         waiting: dict[int, deque[Route]] = {}
         routes: deque[Route] = deque()
@@ -159,7 +163,8 @@ class Outflow:
             for entry in ready:
                 self._engine.add_message_to_dispatch_collection(entry.message_position, entry)
         elif ready:
-            # MS-MQDMPR 3.1.7.3.9 would choose these messages in this order: they would be the only ones in the collection.
+            # MS-MQDMPR 3.1.7.3.9 would choose these messages in this order: they would be the only
+            # ones in the collection.
             self._send(route, link, ready)
         if is_foreign:
             self._connector.leave(route, link)
@@ -178,7 +183,8 @@ class Outflow:
         try:
             packet = self._protection.protect(entry.packet, link.remote_qm_guid, route.queue)
         except EncryptionFailed as failure:
-            # 3.1.7.1.5.1. The documents list no class for this; the nearest is that of a receiver who cannot decrypt.
+            # 3.1.7.1.5.1. The documents list no class for this; the nearest is that of a receiver
+            # who cannot decrypt.
             _LOG.warning("%s: a message cannot be encrypted and is not sent: %s", route.queue.pathname, failure)
             route.table.refused(entry, MessageClass.NACK_BAD_ENCRYPTION)
             route.record(failure.status, self._engine.clock(), failure.error, str(failure))
@@ -218,7 +224,8 @@ class Outflow:
             if fields.base_flags_high(packet) & fields.TR_IN_BASE_FLAGS_HIGH:
                 send_report(self._engine, Message(packet), next_hop=link.remote_address)
 
-    # Writing to connections: without the lock ------------------------------------------------------------------
+    # Writing to connections: without the lock
+    # ------------------------------------------------------------------
 
     def flush_links(self) -> None:
         """Write what the sessions have to send."""

@@ -1,8 +1,9 @@
 """OutgoingMessageTable: the messages of one outgoing queue on their way (MS-MQQB 3.1.1.3.1, 3.1.3.2, 3.1.5.5-3.1.5.7, 3.1.6.5, 3.1.7.1).
 
-The table of the document has an entry for each message. The queue itself is in the store, in order, so here are only those that
-were taken from it: sent and not yet acknowledged, or to be sent again. Where reading goes on is remembered per lane (a lane is a
-priority, the top byte of lookup identifiers). A message is looked at in the store whenever it is to be sent, and when it is
+The table of the document has an entry for each message. The queue itself is in the store, in order,
+so here are only those that were taken from it: sent and not yet acknowledged, or to be sent again.
+Where reading goes on is remembered per lane (a lane is a priority, the top byte of lookup
+identifiers). A message is looked at in the store whenever it is to be sent, and when it is
 acknowledged; what expired or was purged meanwhile is not there, and so it is not sent.
 """
 
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from lanner.wire.identifiers import SequenceInfo
 
 _TRANSACTIONAL_LANE = LOWEST_LANE  # of priority 0, which every transactional message has (MS-MQDMPR 3.1.7.1.32)
-# A name of its own: each message asks, and an enumeration looks its members up slowly (Python 3.11).
+# A name of its own: each message asks, and an enumeration looks its members up slowly (Python
+# 3.11).
 _AVAILABLE = PositionState.AVAILABLE
 # What stands for the packet of a message that is not on its way; the store has it.
 _NOT_LOADED = Record(b"")
@@ -43,8 +45,8 @@ _END_SLICE = 128
 _LOOK_AHEAD = 16
 # Not in the specification: so many bytes of packets are read at once.
 _MAX_SIZE = 1 << 20
-# Not in the specification: so many bytes of packets of each queue are kept that the next hop has, until they leave the queue.
-# The removal of others reads them again.
+# Not in the specification: so many bytes of packets of each queue are kept that the next hop has,
+# until they leave the queue. The removal of others reads them again.
 _MAX_KEPT = 2 << 20
 
 
@@ -55,7 +57,8 @@ class OutgoingMessagePosition:
     queue: OutgoingQueue = field(repr=False)
     lookup_id: int
     is_recoverable: bool
-    # What was read of it, and the UserMessage as it is sent; None and empty while it is not on its way.
+    # What was read of it, and the UserMessage as it is sent; None and empty while it is not on its
+    # way.
     record: Record | None = None
     packet: bytes = field(default=b"", repr=False)
     tx_sequence_id: TxSequenceID = NO_SEQUENCE
@@ -135,8 +138,9 @@ class OutgoingMessageTable:
         self._entries: dict[int, OutgoingMessagePosition] = {}  # by lookup id
         self._numbered: dict[int, OutgoingMessagePosition] = {}  # of those, our transactional ones by number
         self._offered: list[OutgoingMessagePosition] = []
-        # Acknowledged and still in the queue, by lookup id, with what was read of them if that is known: those that are done
-        # with, and those that their destination has, of which a FinalAck may come.
+        # Acknowledged and still in the queue, by lookup id, with what was read of them if that is
+        # known: those that are done with, and those that their destination has, of which a FinalAck
+        # may come.
         self._delivered: dict[int, Record | None] = {}
         self._ended: dict[int, Record | None] = {}
         # Bytes of packets that are kept of messages whose SessionAck is here, by lookup id.
@@ -155,7 +159,8 @@ class OutgoingMessageTable:
         """Whether nothing waits to be sent or acknowledged."""
         return self.queue.message_count == 0
 
-    # Sessions ---------------------------------------------------------------------------------------------------
+    # Sessions
+    # ---------------------------------------------------------------------------------------------------
 
     def session_opened(self) -> None:
         """3.1.3.2 Session Initialization: everything is sent, also what was sent on an earlier session."""
@@ -186,7 +191,10 @@ class OutgoingMessageTable:
             heapq.heappush(self._lanes[entry.lookup_id >> LANE_SHIFT].again, entry.lookup_id)
 
     def message_available(self, first: int) -> None:
-        """3.1.7.12: messages of one priority came to the queue, or one came back to its old place. `first`: their lowest lookup id."""
+        """3.1.7.12: messages of one priority came to the queue, or one came back to its old place.
+
+        `first`: their lowest lookup id.
+        """
         lane = self._lanes[first >> LANE_SHIFT]
         lane.is_read = False
         self.may_have_unsent = True
@@ -209,10 +217,13 @@ class OutgoingMessageTable:
         sequence = self._engine.outgoing_sequence(self.queue)
         self._highest_read = 0 if sequence is None else min(self._highest_read, sequence.number - 1)
 
-    # Sending (3.1.7.1) ------------------------------------------------------------------------------------------
+    # Sending (3.1.7.1)
+    # ------------------------------------------------------------------------------------------
 
     def next_unsent(self, room: int, size: int = _MAX_SIZE) -> list[OutgoingMessagePosition]:
-        """The next messages, at most `room`, in the order of the queue. Those that are not `sent` come again.
+        """The next messages, at most `room`, in the order of the queue.
+
+        Those that are not `sent` come again.
 
         None after those that have `size` bytes together.
         """
@@ -241,8 +252,9 @@ class OutgoingMessageTable:
     def peek_priority(self) -> int | None:
         """BasePriority and Priority of the next message together; None if nothing waits to be sent.
 
-        They follow from its lookup identifier, so it is not read: each of a session's queues may have a large one. It may turn out that it cannot
-        be sent yet, and one of lower priority is the next (`priority_of`).
+        They follow from its lookup identifier, so it is not read: each of a session's queues may
+        have a large one. It may turn out that it cannot be sent yet, and one of lower priority is
+        the next (`priority_of`).
         """
         self.take_back()
         return next((self._priority(lane.index) for lane in self._lanes if self._has_unsent(lane)), None)
@@ -347,7 +359,8 @@ class OutgoingMessageTable:
             if lookup_id in entries or lookup_id in self._delivered or lookup_id in self._ended:
                 lane.cursor = lookup_id
                 continue
-            # Not `_has_expired` and `_is_held`: each message comes here, and each call would cost as much as this.
+            # Not `_has_expired` and `_is_held`: each message comes here, and each call would cost
+            # as much as this.
             time_to_reach_queue, sent_time = fields.lifetime(record.packet)
             is_held = lookup_id in held_positions or record.state is not _AVAILABLE
             if now - sent_time > time_to_reach_queue and not is_held:
@@ -357,12 +370,14 @@ class OutgoingMessageTable:
             entry = self._new_entry(lookup_id, record, tx_sequence_id)
             if is_held:
                 if entry.tx_sequence_number:
-                    # No message may overtake a numbered one: the receiver would refuse the numbered one afterwards.
+                    # No message may overtake a numbered one: the receiver would refuse the numbered
+                    # one afterwards.
                     return False
                 lane.cursor = lookup_id  # if it comes back, the engine calls `message_available`
                 continue
             if entry.is_recoverable and record.visibility > horizon:
-                # A message that was sent before its commit is durable would share its number with another after a crash.
+                # A message that was sent before its commit is durable would share its number with
+                # another after a crash.
                 self.is_waiting_for_sync = True
                 return False
             if entry.tx_sequence_number:
@@ -412,7 +427,8 @@ class OutgoingMessageTable:
             and fields.source_queue_manager(packet) == self._own_guid
         ):
             [(tx_sequence_id, number, _)] = fields.transactions((packet,), fields.user_flags(packet)[0])
-            # A message that claims to come from here and was not numbered here is passed on like one of another's.
+            # A message that claims to come from here and was not numbered here is passed on like
+            # one of another's.
             if tx_sequence_id == current.value:
                 entry.tx_sequence_id = current
                 entry.tx_sequence_number = number
@@ -431,10 +447,13 @@ class OutgoingMessageTable:
                 entry.packet = set_sequence(record.packet, entry.tx_sequence_id, number, previous)
 
     def _previous(self, entry: OutgoingMessagePosition) -> int:
-        """PreviousTxSequenceNumber. Messages that are no longer in the table are bridged: they will not be sent.
+        """PreviousTxSequenceNumber.
 
-        0 is taken by a receiver whatever it has, also by one that has lost its state; so it stands in the first message that is
-        sent again, while one that is sent for the first time follows what was acknowledged.
+        Messages that are no longer in the table are bridged: they will not be sent.
+
+        0 is taken by a receiver whatever it has, also by one that has lost its state; so it stands
+        in the first message that is sent again, while one that is sent for the first time follows
+        what was acknowledged.
         """
         preceding = self.tx_outgoing_sequence.preceding(entry.tx_sequence_number)
         if preceding is not None:
@@ -442,7 +461,8 @@ class OutgoingMessageTable:
         last_ack = self.tx_outgoing_sequence.last_ack
         if entry.transmitted or last_ack.seq_id != entry.tx_sequence_id.value:
             return 0
-        # Above it when the session broke between the OrderAck and the SessionAck: then it is sent again.
+        # Above it when the session broke between the OrderAck and the SessionAck: then it is sent
+        # again.
         return last_ack.seq_no if last_ack.seq_no < entry.tx_sequence_number else 0
 
     def _release(self, entry: OutgoingMessagePosition) -> None:
@@ -463,7 +483,8 @@ class OutgoingMessageTable:
     def _unkeep(self, entry: OutgoingMessagePosition) -> None:
         self._kept_size -= self._kept.pop(entry.lookup_id, 0)
 
-    # Acknowledgments (3.1.5.5, 3.1.5.6, 3.1.5.7) ----------------------------------------------------------------
+    # Acknowledgments (3.1.5.5, 3.1.5.6, 3.1.5.7)
+    # ----------------------------------------------------------------
 
     def session_acked(
         self, acked: Sequence[OutgoingMessagePosition], persisted: Iterable[OutgoingMessagePosition]
@@ -505,12 +526,16 @@ class OutgoingMessageTable:
             acked = self.tx_outgoing_sequence.order_ack(body.tx_sequence_id, body.tx_sequence_number)
             for entry in acked:
                 entry.received_order_ack = True
-            # What waits to be sent again has no SessionAck to come: its destination has it, so it need not be sent.
+            # What waits to be sent again has no SessionAck to come: its destination has it, so it
+            # need not be sent.
             self._end([entry for entry in acked if entry.received_session_ack or entry.is_to_be_sent_again])
         return True
 
     def _end(self, entries: list[OutgoingMessagePosition]) -> None:
-        """Both acknowledgments are here: the messages are delivered, or wait for their FinalAck. None is in UnackedSequence."""
+        """Both acknowledgments are here: the messages are delivered, or wait for their FinalAck.
+
+        None is in UnackedSequence.
+        """
         for entry in entries:
             if self._entries.pop(entry.lookup_id, None) is not None:
                 del self._numbered[entry.tx_sequence_number]
@@ -582,7 +607,8 @@ class OutgoingMessageTable:
             del self._numbered[entry.tx_sequence_number]
             self.tx_outgoing_sequence.remove(entry)
 
-    # The sequence -------------------------------------------------------------------------------------------------
+    # The sequence
+    # -------------------------------------------------------------------------------------------------
 
     def _resume_sequence(self) -> None:
         """The queue may have waited over a restart: what comes before its first message was sent or is gone."""
@@ -629,7 +655,8 @@ class OutgoingMessageTable:
         last = max(unacked[-1].tx_sequence_number if unacked else 0, sequence.highest_sent)
         info.eod_next_seq = (current.tx_sequence_id.value, last + 1, last)
 
-    # The Transactional Ack Wait Timer (3.1.6.5) -----------------------------------------------------------------
+    # The Transactional Ack Wait Timer (3.1.6.5)
+    # -----------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
         """When `on_timer` has something to do, on the monotonic clock."""

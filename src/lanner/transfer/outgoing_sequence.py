@@ -1,7 +1,8 @@
 """OutgoingTransferSequence: which transactional messages wait for their OrderAck, and when they are sent again.
 
-MS-MQQB 3.1.1.3.1.1, 3.1.2.6 Transactional Ack Wait Timer, 3.1.5.6, 3.1.6.5. The messages themselves, and what is done with those
-that are acknowledged, is the business of `outgoing_message_table`.
+MS-MQQB 3.1.1.3.1.1, 3.1.2.6 Transactional Ack Wait Timer, 3.1.5.6, 3.1.6.5. The messages
+themselves, and what is done with those that are acknowledged, is the business of
+`outgoing_message_table`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ def sequence_info(entry: Numbered) -> SequenceInfo:
 
 
 class OutgoingTransferSequence(Generic[Entry]):
-    """TxOutgoingSequence of one outgoing queue. All entries are of one sequence: a new one begins when none is left."""
+    """TxOutgoingSequence of one outgoing queue.
+
+    All entries are of one sequence: a new one begins when none is left.
+    """
 
     def __init__(
         self, resend_timer_table: Sequence[float], *, clock: Callable[[], float], monotonic: Callable[[], float]
@@ -54,7 +58,10 @@ class OutgoingTransferSequence(Generic[Entry]):
         self.session_opened()
 
     def session_opened(self) -> None:
-        """3.1.3.2 Session Initialization. UnackedSequence goes on: what is in it will be sent again (QQB-3.1.3.2-3)."""
+        """3.1.3.2 Session Initialization.
+
+        UnackedSequence goes on: what is in it will be sent again (QQB-3.1.3.2-3).
+        """
         self.last_ack = NO_SEQUENCE_INFO
         self.time_of_last_ack = int(self._clock())
         self.last_ack_count = 0
@@ -92,7 +99,10 @@ class OutgoingTransferSequence(Generic[Entry]):
             unacked.insert(place, entry)
 
     def sent(self, number: int) -> bool:
-        """3.1.2.6: messages up to this number were sent. The timer runs from the first that waits; whether it was started by this."""
+        """3.1.2.6: messages up to this number were sent.
+
+        The timer runs from the first that waits; whether it was started by this.
+        """
         self.highest_sent = max(self.highest_sent, number)
         if self.deadline is not None:
             return False
@@ -107,7 +117,10 @@ class OutgoingTransferSequence(Generic[Entry]):
         return unacked[place - 1] if place else None
 
     def order_ack(self, tx_sequence_id: TxSequenceID, number: int) -> list[Entry]:
-        """3.1.5.6: take out what is acknowledged. A number that was never sent acknowledges no more than was."""
+        """3.1.5.6: take out what is acknowledged.
+
+        A number that was never sent acknowledges no more than was.
+        """
         unacked = self.unacked
         number = min(number, self.highest_sent)
         count = bisect_right(unacked, number, key=_number)

@@ -1,7 +1,8 @@
 """The log of packets: one line at DEBUG for each MS-MQQB packet and each Ping packet, and the only place that writes one.
 
-A line has the direction, the type, the size in bytes, the peer and the session. The session asks once per call
-whether the log is on (`is_enabled`), so packets cost nothing while it is off. Bodies are never logged.
+A line has the direction, the type, the size in bytes, the peer and the session. The session asks
+once per call whether the log is on (`is_enabled`), so packets cost nothing while it is off. Bodies
+are never logged.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ _ORDER_ACK = int(MessageClass.ORDER_ACK)
 def examine(packet: bytes, own_guid: bytes) -> type[UserMessagesReceived]:
     """Refuse a UserMessage that is malformed (3.1.5.1.3), and return which event it is (3.1.5.1.1).
 
-    `packet` is what PacketSize counts, with a BaseHeader that framing has judged and SH cleared; `own_guid` in packet
-    order.
+    `packet` is what PacketSize counts, with a BaseHeader that framing has judged and SH cleared;
+    `own_guid` in packet order.
     """
     return UserMessagesReceived if check(packet) < _ORDER_ACK else _identify(packet, own_guid)
 
@@ -63,7 +63,8 @@ def _identify(packet: bytes, own_guid: bytes) -> type[UserMessagesReceived]:
     if is_order_ack:
         return OrderAckReceived if size == ACKNOWLEDGMENT_BODY_SIZE else UserMessagesReceived
     if size != ACKNOWLEDGMENT_BODY_SIZE:
-        # MessageSize is not among the fields by which 3.1.5.1.1 recognizes a FinalAck, but 2.2.5 allows one value.
+        # MessageSize is not among the fields by which 3.1.5.1.1 recognizes a FinalAck, but 2.2.5
+        # allows one value.
         raise RemoteProtocolError(
             f"MessagePropertiesHeader.MessageSize: {size} of a FinalAck is not {ACKNOWLEDGMENT_BODY_SIZE}"
         )
@@ -181,7 +182,8 @@ class FinalAckBody:
 def acknowledgment_properties(message_class: int, body: OrderAckBody | FinalAckBody) -> MessageProperties:
     """The properties of an OrderAck or FinalAck (3.1.7.17), for a caller that sends it through a queue.
 
-    The table of 3.1.7.17 makes both recoverable; an OrderAck goes out express, as 2.2.4 has it (DECISIONS).
+    The table of 3.1.7.17 makes both recoverable; an OrderAck goes out express, as 2.2.4 has it
+    (DECISIONS).
     """
     return MessageProperties(
         body=body.pack(),

@@ -59,8 +59,9 @@ class PingInitiator:
 class Ping:
     """One Ping Request and what became of it.
 
-    Each goes out from a socket of its own, so a response is compared with this request's cookie; the document compares
-    it with the newest of all, and a ping to another computer meanwhile would make this one fail.
+    Each goes out from a socket of its own, so a response is compared with this request's cookie;
+    the document compares it with the newest of all, and a ping to another computer meanwhile would
+    make this one fail.
     """
 
     def __init__(self, request: PingPacket, monotonic: Callable[[], float]) -> None:
@@ -97,7 +98,8 @@ class Ping:
 def answer_ping(datagram: bytes, own_guid: UUID, refuses: Callable[[UUID], bool]) -> bytes | None:
     """3.1.7.7 Receive Ping Request: the response, None for what is no Ping packet.
 
-    A response is as long as the shortest request, so nobody can have more sent to a third party than he sends himself.
+    A response is as long as the shortest request, so nobody can have more sent to a third party
+    than he sends himself.
     """
     try:
         request = PingPacket.unpack(Reader(datagram))
@@ -110,7 +112,8 @@ def answer_ping(datagram: bytes, own_guid: UUID, refuses: Callable[[UUID], bool]
     return PingPacket(flags, request.cookie, own_guid).pack()
 
 
-# UDP --------------------------------------------------------------------------------------------------------------
+# UDP
+# --------------------------------------------------------------------------------------------------------------
 
 
 class PingService(asyncio.DatagramProtocol):
@@ -179,7 +182,10 @@ async def start_ping_service(
     monotonic: Callable[[], float],
     budget: Budget | None = None,
 ) -> PingService | None:
-    """Listen on UDP, unless the settings say that pings are not answered. OSError says why it cannot be."""
+    """Listen on UDP, unless the settings say that pings are not answered.
+
+    OSError says why it cannot be.
+    """
     if not settings.answers_pings:
         return None
     rate = Rate("pings a second", settings.max_pings, settings.max_pings_per_peer, monotonic)
@@ -192,7 +198,10 @@ async def start_ping_service(
 
 
 def _open_socket(local: tuple[str, int], remote: tuple[str, int] | None = None) -> socket.socket:
-    """A UDP socket between addresses, never names. Made here, since uvloop leaves one open that cannot be bound."""
+    """A UDP socket between addresses, never names.
+
+    Made here, since uvloop leaves one open that cannot be bound.
+    """
     sock = socket.socket(_family(local[0]), socket.SOCK_DGRAM)
     try:
         sock.setblocking(False)

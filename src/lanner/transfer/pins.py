@@ -1,20 +1,26 @@
 """Which addresses queue managers were seen at, and which ones an operator trusts: a table of the store.
 
-A pin binds the identifier of a queue manager to addresses. It is written when a queue manager that nobody has stated anything
-about opens its first session (`learnt`), and by `lanner peer trust` (`trusted`). Sessions that were refused because of a pin are kept with
-it, so that an operator sees who else claims the identifier.
+A pin binds the identifier of a queue manager to addresses. It is written when a queue manager that
+nobody has stated anything about opens its first session (`learnt`), and by `lanner peer trust`
+(`trusted`). Sessions that were refused because of a pin are kept with it, so that an operator sees
+who else claims the identifier.
 
-If there are too many learnt pins, one makes room, so that a new queue manager is never kept out. What a liar can make many of goes first:
+If there are too many learnt pins, one makes room, so that a new queue manager is never kept out.
+What a liar can make many of goes first:
 
 1. pins of queue managers with which no message was exchanged: opening sessions costs nothing;
-2. *established* pins that were not used for a month. A pin is established if messages were exchanged and the queue manager came back after a day;
-3. the others, first those of the address that has most of them: one message each costs a liar little more, but needs many addresses.
+2. *established* pins that were not used for a month. A pin is established if messages were
+   exchanged and the queue manager came back after a day;
+3. the others, first those of the address that has most of them: one message each costs a liar
+   little more, but needs many addresses.
 
-One address, or IPv6 network of 64 bits, has a few of them. There only pins of the same address with which no message was exchanged make room; if
-there is none, nothing is learnt: a neighbour in a network must not have the pins of others forgotten.
+One address, or IPv6 network of 64 bits, has a few of them. There only pins of the same address with
+which no message was exchanged make room; if there is none, nothing is learnt: a neighbour in a
+network must not have the pins of others forgotten.
 
-So established pins are displaced by no others that are new. They have three quarters of the room: a liar who is patient enough to make established
-ones leaves a quarter for new ones, which displace each other only.
+So established pins are displaced by no others that are new. They have three quarters of the room: a
+liar who is patient enough to make established ones leaves a quarter for new ones, which displace
+each other only.
 """
 
 from __future__ import annotations
@@ -35,14 +41,17 @@ if TYPE_CHECKING:
 
 TABLE: Final = "peers"
 
-# Not in the specification: pins that were learnt; one address (or IPv6 network of 64 bits) has at most so many of them.
+# Not in the specification: pins that were learnt; one address (or IPv6 network of 64 bits) has at
+# most so many of them.
 MAX_LEARNT: Final = 10_000
 MAX_LEARNT_PER_ADDRESS: Final = 64
 # Not in the specification: how many of them may be established.
 MAX_ESTABLISHED: Final = 7_500
-# Not in the specification, seconds: a proven pin is established when it is used so long after its first use.
+# Not in the specification, seconds: a proven pin is established when it is used so long after its
+# first use.
 ESTABLISHED_AFTER: Final = 24 * 3600
-# Not in the specification, seconds: an established pin that was not used for so long makes room for a new one.
+# Not in the specification, seconds: an established pin that was not used for so long makes room for
+# a new one.
 UNUSED: Final = 30 * 24 * 3600
 # Not in the specification, seconds: LastSeen is written at most so often.
 _SEEN_INTERVAL: Final = 3600
@@ -135,7 +144,8 @@ class Pins:
         self._by_guid: dict[UUID, Pin] = {}
         # Learnt pins by the network of their address, those that were seen last at the end.
         self._learnt: dict[str, dict[UUID, None]] = {}
-        # The same pins divided, in the same order: not proven, established, and the others by network.
+        # The same pins divided, in the same order: not proven, established, and the others by
+        # network.
         self._unproven: dict[UUID, None] = {}
         self._established: dict[UUID, None] = {}
         self._fresh: dict[str, dict[UUID, None]] = {}

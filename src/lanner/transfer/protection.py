@@ -1,11 +1,12 @@
 """Encryption of what leaves, decryption and signatures of what arrives (MS-MQQB 3.1.7.1.5, 3.1.5.8.3).
 
-The arithmetic is `security`'s. Here is what a queue manager remembers between messages, and which of it is slow enough to be
-done in a thread. All methods are called in one thread, the loop's, and so is what they call back.
+The arithmetic is `security`'s. Here is what a queue manager remembers between messages, and which
+of it is slow enough to be done in a thread. All methods are called in one thread, the loop's, and
+so is what they call back.
 
-A sender signs before a message comes to its outgoing queue (`security.signing`), since only it has its key; so the signature
-covers the plain body, as the order of 3.1.7.1 wants it. Sequence numbers are written into the packet before or after: they
-stand where neither signing nor encrypting looks.
+A sender signs before a message comes to its outgoing queue (`security.signing`), since only it has
+its key; so the signature covers the plain body, as the order of 3.1.7.1 wants it. Sequence numbers
+are written into the packet before or after: they stand where neither signing nor encrypting looks.
 """
 
 from __future__ import annotations
@@ -47,23 +48,29 @@ if TYPE_CHECKING:
     from lanner.security.encryption import Selection
     from lanner.wire.public_keys import MqdsPublicKeys
 
-    # Calls the function in a thread, then in the loop's thread the second one with what the first has returned.
+    # Calls the function in a thread, then in the loop's thread the second one with what the first
+    # has returned.
     RunInThread = Callable[[Callable[[], Any], Callable[[Any], None]], None]
     Done = Callable[[Examination], None]
 
 _LOG = logging.getLogger(__name__)
 
-# Not in the specification: octets of a body that are encrypted or decrypted sooner than a thread is told to.
+# Not in the specification: octets of a body that are encrypted or decrypted sooner than a thread is
+# told to.
 _QUICK_BODY: Final = 0x1_0000
 # 3.1.7.1.5: "a public format name or a private format name".
 _ENCRYPTABLE: Final = frozenset({QueueNameType.PUBLIC_QUEUE, QueueNameType.PRIVATE_QUEUE_ON_DESTINATION})
 
 
 class EncryptionFailed(Exception):
-    """3.1.7.1.5.1: the message must not be sent, and leaves its queue. Has what the entry in ConnectionHistory says."""
+    """3.1.7.1.5.1: the message must not be sent, and leaves its queue.
+
+    Has what the entry in ConnectionHistory says.
+    """
 
     status = ConnectionStatus.CERTIFICATE_VALIDATION_FAILURE
-    # Why it leaves. The documents list no class for this; the nearest is that of a receiver who cannot decrypt.
+    # Why it leaves. The documents list no class for this; the nearest is that of a receiver who
+    # cannot decrypt.
     message_class = MessageClass.NACK_BAD_ENCRYPTION
 
     def __init__(self, cause: StatusError) -> None:
@@ -99,7 +106,8 @@ class Protection:
         self._caches = (self.send_symmetric_key_cache, self.receive_symmetric_key_cache, self.user_cert_cache)
         # The nearest of the cleanup timers of 3.1.2.10-13.
         self.deadline = Deadline()
-        # RemoteQMPublicKey of each session (3.1.1.3.1), by the queue manager at its end; see `_recipient`.
+        # RemoteQMPublicKey of each session (3.1.1.3.1), by the queue manager at its end; see
+        # `_recipient`.
         self._remote_qm_public_key: dict[UUID, dict[UUID, MqdsPublicKeys]] = {}
         # By the number of the outgoing queue, which sends one message after the other.
         self._encrypting: dict[int, _Encrypting] = {}
@@ -118,7 +126,8 @@ class Protection:
         deadlines = [deadline for cache in self._caches if (deadline := cache.next_deadline()) is not None]
         self.deadline.set(min(deadlines, default=NEVER))
 
-    # What leaves ----------------------------------------------------------------------------------------------
+    # What leaves
+    # ----------------------------------------------------------------------------------------------
 
     def session_closed(self, remote_qm_guid: UUID) -> None:
         """The next session with this queue manager asks the directory for its keys anew."""
@@ -130,7 +139,8 @@ class Protection:
     def is_to_encrypt(self, message: Message) -> bool:
         """Whether a message that leaves must not leave as it is.
 
-        One that another queue manager has sent passes as it came. One that has a key and EB was encrypted by the application.
+        One that another queue manager has sent passes as it came. One that has a key and EB was
+        encrypted by the application.
         """
         return (
             message.privacy_level != MessagePrivacyLevel.NONE
@@ -215,7 +225,8 @@ class Protection:
 
         self._run_in_thread(lambda: _outcome(lambda: encrypt_body(current.packet, session_key)), done)
 
-    # What arrives ---------------------------------------------------------------------------------------------
+    # What arrives
+    # ---------------------------------------------------------------------------------------------
 
     def examine(self, message: Message, done: Done) -> None:
         """Decrypt and verify a message to this queue manager, then call back with what `insert_message` takes.
@@ -307,8 +318,9 @@ class Protection:
 def _recipient(message: Message, remote_qm_guid: UUID) -> UUID:
     """Whose key a message is encrypted with: that of the queue manager it goes to.
 
-    The document names RemoteQMGuid, which behind a router is the router; but nobody on the way decrypts
-    (3.1.5.8.3: "If QueueManagerAddress is equal to QueueManager.Identifier"), so its key would help nobody.
+    The document names RemoteQMGuid, which behind a router is the router; but nobody on the way
+    decrypts (3.1.5.8.3: "If QueueManagerAddress is equal to QueueManager.Identifier"), so its key
+    would help nobody.
     """
     address = message.destination_queue_manager_identifier
     return remote_qm_guid if address == GUID_NULL else address

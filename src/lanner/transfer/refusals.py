@@ -1,11 +1,13 @@
 """Messages that a queue manager refused: how many, for which queue, for what reason.
 
-MS-MQQB has a receiver discard what it refuses (3.1.5.8.2, 3.1.5.8.3, 3.1.5.8.8). The sender learns of it only where the message is
-transactional (a FinalAck) or asked for an acknowledgment, and a safe receiver keeps some reasons to itself (3.1.7.15). So both sides
-count here what they know, and log it: one line per queue, class and minute, with the number of messages since the last one.
+MS-MQQB has a receiver discard what it refuses (3.1.5.8.2, 3.1.5.8.3, 3.1.5.8.8). The sender learns
+of it only where the message is transactional (a FinalAck) or asked for an acknowledgment, and a
+safe receiver keeps some reasons to itself (3.1.7.15). So both sides count here what they know, and
+log it: one line per queue, class and minute, with the number of messages since the last one.
 
-Counts are kept in memory and begin at zero with the process. Names of queues come from peers: what is kept and logged of them is
-bounded, and characters that could steer a terminal are escaped. Message bodies are never logged.
+Counts are kept in memory and begin at zero with the process. Names of queues come from peers: what
+is kept and logged of them is bounded, and characters that could steer a terminal are escaped.
+Message bodies are never logged.
 """
 
 from __future__ import annotations
@@ -28,23 +30,26 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 
-# Not in the specification: distinct names of one side that are counted apart; further ones are counted together as OTHER. Names that
-# only a peer has used have a limit of their own, so that invented ones cannot displace those of real queues.
+# Not in the specification: distinct names of one side that are counted apart; further ones are
+# counted together as OTHER. Names that only a peer has used have a limit of their own, so that
+# invented ones cannot displace those of real queues.
 MAX_KNOWN_QUEUES: Final = 1000
 MAX_UNKNOWN_QUEUES: Final = 100
 # Not in the specification: characters kept of a name or of the text of a reason.
 MAX_TEXT_LENGTH: Final = 256
 # Not in the specification: seconds between two lines about the same queue and class.
 LOG_INTERVAL: Final = 60.0
-# Not in the specification: own messages of which a refusal is remembered, because a peer may report it twice (FinalAck and
-# administration acknowledgment, or a packet that is sent again).
+# Not in the specification: own messages of which a refusal is remembered, because a peer may report
+# it twice (FinalAck and administration acknowledgment, or a packet that is sent again).
 MAX_REPORTED: Final = 4096
 
 OTHER: Final = "other"
-# A class of Lanner's own: SourceQueueManager is this queue manager, or not the one at the other end of the session.
+# A class of Lanner's own: SourceQueueManager is this queue manager, or not the one at the other end
+# of the session.
 UNVERIFIED_SOURCE: Final = "unverified_source"
 
-# MS-MQMQ 2.2.18.1.6: negative arrival acknowledgments are 0x8000 to 0xBFFF. Those above are about messages that had reached their queue.
+# MS-MQMQ 2.2.18.1.6: negative arrival acknowledgments are 0x8000 to 0xBFFF. Those above are about
+# messages that had reached their queue.
 _NEGATIVE_ARRIVAL = 0x8000
 _SEVERITY = 0xC000
 
@@ -80,7 +85,8 @@ class Refused:
     queue: str
     message_class: str
     count: int = 0
-    # Of the last message: seconds since 1970, the address of the peer, the identifier, and details of the reason.
+    # Of the last message: seconds since 1970, the address of the peer, the identifier, and details
+    # of the reason.
     last_time: float = 0.0
     last_peer: str = ""
     last_message: str = ""
@@ -123,7 +129,10 @@ def is_refusal(message_class: int) -> bool:
 
 
 def class_name(message_class: int) -> str:
-    """The name of a class, as commands and metrics show it. A peer may use any number: unknown ones are OTHER."""
+    """The name of a class, as commands and metrics show it.
+
+    A peer may use any number: unknown ones are OTHER.
+    """
     return _NAMES.get(message_class, OTHER)
 
 
@@ -145,7 +154,8 @@ class Refusals:
             (side, known): set() for side in Side for known in (False, True)
         }
         self._reported: OrderedDict[MessageIdentifier, None] = OrderedDict()
-        # Rows with messages that no line tells of yet, and when the first of them may have its line.
+        # Rows with messages that no line tells of yet, and when the first of them may have its
+        # line.
         self._unlogged: dict[Refused, None] = {}
         self.deadline = Deadline()
 
@@ -168,7 +178,10 @@ class Refusals:
     def refused_by_peer(
         self, queue: str, message_class: int, *, peer: str, message: MessageIdentifier, is_known: bool
     ) -> None:
-        """Count a message of this queue manager that a peer reports as refused. A second report of it is ignored."""
+        """Count a message of this queue manager that a peer reports as refused.
+
+        A second report of it is ignored.
+        """
         if message in self._reported:
             return
         self._reported[message] = None

@@ -1,7 +1,7 @@
 """How one outgoing queue reaches its next hop: the hops, the attempts, and what an operator sees of them.
 
-MS-MQQB 3.1.1.3.1 NextHopCollection and NextHopIndexer, 3.1.2.3 Session Retry Connect Timer; MS-MQDMPR 3.1.1.3 State, NextHops
-and ConnectionHistory.
+MS-MQQB 3.1.1.3.1 NextHopCollection and NextHopIndexer, 3.1.2.3 Session Retry Connect Timer;
+MS-MQDMPR 3.1.1.3 State, NextHops and ConnectionHistory.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ _WINSOCK = {
     errno.EHOSTUNREACH: 10065,
 }
 _HOST_NOT_FOUND = 11001
-# Which step of connecting an error of the operating system belongs to; any other is of the connect itself.
+# Which step of connecting an error of the operating system belongs to; any other is of the connect
+# itself.
 _STATUSES = {
     errno.EMFILE: ConnectionStatus.SOCKET_CREATE_FAILURE,
     errno.ENFILE: ConnectionStatus.SOCKET_CREATE_FAILURE,
@@ -116,7 +117,10 @@ class Route:
             )
 
     def enter(self, step: Step, retry_due: float | None = None) -> None:
-        """Move to the stage that a step leads to. `retry_due` is for WAIT: only there the retry timer runs."""
+        """Move to the stage that a step leads to.
+
+        `retry_due` is for WAIT: only there the retry timer runs.
+        """
         stage = TRANSITIONS.get((self.stage, step))
         if stage is None:
             raise RuntimeError(f"{self.queue.pathname}: no step {step.name} in stage {self.stage.name}")

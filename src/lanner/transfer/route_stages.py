@@ -1,7 +1,7 @@
 """The stages of an outgoing queue on its way to a session, and what moves it from one to the next (MS-MQQB 3.1.5.2).
 
-The table names every pair of stage and step that can occur. A step that it does not name in a stage is an error of
-this program, and the stage stays as it is.
+The table names every pair of stage and step that can occur. A step that it does not name in a stage
+is an error of this program, and the stage stays as it is.
 """
 
 from __future__ import annotations

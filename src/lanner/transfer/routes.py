@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from lanner.transfer.sent_to import SentTo
     from lanner.transfer.settings import TransferSettings
 
-# Not in the specification, seconds: how long an unused outgoing queue is kept. A peer that sends through this
-# queue manager to many destinations would otherwise leave a queue behind for each.
+# Not in the specification, seconds: how long an unused outgoing queue is kept. A peer that sends
+# through this queue manager to many destinations would otherwise leave a queue behind for each.
 _IDLE_LIMIT = 600.0
 
 
@@ -89,7 +89,8 @@ class Routes:
     def remove_idle(self, now: float, *, makes_room: bool = False) -> bool:
         """Remove outgoing queues that were not used for a long time; return whether there were any.
 
-        `makes_room`: those that other computers or users have caused need not have been idle for long.
+        `makes_room`: those that other computers or users have caused need not have been idle for
+        long.
         """
         engine = self._engine
         idle = {queue.number: queue for queue in engine.outgoing_queues() if engine.is_idle(queue)}

@@ -1,7 +1,8 @@
 """Through whom a message goes: the binary reliable message routing algorithm (MS-MQBR; MS-MQQB 3.1.7.5 Get Next Hops).
 
-Every function is called with the store's lock held. The document keeps its RoutingTable for an hour; here it is worked out
-when a session is to be established, from what the directory said in the last minute.
+Every function is called with the store's lock held. The document keeps its RoutingTable for an
+hour; here it is worked out when a session is to be established, from what the directory said in the
+last minute.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ def get_next_hops(engine: Engine, queue_manager_guid: UUID) -> list[QueueManager
 def next_hop_guids(engine: Engine, destination_id: UUID) -> list[UUID]:
     """MS-MQBR 3.1.5.1 GetNextHops from this queue manager.
 
-    Where the document takes one of several routing servers or site gates, all are given: when the first does not
-    answer, the next one is tried.
+    Where the document takes one of several routing servers or site gates, all are given: when the
+    first does not answer, the next one is tried.
     """
     source = get_queue_manager(engine, engine.queue_manager.identifier)
     destination = get_queue_manager(engine, destination_id)
@@ -93,7 +94,8 @@ def get_queue_manager(engine: Engine, machine_id: UUID) -> QueueManager | None:
 def routing_table(own_sites: Iterable[UUID], links: Iterable[RoutingLink]) -> Mapping[UUID, UUID]:
     """3.1.1.2 RoutingTable, by Dijkstra's algorithm (3.1.3.1): NextHopSiteID by DestinationSiteID, the nearest first.
 
-    A queue manager of several sites starts from all of them. Sites that no path leads to are not in it.
+    A queue manager of several sites starts from all of them. Sites that no path leads to are not in
+    it.
     """
     edges: defaultdict[UUID, list[tuple[int, UUID]]] = defaultdict(list)
     for link in links:
@@ -101,7 +103,8 @@ def routing_table(own_sites: Iterable[UUID], links: Iterable[RoutingLink]) -> Ma
         edges[link.site2_identifier].append((link.actual_cost, link.site1_identifier))
     reached = set(own_sites)
     next_hops: dict[UUID, UUID] = {}
-    # (cost, destination site, next-hop site); equal costs are decided by the GUID, the same way each time.
+    # (cost, destination site, next-hop site); equal costs are decided by the GUID, the same way
+    # each time.
     paths = [(cost, site, site) for own in reached for cost, site in edges[own]]
     heapq.heapify(paths)
     while paths:

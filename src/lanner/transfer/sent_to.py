@@ -1,7 +1,8 @@
 """To which queue managers the transactional messages of an outgoing queue were sent: a table of the store.
 
-An acknowledgment may come long after its message has left, on another session, and after a restart. It is believed only from a queue
-manager that the messages went to (or from their destination, or a routing server).
+An acknowledgment may come long after its message has left, on another session, and after a restart.
+It is believed only from a queue manager that the messages went to (or from their destination, or a
+routing server).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 TABLE: Final = "sent_to"
 
-# Not in the specification: queue managers of one outgoing queue, the last ones. A route has some routing servers to choose from.
+# Not in the specification: queue managers of one outgoing queue, the last ones. A route has some
+# routing servers to choose from.
 MAX_PER_QUEUE: Final = 8
 _GUID_SIZE: Final = 16
 

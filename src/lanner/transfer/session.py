@@ -1,11 +1,12 @@
 """One session between two queue managers, without its socket (MS-MQQB 3.1).
 
-Bytes of the connection go in, events come out; what is to be sent is asked for, and so is the time of the next timer. There
-is no queue here and no disk: the owner processes what was received, makes it durable if it is recoverable, and then allows
-its acknowledgment (`allow_acknowledgment`).
+Bytes of the connection go in, events come out; what is to be sent is asked for, and so is the time
+of the next timer. There is no queue here and no disk: the owner processes what was received, makes
+it durable if it is recoverable, and then allows its acknowledgment (`allow_acknowledgment`).
 
-Both sides are this class: they differ in the table of states (`session_states`) and in who speaks first (`handshake`).
-Counts and acknowledgments are in `acknowledging`, the stream in `framing`, what arrives is judged in `packets`.
+Both sides are this class: they differ in the table of states (`session_states`) and in who speaks
+first (`handshake`). Counts and acknowledgments are in `acknowledging`, the stream in `framing`,
+what arrives is judged in `packets`.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ _CLEANUP_INTERVAL = 300.0
 _ROUTING_SERVER_CLEANUP_INTERVAL = 120.0
 # 3.1.3.2 RecoverableAckSendTimeout until it is negotiated, milliseconds.
 _NOT_NEGOTIATED = 0xFFFF_FFFF
-# 3.1.7.11: a UserMessage takes the acknowledgment along when so much of the Session Ack Send Timer is over.
+# 3.1.7.11: a UserMessage takes the acknowledgment along when so much of the Session Ack Send Timer
+# is over.
 _PIGGYBACK_PART = 0.75
 _DIRECT = fields.DQ_IN_USER_FLAGS_1  # all bits of DQ
 
@@ -92,7 +94,8 @@ class Session:
         self._received = ReceivedMessages()
 
         self.remote_qm_guid = GUID_NULL
-        # A UserMessage to a direct name has come: acknowledgments of its sequence go to one as well (3.1.5.8.2).
+        # A UserMessage to a direct name has come: acknowledgments of its sequence go to one as well
+        # (3.1.5.8.2).
         self.direct_format_session = False
         self.session_active = False
         self.received_ack = False
@@ -107,7 +110,8 @@ class Session:
         self._advertised_window = settings.window_size
         self._early_ack = 1
         self._usable_window = SMALLEST_WINDOW_SIZE
-        # A recoverable message came since the last SessionAck, and has shortened the Session Ack Send Timer.
+        # A recoverable message came since the last SessionAck, and has shortened the Session Ack
+        # Send Timer.
         self._is_ack_hastened = False
 
         # Not after any of the timers below; `on_timer` makes it exact.
@@ -117,7 +121,8 @@ class Session:
         self._ack_wait = Timer(self.deadline)
         self._ack_send = Timer(self.deadline)
         self._window_recovery = Timer(self.deadline)
-        # Not in the specification: runs while anything is on its way, from the last time that any of it was acknowledged.
+        # Not in the specification: runs while anything is on its way, from the last time that any
+        # of it was acknowledged.
         self._progress = Timer(self.deadline)
         self._last_progress = 0.0
         self._timers = (
@@ -151,7 +156,10 @@ class Session:
         was_pinged: bool = False,
         is_routing_server: bool = False,
     ) -> Session:
-        """The side that connected (3.1.5.2.3). GUID_NULL: for a direct format name, the queue manager at that address."""
+        """The side that connected (3.1.5.2.3).
+
+        GUID_NULL: for a direct format name, the queue manager at that address.
+        """
         session = cls(
             SessionState.WAITING_ECR_MSG,
             INITIATOR,
@@ -179,7 +187,10 @@ class Session:
         admit: Callable[[EstablishConnectionHeader], bool],
         is_routing_server: bool = False,
     ) -> Session:
-        """The side that was connected to (3.1.5.10). `admit` False: the peer is told that it is refused."""
+        """The side that was connected to (3.1.5.10).
+
+        `admit` False: the peer is told that it is refused.
+        """
         session = cls(
             SessionState.WAITING_EC_MSG, ACCEPTOR, own_guid, settings, monotonic, is_routing_server=is_routing_server
         )
@@ -253,8 +264,9 @@ class Session:
                 if not kind:
                     self._take_user_message(packet, events)
                 elif kind == at.BASE_SH:
-                    # 3.1.5.8.4: a SessionHeader is the session's and does not go with the message. The sender has
-                    # counted the message that carries its counts, so it is counted here before they are compared.
+                    # 3.1.5.8.4: a SessionHeader is the session's and does not go with the message.
+                    # The sender has counted the message that carries its counts, so it is counted
+                    # here before they are compared.
                     message, header = detach_session_header(packet)
                     self._take_user_message(message, events)
                     self._take_session_header(header, events)
@@ -316,7 +328,10 @@ class Session:
             self._start_ack_wait()
 
     def _set_received_window(self, window_size: int) -> None:
-        """The peer's window has changed. One below what it came with is to be recovered from (MS-MQMQ note 15)."""
+        """The peer's window has changed.
+
+        One below what it came with is to be recovered from (MS-MQMQ note 15).
+        """
         if window_size >= self._negotiated_window:
             self._window_recovery.stop()
         else:
@@ -359,7 +374,10 @@ class Session:
         request: EstablishConnectionHeader,
         admit: Callable[[EstablishConnectionHeader], bool],
     ) -> None:
-        """3.1.5.3.1. A peer that is refused gets an answer; the error closes the session behind the answer."""
+        """3.1.5.3.1.
+
+        A peer that is refused gets an answer; the error closes the session behind the answer.
+        """
         if internal.is_refused:
             raise RemoteProtocolError("InternalHeader.Flags.CS: set in a request")
         self.remote_qm_guid = request.client_guid
@@ -488,8 +506,8 @@ class Session:
     def allow_acknowledgment(self, upto: int) -> None:
         """Allow messages up to this number to be acknowledged: they are processed and, if recoverable, durable.
 
-        That happens at once when half a window or all bits of a SessionHeader wait for it (3.1.1.6.1, 3.1.5.8.7), so that
-        a sender with a full window need not wait for a timer.
+        That happens at once when half a window or all bits of a SessionHeader wait for it
+        (3.1.1.6.1, 3.1.5.8.7), so that a sender with a full window need not wait for a timer.
         """
         received = self._received
         if not self.is_open:
@@ -504,7 +522,8 @@ class Session:
     def pause(self) -> None:
         """3.1.7.13: tell the peer to send one message at a time, and acknowledge what there is.
 
-        With the timer stopped nothing is forgotten: in a window of one, each message is acknowledged as soon as it may be.
+        With the timer stopped nothing is forgotten: in a window of one, each message is
+        acknowledged as soon as it may be.
         """
         if self.state is not SessionState.OPEN:
             return
@@ -600,7 +619,10 @@ class Session:
     # The end
 
     def end_of_stream(self) -> list[Event]:
-        """The transport went away (3.1.7.3). Peers close so, without a word; an error if they owed us something."""
+        """The transport went away (3.1.7.3).
+
+        Peers close so, without a word; an error if they owed us something.
+        """
         events: list[Event] = []
         if self.state is not SessionState.CLOSED:
             owed = [

@@ -1,7 +1,7 @@
 """The states of a session and what each lets in (MS-MQQB 3.1.1.1.1.1, 3.1.1.1.1.2, 3.1.1.3.1, 3.1.5).
 
-A packet that the table of a side does not name in a state closes the session. What may still refuse a packet that
-it names - wrong GUIDs, CS, ranges - is in `handshake`.
+A packet that the table of a side does not name in a state closes the session. What may still refuse
+a packet that it names - wrong GUIDs, CS, ranges - is in `handshake`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from collections.abc import Mapping
 
 
 class SessionState(enum.Enum):
-    """SessionState of MS-MQQB 3.1.1.3.1. WAITING_RECONNECT is a state of an outgoing queue: no connection is in it."""
+    """SessionState of MS-MQQB 3.1.1.3.1.
+
+    WAITING_RECONNECT is a state of an outgoing queue: no connection is in it.
+    """
 
     WAITING_EC_MSG = "WAITING_EC_MSG"
     WAITING_ECR_MSG = "WAITING_ECR_MSG"
@@ -22,7 +25,10 @@ class SessionState(enum.Enum):
 
 
 class PacketKind(enum.Enum):
-    """What a packet on a session can be. OrderAck and FinalAck are UserMessages here: they are let in alike."""
+    """What a packet on a session can be.
+
+    OrderAck and FinalAck are UserMessages here: they are let in alike.
+    """
 
     ESTABLISH_CONNECTION = "EstablishConnection"
     CONNECTION_PARAMETERS = "ConnectionParameters"

@@ -25,7 +25,8 @@ class TransferSettings:
     round_trip_delay: float = 0.0
     # 3.1.3.2 AckWaitTimeout, without the delay.
     ack_wait_timeout: float = 20.0
-    # 3.1.2.4: the Session Ack Wait Timer's multiple of it for direct format names (QosCleanupIntervalMultiplier).
+    # 3.1.2.4: the Session Ack Wait Timer's multiple of it for direct format names
+    # (QosCleanupIntervalMultiplier).
     direct_ack_wait_multiplier: int = 2
     # 3.1.2.1 Session Initialization Timer, without twice the delay.
     session_initialization_timeout: float = 60.0
@@ -46,25 +47,29 @@ class TransferSettings:
     message_id_history_cleanup: float = 1800.0
     # 2.2.1 (MaxInSessions).
     max_in_sessions: int = 0xFFFF_FFFF
-    # 2.1.2 (EnablePingService, MsmqIpPingPort), and whether to ask before connecting, as Windows did until 2003.
+    # 2.1.2 (EnablePingService, MsmqIpPingPort), and whether to ask before connecting, as Windows
+    # did until 2003.
     answers_pings: bool = False
     ping_port: int = PING_PORT
     pings_before_connecting: bool = False
-    # By host name, looked at before the hosts file and DNS; an address alone is the short form of a Peer.
+    # By host name, looked at before the hosts file and DNS; an address alone is the short form of a
+    # Peer.
     peers: Mapping[str, Peer | str] = field(default_factory=dict)
     # Ours: from which addresses the identifier of a queue manager is believed (`identities`).
     peer_policy: PeerPolicy = PeerPolicy.PINNED
     # Ours: how far the time of a sequence, which is of the sender's clock, may be ahead; inf: any.
     max_clock_skew: float = 86_400.0
-    # Not in the specification: the same sessions over mutual TLS, with PEM files. Without a certificate and its key it
-    # is off. Certificates of peers are accepted that these authorities have issued, and those of the peers table.
+    # Not in the specification: the same sessions over mutual TLS, with PEM files. Without a
+    # certificate and its key it is off. Certificates of peers are accepted that these authorities
+    # have issued, and those of the peers table.
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     tls_authorities: Path | None = None
     tls_port: int = TLS_PORT
-    # Ours, against peers who would hold what others need: connections, sessions of one address, connections whose handshake
-    # is not done; bytes of packets that have come in part, in total and of one address; bytes of a session that wait to be processed
-    # or to be taken by the peer, and of all sessions; pings that are answered in a second, of all and of one address.
+    # Ours, against peers who would hold what others need: connections, sessions of one address,
+    # connections whose handshake is not done; bytes of packets that have come in part, in total and
+    # of one address; bytes of a session that wait to be processed or to be taken by the peer, and
+    # of all sessions; pings that are answered in a second, of all and of one address.
     max_connections: int = 4096
     max_sessions_per_peer: int = 64
     max_half_open: int = 1024
@@ -74,13 +79,14 @@ class TransferSettings:
     max_waiting_bytes_in_total: int = 256 << 20
     max_pings: int = 1000
     max_pings_per_peer: int = 20
-    # Ours, against the same: outgoing queues that come into being for what others send, which name any destination.
+    # Ours, against the same: outgoing queues that come into being for what others send, which name
+    # any destination.
     max_queues_for_others: int = 1000
     max_queues_per_peer: int = 100
     # Ours: outgoing queues that a user who is no administrator may have here.
     max_queues_per_user: int = 1000
-    # Ours: transactional messages that wait for their OrderAck, per queue; and how many a receiver takes before it
-    # sends one early.
+    # Ours: transactional messages that wait for their OrderAck, per queue; and how many a receiver
+    # takes before it sends one early.
     max_unacked_sequence: int = 16_384
     early_order_ack: int = 1024
 

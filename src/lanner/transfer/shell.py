@@ -49,7 +49,8 @@ _LINGER = 5.0  # seconds
 _TICK = 0.1  # seconds
 # So many names are looked up at once.
 _RESOLVERS = 8
-# The parts of the descriptors that no other listener can take: of sessions that peers open, and of those that are opened from here.
+# The parts of the descriptors that no other listener can take: of sessions that peers open, and of
+# those that are opened from here.
 _SHARE_IN, _SHARE_OUT = 0.25, 0.15
 
 
@@ -65,13 +66,15 @@ class TransferListener:
         self.port = settings.port
         self.tls_port = settings.tls_port
         self._budget = budget = budget or Budget()
-        # None: TLS is off. Another one replaces it while the listener runs; open sessions keep theirs.
+        # None: TLS is off. Another one replaces it while the listener runs; open sessions keep
+        # theirs.
         self.identity = load_identity(settings)
         self.transfer = Transfer(engine, settings, self, self.identity, budget)
         # Both ports share it: a peer has as many sessions as it may have, whatever they are over.
         self._door = Door(budget, "transfer", limit=settings.max_connections, share=_SHARE_IN)
         self._way_out = Door(budget, "transfer outgoing", limit=settings.max_connections, share=_SHARE_OUT)
-        # Every connection reads into the same buffer: what is in it is taken out before the next read.
+        # Every connection reads into the same buffer: what is in it is taken out before the next
+        # read.
         self.read_buffer = memoryview(bytearray(_READ_BUFFER))
         # The same for what was decrypted.
         self.plain_buffer = memoryview(bytearray(0 if self.identity is None else _READ_BUFFER))
@@ -152,7 +155,8 @@ class TransferListener:
     def reload(self, settings: TransferSettings) -> None:
         """Take over another peers table, and certificates for sessions to come.
 
-        TlsSettingsError if one cannot be used; then everything stays as it was. Whether there is TLS at all is decided at the start.
+        TlsSettingsError if one cannot be used; then everything stays as it was. Whether there is
+        TLS at all is decided at the start.
         """
         identity = load_identity(settings)
         if (identity is None) != (self.identity is None):
@@ -183,7 +187,8 @@ class TransferListener:
         self._resolvers.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self._committer.close)
 
-    # Network --------------------------------------------------------------------------------------------------
+    # Network
+    # --------------------------------------------------------------------------------------------------
 
     def resolve(self, hosts: list[HopHost], done: Callable[[list[NextHop] | OSError], None]) -> None:
         async def run() -> None:
@@ -311,7 +316,8 @@ class TransferListener:
         if transfer.deadlines.earliest <= transfer.monotonic():
             transfer.on_timer()
 
-    # Connections ----------------------------------------------------------------------------------------------
+    # Connections
+    # ----------------------------------------------------------------------------------------------
 
     def opened(self, connection: _TcpConnection, address: str) -> bool:
         """A connection came from outside; False: it is not taken."""
@@ -427,11 +433,15 @@ class _TcpConnection(asyncio.BufferedProtocol):
 
 
 class _TlsConnection(_TcpConnection):
-    """One TCP connection over TLS. From its first byte it counts as any other: the handshake is a part of the session's."""
+    """One TCP connection over TLS.
+
+    From its first byte it counts as any other: the handshake is a part of the session's.
+    """
 
     def __init__(self, listener: TransferListener, granted: Pass, identity: TlsIdentity, *, is_initiator: bool) -> None:
         super().__init__(listener, granted, is_initiator=is_initiator)
-        # Done when the initiator knows the certificate of the peer, which has not verified ours at that time.
+        # Done when the initiator knows the certificate of the peer, which has not verified ours at
+        # that time.
         self.handshake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._identity = identity
         context = identity.client if is_initiator else identity.server

@@ -8,8 +8,8 @@ from lanner.transfer.deadlines import NEVER, Deadline
 class Timer:
     """Stopped while `deadline` is NEVER. Times are seconds of one monotonic clock.
 
-    `owner` is the deadline of everything that the timer's owner has to do. A timer that is started moves it forward;
-    the owner itself moves it back, when it has run what was due.
+    `owner` is the deadline of everything that the timer's owner has to do. A timer that is started
+    moves it forward; the owner itself moves it back, when it has run what was due.
     """
 
     __slots__ = ("_owner", "deadline", "duration")

@@ -1,13 +1,15 @@
 """Certificates of TLS between queue managers: this one's own, and those that peers may show.
 
-Nothing in Microsoft's documents describes this: port 1802 carries the sessions of MS-MQQB over mutual TLS 1.3, between
-Lanners. A peer's certificate is accepted in one of two ways. It is a pin, exactly the file that `[peers.NAME]` names. Or it
-was issued by one of the authorities that the operator trusts. OpenSSL verifies signatures and dates; `certified_peers` decides
-which queue manager a certificate stands for.
+Nothing in Microsoft's documents describes this: port 1802 carries the sessions of MS-MQQB over
+mutual TLS 1.3, between Lanners. A peer's certificate is accepted in one of two ways. It is a pin,
+exactly the file that `[peers.NAME]` names. Or it was issued by one of the authorities that the
+operator trusts. OpenSSL verifies signatures and dates; `certified_peers` decides which queue
+manager a certificate stands for.
 
-One trap: OpenSSL has one set of trusted certificates per context. A pinned certificate that may issue others would make its
-owner an authority. So a certificate that is no pin is rejected where there are no authorities, and where there are some,
-`load_identity` rejects pins that may issue certificates.
+One trap: OpenSSL has one set of trusted certificates per context. A pinned certificate that may
+issue others would make its owner an authority. So a certificate that is no pin is rejected where
+there are no authorities, and where there are some, `load_identity` rejects pins that may issue
+certificates.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from lanner.transfer.peers import Peer, as_peer
 from lanner.transfer.settings import TransferSettings
 from lanner.transfer.tls_errors import TlsError, words
 
-# Others may do nothing with a private key, its group may read it: that is how Debian's ssl-cert keeps keys.
+# Others may do nothing with a private key, its group may read it: that is how Debian's ssl-cert
+# keeps keys.
 _FORBIDDEN: Final = stat.S_IWGRP | stat.S_IXGRP | stat.S_IRWXO
 _UUID_PREFIX: Final = "urn:uuid:"
 _PURPOSES: Final = (ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH)
@@ -51,7 +54,8 @@ class Certification:
     guids: frozenset[UUID]  # its queue managers (urn:uuid:)
     not_valid_after: dt.datetime
     content: bytes  # the certificate in DER
-    # The entries of the peers table that pin this certificate; none: one of the authorities, in DER, has issued it.
+    # The entries of the peers table that pin this certificate; none: one of the authorities, in
+    # DER, has issued it.
     pinned: tuple[Peer, ...] = ()
     authorities: frozenset[bytes] = frozenset()
 
@@ -62,7 +66,10 @@ class Certification:
 def certification_of(
     certificate: x509.Certificate, pinned: tuple[Peer, ...] = (), authorities: frozenset[bytes] = frozenset()
 ) -> Certification:
-    """Return what a certificate says about its owner. Only the subject alternative names count as names."""
+    """Return what a certificate says about its owner.
+
+    Only the subject alternative names count as names.
+    """
     names: list[str] = []
     guids: list[UUID] = []
     try:
@@ -102,7 +109,10 @@ class TlsIdentity:
         self._authorities = authorities
 
     def certify(self, session: ssl.SSLObject | ssl.SSLSocket) -> Certification:
-        """Return what the peer's certificate says. TlsError if it is neither a pin nor issued by an authority."""
+        """Return what the peer's certificate says.
+
+        TlsError if it is neither a pin nor issued by an authority.
+        """
         content = session.getpeercert(binary_form=True)
         if content is None:
             raise TlsError("the peer has shown no certificate")
@@ -132,7 +142,10 @@ class TlsIdentity:
 
 
 def load_identity(settings: TransferSettings) -> TlsIdentity | None:
-    """Read every file of TLS that the settings name; None if TLS is off. TlsSettingsError says what cannot be used."""
+    """Read every file of TLS that the settings name; None if TLS is off.
+
+    TlsSettingsError says what cannot be used.
+    """
     peers = [as_peer(name, value) for name, value in settings.peers.items()]
     if settings.tls_certificate is None or settings.tls_key is None:
         given = [name for name in ("tls_certificate", "tls_key", "tls_authorities") if getattr(settings, name)]
@@ -171,7 +184,8 @@ def load_identity(settings: TransferSettings) -> TlsIdentity | None:
 
 def _context(protocol: int, certificate: Path, key: Path, trusted: list[bytes]) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
-    # Every Lanner has 1.3. It has no renegotiation, and nothing of it can be talked down to something weaker.
+    # Every Lanner has 1.3. It has no renegotiation, and nothing of it can be talked down to
+    # something weaker.
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     # Computers have other names than hosts: `certified_peers` compares them.
     context.check_hostname = False
@@ -179,7 +193,8 @@ def _context(protocol: int, certificate: Path, key: Path, trusted: list[bytes]) 
     # A pin need not be self-signed.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if protocol == ssl.PROTOCOL_TLS_SERVER:
-        # A resumed session would not show its certificate again, which may have expired or be trusted no more.
+        # A resumed session would not show its certificate again, which may have expired or be
+        # trusted no more.
         context.num_tickets = 0
     if trusted:
         context.load_verify_locations(cadata=b"".join(trusted))
@@ -273,7 +288,10 @@ def _load_pin(peer: Peer, path: Path, *, has_authorities: bool) -> bytes:
 
 
 def _may_issue(certificate: x509.Certificate) -> bool:
-    """Whether OpenSSL might take certificates that this one has signed. Only an explicit no is one."""
+    """Whether OpenSSL might take certificates that this one has signed.
+
+    Only an explicit no is one.
+    """
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except x509.ExtensionNotFound:

@@ -1,7 +1,8 @@
 """One end of a TLS connection, without its socket: ciphertext in, plaintext out, and the other way round.
 
-The records are OpenSSL's work. The owner passes in what came, sends what `output` returns after each call, and may read and
-write plaintext once `handshake` has returned True. TlsError says in words why a connection is over.
+The records are OpenSSL's work. The owner passes in what came, sends what `output` returns after
+each call, and may read and write plaintext once `handshake` has returned True. TlsError says in
+words why a connection is over.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ class TlsChannel:
         return self._outgoing.read()
 
     def handshake(self) -> bool:
-        """Go on with the handshake; return whether it is done. TlsError if it failed: `output` has the alert for the peer."""
+        """Go on with the handshake; return whether it is done.
+
+        TlsError if it failed: `output` has the alert for the peer.
+        """
         try:
             self.session.do_handshake()
         except ssl.SSLWantReadError:

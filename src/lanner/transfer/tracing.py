@@ -55,8 +55,8 @@ class Report:
 def send_report(engine: Engine, message: Message, *, next_hop: str | None = None) -> None:
     """Report that the message was received or, with `next_hop`, sent on to that address; nothing unless it asks for it.
 
-    A report that nobody can take is dropped: the message itself is not affected (QQB-3.1.5.8.9-4). Called with the
-    store's lock held.
+    A report that nobody can take is dropped: the message itself is not affected (QQB-3.1.5.8.9-4).
+    Called with the store's lock held.
     """
     if not message.tracing_requested or message.tracing_queue_identifier == GUID_NULL:
         return
@@ -71,7 +71,10 @@ def send_report(engine: Engine, message: Message, *, next_hop: str | None = None
 
 
 def format_label(message: Message, now: float) -> str:
-    """The label of both kinds, without its terminator. Yes, "received by" is followed by the sender's GUID."""
+    """The label of both kinds, without its terminator.
+
+    Yes, "received by" is followed by the sender's GUID.
+    """
     source = str(message.source_machine_identifier).upper()
     ordinal = message.identifier.ordinal
     return f"{source[:4]}:{ordinal:08X}:{message.route_count:02X} received by {source} at {format_time(now)}"
@@ -80,8 +83,8 @@ def format_label(message: Message, now: float) -> str:
 def format_time(now: float) -> str:
     """time-date of the grammar: "10:13:20 PM Tue,Nov 14 23".
 
-    In UTC: the grammar has no time zone, and a trail is made of the reports of several computers. AM and PM say
-    something only beside the hours of a 12-hour clock.
+    In UTC: the grammar has no time zone, and a trail is made of the reports of several computers.
+    AM and PM say something only beside the hours of a 12-hour clock.
     """
     at = dt.datetime.fromtimestamp(now, dt.UTC)
     clock = f"{(at.hour - 1) % 12 + 1:02d}:{at.minute:02d}:{at.second:02d} {'AM' if at.hour < 12 else 'PM'}"

@@ -1,7 +1,8 @@
 """OrderAcks and FinalAcks to the senders of transactional messages (MS-MQQB 3.1.6.9, 3.1.7.2.2, 3.1.7.17).
 
-They are end-to-end: for the queue manager that sent the message, whoever passed it on. An OrderAck takes the session its messages
-came on, unless that ends at a router; a FinalAck is recoverable and takes an outgoing queue like any message.
+They are end-to-end: for the queue manager that sent the message, whoever passed it on. An OrderAck
+takes the session its messages came on, unless that ends at a router; a FinalAck is recoverable and
+takes an outgoing queue like any message.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def order_queue_of(source: uuid.UUID, remote_address: str, *, is_direct: bool) -
 class TransactionalAcknowledgments:
     """3.1.7.17 Send Transactional Acknowledgment. The store's lock is held.
 
-    `is_known` tells whether the directory or an open session leads to a queue manager; without it each is taken for known.
+    `is_known` tells whether the directory or an open session leads to a queue manager; without it
+    each is taken for known.
     """
 
     def __init__(
@@ -104,7 +106,9 @@ class TransactionalAcknowledgments:
     def send_final_ack(
         self, packet: bytes, message_class: MessageClass, destination: FormatName, remote_address: str
     ) -> bool:
-        """How a transactional message ended. False: there is no room to keep the FinalAck until it is sent.
+        """How a transactional message ended.
+
+        False: there is no room to keep the FinalAck until it is sent.
 
         `remote_address`: from where the message came; empty: not known any more.
         """
@@ -116,14 +120,16 @@ class TransactionalAcknowledgments:
         engine = self._engine
         # 2.2.4, 2.2.5: there is no SecurityHeader that could name a sender.
         properties.sender_identifier_type = SenderIdentifierType.NONE
-        # Ours: the document names no time. A sender that is not there for so long may not exist at all.
+        # Ours: the document names no time. A sender that is not there for so long may not exist at
+        # all.
         properties.time_to_reach_queue = engine.settings.long_live_time
         if engine.find_queue(destination) is not None:
             text = "acknowledgment to %s is dropped: that is this queue manager"
             log_of_peer(_LOG, logging.WARNING, "to itself", "", text, destination)
             return True
         if not self._leads_anywhere(destination):
-            # Anybody can put any SourceQueueManager into a packet, and there would be a queue for each.
+            # Anybody can put any SourceQueueManager into a packet, and there would be a queue for
+            # each.
             _LOG.debug("acknowledgment to %s is dropped: nobody knows that queue manager", destination)
             return True
         # The sender waits for it, so strangers must not be able to use up the queues for it.
@@ -132,8 +138,9 @@ class TransactionalAcknowledgments:
             status = engine.send_own_message(destination, properties)
         finally:
             engine.outgoing.acknowledged_peer = ""
-        # None: the order queue cannot be opened, and nobody misses the acknowledgment (QQB-3.1.7.17-4); or its peer has caused
-        # too many of them, which is counted; or the disk is full.
+        # None: the order queue cannot be opened, and nobody misses the acknowledgment
+        # (QQB-3.1.7.17-4); or its peer has caused too many of them, which is counted; or the disk
+        # is full.
         return status is EnqueueStatus.OK or (status is None and not engine.store.refuses_sends)
 
     def _leads_anywhere(self, destination: FormatName) -> bool:

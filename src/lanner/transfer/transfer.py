@@ -1,8 +1,9 @@
 """Transfer as a whole: what arrives goes to the engine, what waits in outgoing queues leaves (MS-MQQB 3.1.4 to 3.1.7).
 
-Deterministic: no socket, no thread, no clock of its own. Everything runs in one thread; other threads only mark what has
-happened, under the store's lock, and wake it. `Transfer` begins and ends the turns, gives the events of sessions to its
-parts, and is what the network, the services and the engine see. The parts own the state:
+Deterministic: no socket, no thread, no clock of its own. Everything runs in one thread; other
+threads only mark what has happened, under the store's lock, and wake it. `Transfer` begins and ends
+the turns, gives the events of sessions to its parts, and is what the network, the services and the
+engine see. The parts own the state:
 
 - `links`, `routes`: the sessions, and the outgoing queues on their way to one
 - `connecting`: how routes get links
@@ -76,8 +77,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# Not in the specification: so many timers are run before other work has its turn. Thousands of dead peers must not keep
-# others waiting.
+# Not in the specification: so many timers are run before other work has its turn. Thousands of dead
+# peers must not keep others waiting.
 _TURN_TIMERS = 50
 # Not in the specification, seconds: how often unused outgoing queues are looked for.
 _IDLE_CHECK = 60.0
@@ -136,7 +137,8 @@ class Transfer:
             engine, network, self._routes, self._connector, self.protection, self._turns, self._contain
         )
         self._awaiting_durability = AwaitingDurability(engine.store, self._turns, self._close, self._contain)
-        # What is remembered of messages is read from the store, which other threads are using already.
+        # What is remembered of messages is read from the store, which other threads are using
+        # already.
         with self.lock:
             self.identities = Identities(engine, settings, network)
             self.identities.displaced = self.judge_peers
@@ -160,7 +162,8 @@ class Transfer:
         self.deadlines.add(self.incidents.deadline, lambda _: self.incidents.on_timer())
         self.incoming.register(self.deadlines)
 
-    # Start and stop (3.1.4) -----------------------------------------------------------------------------------
+    # Start and stop (3.1.4)
+    # -----------------------------------------------------------------------------------
 
     def start(self) -> None:
         """3.1.4.1 Queue Manager Started: what waits in outgoing queues is sent."""
@@ -197,7 +200,8 @@ class Transfer:
         while self._turns.ending:
             self._end_delivered()
 
-    # What other threads call, under the lock ------------------------------------------------------------------
+    # What other threads call, under the lock
+    # ------------------------------------------------------------------
 
     def _position_available(self, queue: Queue, first: int, records: Sequence[Record]) -> None:
         """3.1.7.12 Message Position Available Event, of messages under lookup ids in a row."""
@@ -213,7 +217,8 @@ class Transfer:
         if not is_recoverable or route is None or route.link is None:
             self._is_pump_wanted = True
             self.network.wake()
-        # Otherwise the message cannot leave before it is durable, and `_on_synced` wakes transfer then.
+        # Otherwise the message cannot leave before it is durable, and `_on_synced` wakes transfer
+        # then.
 
     def _position_deleted(self, queue: Queue, position: MessagePosition, _reason: MessageClass) -> None:
         """A message left an outgoing queue otherwise than by being delivered: it expired, or was purged."""
@@ -249,7 +254,8 @@ class Transfer:
             self._turns.awake.setdefault(route.queue.number, False)
         self.network.wake()
 
-    # Turns ----------------------------------------------------------------------------------------------------
+    # Turns
+    # ----------------------------------------------------------------------------------------------------
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -301,7 +307,10 @@ class Transfer:
                 self._outflow.synced()
 
     def _attend(self, queue: OutgoingQueue, *, is_steered: bool) -> None:
-        """Something happened to an outgoing queue. `is_steered`: an operator paused or resumed it."""
+        """Something happened to an outgoing queue.
+
+        `is_steered`: an operator paused or resumed it.
+        """
         route = self._routes.of(queue)
         try:
             if is_steered:
@@ -332,7 +341,8 @@ class Transfer:
                     turns.ending[route] = None
                     self.network.wake()
 
-    # Connections ----------------------------------------------------------------------------------------------
+    # Connections
+    # ----------------------------------------------------------------------------------------------
 
     @property
     def is_online(self) -> bool:
@@ -414,9 +424,9 @@ class Transfer:
             try:
                 events = session.receive(data)
                 if before is not SessionState.OPEN and link.has_not_waited(before, len(data)):
-                    # A peer goes on only after our answers have come (3.1.5.3.2, 3.1.5.4). A recording of an earlier
-                    # connection does not wait. Its acknowledgments would be taken for those of what we would send now,
-                    # and that would be lost.
+                    # A peer goes on only after our answers have come (3.1.5.3.2, 3.1.5.4). A
+                    # recording of an earlier connection does not wait. Its acknowledgments would be
+                    # taken for those of what we would send now, and that would be lost.
                     events = session.close("the peer has not waited for our answer: a connection that was repeated")
                 if events:
                     self._handle(link, events)
@@ -451,7 +461,8 @@ class Transfer:
                 self._connector.retry(route)
             self._turns.awaken(queue.number)
 
-    # Timers (3.1.6) -------------------------------------------------------------------------------------------
+    # Timers (3.1.6)
+    # -------------------------------------------------------------------------------------------
 
     def on_timer(self) -> None:
         """Raise the timer events that are due; to be called when `deadlines.earliest` has passed."""
@@ -492,7 +503,10 @@ class Transfer:
             self._deliveries.removed()
 
     def _queues_full(self) -> None:
-        """Other computers, or a user, have caused as many outgoing queues as they may. Not at once: a queue may be in use by the caller."""
+        """Other computers, or a user, have caused as many outgoing queues as they may.
+
+        Not at once: a queue may be in use by the caller.
+        """
         self._room_check.set_earlier(self.monotonic() + _ROOM_CHECK)
 
     def _make_room(self, now: float) -> None:
@@ -500,7 +514,8 @@ class Transfer:
         if self._routes.remove_idle(now, makes_room=True):
             self._deliveries.removed()
 
-    # Events of sessions ---------------------------------------------------------------------------------------
+    # Events of sessions
+    # ---------------------------------------------------------------------------------------
 
     def _handle(self, link: Link, events: Iterable[Event]) -> None:
         messages: list[UserMessagesReceived] = []
@@ -587,7 +602,10 @@ class Transfer:
         self._deliveries.removed()
 
     def judge_peers(self) -> None:
-        """Judge every peer again: what is known about them may have changed. A session that is not admitted any more is closed."""
+        """Judge every peer again: what is known about them may have changed.
+
+        A session that is not admitted any more is closed.
+        """
         for link in [link for link in self.links.values() if link.was_open]:
             link.standing = self._standing(link)
             if link.standing.refusal:
@@ -601,7 +619,10 @@ class Transfer:
             return pin
 
     def forget_peer(self, guid: UUID) -> bool:
-        """An operator wants nothing to be bound to an identifier; its sessions end. False if nothing is."""
+        """An operator wants nothing to be bound to an identifier; its sessions end.
+
+        False if nothing is.
+        """
         with self._turn():
             is_found = self.identities.pins.forget(guid)
             for link in [link for link in self.links.values() if link.remote_qm_guid == guid and is_found]:
@@ -626,7 +647,8 @@ class Transfer:
                 )
                 route.record(status, self.clock(), E_FAIL, event.reason)
             elif event.is_error and not route.table.is_empty:
-                # Otherwise there would be nothing but successes to see of a peer that ends every session.
+                # Otherwise there would be nothing but successes to see of a peer that ends every
+                # session.
                 route.record(ConnectionStatus.UNKNOWN_FAILURE, self.clock(), E_FAIL, event.reason)
             # An empty queue misses nothing when its session ends.
             self._connector.detach(route, problem="" if route.table.is_empty and not event.is_error else event.reason)

@@ -1,8 +1,9 @@
 """What the parts of transfer leave to the end of a turn.
 
-Whatever comes from outside is one turn: bytes of a peer, a timer, a message in an outgoing queue. The parts mark
-what a turn makes possible, and `Transfer` does it at the end: it fills sessions, writes to connections, and removes
-messages that were delivered. Work that is marked outside a turn asks for one.
+Whatever comes from outside is one turn: bytes of a peer, a timer, a message in an outgoing queue.
+The parts mark what a turn makes possible, and `Transfer` does it at the end: it fills sessions,
+writes to connections, and removes messages that were delivered. Work that is marked outside a turn
+asks for one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ class Turns:
         self.is_running = False
         # Links that may have something to send, or have something to write.
         self.dirty: dict[Link, None] = {}
-        # Outgoing queues that something happened to, by number, and whether an operator paused or resumed them.
+        # Outgoing queues that something happened to, by number, and whether an operator paused or
+        # resumed them.
         self.awake: dict[int, bool] = {}
         # Routes whose queues still have messages that were delivered.
         self.ending: dict[Route, None] = {}

@@ -50,7 +50,8 @@ class BaseHeader:
     def stream_size(self) -> int:
         """How many bytes of a stream the packet takes, with the SessionHeader that follows a UserMessage.
 
-        PacketSize of a stand-alone SessionAck counts its SessionHeader, that of a UserMessage does not.
+        PacketSize of a stand-alone SessionAck counts its SessionHeader, that of a UserMessage does
+        not.
         """
         follows = self.flags & (at.BASE_SH | at.IN) == at.BASE_SH
         return self.packet_size + (SESSION_HEADER_SIZE if follows else 0)

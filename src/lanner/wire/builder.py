@@ -1,6 +1,7 @@
 """Making UserMessage packets (MS-MQDMPR 3.1.7.1.30 and 3.1.7.1.32), and changing single fields of finished ones.
 
-`build` writes the packet in one pass, without an object per header: it runs once for every message sent.
+`build` writes the packet in one pass, without an object per header: it runs once for every message
+sent.
 """
 
 from __future__ import annotations
@@ -107,7 +108,8 @@ class MessageProperties:
     final_ack_required: bool = False
     first_in_transaction: bool = False
     last_in_transaction: bool = False
-    # Given by the sending queue manager when it transfers the message; until then the first of no sequence.
+    # Given by the sending queue manager when it transfers the message; until then the first of no
+    # sequence.
     transactional_message_sequence_identifier: TxSequenceID = NO_SEQUENCE
     transaction_sequence_number: int = 1
     transaction_previous_sequence_number: int = 0
@@ -141,8 +143,9 @@ def build(
 ) -> bytes:
     """Write the packet of a new message.
 
-    `source` and `ordinal` identify it, `sent_time` is in seconds since 1970, `transaction` is the sender's 20-bit
-    number of the transaction it is sent in. Errors are StatusErrors: a value that the packet cannot carry.
+    `source` and `ordinal` identify it, `sent_time` is in seconds since 1970, `transaction` is the
+    sender's 20-bit number of the transaction it is sent in. Errors are StatusErrors: a value that
+    the packet cannot carry.
     """
     priority = properties.priority
     if not 0 <= priority <= MAX_PRIORITY:
@@ -188,7 +191,8 @@ def build(
     base_flags = priority
     try:
         if transaction is not None:
-            # A transactional packet has PR 0 and is always recoverable (MS-MQMQ 2.2.19.1, 2.2.19.2).
+            # A transactional packet has PR 0 and is always recoverable (MS-MQMQ 2.2.19.1,
+            # 2.2.19.2).
             base_flags = 0
             flags |= at.TH | _RECOVERABLE
             front.append(transaction_header(properties, transaction))
@@ -330,9 +334,10 @@ def _security_header(properties: MessageProperties) -> bytes:
     signature = properties.signature
     privacy = properties.privacy_level
     provider = properties.authentication_provider_name
-    # MS-MQDMPR 3.1.7.1.30 asks for the header when the message is signed; an encrypted or a sender-identified
-    # message cannot be carried without it either. It never stands empty (MS-MQMQ 2.2.20.6): a message that is yet
-    # to be encrypted and names no sender gets it together with its key.
+    # MS-MQDMPR 3.1.7.1.30 asks for the header when the message is signed; an encrypted or a
+    # sender-identified message cannot be carried without it either. It never stands empty (MS-MQMQ
+    # 2.2.20.6): a message that is yet to be encrypted and names no sender gets it together with its
+    # key.
     if not (sender or signature or provider or properties.symmetric_key or properties.sender_certificate):
         return b""
     if len(properties.sender_certificate) > MAX_SENDER_CERT_SIZE:
@@ -345,7 +350,8 @@ def _security_header(properties: MessageProperties) -> bytes:
         and len(sender) != 16
     ):
         raise IllegalPropertyValue(f"queue manager identifier of {len(sender)} bytes, 16 are needed")
-    # AU and AS are the receiver's. AI stays clear although data follow: so does Windows (MS-MQQB 4.1.7).
+    # AU and AS are the receiver's. AI stays clear although data follow: so does Windows (MS-MQQB
+    # 4.1.7).
     flags = int(properties.sender_identifier_type) if sender else 0
     if privacy:
         flags |= at.EB
@@ -402,7 +408,8 @@ def _tail(properties: MessageProperties) -> tuple[int, int, list[bytes]]:
     return base_flags, flags, parts
 
 
-# Single fields of finished packets. Each gives new bytes: a message never changes under its readers.
+# Single fields of finished packets. Each gives new bytes: a message never changes under its
+# readers.
 
 
 def set_route_count(packet: bytes, count: int) -> bytes:

@@ -1,8 +1,8 @@
 """Packets that a program has built for a queue manager to send: what is checked in them, and what is stamped.
 
-The queue manager believes nothing of such a packet that is its own to say: source, identifier, sent time,
-destination, sender and transaction are written over, or must be as the queue manager would write them. What a
-program may set is checked as in a packet that comes from another queue manager.
+The queue manager believes nothing of such a packet that is its own to say: source, identifier, sent
+time, destination, sender and transaction are written over, or must be as the queue manager would
+write them. What a program may set is checked as in a packet that comes from another queue manager.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from lanner.wire.reader import guid_to_bytes
 # BaseHeader and the fixed part of UserHeader, without what is written over.
 _read_front = struct.Struct("<BxHIII32xI8xI").unpack_from
 _FRONT: Final = struct.Struct("<BxHIII16s16sIIII")
-# MessagePropertiesHeader: Flags, LabelLength, MessageClass, MessageSize, AllocationBodySize, PrivacyLevel, ExtensionSize.
+# MessagePropertiesHeader: Flags, LabelLength, MessageClass, MessageSize, AllocationBodySize,
+# PrivacyLevel, ExtensionSize.
 _read_properties = struct.Struct("<BBH28xIII8xI").unpack_from
 _flags = struct.Struct("<60xI").unpack_from
 _packet_size = struct.Struct("<8xI").unpack_from

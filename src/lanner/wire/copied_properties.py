@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 def copied_properties(packet: Message) -> MessageProperties:
     """Return what a sender would set to send the same content again.
 
-    Not what belongs to the old message: its identifier, class, sender, signature and place in a transaction.
+    Not what belongs to the old message: its identifier, class, sender, signature and place in a
+    transaction.
     """
     return MessageProperties(
         body=packet.body,

@@ -1,7 +1,7 @@
 """Packets of decrypted messages (MS-MQMQ 2.2.20.6 SecurityHeader, 2.2.19.3 MessagePropertiesHeader).
 
-Only what decryption changes is written. Every other octet stays as it arrived, because the signature
-covers the octets.
+Only what decryption changes is written. Every other octet stays as it arrived, because the
+signature covers the octets.
 """
 
 from __future__ import annotations

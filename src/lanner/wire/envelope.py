@@ -22,9 +22,11 @@ from lanner.wire.queue_names import NAME_SIZES
 _ENVELOPE = struct.Struct("<2xH8xI32xII4xI")
 _TIME_TO_REACH_QUEUE = slice(12, 16)
 _TIME_TO_BE_RECEIVED = slice(48, 52)
-# From TimeToReachQueue to SentTime: if it is equal in two packets of one source and destination, they expire together.
+# From TimeToReachQueue to SentTime: if it is equal in two packets of one source and destination,
+# they expire together.
 expiry_times: Final[Callable[[bytes], bytes]] = itemgetter(slice(12, 56))
-# What `Envelope` has, as bytes: BaseHeader.Flags; from TimeToReachQueue to SentTime; UserHeader.Flags.
+# What `Envelope` has, as bytes: BaseHeader.Flags; from TimeToReachQueue to SentTime;
+# UserHeader.Flags.
 envelope_bytes: Final[Callable[[bytes], tuple[bytes, ...]]] = itemgetter(slice(2, 4), slice(12, 56), slice(60, 64))
 _NEVER = INFINITE.to_bytes(4, "little")
 _FLAGS_0_TO_7, _FLAGS_8_TO_15 = 60, 61  # of UserHeader.Flags
@@ -115,8 +117,9 @@ def wants_attention(packet: bytes) -> bool:
     return packet[_FLAGS_8_TO_15] & _ATTENTION_BITS != 0
 
 
-# UserHeader.SentTime, MessageID and Flags; MessagePropertiesHeader.Flags, MessageClass, CorrelationID and PrivacyLevel; where
-# SecurityHeader begins, 0 without one, and what it has up to the end of its sender identifier.
+# UserHeader.SentTime, MessageID and Flags; MessagePropertiesHeader.Flags, MessageClass,
+# CorrelationID and PrivacyLevel; where SecurityHeader begins, 0 without one, and what it has up to
+# the end of its sender identifier.
 EventFields = tuple[int, int, int, int, int, bytes, int, int, bytes]
 
 

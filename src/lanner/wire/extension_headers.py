@@ -1,7 +1,8 @@
 """Headers that may follow a UserMessage (MS-MQRR 2.2.5.2 to 2.2.5.5).
 
-MS-MQMQ has no field for the application's own dead-letter queue. A stored packet carries it here, counted in
-PacketSize, so that the message stays its packet; receivers that know no extension find it after all they look for.
+MS-MQMQ has no field for the application's own dead-letter queue. A stored packet carries it here,
+counted in PacketSize, so that the message stays its packet; receivers that know no extension find
+it after all they look for.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def _sized(reader: Reader, least: int, what: str) -> Reader:
 class SubqueueHeader:
     """MS-MQRR 2.2.5.3.
 
-    One word holds a bit (TM, always 0), AcknowledgementClass in the 16 bits above it, and 15 reserved bits (DECISIONS).
+    One word holds a bit (TM, always 0), AcknowledgementClass in the 16 bits above it, and 15
+    reserved bits (DECISIONS).
     """
 
     acknowledgement_class: int = 0

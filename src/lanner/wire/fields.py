@@ -1,8 +1,9 @@
 """Single fields of a packet, read where they stand (MS-MQMQ 2.2.19.1 BaseHeader, 2.2.19.2 UserHeader).
 
-These callables are for code that handles every message and needs one or two fields of it: `Message` is the
-general way to read a packet. They take bytes that were checked before. Most are C callables, so reading a field
-costs no Python call. A flag is tested by its mask in the byte or bytes that the callable returns.
+These callables are for code that handles every message and needs one or two fields of it: `Message`
+is the general way to read a packet. They take bytes that were checked before. Most are C callables,
+so reading a field costs no Python call. A flag is tested by its mask in the byte or bytes that the
+callable returns.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Final
 from lanner.wire import layout as at
 from lanner.wire import queue_names as names
 
-# BaseHeader -----------------------------------------------------------------------------------------------------
+# BaseHeader
+# -----------------------------------------------------------------------------------------------------
 
 # VersionNumber, Flags, Signature, PacketSize, of a buffer at an offset.
 base_header: Final = struct.Struct("<BxHII").unpack_from
@@ -25,7 +27,8 @@ base_flags_high: Final[Callable[[bytes], int]] = itemgetter(3)
 NO_BASE_FLAGS: Final = b"\0\0"
 TR_IN_BASE_FLAGS_HIGH: Final = at.TR >> 8
 
-# UserHeader -----------------------------------------------------------------------------------------------------
+# UserHeader
+# -----------------------------------------------------------------------------------------------------
 
 source_queue_manager: Final[Callable[[bytes], bytes]] = itemgetter(slice(16, 32))
 queue_manager_address: Final[Callable[[bytes], bytes]] = itemgetter(slice(32, 48))

@@ -1,7 +1,8 @@
 """Format names (MS-MQMQ 2.1.2 to 2.1.7): the strings that name queues in every protocol.
 
-`parse` reads any of them; each kind is an immutable value whose `str()` writes it again. `key` is what to
-compare by, because names have no case. Numbers of private queues are hexadecimal, never decimal.
+`parse` reads any of them; each kind is an immutable value whose `str()` writes it again. `key` is
+what to compare by, because names have no case. Numbers of private queues are hexadecimal, never
+decimal.
 """
 
 from __future__ import annotations
@@ -62,10 +63,11 @@ _HTTP = frozenset(("HTTP", "HTTPS"))
 _HTTP_ADDRESS = re.compile(r"//(?P<host>\[[^\]\\/]+\]|[^:\\/]+)(?::(?P<port>[0-9]*))?(?P<path>[\\/].*)?", re.DOTALL)
 # What System.Messaging writes before a format name to tell it from a path name, in lower case.
 PREFIX = "formatname:"
-# Not in the specification: it gives an HTTP address no limit, and names of peers are kept in memory.
+# Not in the specification: it gives an HTTP address no limit, and names of peers are kept in
+# memory.
 MAX_HTTP_LENGTH = 2048
-# A peer may know queues that our own rules would not let be made (spaces, other alphabets): a name is
-# refused only where it could not be told apart from the syntax around it.
+# A peer may know queues that our own rules would not let be made (spaces, other alphabets): a name
+# is refused only where it could not be told apart from the syntax around it.
 _UNPRINTABLE = re.compile(r"[\x00-\x1F,]")
 
 
@@ -143,7 +145,10 @@ class PrivateFormatName(FormatName):
 
 @dataclass(frozen=True, slots=True)
 class DirectFormatName(FormatName):
-    r"""DIRECT=protocol:address\queue (MS-MQMQ 2.1.2). `text` is what a packet carries: no "DIRECT="."""
+    r"""DIRECT=protocol:address\queue (MS-MQMQ 2.1.2).
+
+    `text` is what a packet carries: no "DIRECT=".
+    """
 
     queue_format_type: ClassVar[QueueFormatType] = QueueFormatType.DIRECT
     text: str
@@ -428,8 +433,8 @@ def _parse_element(text: str) -> FormatName:
 def parse(text: str) -> FormatName:
     """Read one format name or a comma-separated list, with or without `FormatName:` before it.
 
-    IllegalFormatname says what is wrong and where. Names that peers and the store hold are read here: what a
-    person or a program gives is read by `lanner.wire.spelling`, which refuses more.
+    IllegalFormatname says what is wrong and where. Names that peers and the store hold are read
+    here: what a person or a program gives is read by `lanner.wire.spelling`, which refuses more.
     """
     if "," not in text:
         return _parse_element(text)

@@ -33,7 +33,10 @@ class PacketType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class InternalHeader:
-    """MS-MQQB 2.2.1, 4 bytes. The reserved word and the reserved bits are kept only as far as Flags holds them."""
+    """MS-MQQB 2.2.1, 4 bytes.
+
+    The reserved word and the reserved bits are kept only as far as Flags holds them.
+    """
 
     flags: int
 
@@ -138,8 +141,8 @@ def pack_internal(
 ) -> bytes:
     """A whole EstablishConnection, ConnectionParameters or SessionAck packet (MS-MQQB 2.2.2, 2.2.3, 2.2.6).
 
-    IN is set, the priority is the default one as in the captured frames, TimeToReachQueue is infinite
-    (MS-MQMQ 2.2.19.1). PacketSize of a SessionAck counts its SessionHeader (DECISIONS).
+    IN is set, the priority is the default one as in the captured frames, TimeToReachQueue is
+    infinite (MS-MQMQ 2.2.19.1). PacketSize of a SessionAck counts its SessionHeader (DECISIONS).
     """
     rest = internal_header.pack() + content.pack()
     flags = at.IN | _DEFAULT_PRIORITY | (at.BASE_SH if isinstance(content, SessionHeader) else 0)

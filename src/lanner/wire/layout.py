@@ -1,10 +1,11 @@
 """Where the headers of a UserMessage packet lie (MS-MQMQ 2.2.20).
 
-One pass over the fields that decide presence and size; every size is checked against the end of the packet
-before the next header is looked at. It reads no content: that is `Message.unpack`'s second step.
+One pass over the fields that decide presence and size; every size is checked against the end of the
+packet before the next header is looked at. It reads no content: that is `Message.unpack`'s second
+step.
 
-The header classes beside this module read the same bytes field by field. This pass exists because a queue
-manager asks for offsets once per message; a test holds the two together.
+The header classes beside this module read the same bytes field by field. This pass exists because a
+queue manager asks for offsets once per message; a test holds the two together.
 """
 
 from __future__ import annotations
@@ -162,7 +163,8 @@ def _after_soap(packet: bytes, position: int, size: int) -> int:
         position += 8 + 2 * length
         if position > size:
             raise _short(f"SoapHeader.{name}", position, size)
-    # The sections follow each other unpadded; the next header begins on a 4-byte boundary (2.2.19.1, PacketSize).
+    # The sections follow each other unpadded; the next header begins on a 4-byte boundary
+    # (2.2.19.1, PacketSize).
     return min(position + 3 & ~3, size)
 
 
@@ -229,7 +231,8 @@ def locate(packet: bytes) -> Layout:
     if packet_size != size or size > MAX_PACKET_SIZE:
         raise RemoteProtocolError(f"BaseHeader.PacketSize: {packet_size} for {size} bytes, at most {MAX_PACKET_SIZE}")
     (flags,) = _U32.unpack_from(packet, 60)
-    # MP alone set, DM 0 or 1, direct destination and nothing else: the common packet needs no closer look.
+    # MP alone set, DM 0 or 1, direct destination and nothing else: the common packet needs no
+    # closer look.
     if flags & ~0x3F != MP | 7 << DQ_SHIFT or base_flags & (IN | TR):
         check_flags(base_flags, flags)
 

@@ -1,7 +1,8 @@
 """A message is its packet: a lazy view of one UserMessage (MS-MQMQ 2.2.20; the table of MS-MQDMPR 3.1.7.1.31).
 
-`Message(packet)` is for bytes we made or have checked: it decodes nothing until a property is asked for.
-`Message.unpack(data)` is for bytes from elsewhere: everything is checked, and only RemoteProtocolError is raised.
+`Message(packet)` is for bytes we made or have checked: it decodes nothing until a property is asked
+for. `Message.unpack(data)` is for bytes from elsewhere: everything is checked, and only
+RemoteProtocolError is raised.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ _SECTION = struct.Struct("<H2xI")
 _u16 = _U16.unpack_from
 _u32 = _U32.unpack_from
 
-# An enumeration's member where the number has one, the bare number where not: unknown codes pass through.
+# An enumeration's member where the number has one, the bare number where not: unknown codes pass
+# through.
 _CLASSES: dict[int, int] = {int(member): member for member in MessageClass}
 _PRIVACY_LEVELS: dict[int, int] = {int(member): member for member in MessagePrivacyLevel}
 _HASHES: dict[int, int] = {int(member): member for member in HashAlgorithm}
@@ -69,7 +71,8 @@ class Message:
     def unpack(cls, data: bytes) -> Message:
         """Check a UserMessage as it came, with the SessionHeader that follows it when BaseHeader.SH is set.
 
-        The message's packet is what PacketSize counts: SessionHeader and SH belong to the session, not to it.
+        The message's packet is what PacketSize counts: SessionHeader and SH belong to the session,
+        not to it.
         """
         if len(data) > at.MINIMUM_SIZE and data[2] & at.BASE_SH:
             data = b"".join((data[:2], bytes((data[2] & ~at.BASE_SH,)), data[3:-16]))
@@ -232,7 +235,8 @@ class Message:
         else:
             administration = self.administration_queue_format_name
             if not isinstance(administration, PrivateFormatName):
-                # Private, on the host of a queue whose name does not tell the host: nothing can be made of it.
+                # Private, on the host of a queue whose name does not tell the host: nothing can be
+                # made of it.
                 return None
             host = administration.queue_manager_identifier
         return PrivateFormatName(host, _u32(packet, offset)[0])

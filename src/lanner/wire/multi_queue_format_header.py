@@ -1,6 +1,7 @@
 """MultiQueueFormatHeader and its parts (MS-MQMQ 2.2.20.1 to 2.2.20.3, elements 2.2.18.1.4).
 
-It lists all destinations, administration and response queues of a message that went to several queues.
+It lists all destinations, administration and response queues of a message that went to several
+queues.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from lanner.wire.reader import Reader, encode_terminated, guid_to_bytes, padding
 
 _ADDRESS = struct.Struct("<IHHI")
 _SIGNATURE = struct.Struct("<HHI")
-# Ours, not the spec's: names in one list. A packet of 4 MB has room for a quarter of a million, each of which takes
-# some microseconds to read.
+# Ours, not the spec's: names in one list. A packet of 4 MB has room for a quarter of a million,
+# each of which takes some microseconds to read.
 MAX_ELEMENTS = 1024
 
 
@@ -100,7 +101,8 @@ class MQFAddressHeader:
         if count > MAX_ELEMENTS:
             raise RemoteProtocolError(f"MQFAddressHeader.ElementCount: {count} is above {MAX_ELEMENTS}")
         names = tuple(unpack_element(inner, start) for _ in range(count))
-        # FormatNameList ends rounded up to 4 bytes; more than that would be an element nobody counted.
+        # FormatNameList ends rounded up to 4 bytes; more than that would be an element nobody
+        # counted.
         if inner.remaining > 3:
             raise RemoteProtocolError(
                 f"MQFAddressHeader.FormatNameList: {inner.remaining} bytes after {count} elements"

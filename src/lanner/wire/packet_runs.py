@@ -1,11 +1,12 @@
 """Runs of UserMessages of equal shape in the bytes of a session (MS-MQMQ 2.2.20; MS-MQQB 3.1.5.1.3).
 
-A program that sends many messages sends packets that differ in few places: PacketSize, SentTime, MessageID, the
-TransactionHeader, the sizes, the label and the body. One of them is judged in full (`quick_check`, `plain_sender`) and is
-the template; what follows and has its shape is accepted by comparing it with the template, and gets the same verdict.
+A program that sends many messages sends packets that differ in few places: PacketSize, SentTime,
+MessageID, the TransactionHeader, the sizes, the label and the body. One of them is judged in full
+(`quick_check`, `plain_sender`) and is the template; what follows and has its shape is accepted by
+comparing it with the template, and gets the same verdict.
 
-Only plain messages (`plain_sender`) that are no acknowledgments have a shape. Every other packet is a run of one and is judged
-by itself.
+Only plain messages (`plain_sender`) that are no acknowledgments have a shape. Every other packet is
+a run of one and is judged by itself.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ __all__ = ["Shape", "equal_packets", "shape_of", "stamp_packets"]
 _sizes = struct.Struct("<xB30xI16xI").unpack_from  # LabelLength, MessageSize, ExtensionSize
 _asked = struct.Struct("<B31xII").unpack_from  # Flags, MessageSize, AllocationBodySize
 _size = struct.Struct("<I").unpack_from
-# Of the BaseHeader: all but PacketSize. Of the fixed part of the UserHeader: all but SentTime, MessageID and Flags.
+# Of the BaseHeader: all but PacketSize. Of the fixed part of the UserHeader: all but SentTime,
+# MessageID and Flags.
 _BASE: Final = slice(0, 8)
 _FIXED: Final = slice(12, 52)
 _FLAGS_OFFSET: Final = 60

@@ -20,9 +20,11 @@ from lanner.wire.reader import decode_terminated
 __all__ = ["MessageRun", "PacketTemplate"]
 
 _U32: Final = struct.Struct("<I")
-# MessagePropertiesHeader: Flags; LabelLength; MessageClass to ApplicationTag; MessageSize; AllocationBodySize; the rest.
+# MessagePropertiesHeader: Flags; LabelLength; MessageClass to ApplicationTag; MessageSize;
+# AllocationBodySize; the rest.
 _PROPERTIES: Final = struct.Struct("<BB30sII16s")
-# What is filled in: PacketSize, MessageID, perhaps TransactionHeader.Flags, LabelLength, MessageSize, AllocationBodySize.
+# What is filled in: PacketSize, MessageID, perhaps TransactionHeader.Flags, LabelLength,
+# MessageSize, AllocationBodySize.
 _PACKET_SIZE, _MESSAGE_ID = 8, 56
 _PADDING: Final = (b"", b"\0", b"\0\0", b"\0\0\0")
 
@@ -120,8 +122,8 @@ def _pack_packets(
 ) -> list[bytes]:
     """Return packets whose headers are `front`, with the numbers of each message filled in.
 
-    Raises OverflowError if a packet is longer than `highest`. An `allocation` of -1 is the size of the
-    body. If `transaction_at` is not -1, the flags there are or-ed with the message's entry in
+    Raises OverflowError if a packet is longer than `highest`. An `allocation` of -1 is the size of
+    the body. If `transaction_at` is not -1, the flags there are or-ed with the message's entry in
     `transactions`.
     """
     is_transactional = transaction_at >= 0

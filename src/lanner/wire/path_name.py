@@ -39,7 +39,10 @@ class QueuePart:
 
 
 def split_queue_part(text: str) -> QueuePart:
-    r"""Cut `private$\name;subqueue` and its sisters; ValueError says what is wrong. Characters are the caller's business."""
+    r"""Cut `private$\name;subqueue` and its sisters; ValueError says what is wrong.
+
+    Characters are the caller's business.
+    """
     if text[:8].lower() == "system$;":
         if not text[8:]:
             raise ValueError("no queue name after system$;")
@@ -58,7 +61,8 @@ def split_queue_part(text: str) -> QueuePart:
         raise ValueError(f"no queue name after {name}")
     if not separator:
         return QueuePart(queue_type, name)
-    # The journal of a queue is written where a subqueue would stand, so no subqueue can be called so.
+    # The journal of a queue is written where a subqueue would stand, so no subqueue can be called
+    # so.
     if subqueue.lower() == JOURNAL:
         return QueuePart(queue_type, name, is_journal=True)
     if not subqueue or ";" in subqueue:

@@ -1,7 +1,7 @@
 """Lanner's own propagation token: what names a branch of a distributed transaction to another queue manager.
 
-R_QMEnlistRemoteTransaction carries it where Windows carries the token of MS-DTCO 2.2.5.4. It names no one who may do
-anything: a queue manager ties the branch to the user who presents the token.
+R_QMEnlistRemoteTransaction carries it where Windows carries the token of MS-DTCO 2.2.5.4. It names
+no one who may do anything: a queue manager ties the branch to the user who presents the token.
 
 | Octets | Field |
 |---|---|

@@ -1,6 +1,7 @@
 """PROPVARIANT: a value with its VARTYPE (MS-MQMQ 2.2.12 to 2.2.17).
 
-A value model only. How a PROPVARIANT is marshalled is the RPC layer's knowledge (NDR), and kept there in one place.
+A value model only. How a PROPVARIANT is marshalled is the RPC layer's knowledge (NDR), and kept
+there in one place.
 """
 
 from __future__ import annotations
@@ -69,8 +70,9 @@ def _check_scalar(vt: int, value: object) -> None:
 class PropVariant:
     """A VARTYPE and a Python value that fits it.
 
-    Nothing for EMPTY and NULL; int, bool, str, UUID; bytes for BLOB and for a vector of UI1; a tuple for any other vector.
-    None for an LPWSTR or a CLSID is a NULL pointer: a client may send one.
+    Nothing for EMPTY and NULL; int, bool, str, UUID; bytes for BLOB and for a vector of UI1; a
+    tuple for any other vector. None for an LPWSTR or a CLSID is a NULL pointer: a client may send
+    one.
     """
 
     vt: int

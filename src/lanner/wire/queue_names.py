@@ -1,6 +1,7 @@
 """Queue names as packets carry them (MS-MQMQ 2.2.18.1.5, 2.2.18.1.7, 2.2.19.2).
 
-A direct name travels as text; the others as identifiers, with a type code that says where a private queue lives.
+A direct name travels as text; the others as identifiers, with a type code that says where a private
+queue lives.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ def decode_private(data: bytes) -> PrivateFormatName:
 
 @lru_cache(maxsize=4096)
 def encode_direct(name: DirectFormatName) -> bytes:
-    """Count, text and padding. Headers begin on 4-byte boundaries, so padding by size is padding by position."""
+    """Count, text and padding.
+
+    Headers begin on 4-byte boundaries, so padding by size is padding by position.
+    """
     text = encode_terminated(name.text)
     if len(text) > MAX_DIRECT_SIZE:
         raise IllegalFormatname(f"direct format name of {len(text)} bytes, at most {MAX_DIRECT_SIZE}")

@@ -1,12 +1,12 @@
 """A fast check of arriving UserMessages (MS-MQQB 3.1.5.1.3; MS-MQMQ 2.2.20).
 
-`check` accepts what `Message.unpack` accepts, except what no queue manager sends over TCP 1801: the bit AH, which announces
-an SRMP envelope, bits 26 and 27, and bytes after the last header that are no ExtensionHeader. Stored or handed on, they would
-be for a parser behind this one to interpret.
+`check` accepts what `Message.unpack` accepts, except what no queue manager sends over TCP 1801: the
+bit AH, which announces an SRMP envelope, bits 26 and 27, and bytes after the last header that are
+no ExtensionHeader. Stored or handed on, they would be for a parser behind this one to interpret.
 
-`Message.unpack` takes most of the time a packet has, so packets of the common shape are judged here in one go: a direct
-destination, no other queue named, perhaps a TransactionHeader and a sender's identifier. A packet that is not plainly in order
-is given to `Message.unpack`.
+`Message.unpack` takes most of the time a packet has, so packets of the common shape are judged here
+in one go: a direct destination, no other queue named, perhaps a TransactionHeader and a sender's
+identifier. A packet that is not plainly in order is given to `Message.unpack`.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def check(packet: bytes) -> int:
         return _check_thoroughly(packet)
     decode_direct(fields.destination(packet)[1])
     if label_length:
-        # One null character, the last: no two zero bytes come before its own, or before the one that ends the
-        # character in front of it.
+        # One null character, the last: no two zero bytes come before its own, or before the one
+        # that ends the character in front of it.
         null = packet.find(b"\0\0", label, end)
         if null < end - 3 or packet[end - 1]:
             return _check_thoroughly(packet)
@@ -67,7 +67,8 @@ def check(packet: bytes) -> int:
 def common_offsets(packet: bytes) -> tuple[int, int] | None:
     """Return where TransactionHeader (-1: there is none) and MessagePropertiesHeader of the common shape begin.
 
-    None: the packet has another shape, or none. Nothing from MessagePropertiesHeader on is looked at.
+    None: the packet has another shape, or none. Nothing from MessagePropertiesHeader on is looked
+    at.
     """
     base_flags, flags, count = _front(packet)
     if flags & ~_COMMON != _DIRECT or base_flags & (at.IN | at.DH | at.TR):

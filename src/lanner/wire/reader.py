@@ -1,7 +1,7 @@
 """The one bounded reader of peer bytes, and the two string forms that MS-MQMQ packets use.
 
-Every length is compared before anything is sliced; whatever does not fit is a RemoteProtocolError that
-names the field.
+Every length is compared before anything is sliced; whatever does not fit is a RemoteProtocolError
+that names the field.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ def padding(size: int, boundary: int = 4) -> int:
 
 
 def encode_terminated(text: str) -> bytes:
-    """UTF-16 with its terminating null. Lone surrogates pass: WCHAR strings are not checked by Windows."""
+    """UTF-16 with its terminating null.
+
+    Lone surrogates pass: WCHAR strings are not checked by Windows.
+    """
     return (text + "\0").encode("utf-16-le", "surrogatepass")
 
 

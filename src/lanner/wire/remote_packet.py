@@ -1,7 +1,8 @@
 """A message as MS-MQRR hands it to a remote reader (MS-MQRR 2.2.5, 3.1.4.7 ppPacketSections).
 
-The stored packet differs in three places: TimeToReachQueue becomes an absolute time, the address field of a direct
-name no longer means the destination, and the headers of MS-MQRR 2.2.5.2 to 2.2.5.5 follow in every packet.
+The stored packet differs in three places: TimeToReachQueue becomes an absolute time, the address
+field of a direct name no longer means the destination, and the headers of MS-MQRR 2.2.5.2 to
+2.2.5.5 follow in every packet.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def remote_packet(packet: bytes, subqueue: SubqueueHeader) -> bytes:
     extensions = Extensions(
         subqueue,
         DeadLetterHeader(dead_letter) if dead_letter else None,
-        # The host that the message came from is not kept with it; type 0 tells readers to ignore the header.
+        # The host that the message came from is not kept with it; type 0 tells readers to ignore
+        # the header.
         ExtendedAddressHeader(),
     ).pack()
     result = bytearray(packet[: message.end_of_headers])
@@ -66,7 +68,8 @@ def sections(packet: bytes, max_body_size: int) -> list[Section]:
     message = Message(packet)
     if max_body_size >= message.body_size:
         return [Section(packet, len(packet))]
-    # The first part counts the padding after the body, so that the second begins where the first would end.
+    # The first part counts the padding after the body, so that the second begins where the first
+    # would end.
     end = message.end_of_properties
     first = Section(packet[: message.body_offset + max_body_size], end)
     return [first] if end == len(packet) else [first, Section(packet[end:], len(packet) - end)]

@@ -1,8 +1,8 @@
 """Security Descriptor Definition Language (MS-DTYP 2.5.1), as far as queues need it.
 
 Owner, group, DACL and SACL with allow, deny and audit entries, plain and object ones. Conditional,
-mandatory-label, resource-attribute and central-policy entries have no meaning for a queue: reading one
-raises ValueError, writing one too.
+mandatory-label, resource-attribute and central-policy entries have no meaning for a queue: reading
+one raises ValueError, writing one too.
 """
 
 from __future__ import annotations
@@ -98,7 +98,10 @@ _LETTERS: Final = {sid: alias for alias, sid in SDDL_ALIASES.items()}
 
 
 def parse_sddl(text: str, domain: Sid | None = None) -> SecurityDescriptor:
-    """Read SDDL. `domain` gives a meaning to the aliases of a machine's or domain's accounts (LA, DU ...)."""
+    """Read SDDL.
+
+    `domain` gives a meaning to the aliases of a machine's or domain's accounts (LA, DU ...).
+    """
     sids: dict[str, Sid] = {}
     acls: dict[str, Acl | None] = {}
     control = Control(0)
@@ -213,7 +216,10 @@ def _format_rights(mask: int) -> str:
 
 
 def _letters(text: str, table: Mapping[str, T], what: str) -> list[T]:
-    """Divide a text into names of a table, the longest first. The time is linear: a client may send a long text."""
+    """Divide a text into names of a table, the longest first.
+
+    The time is linear: a client may send a long text.
+    """
     lengths = sorted(set(map(len, table)), reverse=True)
     found = []
     position = 0

@@ -26,7 +26,8 @@ ACL_REVISION: Final = 2
 ACL_REVISION_DS: Final = 4
 # MS-DTYP 2.4.5: AclSize is 16 bits wide.
 MAX_ACL_SIZE: Final = 0xFFFF
-# Four parts of the largest size, and room for the header: ours, so that a stored descriptor has a bound.
+# Four parts of the largest size, and room for the header: ours, so that a stored descriptor has a
+# bound.
 MAX_DESCRIPTOR_SIZE: Final = _HEADER.size + 2 * MAX_ACL_SIZE + 2 * 68
 
 
@@ -131,7 +132,10 @@ NO_FLAGS: Final = AceFlags(0)
 
 @dataclass(frozen=True, slots=True)
 class Ace:
-    """MS-DTYP 2.4.4. `data` is what follows the SID: conditions and the like, not interpreted here."""
+    """MS-DTYP 2.4.4.
+
+    `data` is what follows the SID: conditions and the like, not interpreted here.
+    """
 
     ace_type: int
     mask: int
@@ -202,7 +206,10 @@ class Acl:
 
 @dataclass(frozen=True, slots=True)
 class SecurityDescriptor:
-    """MS-DTYP 2.4.6. `dacl` None with DACL_PRESENT is a NULL list (all access); without it, no list at all."""
+    """MS-DTYP 2.4.6.
+
+    `dacl` None with DACL_PRESENT is a NULL list (all access); without it, no list at all.
+    """
 
     owner: Sid | None = None
     group: Sid | None = None

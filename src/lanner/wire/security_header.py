@@ -16,7 +16,10 @@ MAX_SENDER_CERT_SIZE = 0xFFFF
 
 
 def check_sizes(flags: int, sender: int, key: int, signature: int, certificate: int, provider: int) -> None:
-    """Refuse what MS-MQMQ 2.2.20.6 forbids. Presence follows the sizes, not Flags.AI (MS-MQQB 4.1.7 has AI 0 and a SID)."""
+    """Refuse what MS-MQMQ 2.2.20.6 forbids.
+
+    Presence follows the sizes, not Flags.AI (MS-MQQB 4.1.7 has AI 0 and a SID).
+    """
     sender_type = flags & at.ST_MASK
     if sender_type > SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER:
         raise RemoteProtocolError(f"SecurityHeader.Flags.ST: {sender_type} is not 0, 1 or 2")

@@ -11,7 +11,8 @@ from lanner.wire.reader import Reader
 
 _LAYOUT = struct.Struct("<HHIHHHH")
 DEFAULT_WINDOW_SIZE = 0x0040
-# What a receiver that is short of memory asks for, and the least there is (MS-MQMQ 2.2.20.4, note 15).
+# What a receiver that is short of memory asks for, and the least there is (MS-MQMQ 2.2.20.4, note
+# 15).
 SMALLEST_WINDOW_SIZE = 0x0001
 # Note 15: a sender whose peer lowered the window doubles it so often, in seconds.
 WINDOW_RECOVERY_INTERVAL = 30.0
@@ -27,7 +28,10 @@ def recovered_window(window_size: int, maximum: int = DEFAULT_WINDOW_SIZE) -> in
 
 @dataclass(frozen=True, slots=True)
 class SessionHeader:
-    """16 bytes, after a UserMessage or in a SessionAck packet. Reserved may hold anything and is not kept."""
+    """16 bytes, after a UserMessage or in a SessionAck packet.
+
+    Reserved may hold anything and is not kept.
+    """
 
     ack_sequence_number: int
     recoverable_msg_ack_seq_number: int

@@ -15,7 +15,8 @@ from lanner.wire.reader import Reader
 SID_REVISION: Final = 1
 MAX_SUB_AUTHORITIES: Final = 15
 
-# MS-SAMR 2.2.1.14: relative identifiers of the built-in users, and where an account database starts its own.
+# MS-SAMR 2.2.1.14: relative identifiers of the built-in users, and where an account database starts
+# its own.
 DOMAIN_USER_RID_ADMIN: Final = 500
 DOMAIN_USER_RID_GUEST: Final = 501
 FIRST_USER_RID: Final = 1000
@@ -43,7 +44,8 @@ class Sid:
             raise ValueError(f"SID sub-authorities {self.sub_authorities}: 32 bits each expected")
 
     def __str__(self) -> str:
-        # MS-DTYP 2.4.2.1: an authority of 2**32 and above is written in hexadecimal, all twelve digits.
+        # MS-DTYP 2.4.2.1: an authority of 2**32 and above is written in hexadecimal, all twelve
+        # digits.
         authority = self.identifier_authority
         text = f"0x{authority:012X}" if authority >= 1 << 32 else str(authority)
         return "-".join(["S", str(SID_REVISION), text, *map(str, self.sub_authorities)])
@@ -142,7 +144,8 @@ BUILTIN_GUESTS: Final = Sid.parse("S-1-5-32-546")
 BUILTIN_SERVER_OPERATORS: Final = Sid.parse("S-1-5-32-549")
 BUILTIN_PERFORMANCE_MONITOR_USERS: Final = Sid.parse("S-1-5-32-558")
 
-# MS-DTYP 2.5.1.1 sid-token. The aliases of a domain's accounts need the domain's SID: sddl() takes it.
+# MS-DTYP 2.5.1.1 sid-token. The aliases of a domain's accounts need the domain's SID: sddl() takes
+# it.
 SDDL_ALIASES: Final[dict[str, Sid]] = {
     "AN": ANONYMOUS_LOGON,
     "AO": Sid.parse("S-1-5-32-548"),

@@ -17,7 +17,8 @@ _ATTRIBUTES = struct.Struct("<BBBBHI")
 def queue_name_bytes(name: FormatName | None) -> bytes:
     """What a queue name adds to the hash: the format name's characters and their terminator, nothing for no name.
 
-    MS-MQMQ names the packet's field without saying in which form. Only a peer can prove the choice, so it is here alone.
+    MS-MQMQ names the packet's field without saying in which form. Only a peer can prove the choice,
+    so it is here alone.
     """
     return b"" if name is None else encode_terminated(str(name))
 
@@ -64,7 +65,10 @@ def hash_input_20(message: Message) -> bytes:
 
 
 def hash_input_30(message: Message) -> bytes:
-    """MSMQ 3.0 (MS-MQMQ 2.5.3). FormatNameList is that of each list in the header, in their order."""
+    """MSMQ 3.0 (MS-MQMQ 2.5.3).
+
+    FormatNameList is that of each list in the header, in their order.
+    """
     parts = _application_part(message)
     parts += [
         message.extension,

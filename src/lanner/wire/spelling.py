@@ -5,9 +5,9 @@ Spark, COM and enterprise documents. They take a format name, with or without th
 `FormatName:` of System.Messaging, a path name, and the short forms `private$\queue`,
 `system$;queue` and `queue`.
 
-They refuse more than MS-MQMQ 2.1 does: a text that its grammar allows but that is surely a mistake, such
-as a computer called `host:1801`. A message to such a name would wait for ever. The error says what
-is wrong with which part, and gives the nearest text that can be read: `_REPAIRS` is a list of
+They refuse more than MS-MQMQ 2.1 does: a text that its grammar allows but that is surely a mistake,
+such as a computer called `host:1801`. A message to such a name would wait for ever. The error says
+what is wrong with which part, and gives the nearest text that can be read: `_REPAIRS` is a list of
 common mistakes, applied one after the other until the result is a name. Packets and stored names do
 not come through here, because a peer may know queues that these rules refuse.
 """
@@ -129,7 +129,8 @@ def _is_address(text: str) -> bool:
     return True
 
 
-# Reading --------------------------------------------------------------------------------------------------------
+# Reading
+# --------------------------------------------------------------------------------------------------------
 
 
 def _format_name(text: str, computer: str, *, short_names: bool) -> FormatName:
@@ -240,7 +241,8 @@ def _illegal(text: str, problem: str) -> IllegalFormatname | IllegalQueuePathnam
     return IllegalQueuePathname(f"name '{shown}': {problem}")
 
 
-# Advice ---------------------------------------------------------------------------------------------------------
+# Advice
+# ---------------------------------------------------------------------------------------------------------
 
 
 def _with_advice(text: str, read: Callable[[str], T]) -> T:

@@ -1,7 +1,8 @@
 """The trace that a message belongs to (W3C Trace Context): carried in its Extension, or made from its identifier.
 
-A program may carry the context of its span in Extension, as ASCII: `traceparent=00-TRACE-SPAN-FLAGS`, and after a semicolon
-`tracestate=...` if there is one. No queue manager changes it. For a message without it every computer makes the same trace from the
+A program may carry the context of its span in Extension, as ASCII:
+`traceparent=00-TRACE-SPAN-FLAGS`, and after a semicolon `tracestate=...` if there is one. No queue
+manager changes it. For a message without it every computer makes the same trace from the
 identifier, which a message keeps on its way, so that the spans of its hops are found together.
 """
 

@@ -11,7 +11,10 @@ from typing import Final
 
 
 class VT(enum.IntEnum):
-    """VARENUM. VECTOR, ARRAY and BYREF are flags: they are or-ed to the type of the elements or of the value."""
+    """VARENUM.
+
+    VECTOR, ARRAY and BYREF are flags: they are or-ed to the type of the elements or of the value.
+    """
 
     EMPTY = 0x0000
     NULL = 0x0001
@@ -77,7 +80,8 @@ INTEGER_RANGES: Final[dict[int, tuple[int, int]]] = {
 }
 MAX_I4: Final = INTEGER_RANGES[VT.I4][1]
 
-# A dictionary, because looking up the member of an enumeration by its value raises for unknown numbers.
+# A dictionary, because looking up the member of an enumeration by its value raises for unknown
+# numbers.
 _NAMES: Final = {int(kind): f"VT_{kind.name}" for kind in SCALARS}
 
 

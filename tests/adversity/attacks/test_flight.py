@@ -180,7 +180,8 @@ def test_one_account_does_not_hold_all_streams(tmp_path: Path) -> None:
             command = json.dumps({"token": "ab", "writer": "w", "batch": 0, "queue": "open"}).encode()
             put, _ = silent.do_put(fl.FlightDescriptor.for_command(command), ROWS.schema, options)
             put.write_batch(ROWS)
-            # Before bob tries: his own stream would otherwise be the one that counts, and the silent one be refused.
+            # Before bob tries: his own stream would otherwise be the one that counts, and the
+            # silent one be refused.
             with lanner.connect(data=target.data) as qm:
                 until(lambda: streams_in_use(qm.status()) == 1)
             with connect(target, *login(USER)) as bob:

@@ -16,7 +16,8 @@ from tests.adversity.stranger import GUID, Stranger
 from tests.client.peers import free_address
 from tests.contract.service import LANNER, Service
 
-# Clears the screen, and reverses what follows; the C1 form of ESC [; a line that looks like a record of the log.
+# Clears the screen, and reverses what follows; the C1 form of ESC [; a line that looks like a
+# record of the log.
 _EVIL = "\x1b[2J\u202e\x9b31m"
 _FORGED = f"{_EVIL}\n2026-01-01 00:00:00,000 INFO lanner.audit: root logged on"
 

@@ -46,7 +46,8 @@ def _head(place: Victim, path: str, headers: str) -> bytes:
     return f"POST {path} HTTP/1.1\r\nHost: {place.address}\r\n{headers}\r\n".encode()
 
 
-# Memory ---------------------------------------------------------------------------------------------------------------
+# Memory
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def test_strangers_are_not_listened_to_for_long(place: Victim) -> None:
@@ -75,7 +76,8 @@ def test_a_document_of_many_small_things_is_not_read(place: Victim) -> None:
         assert sent.status_code == HTTPStatus.NOT_FOUND, sent.text
 
 
-# The log --------------------------------------------------------------------------------------------------------------
+# The log
+# --------------------------------------------------------------------------------------------------------------
 
 
 def test_nonsense_does_not_fill_the_log(place: Victim) -> None:
@@ -92,7 +94,8 @@ def test_nonsense_does_not_fill_the_log(place: Victim) -> None:
     assert len(place.log) - before < 20
 
 
-# Silence --------------------------------------------------------------------------------------------------------------
+# Silence
+# --------------------------------------------------------------------------------------------------------------
 
 
 def test_wrong_links_and_tokens_keep_nobody_out(tmp_path: Path) -> None:
@@ -100,7 +103,8 @@ def test_wrong_links_and_tokens_keep_nobody_out(tmp_path: Path) -> None:
         with lanner.connect(data=place.data) as manager:
             made = manager.create_token(["read"], user=ADMINISTRATOR.user)
         for number in range(12):
-            # The fourth waits for a second, the fifth for two ..., and who would have to wait for long is not looked at.
+            # The fourth waits for a second, the fifth for two ..., and who would have to wait for
+            # long is not looked at.
             connection = stack.enter_context(socket.create_connection((place.address, place.port("http")), PATIENCE))
             connection.sendall(f"GET /login?ticket=wrong{number} HTTP/1.1\r\nHost: {place.address}\r\n\r\n".encode())
         _until(lambda: any("refused without a look" in line for line in place.log))

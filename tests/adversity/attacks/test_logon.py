@@ -70,7 +70,8 @@ async def _run(work: Callable[[Victim], Awaitable[None]], target: Victim) -> Non
     await work(target)
 
 
-# Nobody ---------------------------------------------------------------------------------------------------------------
+# Nobody
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("who", [None, NOBODY], ids=["unauthenticated", "anonymous"])
@@ -132,7 +133,10 @@ def test_the_resolver_of_com_tells_nobody_more_than_that_it_lives(tmp_path: Path
 
 
 def test_management_is_not_done_where_others_can_read_it(tmp_path: Path) -> None:
-    """An administrator at integrity is refused, and at privacy served. So is the rest for a user at connect, which anybody can go on with."""
+    """An administrator at integrity is refused, and at privacy served.
+
+    So is the rest for a user at connect, which anybody can go on with.
+    """
     machine = {"p_object_format": MgmtObject(MgmtObjectType.MGMT_MACHINE, 0), "lpwsz_action": "TIDY"}
 
     async def work(target: Victim) -> None:
@@ -149,7 +153,8 @@ def test_management_is_not_done_where_others_can_read_it(tmp_path: Path) -> None
     attack(tmp_path, work)
 
 
-# Guesses --------------------------------------------------------------------------------------------------------------
+# Guesses
+# --------------------------------------------------------------------------------------------------------------
 
 
 async def guess(target: Victim, password: str, source: str = "127.0.0.1", user: str = ADMINISTRATOR.user) -> bool:
@@ -166,7 +171,10 @@ async def guess(target: Victim, password: str, source: str = "127.0.0.1", user: 
 
 
 def test_a_dictionary_does_not_get_in(tmp_path: Path) -> None:
-    """Not although the right password is in it, and all are tried at once. The user gets in meanwhile, from elsewhere."""
+    """Not although the right password is in it, and all are tried at once.
+
+    The user gets in meanwhile, from elsewhere.
+    """
 
     async def work(target: Victim) -> None:
         words = [f"word{number}" for number in range(250)]
@@ -225,11 +233,15 @@ def lanner_command(*arguments: str, password: str = "") -> subprocess.CompletedP
     return subprocess.run(command, input=password, capture_output=True, text=True, check=False)
 
 
-# Secrets --------------------------------------------------------------------------------------------------------------
+# Secrets
+# --------------------------------------------------------------------------------------------------------------
 
 
 def test_without_ntlm_there_is_nothing_to_pass_the_hash_with(tmp_path: Path) -> None:
-    """An NT hash is as good as the password. Where NTLM is off, none is kept of a new password, and none is taken."""
+    """An NT hash is as good as the password.
+
+    Where NTLM is off, none is kept of a new password, and none is taken.
+    """
 
     async def work(target: Victim) -> None:
         where = ("--password-stdin", "--data", str(target.data))

@@ -1,6 +1,7 @@
 """Peers that claim to be others, acknowledge what was not sent to them, or use a queue manager for their own ends.
 
-Each attack is made over sockets on a `lanner serve` with default settings (docs/security.md, "Peers").
+Each attack is made over sockets on a `lanner serve` with default settings (docs/security.md,
+"Peers").
 """
 
 from __future__ import annotations
@@ -206,7 +207,8 @@ def order_ack(node: Served, sequence: TxSequenceID, number: int, source: uuid.UU
     )
 
 
-# Forged acknowledgments -------------------------------------------------------------------------------------------
+# Forged acknowledgments
+# -------------------------------------------------------------------------------------------
 
 
 def test_guessed_final_acks_remove_nothing(alpha: Served) -> None:
@@ -277,7 +279,8 @@ def test_nobody_else_acknowledges_what_was_sent(alpha: Served, beta: Served) -> 
     wait_for(lambda: list(alpha.manager.system_journal), "the receiver's own FinalAck is not believed")
 
 
-# Duplicates -------------------------------------------------------------------------------------------------------
+# Duplicates
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_nobody_poisons_the_identifiers_of_another_sender(alpha: Served, beta: Served) -> None:
@@ -329,7 +332,8 @@ def test_a_refused_message_of_the_sender_itself_is_not_remembered(alpha: Served)
     assert len(alpha.bodies("late")) == 1
 
 
-# Sequences --------------------------------------------------------------------------------------------------------
+# Sequences
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_a_sequence_of_the_future_blocks_nobody(alpha: Served) -> None:
@@ -399,7 +403,8 @@ def test_a_sender_whose_messages_are_taken_for_old_ones_sees_it(alpha: Served) -
             wait_for(lambda: not alpha.outgoing(far)["problem"], "the problem stays")
 
 
-# Relaying ---------------------------------------------------------------------------------------------------------
+# Relaying
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_passed_on_by_a_computer_that_is_no_routing_server(alpha: Served) -> None:
@@ -443,7 +448,8 @@ def test_one_peer_does_not_take_all_outgoing_queues(alpha: Served) -> None:
     assert (caused(1), caused(2)) == (100, 5)
 
 
-# Packets that are never sent --------------------------------------------------------------------------------------
+# Packets that are never sent
+# --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bit", [25, 26, 27])
@@ -473,7 +479,8 @@ def test_bytes_after_the_last_header_are_refused(alpha: Served) -> None:
     assert alpha.incidents("refused_packet") == 1
 
 
-# Identities -------------------------------------------------------------------------------------------------------
+# Identities
+# -------------------------------------------------------------------------------------------------------
 
 
 def opens(served: Served, address: str, guid: uuid.UUID) -> bool:

@@ -1,6 +1,7 @@
 """A relay: somebody whom a user logs on to passes the user's NTLM messages on to the queue manager, and goes on from there in the user's name.
 
-The user's program is impacket's. The relay has no password and no key; it only has what is on the wire.
+The user's program is impacket's. The relay has no password and no key; it only has what is on the
+wire.
 """
 
 from __future__ import annotations

@@ -101,7 +101,9 @@ def test_a_claim_is_shown_as_a_claim(service: Service) -> None:
 
 
 def test_a_signature_for_one_queue_is_worth_nothing_in_another(service: Service, tmp_path: Path) -> None:
-    """Bob has signed a message to the attacker's own computer. What was hashed of it becomes the body of another message.
+    """Bob has signed a message to the attacker's own computer.
+
+    What was hashed of it becomes the body of another message.
 
     The hash of MSMQ 1.0 has no lengths and no destination, so it is the same for both.
     """

@@ -189,11 +189,15 @@ def test_the_systems_own_queues_belong_to_nobody_without_an_account(service: Ser
     attack(service, steps)
 
 
-# Senders of a workgroup -----------------------------------------------------------------------------------
+# Senders of a workgroup
+# -----------------------------------------------------------------------------------
 
 
 def test_a_message_without_a_sender_reaches_a_queue_with_the_default_list(service: Service, tmp_path: Path) -> None:
-    """What a Windows workgroup computer sends has no SecurityHeader. Lanner's own messages have none either."""
+    """What a Windows workgroup computer sends has no SecurityHeader.
+
+    Lanner's own messages have none either.
+    """
     with lanner.QueueManager(
         tmp_path / "other", "BETA", bind=free_address(), transfer=TransferSettings(peers={"ALPHA": service.address})
     ) as other:

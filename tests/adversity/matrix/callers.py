@@ -66,7 +66,10 @@ _UNSUPPORTED: Final = {IllegalOperation.status, DtcConnect.status, E_NOTIMPL}
 
 
 def outcome(status: int, *done: int) -> str:
-    """Say what a status means. `done` are those with which a method does what it was asked for, beside success."""
+    """Say what a status means.
+
+    `done` are those with which a method does what it was asked for, beside success.
+    """
     if status in _DENIED:
         return Outcome.NO
     if status in _UNKNOWN:
@@ -146,7 +149,10 @@ class Caller:
 
 
 class World:
-    """A queue manager with default settings and one caller of each kind. Queues are made by the owner, with the default list."""
+    """A queue manager with default settings and one caller of each kind.
+
+    Queues are made by the owner, with the default list.
+    """
 
     def __init__(self, served: Served) -> None:
         self.served = served

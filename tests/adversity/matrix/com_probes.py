@@ -105,7 +105,8 @@ def on_object(make: Make, act: Act, *done: int) -> Probe:
     return probe
 
 
-# Resolver and activator -------------------------------------------------------------------------------------------------------
+# Resolver and activator
+# -------------------------------------------------------------------------------------------------------
 
 
 async def an_object(script: HostScript) -> RemoteInterface:
@@ -167,7 +168,8 @@ async def old_activation(caller: Caller) -> str:
     )
 
 
-# References -------------------------------------------------------------------------------------------------------------------
+# References
+# -------------------------------------------------------------------------------------------------------------------
 
 
 async def call_rem_unknown(remote: RemoteInterface, iid: UUID, method: Method, **arguments: Value) -> dict[str, Value]:
@@ -241,7 +243,8 @@ def on_factory(method: Method, **arguments: Value) -> Probe:
     return probe
 
 
-# Members ----------------------------------------------------------------------------------------------------------------------
+# Members
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def reached(name: str) -> Probe:

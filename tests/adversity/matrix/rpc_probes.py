@@ -44,7 +44,8 @@ def format_of(name: str) -> QueueFormat:
     return QueueFormat(3, 0, 0, rf"OS:.\private$\{name}")
 
 
-# Queues of MS-MQMP that are open ----------------------------------------------------------------------------------------
+# Queues of MS-MQMP that are open
+# ----------------------------------------------------------------------------------------
 
 
 async def open_queue(caller: Caller, name: str, access: int) -> dict[str, Any]:
@@ -161,7 +162,8 @@ async def purge(caller: Caller, handle: bytes) -> int:
     return await caller.status(QMCOMM, mqmp.RPC_AC_PURGE_QUEUE, h_queue=handle)
 
 
-# Queues as objects --------------------------------------------------------------------------------------------------------
+# Queues as objects
+# --------------------------------------------------------------------------------------------------------
 
 
 def on_object(method: Method, *done: int, **arguments: object) -> Probe:
@@ -199,7 +201,8 @@ async def path_to_format(caller: Caller) -> str:
     )
 
 
-# Transactions -------------------------------------------------------------------------------------------------------------
+# Transactions
+# -------------------------------------------------------------------------------------------------------------
 
 
 async def enlist(caller: Caller) -> str:
@@ -232,7 +235,8 @@ def port(interface: Interface, method: Method, **arguments: object) -> Probe:
     return probe
 
 
-# Remote read: MS-MQQP and its half of MS-MQMP ---------------------------------------------------------------------------------
+# Remote read: MS-MQQP and its half of MS-MQMP
+# ---------------------------------------------------------------------------------
 
 
 async def open_remote(caller: Caller, name: str, access: int) -> dict[str, Any]:
@@ -261,7 +265,10 @@ def reader(caller: Caller) -> Caller:
 
 
 async def remote(caller: Caller, *, has_messages: bool = True) -> tuple[int, bytes]:
-    """Do the first half of an open. A user is told no number and tries one; another user was told the owner's."""
+    """Do the first half of an open.
+
+    A user is told no number and tries one; another user was told the owner's.
+    """
     name = await caller.world.queue(has_messages=has_messages)
     results = await open_remote(reader(caller), name, RECEIVE)
     assert results[RETURNS] == MQ_OK, hex(results[RETURNS])
@@ -370,7 +377,8 @@ async def purge_remote(caller: Caller) -> str:
     return by_number(await caller.status(QM2QM, mqqp.REMOTE_QM_PURGE_QUEUE, h_queue=number))
 
 
-# Management -------------------------------------------------------------------------------------------------------------------
+# Management
+# -------------------------------------------------------------------------------------------------------------------
 
 
 async def queue_info(caller: Caller) -> str:

@@ -1,7 +1,8 @@
 """The tables of docs/security.md that say who may do what.
 
-A heading `###` names a section in backticks. Below it a table has a row for a method, or for several that everybody is treated
-alike by: their names are in backticks, and `*` stands for the rest of a name. Words behind the names tell ways of calling apart.
+A heading `###` names a section in backticks. Below it a table has a row for a method, or for
+several that everybody is treated alike by: their names are in backticks, and `*` stands for the
+rest of a name. Words behind the names tell ways of calling apart.
 """
 
 from __future__ import annotations

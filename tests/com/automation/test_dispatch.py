@@ -154,7 +154,8 @@ class Collection(ComObject):
         return index
 
 
-# Type information ----------------------------------------------------------------------------------------------------
+# Type information
+# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.1-4")
@@ -169,7 +170,8 @@ def test_type_information_has_no_other_index() -> None:
     assert Caller(Info()).call("GetTypeInfo", 1, 0x409) == ([None], DISP_E_BADINDEX)
 
 
-# Names ---------------------------------------------------------------------------------------------------------------
+# Names
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.1-6")
@@ -230,7 +232,8 @@ def test_the_accessors_of_a_property_have_one_dispid() -> None:
     assert message.invoke(dispid, GET)[0] == Variant(VT.DISPATCH, None)
 
 
-# Which member --------------------------------------------------------------------------------------------------------
+# Which member
+# --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.1-9")
@@ -296,7 +299,8 @@ def test_a_member_that_the_object_lacks() -> None:
     assert (info.scode, hresult) == (E_NOTIMPL, DISP_E_EXCEPTION)
 
 
-# Arguments -----------------------------------------------------------------------------------------------------------
+# Arguments
+# -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.1-10")
@@ -480,7 +484,8 @@ def test_hresults_as_arguments() -> None:
     assert event.told[1::3] == [MQ_ERROR_IO_TIMEOUT, MQ_ERROR_IO_TIMEOUT]
 
 
-# Results -------------------------------------------------------------------------------------------------------------
+# Results
+# -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.1-15")
@@ -586,7 +591,8 @@ def test_an_object_without_a_dispatch_interface() -> None:
     assert bare.ids("Any") == ((0,), E_NOTIMPL)
 
 
-# Anything ------------------------------------------------------------------------------------------------------------
+# Anything
+# ------------------------------------------------------------------------------------------------------------
 
 DUAL = [(coclass, table) for coclass in tables.COCLASSES for table in coclass.interfaces]
 some_variants = st.sampled_from(
@@ -618,7 +624,8 @@ def test_any_call_is_answered(
     )
 
 
-# The other side is impacket's ----------------------------------------------------------------------------------------
+# The other side is impacket's
+# ----------------------------------------------------------------------------------------
 
 
 def test_impacket_asks_for_names_and_invokes() -> None:

@@ -261,7 +261,10 @@ def test_an_objref_that_is_none_is_a_bad_stub() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 100])
 def test_what_follows_the_parameters_of_a_request_is_ignored(size: int) -> None:
-    """MS-DCOM 3.2.4.2: some clients append octets, which mean nothing. A response is not so free."""
+    """MS-DCOM 3.2.4.2: some clients append octets, which mean nothing.
+
+    A response is not so free.
+    """
     caller = Caller(Info(), tables.IMSMQ_QUEUE_INFO4)
     member = caller.find("Open")
     # The object is asynchronous: what is bad is found out before.
@@ -339,7 +342,8 @@ def test_any_octets_are_arguments_or_a_bad_stub(member: Member, data: bytes) -> 
     assert decoder.position <= len(data)
 
 
-# The other side is impacket's ----------------------------------------------------------------------------------------
+# The other side is impacket's
+# ----------------------------------------------------------------------------------------
 
 
 def test_impacket_calls_members() -> None:

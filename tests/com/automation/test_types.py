@@ -54,7 +54,8 @@ def octets(*fields: str) -> bytes:
 POINTER = "00000200 00000000"
 
 
-# BSTR ----------------------------------------------------------------------------------------------------------------
+# BSTR
+# ----------------------------------------------------------------------------------------------------------------
 
 BSTRS = [
     (None, octets("00000200", "00000000", "ffffffff", "00000000")),
@@ -107,7 +108,8 @@ def test_a_bad_bstr_is_a_bad_stub(data: bytes) -> None:
         unpacked(BSTR, data)
 
 
-# VARIANT -------------------------------------------------------------------------------------------------------------
+# VARIANT
+# -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,8 @@ def test_a_bad_bstr_is_a_bad_stub(data: bytes) -> None:
             Variant(VT.DATE, 25569.0),
             octets(POINTER, "04000000 00000000", "0700 0000 0000 0000", "07000000", "00000000", "0000000040f8d840"),
         ),
-        # clSize counts what its pointers point to, and half a quad word for a whole one: 34 octets here.
+        # clSize counts what its pointers point to, and half a quad word for a whole one: 34 octets
+        # here.
         (
             Variant(VT.BSTR, "a"),
             octets(
@@ -355,7 +358,8 @@ def test_arrays_of_variants_nest_no_deeper_either() -> None:
         unpacked(VARIANT, packed(VARIANT, variant))
 
 
-# SAFEARRAY -----------------------------------------------------------------------------------------------------------
+# SAFEARRAY
+# -----------------------------------------------------------------------------------------------------------
 
 
 def array(
@@ -503,7 +507,8 @@ def test_elements_that_point_are_bounded_in_number() -> None:
         unpacked(VARIANT, packed(VARIANT, Variant(VT.ARRAY | VT.BSTR, more)))
 
 
-# DISPPARAMS and EXCEPINFO --------------------------------------------------------------------------------------------
+# DISPPARAMS and EXCEPINFO
+# --------------------------------------------------------------------------------------------
 
 
 def test_no_arguments_are_two_null_pointers() -> None:
@@ -531,7 +536,8 @@ def test_bad_disp_params_are_a_bad_stub(data: bytes) -> None:
         unpacked(DISPPARAMS, data)
 
 
-# Anything ------------------------------------------------------------------------------------------------------------
+# Anything
+# ------------------------------------------------------------------------------------------------------------
 
 
 def integers(bits: int, *, signed: bool) -> st.SearchStrategy[int]:

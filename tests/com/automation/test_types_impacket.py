@@ -1,6 +1,7 @@
 """Automation values as octets: impacket, which nobody here wrote, reads what we write and we what it writes.
 
-Its SAFEARRAYs are left out: it has a pointer too few around them, and none to their elements (MS-OAUT 2.2.6, 2.2.30).
+Its SAFEARRAYs are left out: it has a pointer too few around them, and none to their elements
+(MS-OAUT 2.2.6, 2.2.30).
 """
 
 from __future__ import annotations

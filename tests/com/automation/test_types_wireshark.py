@@ -1,6 +1,7 @@
 """Automation values as octets: Wireshark's dissectors, made from captures of Windows, read what we write.
 
-The conversation is written to a capture file: a bind, and calls of IDispatch::Invoke whose argument is also their result.
+The conversation is written to a capture file: a bind, and calls of IDispatch::Invoke whose argument
+is also their result.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ FIELDS = (
     *("dcom.vt.bstr", "dcom.vt.i1", "dcom.vt.i2", "dcom.vt.i4", "dcom.vt.bool", "_ws.malformed"),
 )
 
-# Each with what Wireshark shows of it: of a SAFEARRAY also its form, which is the second of its types.
+# Each with what Wireshark shows of it: of a SAFEARRAY also its form, which is the second of its
+# types.
 READ = [
     (Variant(VT.I4, -5), "0x0003 0x00000003 3 0x00000000 - - - - - - - - - - -5 - -"),
     (Variant(VT.I2, 7), "0x0002 0x00000002 3 0x00000000 - - - - - - - - - 7 - - -"),

@@ -47,7 +47,8 @@ def test_a_request_has_what_every_server_wants() -> None:
     objref = dcomrt.OBJREF_CUSTOM(b"".join(context["pIFDClientCtx"]["abData"]))
     assert UUID(bytes_le=objref["iid"]) == IID_ICONTEXT
     assert UUID(bytes_le=objref["clsid"]) == CLSID_CONTEXTMARSHALER
-    # MS-DCOM 2.2.20: version 1.1, by value, no extents, no properties, frozen; the identifier is anything.
+    # MS-DCOM 2.2.20: version 1.1, by value, no extents, no properties, frozen; the identifier is
+    # anything.
     data = bytes(objref["pObjectData"])
     assert data[:4].hex() == "01000100"
     assert data[20:].hex() == "02000000" + "00000000" * 5 + "01000000"

@@ -73,7 +73,8 @@ def until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-# Members -------------------------------------------------------------------------------------------------------------
+# Members
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_properties(album: Dispatch) -> None:
@@ -148,7 +149,8 @@ def test_names_are_asked_for_once(server: AlbumServer, album: Dispatch) -> None:
     assert exporter._server.statistics.calls_in - before == 6
 
 
-# Errors --------------------------------------------------------------------------------------------------------------
+# Errors
+# --------------------------------------------------------------------------------------------------------------
 
 
 def test_a_member_that_fails(album: Dispatch) -> None:
@@ -228,7 +230,8 @@ def test_names_of_codes() -> None:
     assert str(AutomationError(0x8765_4321, "what")) == "what [0x87654321]"
 
 
-# The end -------------------------------------------------------------------------------------------------------------
+# The end
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_not_used_any_more_is_given_back(server: AlbumServer, album: Dispatch) -> None:
@@ -327,7 +330,8 @@ def test_an_interrupt_cancels_the_call(server: AlbumServer, album: Dispatch, mon
     assert album.Title == "one"
 
 
-# Events --------------------------------------------------------------------------------------------------------------
+# Events
+# --------------------------------------------------------------------------------------------------------------
 
 
 class Listener:
@@ -439,7 +443,8 @@ def test_a_call_that_blocks_in_the_loop_is_an_error() -> None:
         thread.stop()
 
 
-# Names ---------------------------------------------------------------------------------------------------------------
+# Names
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def test_classes_of_message_queuing() -> None:

@@ -101,7 +101,8 @@ async def add(counter: RemoteInterface, number: int) -> int:
     return total
 
 
-# Activation ----------------------------------------------------------------------------------------------------------
+# Activation
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("level", [AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY])
@@ -246,7 +247,8 @@ def test_nobody_there() -> None:
     run(main())
 
 
-# References ----------------------------------------------------------------------------------------------------------
+# References
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_other_interfaces_of_an_object(tmp_path: Path) -> None:
@@ -402,7 +404,8 @@ def test_an_exporter_that_does_not_answer_holds_up_no_other(tmp_path: Path) -> N
     run(main())
 
 
-# Calls ---------------------------------------------------------------------------------------------------------------
+# Calls
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def test_a_call_that_waits_does_not_hold_up_others(tmp_path: Path) -> None:
@@ -486,7 +489,8 @@ def test_a_connection_that_was_cut_is_made_again(tmp_path: Path) -> None:
     run(main())
 
 
-# Limits --------------------------------------------------------------------------------------------------------------
+# Limits
+# --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -535,7 +539,8 @@ def test_an_exporter_that_is_not_needed_is_hung_up_on(tmp_path: Path) -> None:
     run(main())
 
 
-# Strangers -----------------------------------------------------------------------------------------------------------
+# Strangers
+# -----------------------------------------------------------------------------------------------------------
 
 
 def bindings(*addresses: str) -> tuple[StringBinding, ...]:
@@ -623,7 +628,8 @@ def test_a_fault_says_what_com_calls_it(tmp_path: Path, monkeypatch: pytest.Monk
 
     async def main() -> None:
         async with pair(tmp_path) as pair_:
-            # MS-DCOM 1.7: a server that does not have it speaks 5.1, and is asked through IActivation.
+            # MS-DCOM 1.7: a server that does not have it speaks 5.1, and is asked through
+            # IActivation.
             assert (await pair_.counter()).held.exporter.version == OUR_VERSION
 
     run(main())

@@ -295,7 +295,8 @@ def test_too_many_interfaces_at_once_are_refused(tmp_path: Path) -> None:
     run(main())
 
 
-# Hostile input -------------------------------------------------------------------------------------------------------
+# Hostile input
+# -------------------------------------------------------------------------------------------------------
 
 
 async def create_with(client: ToyClient, octets: bytes | None) -> int:

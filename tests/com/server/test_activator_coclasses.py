@@ -209,7 +209,8 @@ def test_fifteen_classes_are_activated_and_have_their_interfaces(on_queue_manage
             granted = {iid: result for iid, result in found.items() if isinstance(result, StdObjRef)}
             assert refused | granted.keys() == found.keys(), name
             assert {one.oid for one in granted.values()} == {references[0].oid}, name
-            # An event has connection points, and is one; it may have the interface that may be left out.
+            # An event has connection points, and is one; it may have the interface that may be left
+            # out.
             more = granted.keys() - listed
             if name == "MSMQEvent":
                 assert IID_ICONNECTIONPOINTCONTAINER in more

@@ -66,7 +66,10 @@ class TestPingSets:
         assert pings.complex_ping(set_id, 2, (77,), (), PEER, 0.0) == (OR_INVALID_OID, set_id)
 
     def test_an_unknown_object_is_passed_over_in_a_new_set(self) -> None:
-        """MS-DCOM 3.1.2.5.1.3: "It MUST look up the OID entry. If the entry is found"; nothing is said of the others."""
+        """MS-DCOM 3.1.2.5.1.3: "It MUST look up the OID entry.
+
+        If the entry is found"; nothing is said of the others.
+        """
         pings = PingSets()
         oid = pings.allocate_oid(0.0)
         made(pings, 77, oid)
@@ -292,7 +295,8 @@ TestPingMachine = PingMachine.TestCase
 TestPingMachine.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 
 
-# On the wire ---------------------------------------------------------------------------------------------------------
+# On the wire
+# ---------------------------------------------------------------------------------------------------------
 
 
 def ping_arguments(set_id: int, sequence: int, added: tuple[int, ...], removed: tuple[int, ...]) -> dict[str, Value]:

@@ -30,7 +30,8 @@ _OPTIONS = (
 def browser() -> Iterator[Browser]:
     """One browser for the tests of a module; each test has a profile of its own.
 
-    While Playwright runs, this thread has its event loop, and no asynchronous test of another module could run.
+    While Playwright runs, this thread has its event loop, and no asynchronous test of another
+    module could run.
     """
     path = shutil.which("chromium")
     if path is None:

@@ -1,4 +1,7 @@
-"""The process that is killed: a queue manager with its Flight service. Run as `python -m tests.spark.flight.killed_service DATA [PORT]`."""
+"""The process that is killed: a queue manager with its Flight service.
+
+Run as `python -m tests.spark.flight.killed_service DATA [PORT]`.
+"""
 
 from __future__ import annotations
 

@@ -122,7 +122,10 @@ def test_a_token_ends_with_the_password_and_with_the_user(qm: QueueManager, conn
 def test_a_password_that_was_right_is_not_worked_out_again_for_a_while(
     qm: QueueManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That takes tens of milliseconds, and each process of a Spark job logs on. But it must be the same, and still be right."""
+    """That takes tens of milliseconds, and each process of a Spark job logs on.
+
+    But it must be the same, and still be right.
+    """
     users = runtime_of(qm).users
     users.add("alice", "wonder")
     asked: list[tuple[str, str]] = []
@@ -236,7 +239,8 @@ def test_nobody_there_is_told(address: str) -> None:
         queues.info()
 
 
-# Listening ------------------------------------------------------------------------------------------------------------
+# Listening
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

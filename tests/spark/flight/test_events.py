@@ -215,7 +215,8 @@ def test_readers_of_events_outlive_the_service(start: Callable[..., QueueManager
         readers.close()
 
 
-# As a source ----------------------------------------------------------------------------------------------------------
+# As a source
+# ----------------------------------------------------------------------------------------------------------
 
 
 def stream(address: str, before: Stream | None = None, **options: object) -> Stream:
@@ -343,7 +344,8 @@ def test_spark_reads_events(spark: SparkSession, qm: QueueManager, address: str,
     assert rows.select("msg_id_text").distinct().count() == 100
 
 
-# What an event is made of ---------------------------------------------------------------------------------------------
+# What an event is made of
+# ---------------------------------------------------------------------------------------------
 
 
 @given(st.one_of(common_packets(), any_packets()))

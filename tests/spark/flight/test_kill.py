@@ -1,7 +1,8 @@
 """kill -9 of the queue manager while a pipeline moves messages from one queue to another: nothing is lost, nothing doubled.
 
-The pipeline does what a stream of Spark does: it reads a range, stages it under a new token, publishes it once per batch,
-writes the batch into its own log, and acknowledges what the log says. It dies with the queue manager and begins again with its log.
+The pipeline does what a stream of Spark does: it reads a range, stages it under a new token,
+publishes it once per batch, writes the batch into its own log, and acknowledges what the log says.
+It dies with the queue manager and begins again with its log.
 """
 
 from __future__ import annotations

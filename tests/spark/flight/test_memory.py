@@ -42,7 +42,11 @@ def memory(pid: int) -> int:
 
 
 def test_memory_stays_flat_over_200_000_messages(served: tuple[int, FlightQueues]) -> None:
-    """The queue has some 250 MB. A batch has 16 MiB: near there are two at a time, as packets; through Flight it is there as packets and as columns."""
+    """The queue has some 250 MB.
+
+    A batch has 16 MiB: near there are two at a time, as packets; through Flight it is there as
+    packets and as columns.
+    """
     pid, root = served
     rows = pa.RecordBatch.from_pydict({"body": pa.array([bytes(1000)] * 10_000, pa.binary())})
     written = []

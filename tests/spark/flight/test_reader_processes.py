@@ -85,7 +85,8 @@ def eventually(what: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
-# Reading ------------------------------------------------------------------------------------------------------------
+# Reading
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_reader_process_shows_the_very_same_rows(qm: QueueManager, queues: FlightQueues) -> None:
@@ -170,11 +171,15 @@ def test_any_flight_client_may_read_a_ticket_at_either_place(
                 call()
 
 
-# Failures -----------------------------------------------------------------------------------------------------------
+# Failures
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_kill_9_in_the_middle_of_a_scan(qm: QueueManager, queues: FlightQueues, served: FlightListener) -> None:
-    """The client goes on where the process ended: every row once. Another process is started, and LMDB forgets the first."""
+    """The client goes on where the process ended: every row once.
+
+    Another process is started, and LMDB forgets the first.
+    """
     fill(qm, 300, 200_000)
     partition = only(queues, partition_bytes=1 << 30)
     found = queues.read(partition)
@@ -236,7 +241,8 @@ def test_queue_managers_go_on_without_reader_processes(
     assert sum(map(len, queues.read(partition))) == 3
 
 
-# What they may not do -----------------------------------------------------------------------------------------------
+# What they may not do
+# -----------------------------------------------------------------------------------------------
 
 
 def test_a_reader_process_takes_only_tickets_that_its_queue_manager_has_signed(
@@ -383,7 +389,8 @@ def test_what_it_is_not_to_touch_is_refused_by_the_kernel(tmp_path: Path) -> Non
     assert answer == ["1", *["0"] * 8, "1", "0"]
 
 
-# Limits -------------------------------------------------------------------------------------------------------------
+# Limits
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_their_streams_and_connections_are_counted_in_the_budget(

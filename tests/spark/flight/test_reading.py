@@ -57,7 +57,8 @@ def grant(qm: QueueManager, name: str, sid: Sid, rights: QueueAccess) -> None:
     qm.open(name).set(security=descriptor.pack())
 
 
-# Reading ------------------------------------------------------------------------------------------------------------
+# Reading
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_queue_is_a_table_with_every_column(qm: QueueManager, root: FlightQueues) -> None:
@@ -342,7 +343,8 @@ def test_a_silent_stream_makes_room_for_the_next_attempt() -> None:
         assert ended == ["b", "a"]
 
 
-# Descriptors and tickets of other Flight programs ----------------------------------------------------------------------
+# Descriptors and tickets of other Flight programs
+# ----------------------------------------------------------------------
 
 
 def test_a_path_is_enough_for_other_flight_clients(qm: QueueManager, address: str, root: FlightQueues) -> None:
@@ -427,7 +429,8 @@ def test_a_queue_that_is_deleted_in_the_middle_of_a_stream_ends_it_with_an_error
         list(batches)
 
 
-# Who may read -------------------------------------------------------------------------------------------------------
+# Who may read
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_rights_are_those_of_the_access_list(qm: QueueManager, connect: Connect) -> None:
@@ -504,7 +507,8 @@ def test_a_failure_inside_is_logged_and_told_without_its_insides(
     assert "a Flight call failed" in caplog.text
 
 
-# Measuring and waiting --------------------------------------------------------------------------------------------------
+# Measuring and waiting
+# --------------------------------------------------------------------------------------------------
 
 
 def test_measures_keep_to_limits_but_never_to_nothing(qm: QueueManager, root: FlightQueues) -> None:

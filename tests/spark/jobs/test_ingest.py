@@ -105,7 +105,8 @@ def test_queues_of_a_queue_manager_become_rows_once(
     left = 0 if mode == "receive" else 8
     assert orders.count() == left
     orders.send(Message(body="new"))
-    # A receive by the pipeline is a receive: it is journaled, and acknowledged, and both are read in their turn.
+    # A receive by the pipeline is a receive: it is journaled, and acknowledged, and both are read
+    # in their turn.
     assert ingest.run(made)["messages"] == (1 if mode == "peek" else 1 + 8 + 8)
     found = observations(made.lake.read(MESSAGES))
     roles = {row["role"]: row["count"] for row in found.groupBy("role").count().collect()}
@@ -212,7 +213,8 @@ def test_events_become_rows_and_throughput_knows_what_no_journal_has(
         assert [sum(row[name] for row in rows) for name in ("arrived", "received", "failed")] == [11, 6, 1]
 
     check()
-    # A second time what was there: as if compaction had been killed before it deleted the old files.
+    # A second time what was there: as if compaction had been killed before it deleted the old
+    # files.
     events = made.lake.read(EVENTS)
     ingest.write_batch(events.drop("date", "batch").localCheckpoint(), made.lake, EVENTS, "again", 1)
     check()

@@ -119,7 +119,8 @@ class DyingLake(Lake):
 @pytest.mark.parametrize("before", [True, False])
 def test_a_job_that_is_killed_leaves_the_old_table_or_the_new(lake: Lake, before: bool) -> None:
     lake.write(lake.spark.range(5), "acks")
-    # The step that puts the new one in its place; of Parquet all that comes after it is the end of old versions.
+    # The step that puts the new one in its place; of Parquet all that comes after it is the end of
+    # old versions.
     step = ("files" if before else "delete") if lake.format == "parquet" else "commit"
     dying = DyingLake.of(lake, step, dies_before=before)
 

@@ -1,7 +1,8 @@
 """The tables against what two queue managers really did: real transfer, mostly queues without journals, one clock that is wrong.
 
-603 messages go from SHOP to WAREHOUSE. This test keeps a diary of what it did and when, and of when the queues of WAREHOUSE
-showed each message. A diary has the time before and the time after: what a table says must lie between, however busy the machine is.
+603 messages go from SHOP to WAREHOUSE. This test keeps a diary of what it did and when, and of when
+the queues of WAREHOUSE showed each message. A diary has the time before and the time after: what a
+table says must lie between, however busy the machine is.
 """
 
 from __future__ import annotations

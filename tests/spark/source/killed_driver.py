@@ -1,7 +1,8 @@
 """The Spark application that is killed: one stream from a queue to Parquet, one from a queue to a queue, in the same driver.
 
-Run as `python -m tests.spark.source.killed_driver ADDRESS DIRECTORY POINT`. At the crash point some process of it kills the driver and
-its Java machine; with the point `never` it works until somebody else does.
+Run as `python -m tests.spark.source.killed_driver ADDRESS DIRECTORY POINT`. At the crash point some
+process of it kills the driver and its Java machine; with the point `never` it works until somebody
+else does.
 """
 # ruff: noqa: N802, N803 (Spark names the methods)
 
@@ -122,8 +123,9 @@ def main() -> None:
     spark.sparkContext.setLogLevel("ERROR")
     queries = []
     for writer in (to_files, to_queue):
-        # All queries of a source share the map with the environment of its workers, and Spark changes it while it serialises tasks (it
-        # then fails with OptionalDataException): so each has a source of its own.
+        # All queries of a source share the map with the environment of its workers, and Spark
+        # changes it while it serialises tasks (it then fails with OptionalDataException): so each
+        # has a source of its own.
         session = spark.newSession()
         session.dataSource.register(CrashingSource)
         queries.append(writer(session, address, Path(directory)).start())

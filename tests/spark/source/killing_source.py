@@ -18,7 +18,8 @@ from lanner.spark.source.data_source import MsmqDataSource
 from lanner.spark.source.stream_reader import MsmqStreamReader
 from lanner.spark.source.writer import MsmqStreamWriter, Staged
 
-# In the worker of a task; in the process that plans and publishes; in the one that is asked for offsets.
+# In the worker of a task; in the process that plans and publishes; in the one that is asked for
+# offsets.
 POINTS = ("in read", "after stage", "after publish", "after acknowledge")
 
 

@@ -22,7 +22,10 @@ def text_of(offset: dict[str, Any]) -> str:
 
 
 class Stream:
-    """A streaming query. `offsets` and `ended` are its checkpoint: what it needs of it survives in another Stream."""
+    """A streaming query.
+
+    `offsets` and `ended` are its checkpoint: what it needs of it survives in another Stream.
+    """
 
     running: ClassVar[list[Stream]] = []
 

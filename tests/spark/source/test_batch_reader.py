@@ -1,6 +1,7 @@
 """spark.read.format("msmq"): every column, patterns, partitions, ranges, errors.
 
-What Spark itself has no part in is tried without it: `planned` does what Spark does with a source, in this process.
+What Spark itself has no part in is tried without it: `planned` does what Spark does with a source,
+in this process.
 """
 
 from __future__ import annotations

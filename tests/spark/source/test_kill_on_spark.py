@@ -60,7 +60,8 @@ def end(query: StreamingQuery) -> None:
 
 def kill_workers(spark: SparkSession, data: Path, place: Path, points: list[str]) -> None:
     """Kill a worker at each point, one after the other, and begin again from the checkpoint each time."""
-    # Under the name that every session knows: Spark looks for a sink in whichever session is the active one.
+    # Under the name that every session knows: Spark looks for a sink in whichever session is the
+    # active one.
     session = spark.newSession()
     session.dataSource.register(KillingSource)
     marks = place / "marks"

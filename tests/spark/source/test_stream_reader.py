@@ -1,4 +1,7 @@
-"""spark.readStream.format("msmq"): offsets, limits, leases, what is received and when. `Stream` does what Spark does."""
+"""spark.readStream.format("msmq"): offsets, limits, leases, what is received and when.
+
+`Stream` does what Spark does.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,8 @@ def beta(start: Callable[..., QueueManager], accounts: Path) -> Iterator[tuple[Q
     listener.close()
 
 
-# Peeking ------------------------------------------------------------------------------------------------------------
+# Peeking
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_stream_reads_everything_once_and_leaves_it_there(qm: QueueManager, address: str) -> None:
@@ -186,7 +190,8 @@ def test_numbers_of_another_life_are_refused(qm: QueueManager, address: str, mon
         Stream(address, stream, queues="q").plan()
 
 
-# Receiving ----------------------------------------------------------------------------------------------------------
+# Receiving
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_what_was_processed_is_received_with_the_next_look(qm: QueueManager, address: str) -> None:
@@ -412,7 +417,8 @@ def test_a_queue_manager_that_restarts_is_waited_for(
         Stream(address, stream, **RECEIVE).plan()
 
 
-# AvailableNow, idling -----------------------------------------------------------------------------------------------
+# AvailableNow, idling
+# -----------------------------------------------------------------------------------------------
 
 
 def test_available_now_reads_what_is_there_and_receives_all_of_it(qm: QueueManager, address: str) -> None:

@@ -1,4 +1,7 @@
-"""df.write and df.writeStream with format("msmq"): what is staged, published once, given up. The tests do what Spark does."""
+"""df.write and df.writeStream with format("msmq"): what is staged, published once, given up.
+
+The tests do what Spark does.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +85,8 @@ class Query:
         self.writer().commit(messages, batch)
 
 
-# Batches ------------------------------------------------------------------------------------------------------------
+# Batches
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_what_tasks_write_is_seen_when_all_are_done_in_the_order_of_the_partitions(
@@ -173,7 +177,8 @@ def test_a_second_attempt_of_a_task_replaces_the_first(qm: QueueManager, address
     assert stages(qm) == 0
 
 
-# Streams ------------------------------------------------------------------------------------------------------------
+# Streams
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_batch_that_is_done_again_is_published_once(
@@ -223,7 +228,8 @@ def test_giving_up_is_no_error_when_the_queue_manager_is_away(caplog: pytest.Log
     assert "stays for a day" in caplog.text
 
 
-# What is refused ----------------------------------------------------------------------------------------------------
+# What is refused
+# ----------------------------------------------------------------------------------------------------
 
 
 def test_what_cannot_be_written_is_refused_before_anything_is_read(address: str) -> None:

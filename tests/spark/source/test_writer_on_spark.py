@@ -93,7 +93,8 @@ def test_a_stream_that_fails_says_why(qm: QueueManager, address: str, spark: Spa
         query.awaitTermination(60)
 
 
-# kill -9 ------------------------------------------------------------------------------------------------------------
+# kill -9
+# ------------------------------------------------------------------------------------------------------------
 
 
 def driver(address: str, directory: Path, point: str) -> subprocess.Popen[bytes]:

@@ -1,8 +1,8 @@
 """What a queue manager is to the public classes, wherever it runs.
 
-A backend reaches one queue manager as one identity. It gives out one `BackendQueue` per `Queue` object,
-which opens its handles when they are first needed. Names are format names: the public classes have
-read every spelling. Time-outs are seconds; None is no time-out.
+A backend reaches one queue manager as one identity. It gives out one `BackendQueue` per `Queue`
+object, which opens its handles when they are first needed. Names are format names: the public
+classes have read every spelling. Time-outs are seconds; None is no time-out.
 """
 
 # A read's time-out is the protocol's, kept by the queue manager.
@@ -109,7 +109,8 @@ class Backend(Protocol):
     async def prepare(self, unit: BackendTransaction, **arguments: object) -> None:
         """Prepare a transaction as a branch of a distributed one: from then on its coordinator ends it."""
 
-    # For administrators -----------------------------------------------------------------------------------------
+    # For administrators
+    # -----------------------------------------------------------------------------------------
 
     async def outgoing(self) -> list[Document]:
         """Return how the outgoing queues fare."""

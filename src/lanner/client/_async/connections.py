@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Not in the specification: an endpoint mapper that keeps silent is not waited for, the port is known.
+# Not in the specification: an endpoint mapper that keeps silent is not waited for, the port is
+# known.
 _MAPPER_TIMEOUT: Final = 3.0
 
 
@@ -124,7 +125,8 @@ class Connections(Generic[C]):
     async def now(self) -> C:
         """Return the connection; one that was lost meanwhile is replaced."""
         if self._process != os.getpid():
-            # What is open belongs to the process that connected, and its locks may be held for ever here.
+            # What is open belongs to the process that connected, and its locks may be held for ever
+            # here.
             raise InvalidHandle(
                 f"the connection to {self.target.place} was made in process {self._process}: "
                 f"connect again in this one, {os.getpid()}"
@@ -155,7 +157,10 @@ class Connections(Generic[C]):
         return connection is self._connection and connection.is_open
 
     async def do(self, what: str, work: Callable[[C], Awaitable[T]]) -> T:
-        """Do something with the connection. If it is lost, so is everything open on it, and the next call makes another."""
+        """Do something with the connection.
+
+        If it is lost, so is everything open on it, and the next call makes another.
+        """
         return await self.on(await self.now(), what, work)
 
     async def on(self, connection: C, what: str, work: Callable[[C], Awaitable[T]]) -> T:
@@ -172,14 +177,20 @@ class Connections(Generic[C]):
                 raise
 
     async def lost(self, connection: C) -> None:
-        """Forget a connection that can no longer be used. Another thread may have replaced it already."""
+        """Forget a connection that can no longer be used.
+
+        Another thread may have replaced it already.
+        """
         async with self._lock:
             if self._connection is connection:
                 self._connection = None
         await connection.close()
 
     async def close(self) -> None:
-        """Hang up; what is open is closed, and transactions are aborted. Closing twice is harmless."""
+        """Hang up; what is open is closed, and transactions are aborted.
+
+        Closing twice is harmless.
+        """
         if self._process != os.getpid():
             return
         async with self._lock:

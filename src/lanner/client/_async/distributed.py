@@ -1,7 +1,7 @@
 """`distributed`: queues and databases in one transaction, all of it or nothing.
 
-The steps and their order are `host.coordinator.Steps`; this module does them. Each is logged at DEBUG
-before it is done.
+The steps and their order are `host.coordinator.Steps`; this module does them. Each is logged at
+DEBUG before it is done.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 
-# Answers of a queue manager, and what was never sent to it. After any other error the step may have been done.
+# Answers of a queue manager, and what was never sent to it. After any other error the step may have
+# been done.
 _REFUSALS: Final = (
     AccessDenied,
     DtcConnect,
@@ -54,15 +55,16 @@ _REFUSALS: Final = (
     TransactionSequence,
     UnsupportedOperation,
 )
-# By coordinator's queue manager: the resources whose branches this process has resolved, and the coordinator.
+# By coordinator's queue manager: the resources whose branches this process has resolved, and the
+# coordinator.
 _registered: WeakKeyDictionary[Backend, dict[str, uuid.UUID]] = WeakKeyDictionary()
 
 
 class DistributedTransaction(Transaction):
     """A unit of work of several resources: commits at the end of its block, aborts on an exception.
 
-    Queues of the queue manager, and of those among the resources, take it as `transaction=`. What is done on
-    the connection of a database inside the block is part of it.
+    Queues of the queue manager, and of those among the resources, take it as `transaction=`. What
+    is done on the connection of a database inside the block is part of it.
     """
 
     def __init__(self, backend: Backend, resources: Mapping[str, object]) -> None:
@@ -134,10 +136,10 @@ class DistributedTransaction(Transaction):
     async def commit(self) -> None:
         """Commit everywhere. When it returns, the decision is durable.
 
-        TransactionAborted if a resource cannot commit: then nothing has happened anywhere. CommitInDoubt if
-        the connection to the coordinator's queue manager is lost before its answer has come: what happened
-        is in its log, and every resource hears of it later. A resource that cannot be reached after the
-        decision hears of it later, too, and is in `outstanding`.
+        TransactionAborted if a resource cannot commit: then nothing has happened anywhere.
+        CommitInDoubt if the connection to the coordinator's queue manager is lost before its answer
+        has come: what happened is in its log, and every resource hears of it later. A resource that
+        cannot be reached after the decision hears of it later, too, and is in `outstanding`.
         """
         self._require_begun()
         await self._send_put()
@@ -186,7 +188,8 @@ class DistributedTransaction(Transaction):
         used = [name for name, participant in self._managers.items() if participant.is_used]
         return [*used, *self._databases]
 
-    # The steps ----------------------------------------------------------------------------------------------------
+    # The steps
+    # ----------------------------------------------------------------------------------------------------
 
     async def _do(self, steps: Steps) -> Exception | None:
         """Do every step, and return what made the transaction fail."""
@@ -252,8 +255,9 @@ class DistributedTransaction(Transaction):
 def distributed(manager: QueueManager, resources: Mapping[str, object] | None = None) -> DistributedTransaction:
     """Return a transaction of queues and databases, whose decision is in the log of `manager`.
 
-    `resources` are other queue managers and PEP 249 connections with two-phase commit, by names that stay
-    the same: the next process that gives a name resolves what an earlier one left in doubt under it.
+    `resources` are other queue managers and PEP 249 connections with two-phase commit, by names
+    that stay the same: the next process that gives a name resolves what an earlier one left in
+    doubt under it.
 
     >>> async with lanner.aio.distributed(qm, {"ledger": psycopg.connect("dbname=books")}) as tx:
     ...     message = await orders.receive(timeout=1.0, transaction=tx)

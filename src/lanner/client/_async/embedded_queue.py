@@ -108,7 +108,8 @@ class EmbeddedQueue:
         await durable(change)
         return handle
 
-    # Sending ------------------------------------------------------------------------------------------------------
+    # Sending
+    # ------------------------------------------------------------------------------------------------------
 
     def prepare(
         self, message: Message, handle: OpenQueueDescriptor, transaction: Transaction | None
@@ -161,7 +162,8 @@ class EmbeddedQueue:
             raise error
         return identifiers
 
-    # Reading ------------------------------------------------------------------------------------------------------
+    # Reading
+    # ------------------------------------------------------------------------------------------------------
 
     async def receive(self, timeout: float | None, unit: BackendTransaction | None) -> ReceivedMessage:
         handle = self._cached(_RECEIVE) or await self.handle(_RECEIVE)
@@ -350,7 +352,8 @@ class EmbeddedQueue:
             except StatusError as caught:
                 error = caught
         if transaction is None:
-            # Those before one that was refused may have been passed on: that is durable before the error is raised.
+            # Those before one that was refused may have been passed on: that is durable before the
+            # error is raised.
             await durable(change)
         if error is not None:
             raise error

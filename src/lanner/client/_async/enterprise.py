@@ -1,7 +1,7 @@
 """The enterprise that a queue manager knows: sites, routing links, computers, distribution lists.
 
-A document in the form of `lanner.directory.enterprise` describes it; `apply` makes it known, the same
-to all computers, and messages find their way by it.
+A document in the form of `lanner.directory.enterprise` describes it; `apply` makes it known, the
+same to all computers, and messages find their way by it.
 """
 
 from __future__ import annotations

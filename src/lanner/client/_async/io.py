@@ -253,8 +253,8 @@ async def supervise(
     """Run workers at once until all have ended, and raise the first error of one.
 
     `stopping` asks them to end, and `release` ends their waits. That happens when a worker has set
-    `stopping`, when one fails, when `is_stopped` returns True, and when the caller is cancelled, who then
-    waits for the workers. A second cancellation cancels them.
+    `stopping`, when one fails, when `is_stopped` returns True, and when the caller is cancelled,
+    who then waits for the workers. A second cancellation cancels them.
     """
     tasks = [asyncio.ensure_future(work()) for work in works]
     pending = set(tasks)

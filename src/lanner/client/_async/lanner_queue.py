@@ -74,7 +74,8 @@ class LannerQueue:
         self._packet_name = name
         # Who packets to this queue are from; None: they are built there.
         self._sender: bytes | None = None
-        # Receives of one message each outside transactions: those that are under way, and how several become one.
+        # Receives of one message each outside transactions: those that are under way, and how
+        # several become one.
         self._receiving: dict[object, None] = {}
         self._together: Together[LannerQueue, Held] = Together(_receive_together, Held.give_back)
         # A queue object that is dropped without being closed must not keep its queue open.
@@ -149,7 +150,8 @@ class LannerQueue:
             connection.memory = document.get("memory", connection.memory)
         return number
 
-    # Sending ------------------------------------------------------------------------------------------------------
+    # Sending
+    # ------------------------------------------------------------------------------------------------------
 
     async def _destination(self, connection: LannerConnection) -> FormatName:
         await self.handle(connection, "send")
@@ -231,7 +233,8 @@ class LannerQueue:
         else:
             await sending.in_documents(connection, queue, transaction)
 
-    # Receiving ----------------------------------------------------------------------------------------------------
+    # Receiving
+    # ----------------------------------------------------------------------------------------------------
 
     async def receive(self, timeout: float | None, unit: BackendTransaction | None) -> ReceivedMessage:
         limit = milliseconds(timeout)
@@ -453,7 +456,8 @@ class LannerQueue:
         request = {"request": "receive", "timeout": milliseconds(timeout), "count": 1}
         return await self._receive_one(request, unit, cursor)
 
-    # The rest -----------------------------------------------------------------------------------------------------
+    # The rest
+    # -----------------------------------------------------------------------------------------------------
 
     async def peek(self, timeout: float | None) -> ReceivedMessage:
         limit = milliseconds(timeout)
@@ -591,7 +595,10 @@ class Held:
 
 
 async def _receive_together(callers: list[LannerQueue]) -> list[Held | LannerError]:
-    """Receive for all of them, who use the same queue object. It is not held on to when nobody uses it."""
+    """Receive for all of them, who use the same queue object.
+
+    It is not held on to when nobody uses it.
+    """
     return await callers[0].receive_for(len(callers))
 
 

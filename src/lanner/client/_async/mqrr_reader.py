@@ -4,8 +4,9 @@ async with await MqrrReader.connect(Target("192.0.2.7"), client_id=own_identifie
     queue = await reader.open(parse(r"DIRECT=OS:.\private$\orders"))
     message = await queue.receive(timeout=5000)
 
-It has the methods of `RemoteReader`, which reads older computers by MS-MQQP, and those that only MS-MQRR has: moves,
-transactions, rejections. A receive has two phases, as there. Time-outs of reads are milliseconds.
+It has the methods of `RemoteReader`, which reads older computers by MS-MQQP, and those that only
+MS-MQRR has: moves, transactions, rejections. A receive has two phases, as there. Time-outs of reads
+are milliseconds.
 """
 
 # A read's time-out is the protocol's, kept by the server.
@@ -282,7 +283,8 @@ class OpenMqrrQueue:
         async def undo(message: RemoteMessage | None) -> None:
             del message
             if is_receive:
-                # The request id is the client's own: a message that came, or was on its way, can be named.
+                # The request id is the client's own: a message that came, or was on its way, can be
+                # named.
                 await self.end(entry, RemoteReadAck.RR_NACK)
 
         self._entries.add(entry)

@@ -1,8 +1,8 @@
 """The backend of a queue manager without Lanner's own interface: a Windows computer.
 
-MS-MQMP sends, has transactions and the queues themselves, MS-MQQP reads, and MS-MQMR manages. What only
-administrators may ask there raises AccessDenied for others; what those protocols cannot do raises
-UnsupportedOperation.
+MS-MQMP sends, has transactions and the queues themselves, MS-MQQP reads, and MS-MQMR manages. What
+only administrators may ask there raises AccessDenied for others; what those protocols cannot do
+raises UnsupportedOperation.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ class MsmqBackend:
     async def _call(self, what: str, interface: Interface, method: Method, **arguments: Value) -> dict[str, Any]:
         return await self.connections.do(what, lambda connection: connection.call(interface, method, **arguments))
 
-    # Queues -------------------------------------------------------------------------------------------------------
+    # Queues
+    # -------------------------------------------------------------------------------------------------------
 
     async def create_queue(
         self, path: str, attributes: Mapping[str, object], access: Mapping[str, list[str]] | str | None = None
@@ -194,7 +195,10 @@ class MsmqBackend:
         return SecurityDescriptor.unpack(bytes(results["p_security_descriptor"][: results["lpn_length_needed"]]))
 
     async def change_access(self, name: FormatName, change: AccessChange, *, force: bool) -> None:
-        """Change the access list. Which SIDs the caller has there is not known: a lock-out is not noticed."""
+        """Change the access list.
+
+        Which SIDs the caller has there is not known: a lock-out is not noticed.
+        """
         del force
         after, parts = changed(await self._security(name), change, _ACCOUNTS)
         data = after.select(parts).pack()
@@ -293,7 +297,8 @@ class MsmqBackend:
             f"{self.place} is no Lanner: it takes no part in distributed transactions of Lanner"
         )
 
-    # For administrators -------------------------------------------------------------------------------------------
+    # For administrators
+    # -------------------------------------------------------------------------------------------
 
     async def outgoing(self) -> list[Document]:
         told = await self._info(None, (ManagementMachineProperty.ACTIVEQUEUES,))

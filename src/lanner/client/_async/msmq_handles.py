@@ -1,9 +1,9 @@
 """Open queues of a queue manager that is reached by Microsoft's protocols.
 
-Reads go by MS-MQRR or MS-MQQP, whose messages are whole packets with their lookup ids, and leave their
-queue only once they are here. MS-MQMP sends, and receives in transactions. An outgoing queue is not open to
-them: MS-MQMP reads it with an administrator's access, in one step. A message of such a queue whose
-receiver is cancelled, or loses its connection, may be gone.
+Reads go by MS-MQRR or MS-MQQP, whose messages are whole packets with their lookup ids, and leave
+their queue only once they are here. MS-MQMP sends, and receives in transactions. An outgoing queue
+is not open to them: MS-MQMP reads it with an administrator's access, in one step. A message of such
+a queue whose receiver is cancelled, or loses its connection, may be gone.
 """
 
 # A read's time-out is the protocol's, kept by the queue manager.

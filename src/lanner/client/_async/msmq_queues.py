@@ -69,10 +69,11 @@ _NO_IDENTIFIER: Final = MessageIdentifier(GUID_NULL, 0)
 class MsmqQueue:
     """A queue with the handles behind one `Queue` object.
 
-    A message that was received in a transaction has the lookup id 0, because MS-MQMP has no place for
-    it. Only MS-MQRR has abort and move counts: by other protocols they are 0. An exclusive object receives
-    with one handle, of MS-MQMP in transactions and of MS-MQRR or MS-MQQP outside: changing between the two closes
-    the handle, which ends reads that wait on it and gives back the messages it holds.
+    A message that was received in a transaction has the lookup id 0, because MS-MQMP has no place
+    for it. Only MS-MQRR has abort and move counts: by other protocols they are 0. An exclusive
+    object receives with one handle, of MS-MQMP in transactions and of MS-MQRR or MS-MQQP outside:
+    changing between the two closes the handle, which ends reads that wait on it and gives back the
+    messages it holds.
     """
 
     def __init__(self, backend: MsmqBackend, name: FormatName, text: str, *, exclusive: bool) -> None:
@@ -117,7 +118,8 @@ class MsmqQueue:
 
         return await self.do(attempt)
 
-    # Sending ------------------------------------------------------------------------------------------------------
+    # Sending
+    # ------------------------------------------------------------------------------------------------------
 
     def _buffer(self, message: Message, unit: MsmqTransaction | RemoteBranch | None) -> CACTransferBufferV2:
         if message.authenticate:
@@ -177,7 +179,8 @@ class MsmqQueue:
 
         return await self.do(send)
 
-    # Receiving ----------------------------------------------------------------------------------------------------
+    # Receiving
+    # ----------------------------------------------------------------------------------------------------
 
     async def receive(self, timeout: float | None, unit: BackendTransaction | None) -> ReceivedMessage:
         limit = milliseconds(timeout)
@@ -300,7 +303,8 @@ class MsmqQueue:
             )
         return (await remove([await self._hold_one(lookup_id, where)]))[0]
 
-    # The rest -----------------------------------------------------------------------------------------------------
+    # The rest
+    # -----------------------------------------------------------------------------------------------------
 
     async def peek(self, timeout: float | None) -> ReceivedMessage:
         limit = milliseconds(timeout)

@@ -1,7 +1,8 @@
 """Transactions at a queue manager that is reached by Microsoft's protocols.
 
-`MsmqTransaction` is an internal one of that queue manager (MS-MQMP 3.1.1.9). `RemoteBranch` is a branch of a distributed
-transaction of Lanner's, which MS-MQRR enlists (3.2.4.2): Windows refuses its token, and another Lanner accepts it.
+`MsmqTransaction` is an internal one of that queue manager (MS-MQMP 3.1.1.9). `RemoteBranch` is a
+branch of a distributed transaction of Lanner's, which MS-MQRR enlists (3.2.4.2): Windows refuses
+its token, and another Lanner accepts it.
 """
 
 from __future__ import annotations

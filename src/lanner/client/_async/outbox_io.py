@@ -1,7 +1,7 @@
 """The connection of an async `Sender`: an asyncio protocol and a timer.
 
-`_sync/outbox_io.py` has the same names for threads. A `Line` moves bytes between a TCP connection and
-an `Outbox`, and calls `turn` whenever something may be due: data has come or was written, the
+`_sync/outbox_io.py` has the same names for threads. A `Line` moves bytes between a TCP connection
+and an `Outbox`, and calls `turn` whenever something may be due: data has come or was written, the
 connection was made or lost, or the time that `next_due` returned has come.
 """
 
@@ -74,7 +74,8 @@ class Line:
         """Whether the operating system has taken everything that is sent."""
         return self._connection is None or self._connection.is_writable
 
-    # Connecting ---------------------------------------------------------------------------------------------------
+    # Connecting
+    # ---------------------------------------------------------------------------------------------------
 
     def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Connect in a task, unless one does: the others still need it if a caller is cancelled."""
@@ -112,7 +113,8 @@ class Line:
             connection.transport.abort()
             self._lost(problem)
 
-    # Bytes --------------------------------------------------------------------------------------------------------
+    # Bytes
+    # --------------------------------------------------------------------------------------------------------
 
     def pump(self) -> None:
         """Write what the peer's window allows, without waiting, and set the timer."""
@@ -187,7 +189,8 @@ class Line:
             await connection.ended
         self._wake()
 
-    # Called by the connection -------------------------------------------------------------------------------------
+    # Called by the connection
+    # -------------------------------------------------------------------------------------
 
     def connected(self, connection: _Connection) -> None:
         if self._outbox.is_closed:

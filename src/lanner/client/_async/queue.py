@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 
 class Queue(Closeable):
-    """A queue by name. Handles are opened when they are first needed, and closed with the object."""
+    """A queue by name.
+
+    Handles are opened when they are first needed, and closed with the object.
+    """
 
     def __init__(
         self, backend: Backend, name: str, format_name: FormatName | None = None, *, exclusive: bool = False
@@ -54,7 +57,8 @@ class Queue(Closeable):
         """Close the handles; reads that wait on them end. The queue can be used again."""
         await self._queue.close()
 
-    # What it is ---------------------------------------------------------------------------------------------------
+    # What it is
+    # ---------------------------------------------------------------------------------------------------
 
     @property
     def format_name(self) -> str:
@@ -89,7 +93,8 @@ class Queue(Closeable):
         """Return how many messages are in the queue."""
         return await self._backend.count(self._format_name)
 
-    # Who may do what ----------------------------------------------------------------------------------------------
+    # Who may do what
+    # ----------------------------------------------------------------------------------------------
 
     async def access(self) -> AccessList:
         """Return the owner and the access list: its entries in words, and as SDDL."""
@@ -100,7 +105,8 @@ class Queue(Closeable):
 
         Accounts are users and groups of the queue manager, Unix users of its computer, Everyone,
         Anonymous, Administrators, and SIDs. What was denied to the account before is so no more.
-        IllegalOperation if a change would keep you from changing the list again, unless you `force` it.
+        IllegalOperation if a change would keep you from changing the list again, unless you `force`
+        it.
         """
         await self._change_access(AccessChange("grant", who, rights), force=force)
 
@@ -123,23 +129,28 @@ class Queue(Closeable):
     async def _change_access(self, change: AccessChange, *, force: bool) -> None:
         await self._backend.change_access(self._format_name, change, force=force)
 
-    # Sending ------------------------------------------------------------------------------------------------------
+    # Sending
+    # ------------------------------------------------------------------------------------------------------
 
     async def send(self, message: Sendable, *, transaction: Transaction | None = None) -> str:
         """Send a message and return its id; a recoverable one is on disk when this returns."""
         return await self._queue.send(message, unit_of(transaction, self._backend))
 
     async def send_many(self, messages: Iterable[Sendable], *, transaction: Transaction | None = None) -> list[str]:
-        """Send messages in one commit. Those before one that is refused stay sent: their `id` is set."""
+        """Send messages in one commit.
+
+        Those before one that is refused stay sent: their `id` is set.
+        """
         return await self._queue.send_many(list(messages), unit_of(transaction, self._backend))
 
-    # Reading ------------------------------------------------------------------------------------------------------
+    # Reading
+    # ------------------------------------------------------------------------------------------------------
 
     async def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> ReceivedMessage:
         """Take the first message; IOTimeout if none comes within `timeout` seconds.
 
-        ReceiveInDoubt, which has the message, if the connection to the queue manager is lost when the
-        message is here and its removal was asked for.
+        ReceiveInDoubt, which has the message, if the connection to the queue manager is lost when
+        the message is here and its removal was asked for.
         """
         return await self._queue.receive(timeout, unit_of(transaction, self._backend))
 
@@ -154,8 +165,8 @@ class Queue(Closeable):
     ) -> AbstractAsyncContextManager[list[ReceivedMessage]]:
         """Hold up to `count` messages, which leave the queue when the block has ended.
 
-        No other reader gets them meanwhile; an exception in the block gives them back. Only the first
-        is waited for: IOTimeout if none comes within a `timeout` other than 0.
+        No other reader gets them meanwhile; an exception in the block gives them back. Only the
+        first is waited for: IOTimeout if none comes within a `timeout` other than 0.
         """
         return self._queue.receiving(count, timeout)
 
@@ -212,31 +223,34 @@ class Queue(Closeable):
     ) -> Consumed:
         """Call a handler for each message, until stopped; return how many were handled, retried and poison.
 
-        Each message is received in a transaction, which is committed when the handler returns and aborted
-        when it raises an exception. A handler with a second parameter gets the transaction, so that it can
-        send in it.
+        Each message is received in a transaction, which is committed when the handler returns and
+        aborted when it raises an exception. A handler with a second parameter gets the transaction,
+        so that it can send in it.
 
-        An aborted message returns to its place, and the worker pauses, between the two bounds of `backoff`
-        (seconds; longer with each failure in a row); other workers continue, also with that message.
-        The queue manager counts the aborts, and those of workers that died. After `retries` of them the
-        message is poison: it is moved to the subqueue `poison`, or to another subqueue (";name"); or a copy
-        is sent to the queue `poison` in the transaction that removes it (outside, if that queue is not
-        transactional: then a worker that dies may leave two copies); or "discard" removes it.
+        An aborted message returns to its place, and the worker pauses, between the two bounds of
+        `backoff` (seconds; longer with each failure in a row); other workers continue, also with
+        that message. The queue manager counts the aborts, and those of workers that died. After
+        `retries` of them the message is poison: it is moved to the subqueue `poison`, or to another
+        subqueue (";name"); or a copy is sent to the queue `poison` in the transaction that removes
+        it (outside, if that queue is not transactional: then a worker that dies may leave two
+        copies); or "discard" removes it.
 
-        Handlers run in `concurrency` threads; in the async form in as many tasks. The call ends after
-        `count` handled messages, when no message came for `idle` seconds, when `stop` (an event or a
-        function) says so, and on Ctrl-C; in the async form when it is cancelled, with CancelledError. It
-        waits for the running handlers; a second Ctrl-C or cancellation does not.
+        Handlers run in `concurrency` threads; in the async form in as many tasks. The call ends
+        after `count` handled messages, when no message came for `idle` seconds, when `stop` (an
+        event or a function) says so, and on Ctrl-C; in the async form when it is cancelled, with
+        CancelledError. It waits for the running handlers; a second Ctrl-C or cancellation does not.
 
-        With `prefetch`, each worker of a handler without a second parameter receives so many messages ahead
-        (at most 1000) and commits those that it has handled together, which is many times faster. If the worker dies,
-        that counts as one abort of each message that it had received and not committed, and those that were
-        handled are handled again. Other workers do not see what was received ahead. A queue manager that runs in this
-        process, or is of another maker, gives out messages one at a time all the same.
+        With `prefetch`, each worker of a handler without a second parameter receives so many
+        messages ahead (at most 1000) and commits those that it has handled together, which is many
+        times faster. If the worker dies, that counts as one abort of each message that it had
+        received and not committed, and those that were handled are handled again. Other workers do
+        not see what was received ahead. A queue manager that runs in this process, or is of another
+        maker, gives out messages one at a time all the same.
 
-        If the queue manager cannot be reached, workers wait until it can. A commit in doubt is logged and
-        counted: the message is handled, or comes again. A queue manager of another maker does not say how
-        often a message was aborted: then each consumer counts for itself, for the last 10,000 messages.
+        If the queue manager cannot be reached, workers wait until it can. A commit in doubt is
+        logged and counted: the message is handled, or comes again. A queue manager of another maker
+        does not say how often a message was aborted: then each consumer counts for itself, for the
+        last 10,000 messages.
         """
         options = Options.of(
             retries=retries,
@@ -249,7 +263,8 @@ class Queue(Closeable):
         )
         return await Consumer(self, self._queue, self._backend, handler, poison, options).run()
 
-    # Its parts ----------------------------------------------------------------------------------------------------
+    # Its parts
+    # ----------------------------------------------------------------------------------------------------
 
     @property
     def journal(self) -> Queue:
@@ -267,24 +282,26 @@ class Queue(Closeable):
     def _part(self, suffix: str) -> Queue:
         return Queue(self._backend, f"{self.path_name};{suffix}")
 
-    # Looking for messages, and passing them on -----------------------------------------------------------------------
+    # Looking for messages, and passing them on
+    # -----------------------------------------------------------------------
 
     async def find(
         self, *conditions: str, after: int | None = None, limit: int = 100, scan: int = 10_000, ids_only: bool = False
     ) -> Found:
         """Return up to `limit` messages that meet all conditions, such as "label~order" or "priority>=4".
 
-        At most `scan` messages are examined, so that a deep queue does not keep anybody waiting; `after` of the result
-        continues the search. With `ids_only` the messages themselves stay where they are. InvalidParameter if a
-        condition is none.
+        At most `scan` messages are examined, so that a deep queue does not keep anybody waiting;
+        `after` of the result continues the search. With `ids_only` the messages themselves stay
+        where they are. InvalidParameter if a condition is none.
         """
         return await self._queue.find(conditions, after, limit, scan, ids_only=ids_only)
 
     async def move(self, lookup_id: int, target: str | Queue, *, transaction: Transaction | None = None) -> None:
         """Move a message to a subqueue of this queue (by its short name), or to another queue.
 
-        Between a queue and its subqueues it stays the same message. Another queue, here or on another computer, gets
-        a new message with the same content, sent by you, in the same step in which this one is received.
+        Between a queue and its subqueues it stays the same message. Another queue, here or on
+        another computer, gets a new message with the same content, sent by you, in the same step in
+        which this one is received.
         """
         await self.move_many([lookup_id], target, transaction=transaction)
 
@@ -322,8 +339,8 @@ class Queue(Closeable):
     ) -> str:
         """Send a message again with changes, which have the names of `Message`, and return the id of the new one.
 
-        Without a `target` it goes to the queue that it was sent to. This message is received in the same step, unless
-        you `keep` it. InvalidParameter for a name that is no field of `Message`.
+        Without a `target` it goes to the queue that it was sent to. This message is received in the
+        same step, unless you `keep` it. InvalidParameter for a name that is no field of `Message`.
         """
         message = await self.peek_by_lookup_id(lookup_id)
         edited = changed(message, changes)

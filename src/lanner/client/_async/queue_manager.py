@@ -75,7 +75,10 @@ class QueueManager(Closeable):
         return self
 
     async def close(self) -> None:
-        """Stop an embedded queue manager, or hang up. Open transactions are aborted. Closing twice is harmless."""
+        """Stop an embedded queue manager, or hang up.
+
+        Open transactions are aborted. Closing twice is harmless.
+        """
         await self._backend.close()
 
     @property
@@ -103,10 +106,14 @@ class QueueManager(Closeable):
         self._backend.signing_key = key
 
     def as_user(self, identity: Identity) -> Self:
-        """Return the same queue manager as another user sees it. UnsupportedOperation if it runs elsewhere."""
+        """Return the same queue manager as another user sees it.
+
+        UnsupportedOperation if it runs elsewhere.
+        """
         return self.over(self._backend.as_user(identity))
 
-    # Queues -------------------------------------------------------------------------------------------------------
+    # Queues
+    # -------------------------------------------------------------------------------------------------------
 
     async def create_queue(
         self,
@@ -120,7 +127,9 @@ class QueueManager(Closeable):
         access: Mapping[str, str | Iterable[str]] | str | None = None,
         **attributes: object,
     ) -> Queue:
-        """Create a queue; QueueExists if there is one of that name. Attributes have the data model's names.
+        """Create a queue; QueueExists if there is one of that name.
+
+        Attributes have the data model's names.
 
         `access` is rights by account, as `Queue.grant` takes them, or SDDL. With rights by account,
         you and the Administrators have all rights besides. Without `access` the queue has the
@@ -156,7 +165,8 @@ class QueueManager(Closeable):
     async def queues(self) -> list[Queue]:
         """Return the public and private queues, without journals, subqueues and outgoing queues.
 
-        AccessDenied unless the user is an administrator, as with everything that is for administrators below.
+        AccessDenied unless the user is an administrator, as with everything that is for
+        administrators below.
         """
         return [self.open(name) for name in await self._backend.queue_names()]
 
@@ -205,7 +215,8 @@ class QueueManager(Closeable):
     ) -> Document:
         """Return one page of the queues that the user may see: `total`, and `items` with these columns, or all.
 
-        `name` is a part of the name, or a pattern with * and ?. `sort` is a column; with - before it, backwards.
+        `name` is a part of the name, or a pattern with * and ?. `sort` is a column; with - before
+        it, backwards.
         """
         wanted = None if columns is None else list(columns)
         document: Document = await self._backend.ask(
@@ -213,7 +224,8 @@ class QueueManager(Closeable):
         )
         return document
 
-    # Tokens -------------------------------------------------------------------------------------------------------
+    # Tokens
+    # -------------------------------------------------------------------------------------------------------
 
     async def create_token(
         self,
@@ -225,8 +237,8 @@ class QueueManager(Closeable):
     ) -> Document:
         """Make a token, with which programs log on to the HTTP API; `token` has its text, which is shown only now.
 
-        `scope` is one or more of read, send, receive, manage and admin. It ends after `lifetime` seconds, or never. An
-        administrator may make one of another `user`.
+        `scope` is one or more of read, send, receive, manage and admin. It ends after `lifetime`
+        seconds, or never. An administrator may make one of another `user`.
         """
         document: Document = await self._backend.ask(
             "create token", scope=list(scope), lifetime=lifetime, description=description, user=user
@@ -243,11 +255,15 @@ class QueueManager(Closeable):
         await self._backend.ask("revoke token", id=identifier)
 
     async def log_on_ticket(self) -> str:
-        """Return a secret that logs the user on to the HTTP API once, within a minute. UnsupportedOperation if no service runs."""
+        """Return a secret that logs the user on to the HTTP API once, within a minute.
+
+        UnsupportedOperation if no service runs.
+        """
         ticket: str = (await self._backend.ask("ticket"))["ticket"]
         return ticket
 
-    # For administrators -------------------------------------------------------------------------------------------
+    # For administrators
+    # -------------------------------------------------------------------------------------------
 
     @property
     def enterprise(self) -> Enterprise:
@@ -275,7 +291,9 @@ class QueueManager(Closeable):
         return await self._backend.status()
 
     async def examine(self, where: str = "", *, files: bool = False) -> list[Document]:
-        """Return what `lanner doctor` finds in the store, and with `files` in the data directory. For administrators.
+        """Return what `lanner doctor` finds in the store, and with `files` in the data directory.
+
+        For administrators.
 
         Advice that names a command has `where` in it: the options that reach this queue manager.
         """
@@ -287,19 +305,27 @@ class QueueManager(Closeable):
         await self._backend.ask("checkpoint")
 
     async def sessions(self) -> list[Document]:
-        """Return who is connected: kind (client or queue manager), number, address, user, since. For administrators."""
+        """Return who is connected: kind (client or queue manager), number, address, user, since.
+
+        For administrators.
+        """
         documents: list[Document] = await self._backend.ask("sessions")
         return documents
 
     async def close_session(self, kind: str, number: int) -> None:
-        """End a connection that `sessions` has named; what a client holds returns to its queues. For administrators.
+        """End a connection that `sessions` has named; what a client holds returns to its queues.
+
+        For administrators.
 
         InvalidParameter if there is no such connection.
         """
         await self._backend.ask("close session", kind=kind, number=number)
 
     async def take_offline(self) -> None:
-        """End the sessions with other computers and begin none, until `bring_online` or a restart. For administrators."""
+        """End the sessions with other computers and begin none, until `bring_online` or a restart.
+
+        For administrators.
+        """
         await self._backend.ask("take offline")
 
     async def bring_online(self) -> None:
@@ -309,19 +335,26 @@ class QueueManager(Closeable):
     async def events(self, after: int | None = None, *, limit: int = 100, message: str | None = None) -> Document:
         """Return what happened to messages after an event's number: `events`, and `after` to go on from.
 
-        Without `after`, `events` is empty and `after` is the newest event. With `message`, an id, only what happened to that
-        message, from the oldest event on. UnsupportedOperation if the queue manager keeps no log of events.
+        Without `after`, `events` is empty and `after` is the newest event. With `message`, an id,
+        only what happened to that message, from the oldest event on. UnsupportedOperation if the
+        queue manager keeps no log of events.
         """
         document: Document = await self._backend.ask("events", after=after, limit=limit, message=message)
         return document
 
     async def metrics(self, accept: str = "", names: Sequence[str] = ()) -> Document:
-        """Return what Prometheus reads: `text`, and its `content_type`. UnsupportedOperation if no service runs."""
+        """Return what Prometheus reads: `text`, and its `content_type`.
+
+        UnsupportedOperation if no service runs.
+        """
         document: Document = await self._backend.ask("metrics", accept=accept, names=list(names))
         return document
 
     async def settings(self) -> Document:
-        """Return the settings of the service, without passwords. UnsupportedOperation if no service runs."""
+        """Return the settings of the service, without passwords.
+
+        UnsupportedOperation if no service runs.
+        """
         document: Document = await self._backend.ask("settings")
         return document
 
@@ -331,7 +364,10 @@ class QueueManager(Closeable):
         return documents
 
     async def add_user(self, name: str, password: str, *, role: str = "user") -> Document:
-        """Add an account, whose role is user, monitor, operator or administrator. InvalidParameter if the name is taken or the password too easy."""
+        """Add an account, whose role is user, monitor, operator or administrator.
+
+        InvalidParameter if the name is taken or the password too easy.
+        """
         document: Document = await self._backend.ask("add user", name=name, password=password, role=role)
         return document
 
@@ -363,7 +399,10 @@ class QueueManager(Closeable):
         return document
 
     async def forget_peer(self, guid: uuid.UUID | str) -> None:
-        """Bind a queue manager identifier to no address; its sessions end. InvalidParameter if it is bound to none."""
+        """Bind a queue manager identifier to no address; its sessions end.
+
+        InvalidParameter if it is bound to none.
+        """
         await self._backend.ask("forget peer", guid=str(guid))
 
     async def transactions(self) -> list[Document]:
@@ -417,7 +456,8 @@ async def connect(
     connection may take. Tasks and threads may share the object; a lost connection is made again by
     the next call, but open transactions and cursors are lost with it.
     """
-    # Imported here: a program with a queue manager of its own needs no RPC, which takes time to import.
+    # Imported here: a program with a queue manager of its own needs no RPC, which takes time to
+    # import.
     from lanner.client._async.connecting import open_backend
     from lanner.client.target import Target
 

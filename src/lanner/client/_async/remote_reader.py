@@ -5,9 +5,9 @@ async with await RemoteReader.connect(Target("192.0.2.7"), client_id=own_identif
     message = await queue.receive(timeout=5000)
 
 A receive has two phases. The first one brings the message, which the server keeps for this client
-alone until the second one, RemoteQMEndReceive, says what becomes of it. A caller that is cancelled in
-the first phase loses nothing: what the server may have taken for it is given back (`io.salvaged`).
-Time-outs of reads are milliseconds.
+alone until the second one, RemoteQMEndReceive, says what becomes of it. A caller that is cancelled
+in the first phase loses nothing: what the server may have taken for it is given back
+(`io.salvaged`). Time-outs of reads are milliseconds.
 """
 
 # A read's time-out is the protocol's, kept by the server.
@@ -111,7 +111,8 @@ class RemoteReader(Closeable):
             try:
                 reading = await reading_client.bind(QM2QM, syntaxes)
             except InterfaceRefused:
-                # A process may serve an interface on some of its ports only. qmcomm says where qm2qm is.
+                # A process may serve an interface on some of its ports only. qmcomm says where
+                # qm2qm is.
                 asked = await handshake.call(mqmp.R_QM_GET_RTQM_SERVER_PORT, f_ip=PortType.IP_READ)
                 port = cast("int", asked[RETURNS]) or READ_PORT
                 reading_client = await connect_to(target, QM2QM, port=port)

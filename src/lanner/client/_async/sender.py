@@ -1,8 +1,9 @@
 """`Sender`: sends to one computer without a queue manager of its own, over a session of MS-MQQB.
 
-What needs no I/O is in `lanner.client.outbox`, the connection in `outbox_io`. This module joins them:
-it waits for messages to get as far as the caller asks, and connects again after a lost connection.
-There is no other worker: what is due is done in turns, by callers and by the line's events.
+What needs no I/O is in `lanner.client.outbox`, the connection in `outbox_io`. This module joins
+them: it waits for messages to get as far as the caller asks, and connects again after a lost
+connection. There is no other worker: what is due is done in turns, by callers and by the line's
+events.
 """
 
 # A time-out is its own: it ends when nothing was acknowledged for so long, not with the call.
@@ -207,7 +208,8 @@ class Sender:
         finally:
             await self._end(LINGER)
 
-    # Turns: in the blocking form, the caller holds the lock of the line -------------------------------------------
+    # Turns: in the blocking form, the caller holds the lock of the line
+    # -------------------------------------------
 
     async def _wait(self, posted: Posted, stage: SendStage, timeout: float | None) -> None:
         """Wait until a message has reached a stage and, if that is SENT, until it is written."""

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Not in the specification: an endpoint mapper that keeps silent is not waited for, the port is known.
+# Not in the specification: an endpoint mapper that keeps silent is not waited for, the port is
+# known.
 _MAPPER_TIMEOUT: Final = 3.0
 
 
@@ -125,7 +126,8 @@ class Connections(Generic[C]):
     def now(self) -> C:
         """Return the connection; one that was lost meanwhile is replaced."""
         if self._process != os.getpid():
-            # What is open belongs to the process that connected, and its locks may be held for ever here.
+            # What is open belongs to the process that connected, and its locks may be held for ever
+            # here.
             raise InvalidHandle(
                 f"the connection to {self.target.place} was made in process {self._process}: "
                 f"connect again in this one, {os.getpid()}"
@@ -156,7 +158,10 @@ class Connections(Generic[C]):
         return connection is self._connection and connection.is_open
 
     def do(self, what: str, work: Callable[[C], T]) -> T:
-        """Do something with the connection. If it is lost, so is everything open on it, and the next call makes another."""
+        """Do something with the connection.
+
+        If it is lost, so is everything open on it, and the next call makes another.
+        """
         return self.on(self.now(), what, work)
 
     def on(self, connection: C, what: str, work: Callable[[C], T]) -> T:
@@ -173,14 +178,20 @@ class Connections(Generic[C]):
                 raise
 
     def lost(self, connection: C) -> None:
-        """Forget a connection that can no longer be used. Another thread may have replaced it already."""
+        """Forget a connection that can no longer be used.
+
+        Another thread may have replaced it already.
+        """
         with self._lock:
             if self._connection is connection:
                 self._connection = None
         connection.close()
 
     def close(self) -> None:
-        """Hang up; what is open is closed, and transactions are aborted. Closing twice is harmless."""
+        """Hang up; what is open is closed, and transactions are aborted.
+
+        Closing twice is harmless.
+        """
         if self._process != os.getpid():
             return
         with self._lock:

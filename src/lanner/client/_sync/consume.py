@@ -2,14 +2,14 @@
 """`Queue.consume`: workers that call a handler for each message, each in a transaction of its own.
 
 A worker takes the first message in a transaction and commits it when the handler returns. If the
-handler raises an exception, or the worker dies, the transaction is aborted: the message returns to its
-place, and the queue manager counts the abort. That count is shared by all workers of a pool, wherever
-they run, and survives restarts. A message with `retries` aborts is poison.
+handler raises an exception, or the worker dies, the transaction is aborted: the message returns to
+its place, and the queue manager counts the abort. That count is shared by all workers of a pool,
+wherever they run, and survives restarts. A message with `retries` aborts is poison.
 
-Workers never wait for a message with a receive, but with a peek. A message that is aborted would go to
-a waiting receive at once, which would have to abort it in turn, and it could not be moved to the poison
-subqueue as long as there are idle workers. A peek shows the count and leaves the message free to be
-moved. Only one worker of a consumer peeks; the others wait for their turn.
+Workers never wait for a message with a receive, but with a peek. A message that is aborted would go
+to a waiting receive at once, which would have to abort it in turn, and it could not be moved to the
+poison subqueue as long as there are idle workers. A peek shows the count and leaves the message
+free to be moved. Only one worker of a consumer peeks; the others wait for their turn.
 """
 
 from __future__ import annotations
@@ -123,7 +123,8 @@ class Poison:
         if self.queue is None:
             return
         found: bool | None = None
-        # A queue of another computer, or one that only administrators may ask about, is taken to be transactional.
+        # A queue of another computer, or one that only administrators may ask about, is taken to be
+        # transactional.
         with contextlib.suppress(AccessDenied, UnsupportedOperation):
             found = self.queue.is_transactional()
             path = _path(backend, self.queue)
@@ -152,7 +153,8 @@ class _Worker:
         self.losses = 0
         # The next message is received by itself, whatever `prefetch` says.
         self.is_careful = False
-        # Messages that were asked for while those before them are handled, and handled ones whose commit is under way.
+        # Messages that were asked for while those before them are handled, and handled ones whose
+        # commit is under way.
         self.ahead: _Ahead | None = None
         self.committing: _Ahead | None = None
 
@@ -215,7 +217,8 @@ class Consumer:
         with contextlib.suppress(LannerError):
             self._waiting.close()
 
-    # One worker ---------------------------------------------------------------------------------------------------
+    # One worker
+    # ---------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         worker = _Worker()
@@ -228,8 +231,9 @@ class Consumer:
                 except CommitInDoubt:
                     self._pause_lost(worker)
                 except QueueNotAvailable as error:
-                    # The queue was deleted under an open handle. A worker that opens it afterwards gets QueueNotFound:
-                    # a consumer ends with the same error whichever worker is first.
+                    # The queue was deleted under an open handle. A worker that opens it afterwards
+                    # gets QueueNotFound: a consumer ends with the same error whichever worker is
+                    # first.
                     raise QueueNotFound(f"{self._queue.name}: the queue was deleted while it was consumed") from error
                 except _LOST as error:
                     self._lost(error)
@@ -283,8 +287,9 @@ class Consumer:
     def _step_ahead(self, worker: _Worker) -> bool | None:
         """Handle messages received ahead, and have those that were handled committed.
 
-        While the handler works, the queue manager commits the messages before, and looks for those behind.
-        Return whether the handler failed; None if a message must be received by itself, or none is there.
+        While the handler works, the queue manager commits the messages before, and looks for those
+        behind. Return whether the handler failed; None if a message must be received by itself, or
+        none is there.
         """
         source = self._source
         if not isinstance(source, ReceivesAhead):
@@ -497,7 +502,8 @@ class Consumer:
         if self._poison.subqueue is not None and failures >= self._options.retries:
             self._move(message, failures, self._poison.subqueue)
 
-    # Failures -----------------------------------------------------------------------------------------------------
+    # Failures
+    # -----------------------------------------------------------------------------------------------------
 
     def _fail(self, message: ReceivedMessage, failures: int, unit: Transaction, error: Exception) -> None:
         """Give a message back whose handler failed, after other failures before."""
@@ -571,7 +577,8 @@ class Consumer:
             if is_news:
                 _log.warning("%s: works again", self._queue.name)
 
-    # Counting -----------------------------------------------------------------------------------------------------
+    # Counting
+    # -----------------------------------------------------------------------------------------------------
 
     def _reserve(self) -> bool:
         """Claim one of the `count` messages; False if the others have claimed all of them.

@@ -44,6 +44,7 @@ class Cursor(Closeable):
     def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> ReceivedMessage:
         """Take the message under the cursor.
 
-        IOTimeout if none comes within `timeout` seconds; MessageNotFound if none is there and that is 0.
+        IOTimeout if none comes within `timeout` seconds; MessageNotFound if none is there and that
+        is 0.
         """
         return self._require_open().receive(timeout, unit_of(transaction, self._backend))

@@ -54,7 +54,8 @@ class Embedded:
         self.transfer: EmbeddedTransfer | None = None
         # In hardened mode it accepts no sessions (MS-MQDMPR 3.1.1.1).
         if bind is not None and not self.runtime.engine.queue_manager.hardened_security:
-            # Imported here: sockets and an event loop, which a program with queues alone does without.
+            # Imported here: sockets and an event loop, which a program with queues alone does
+            # without.
             from lanner.transfer.embedded import EmbeddedTransfer
 
             try:
@@ -157,7 +158,8 @@ class EmbeddedBackend(Asked):
     def place(self) -> str:
         return str(self._data)
 
-    # Queues -------------------------------------------------------------------------------------------------------
+    # Queues
+    # -------------------------------------------------------------------------------------------------------
 
     def create_queue(
         self, path: str, attributes: Mapping[str, object], access: Mapping[str, list[str]] | str | None = None
@@ -243,7 +245,8 @@ class EmbeddedBackend(Asked):
             self._registered_key = key
         return key
 
-    # For administrators -------------------------------------------------------------------------------------------
+    # For administrators
+    # -------------------------------------------------------------------------------------------
 
     def ask(self, request: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
         # Imported here: management, which few programs need, takes time to import.

@@ -106,7 +106,8 @@ class EmbeddedQueue:
         durable(change)
         return handle
 
-    # Sending ------------------------------------------------------------------------------------------------------
+    # Sending
+    # ------------------------------------------------------------------------------------------------------
 
     def prepare(
         self, message: Message, handle: OpenQueueDescriptor, transaction: Transaction | None
@@ -159,7 +160,8 @@ class EmbeddedQueue:
             raise error
         return identifiers
 
-    # Reading ------------------------------------------------------------------------------------------------------
+    # Reading
+    # ------------------------------------------------------------------------------------------------------
 
     def receive(self, timeout: float | None, unit: BackendTransaction | None) -> ReceivedMessage:
         handle = self._cached(_RECEIVE) or self.handle(_RECEIVE)
@@ -342,7 +344,8 @@ class EmbeddedQueue:
             except StatusError as caught:
                 error = caught
         if transaction is None:
-            # Those before one that was refused may have been passed on: that is durable before the error is raised.
+            # Those before one that was refused may have been passed on: that is durable before the
+            # error is raised.
             durable(change)
         if error is not None:
             raise error

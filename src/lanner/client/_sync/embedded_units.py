@@ -72,7 +72,8 @@ class EmbeddedTransaction:
         self.is_over = False
 
     def __del__(self) -> None:
-        # Not a weakref.finalize: every transaction would pay for it, and only a forgotten one needs it.
+        # Not a weakref.finalize: every transaction would pay for it, and only a forgotten one needs
+        # it.
         if not getattr(self, "is_over", True):
             self._backend.runtime.abandon((self.inner,))
 

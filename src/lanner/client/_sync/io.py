@@ -30,7 +30,8 @@ sleep: Final = time.sleep
 AWAITS: Final = False
 # How often `supervise` looks whether it is to stop, in seconds.
 _TICK: Final = 0.1
-# A signal that comes just before a wait does not interrupt it: its handler runs after so many seconds.
+# A signal that comes just before a wait does not interrupt it: its handler runs after so many
+# seconds.
 _SIGNAL_TICK: Final = 0.5
 
 
@@ -107,7 +108,8 @@ class _Gathered(Generic[Item, T]):
     def __init__(self, item: Item) -> None:
         self.item = item
         self.outcome: T | Exception | None = None
-        # Released when the outcome is there, or when the thread is to make the calls that are gathered.
+        # Released when the outcome is there, or when the thread is to make the calls that are
+        # gathered.
         self.turn = threading.Lock()
         self.turn.acquire()
 
@@ -165,8 +167,8 @@ def _unless_error(outcome: T | Exception) -> T:
 def salvaged(work: Callable[[], T], cancel: Callable[[], None], undo: Callable[[T | None], None]) -> T:
     """Return the result of a call that reserves something elsewhere for its caller.
 
-    If the caller is interrupted, `cancel` asks for the end of the call. If it had ended already, its
-    result is unknown, because the RPC client has abandoned it: `undo` gives it back without.
+    If the caller is interrupted, `cancel` asks for the end of the call. If it had ended already,
+    its result is unknown, because the RPC client has abandoned it: `undo` gives it back without.
     """
     try:
         return work()
@@ -287,8 +289,8 @@ def supervise(
     """Run workers in threads until all have ended, and raise the first error of one.
 
     `stopping` asks them to end, and `release` ends their waits. That happens when a worker has set
-    `stopping`, when one fails, when `is_stopped` returns True, and on Ctrl-C, which then waits for the
-    workers. A second Ctrl-C raises KeyboardInterrupt at once.
+    `stopping`, when one fails, when `is_stopped` returns True, and on Ctrl-C, which then waits for
+    the workers. A second Ctrl-C raises KeyboardInterrupt at once.
     """
     errors: list[BaseException] = []
     ended = threading.Event()

@@ -92,7 +92,8 @@ class LannerBackend(Asked):
         document, _ = self.do(what, lambda connection: connection.call({"request": request, **arguments}))
         return document
 
-    # Queues -------------------------------------------------------------------------------------------------------
+    # Queues
+    # -------------------------------------------------------------------------------------------------------
 
     def create_queue(
         self, path: str, attributes: Mapping[str, object], access: Mapping[str, list[str]] | str | None = None
@@ -163,7 +164,8 @@ class LannerBackend(Asked):
             self._registered_key = key
         return key
 
-    # For administrators -------------------------------------------------------------------------------------------
+    # For administrators
+    # -------------------------------------------------------------------------------------------
 
     def ask(self, request: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
         text = json.dumps({"request": request, **arguments})

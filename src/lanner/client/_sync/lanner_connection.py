@@ -97,7 +97,8 @@ class LannerConnection:
             raise SendError(error, document["ids"]) if document.get("ids") else error
         return document, rest
 
-    # The stream -----------------------------------------------------------------------------------------------------
+    # The stream
+    # -----------------------------------------------------------------------------------------------------
 
     def post(self, kind: int, *parts: bytes) -> Posted:
         """Send a request on the stream, in a frame with those that others send now."""
@@ -158,7 +159,10 @@ class LannerConnection:
         return next(self._blocks)
 
     def give_back(self, numbers: list[int]) -> None:
-        """Give back what receives have got. If the connection is lost, that has happened with it."""
+        """Give back what receives have got.
+
+        If the connection is lost, that has happened with it.
+        """
         with contextlib.suppress(LannerError):
             self.exchange(entries.GIVE_BACK, entries.pack_reads(sorted(numbers)))
 

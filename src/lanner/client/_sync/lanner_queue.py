@@ -72,7 +72,8 @@ class LannerQueue:
         self._packet_name = name
         # Who packets to this queue are from; None: they are built there.
         self._sender: bytes | None = None
-        # Receives of one message each outside transactions: those that are under way, and how several become one.
+        # Receives of one message each outside transactions: those that are under way, and how
+        # several become one.
         self._receiving: dict[object, None] = {}
         self._together: Together[LannerQueue, Held] = Together(_receive_together, Held.give_back)
         # A queue object that is dropped without being closed must not keep its queue open.
@@ -147,7 +148,8 @@ class LannerQueue:
             connection.memory = document.get("memory", connection.memory)
         return number
 
-    # Sending ------------------------------------------------------------------------------------------------------
+    # Sending
+    # ------------------------------------------------------------------------------------------------------
 
     def _destination(self, connection: LannerConnection) -> FormatName:
         self.handle(connection, "send")
@@ -227,7 +229,8 @@ class LannerQueue:
         else:
             sending.in_documents(connection, queue, transaction)
 
-    # Receiving ----------------------------------------------------------------------------------------------------
+    # Receiving
+    # ----------------------------------------------------------------------------------------------------
 
     def receive(self, timeout: float | None, unit: BackendTransaction | None) -> ReceivedMessage:
         limit = milliseconds(timeout)
@@ -445,7 +448,8 @@ class LannerQueue:
         request = {"request": "receive", "timeout": milliseconds(timeout), "count": 1}
         return self._receive_one(request, unit, cursor)
 
-    # The rest -----------------------------------------------------------------------------------------------------
+    # The rest
+    # -----------------------------------------------------------------------------------------------------
 
     def peek(self, timeout: float | None) -> ReceivedMessage:
         limit = milliseconds(timeout)
@@ -581,7 +585,10 @@ class Held:
 
 
 def _receive_together(callers: list[LannerQueue]) -> list[Held | LannerError]:
-    """Receive for all of them, who use the same queue object. It is not held on to when nobody uses it."""
+    """Receive for all of them, who use the same queue object.
+
+    It is not held on to when nobody uses it.
+    """
     return callers[0].receive_for(len(callers))
 
 

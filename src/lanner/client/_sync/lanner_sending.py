@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 # Octets of bodies in one document request: what is larger goes alone.
 _MAX_BODIES: Final = 0x0010_0000
-# Octets of packets in one request on the stream: the queue manager stores one while the next is built.
+# Octets of packets in one request on the stream: the queue manager stores one while the next is
+# built.
 _MAX_PACKETS: Final = 0x0002_0000
 # About so many octets of a packet are not its body.
 _HEADERS: Final = 200
@@ -225,7 +226,8 @@ class Sending:
         except RemoteMachineNotAvailable:
             raise
         except StatusError:
-            # It was refused, and what came behind it was not looked at: another try is another send.
+            # It was refused, and what came behind it was not looked at: another try is another
+            # send.
             self.end()
             raise
         self._numbers.end(self._parts.popleft().number)

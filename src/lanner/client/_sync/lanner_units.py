@@ -118,7 +118,8 @@ class LannerTransaction:
         with self._enlisting:
             if self._enlisted is None:
                 number = connection.new_number()
-                # Goes with the first request of the transaction, which hears why it could not be begun.
+                # Goes with the first request of the transaction, which hears why it could not be
+                # begun.
                 connection.tell(entries.BEGIN, entries.pack_begin(number, self.identifier))
                 self._enlisted = connection, number
             elif self._enlisted[0] is not connection:

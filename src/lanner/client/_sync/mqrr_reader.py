@@ -5,8 +5,9 @@ with MqrrReader.connect(Target("192.0.2.7"), client_id=own_identifier) as reader
     queue = reader.open(parse(r"DIRECT=OS:.\private$\orders"))
     message = queue.receive(timeout=5000)
 
-It has the methods of `RemoteReader`, which reads older computers by MS-MQQP, and those that only MS-MQRR has: moves,
-transactions, rejections. A receive has two phases, as there. Time-outs of reads are milliseconds.
+It has the methods of `RemoteReader`, which reads older computers by MS-MQQP, and those that only
+MS-MQRR has: moves, transactions, rejections. A receive has two phases, as there. Time-outs of reads
+are milliseconds.
 """
 
 from __future__ import annotations
@@ -278,7 +279,8 @@ class OpenMqrrQueue:
         def undo(message: RemoteMessage | None) -> None:
             del message
             if is_receive:
-                # The request id is the client's own: a message that came, or was on its way, can be named.
+                # The request id is the client's own: a message that came, or was on its way, can be
+                # named.
                 self.end(entry, RemoteReadAck.RR_NACK)
 
         self._entries.add(entry)

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from lanner.rpc.interface import Interface, Method
     from lanner.rpc.ndr import Value
 
-# MS-MQQP 3.2.4.1: "the QueueManager.Identifier of the queue manager". A program has none (DECISIONS).
+# MS-MQQP 3.2.4.1: "the QueueManager.Identifier of the queue manager". A program has none
+# (DECISIONS).
 CLIENT_ID: Final = uuid4()
 
 

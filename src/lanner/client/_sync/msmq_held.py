@@ -2,8 +2,9 @@
 """Messages between the two phases of their receive by MS-MQRR or MS-MQQP.
 
 The queue manager keeps them for this client until the second phase removes them or gives them back.
-Once an acknowledgment is on its way it cannot be taken back: if its answer is lost with the connection,
-or the caller has stopped waiting, the message is gone from its queue or is in it again (ReceiveInDoubt).
+Once an acknowledgment is on its way it cannot be taken back: if its answer is lost with the
+connection, or the caller has stopped waiting, the message is gone from its queue or is in it again
+(ReceiveInDoubt).
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ def remove(held: Sequence[Held]) -> list[ReceivedMessage]:
         for first in range(0, len(held), WINDOW):
             outcomes += gather([one.remove for one in held[first : first + WINDOW]])
     except BaseException as error:
-        # The caller was cancelled or interrupted: errors of the calls themselves are among the outcomes.
+        # The caller was cancelled or interrupted: errors of the calls themselves are among the
+        # outcomes.
         give_back(held)
         if not any(one.is_acknowledged for one in held):
             raise

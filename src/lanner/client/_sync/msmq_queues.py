@@ -67,10 +67,11 @@ _NO_IDENTIFIER: Final = MessageIdentifier(GUID_NULL, 0)
 class MsmqQueue:
     """A queue with the handles behind one `Queue` object.
 
-    A message that was received in a transaction has the lookup id 0, because MS-MQMP has no place for
-    it. Only MS-MQRR has abort and move counts: by other protocols they are 0. An exclusive object receives
-    with one handle, of MS-MQMP in transactions and of MS-MQRR or MS-MQQP outside: changing between the two closes
-    the handle, which ends reads that wait on it and gives back the messages it holds.
+    A message that was received in a transaction has the lookup id 0, because MS-MQMP has no place
+    for it. Only MS-MQRR has abort and move counts: by other protocols they are 0. An exclusive
+    object receives with one handle, of MS-MQMP in transactions and of MS-MQRR or MS-MQQP outside:
+    changing between the two closes the handle, which ends reads that wait on it and gives back the
+    messages it holds.
     """
 
     def __init__(self, backend: MsmqBackend, name: FormatName, text: str, *, exclusive: bool) -> None:
@@ -115,7 +116,8 @@ class MsmqQueue:
 
         return self.do(attempt)
 
-    # Sending ------------------------------------------------------------------------------------------------------
+    # Sending
+    # ------------------------------------------------------------------------------------------------------
 
     def _buffer(self, message: Message, unit: MsmqTransaction | RemoteBranch | None) -> CACTransferBufferV2:
         if message.authenticate:
@@ -175,7 +177,8 @@ class MsmqQueue:
 
         return self.do(send)
 
-    # Receiving ----------------------------------------------------------------------------------------------------
+    # Receiving
+    # ----------------------------------------------------------------------------------------------------
 
     def receive(self, timeout: float | None, unit: BackendTransaction | None) -> ReceivedMessage:
         limit = milliseconds(timeout)
@@ -294,7 +297,8 @@ class MsmqQueue:
             )
         return (remove([self._hold_one(lookup_id, where)]))[0]
 
-    # The rest -----------------------------------------------------------------------------------------------------
+    # The rest
+    # -----------------------------------------------------------------------------------------------------
 
     def peek(self, timeout: float | None) -> ReceivedMessage:
         limit = milliseconds(timeout)

@@ -74,7 +74,8 @@ class Line:
         """Whether the operating system has taken everything that is sent."""
         return not self._unwritten
 
-    # Connecting ---------------------------------------------------------------------------------------------------
+    # Connecting
+    # ---------------------------------------------------------------------------------------------------
 
     def start(self, work: Callable[[], None]) -> None:
         """Connect in the caller's thread, unless another thread does."""
@@ -130,7 +131,8 @@ class Line:
         connection.close()
         return True
 
-    # Bytes --------------------------------------------------------------------------------------------------------
+    # Bytes
+    # --------------------------------------------------------------------------------------------------------
 
     def pump(self) -> None:
         """Read what has come and write what the peer's window allows, without waiting."""

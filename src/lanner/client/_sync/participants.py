@@ -130,9 +130,9 @@ def _named(branch: Branch) -> dict[str, Any]:
 def resolve(ask: Ask, participant: Participant[None, list[Branch]]) -> uuid.UUID:
     """End the branches of a resource that earlier processes left behind, and return the coordinator's GUID.
 
-    A branch is committed if its transaction is in the coordinator's log, left alone while a program is
-    about to end it, and aborted otherwise. A commit in the log that the resource no longer has a branch
-    for has reached it: a branch is prepared before its transaction is decided.
+    A branch is committed if its transaction is in the coordinator's log, left alone while a program
+    is about to end it, and aborted otherwise. A commit in the log that the resource no longer has a
+    branch for has reached it: a branch is prepared before its transaction is decided.
     """
     name = participant.name
     # The commits first: one that is decided after that is not taken for finished.

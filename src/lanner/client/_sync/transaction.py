@@ -48,8 +48,8 @@ class Transaction:
     def put(self, queue: Queue, message: Sendable) -> Message:
         """Have a message sent by the commit, in the same request, and return it: the commit sets its `id`.
 
-        A service takes any number of such messages and their commit in one round trip. One that is refused
-        aborts the transaction, and `commit` raises the reason.
+        A service takes any number of such messages and their commit in one round trip. One that is
+        refused aborts the transaction, and `commit` raises the reason.
         """
         # Whether it can be used there is said now, not by the commit.
         self.unit(queue._backend)
@@ -58,7 +58,10 @@ class Transaction:
         return prepared
 
     def commit(self) -> None:
-        """Do everything, durably. CommitInDoubt if the connection is lost before the answer has come."""
+        """Do everything, durably.
+
+        CommitInDoubt if the connection is lost before the answer has come.
+        """
         unit = self._require_open()
         if self._put and isinstance(unit, CommitsWithSends):
             put, self._put = self._put, []
@@ -105,7 +108,8 @@ class Transaction:
         if kind is None:
             self.commit()
         else:
-            # The error that ended the block is raised, not that the queue manager has aborted already.
+            # The error that ended the block is raised, not that the queue manager has aborted
+            # already.
             with contextlib.suppress(LannerError):
                 self.abort()
 

@@ -27,7 +27,8 @@ from lanner.com.constants import (
 from lanner.com.members import InterfaceTable, Member, Parameter
 from lanner.com.objects import ComCall, ComError, ComObject, Remote
 
-# Ours: sinks of one object (MC-MQAC 3.16.1 ConnectionLimit). ATL, with which Windows' coclasses are made, has no limit.
+# Ours: sinks of one object (MC-MQAC 3.16.1 ConnectionLimit). ATL, with which Windows' coclasses are
+# made, has no limit.
 MAX_CONNECTIONS: Final = 64
 _MAX_COOKIE: Final = 0xFFFF_FFFF
 

@@ -61,8 +61,9 @@ DISPATCH_ZERO_VAR_RESULT: Final = 0x2_0000
 DISPATCH_ZERO_EXCEP_INFO: Final = 0x4_0000
 DISPATCH_ZERO_ARG_ERR: Final = 0x8_0000
 
-# Which members a flag asks for, the wanted kind first. A property that can only be set one way may be set by the flag of the other:
-# scripts have no rule for which to use. Two flags together are what those send: a call that wants a result, and an assignment.
+# Which members a flag asks for, the wanted kind first. A property that can only be set one way may
+# be set by the flag of the other: scripts have no rule for which to use. Two flags together are
+# what those send: a call that wants a result, and an assignment.
 _KINDS: Final[dict[int, tuple[Kind, ...]]] = {
     DISPATCH_METHOD: ("method",),
     DISPATCH_PROPERTYGET: ("propget",),
@@ -72,7 +73,8 @@ _KINDS: Final[dict[int, tuple[Kind, ...]]] = {
     DISPATCH_PROPERTYPUT | DISPATCH_PROPERTYPUTREF: ("propputref", "propput"),
 }
 
-# The types of parameters and results by their names in the IDL; interface pointers and VARIANTs aside.
+# The types of parameters and results by their names in the IDL; interface pointers and VARIANTs
+# aside.
 _VARIANT_TYPES: Final[dict[str, int]] = {
     "long": VT.I4,
     "short": VT.I2,
@@ -147,7 +149,10 @@ def invoke(
     ref_indices: tuple[int, ...],
     refs: tuple[Variant, ...],
 ) -> Value:
-    """MS-OAUT 3.1.4.4. The result is what goes back: pVarResult, pExcepInfo, pArgErr and rgVarRef, under a code."""
+    """MS-OAUT 3.1.4.4.
+
+    The result is what goes back: pVarResult, pExcepInfo, pArgErr and rgVarRef, under a code.
+    """
     answer = _Answer(obj, flags, refs)
     try:
         if riid != IID_NULL:
@@ -237,7 +242,8 @@ def _member(table: InterfaceTable, dispid: int, flags: int) -> Member:
     raise ComError(DISP_E_MEMBERNOTFOUND, f"{table.name} has no {dispid:#x} for flags {flags:#x}")
 
 
-# Arguments -----------------------------------------------------------------------------------------------------------
+# Arguments
+# -----------------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -260,7 +266,8 @@ def _arguments(member: Member, params: DispParams, ref_indices: Sequence[int], r
         given[index] = variant
     if len(given) > len(parameters):
         raise ComError(DISP_E_BADPARAMCOUNT, f"{len(given)} arguments where {member.name} has {len(parameters)}")
-    # Where in rgvarg the argument of each parameter stands: the positional ones are last, in reverse order.
+    # Where in rgvarg the argument of each parameter stands: the positional ones are last, in
+    # reverse order.
     places: list[int | None] = [None] * len(parameters)
     for position in range(len(given) - len(named)):
         places[position] = len(given) - 1 - position

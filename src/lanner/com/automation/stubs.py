@@ -58,10 +58,12 @@ from lanner.wire.vartypes import VT
 
 _LOG = logging.getLogger(__name__)
 
-# What may follow the last parameter of a response, as rpc.interface has it: the gap before the end of a padded stub.
+# What may follow the last parameter of a response, as rpc.interface has it: the gap before the end
+# of a padded stub.
 _MAX_PADDING: Final = 7
 _HRESULT: Final = Parameter("HRESULT", "out", "HRESULT")
-# Ours: references in the arguments of one call. No member takes more than two; each foreign one means a search for its owner.
+# Ours: references in the arguments of one call. No member takes more than two; each foreign one
+# means a search for its owner.
 MAX_REFERENCES: Final = 16
 
 
@@ -109,7 +111,8 @@ _ELEMENT_IIDS: Final[dict[int, UUID | None]] = {
 
 
 def _ndr_type(parameter: Parameter) -> Type:
-    # A pointer at the top is a reference pointer, which has no octets; an interface pointer is itself what it points to.
+    # A pointer at the top is a reference pointer, which has no octets; an interface pointer is
+    # itself what it points to.
     kind = INTERFACE_POINTER if parameter.iid is not None else _TYPES[parameter.type.rstrip("*")]
     if parameter.length_is:
         return ConformantVarying(kind)
@@ -185,7 +188,8 @@ class _Way:
             if len(values[index]) != values[count]:
                 raise BadStub(f"{name}: {len(values[index])} elements where {values[count]} are announced")
         left = decoder.end - decoder.position
-        # MS-DCOM 3.2.4.2: clients as old as Windows 2000 to 2003 append octets to requests, which recipients ignore.
+        # MS-DCOM 3.2.4.2: clients as old as Windows 2000 to 2003 append octets to requests, which
+        # recipients ignore.
         if left < 0 or (known is not None and left > _MAX_PADDING):
             raise BadStub(f"{left} octets left over")
         return values
@@ -214,7 +218,8 @@ class Stub:
         results = [*(each for each in member.parameters if each.is_out), _HRESULT]
         self._response = _Way(results, f"{member.name} response", self._names)
         self._out_count = len(results) - 1
-        # A VARIANT that goes in by reference is as good as what it refers to: nothing comes back in it.
+        # A VARIANT that goes in by reference is as good as what it refers to: nothing comes back in
+        # it.
         self._variants = [
             index
             for index, each in enumerate(self._request.parameters)

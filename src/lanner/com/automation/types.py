@@ -80,7 +80,8 @@ class _Always(Pointer):
         return self._null
 
 
-# Scalars -------------------------------------------------------------------------------------------------------------
+# Scalars
+# -------------------------------------------------------------------------------------------------------------
 
 
 class _Real(FixedType):
@@ -153,7 +154,8 @@ VARIANT_BOOL: Final = _VariantBool()
 _decimal: Final = _DecimalType()
 
 
-# BSTR ----------------------------------------------------------------------------------------------------------------
+# BSTR
+# ----------------------------------------------------------------------------------------------------------------
 
 
 class _FlaggedWordBlob(Type):
@@ -190,7 +192,8 @@ class _FlaggedWordBlob(Type):
 BSTR: Final = _Always(_FlaggedWordBlob())
 
 
-# BRECORD -------------------------------------------------------------------------------------------------------------
+# BRECORD
+# -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +220,8 @@ def _record(wire: _WireRecord | None) -> RecordValue | None:
 _BRECORD: Final = Adapted(Unique(Struct(_WireRecord)), _wire_record, _record)
 
 
-# SAFEARRAY -----------------------------------------------------------------------------------------------------------
+# SAFEARRAY
+# -----------------------------------------------------------------------------------------------------------
 
 # MS-OAUT 2.2.8, beside the types of VARIANTs that they are.
 _SF_HAVEIID: Final = 0x800D
@@ -230,7 +234,8 @@ _FADF_UNKNOWN: Final = 0x0200
 _FADF_DISPATCH: Final = 0x0400
 _FADF_VARIANT: Final = 0x0800
 
-# Elements that are numbers: their form and size in a SAFEARRAYUNION, and how one is packed (MS-OAUT 2.2.30.10).
+# Elements that are numbers: their form and size in a SAFEARRAYUNION, and how one is packed (MS-OAUT
+# 2.2.30.10).
 _SCALARS: Final[dict[int, tuple[int, int, str]]] = {
     VT.I1: (VT.I1, 1, "b"),
     VT.UI1: (VT.I1, 1, "B"),
@@ -249,7 +254,8 @@ _SCALARS: Final[dict[int, tuple[int, int, str]]] = {
     VT.CY: (VT.I8, 8, "q"),
     VT.DATE: (VT.I8, 8, "d"),
 }
-# The others: their forms, the first of which we write, with the feature that each must have, and cbElements.
+# The others: their forms, the first of which we write, with the feature that each must have, and
+# cbElements.
 _POINTERS: Final[dict[int, tuple[dict[int, int], int]]] = {
     VT.BSTR: ({VT.BSTR: _FADF_BSTR}, 4),
     VT.VARIANT: ({VT.VARIANT: _FADF_VARIANT}, 16),
@@ -261,9 +267,13 @@ _ELEMENT_TYPES: Final = _SCALARS.keys() | _POINTERS.keys()
 
 
 class _WireSafeArray(Type):
-    """_wireSAFEARRAY, MS-OAUT 2.2.30.10. The type of the elements is the correlated `switch`: that of the VARIANT around it."""
+    """_wireSAFEARRAY, MS-OAUT 2.2.30.10.
 
-    # The count of bounds, cDims, fFeatures, cbElements, cLocks, sfType, Size and the pointer to the elements.
+    The type of the elements is the correlated `switch`: that of the VARIANT around it.
+    """
+
+    # The count of bounds, cDims, fFeatures, cbElements, cLocks, sfType, Size and the pointer to the
+    # elements.
     _head = struct.Struct("<IHHIIIII")
     _bound = struct.Struct("<Ii")
     _count = struct.Struct("<I")
@@ -332,7 +342,8 @@ class _WireSafeArray(Type):
     @staticmethod
     def _check(vt: int, features: int, size: int, locks: int, form: int) -> None:
         """Make sure of what MS-OAUT 2.2.30.10 wants of the fields together."""
-        # It is the VARIANT's type that says what the elements are; the array's own must be of the same form.
+        # It is the VARIANT's type that says what the elements are; the array's own must be of the
+        # same form.
         for each in (vt, locks >> 16) if features & _FADF_HAVEVARTYPE else (vt,):
             if each in _SCALARS:
                 is_consistent = (form, size) == _SCALARS[each][:2]
@@ -372,7 +383,8 @@ _WIRE_SAFEARRAY: Final = _WireSafeArray()
 _PSAFEARRAY: Final = _Always(Unique(_WIRE_SAFEARRAY))
 
 
-# VARIANT -------------------------------------------------------------------------------------------------------------
+# VARIANT
+# -------------------------------------------------------------------------------------------------------------
 
 
 class _WireVariant(Type):
@@ -417,7 +429,8 @@ class _WireVariant(Type):
 
     def decode(self, decoder: Decoder, related: Correlation = UNRELATED) -> Variant:
         decoder.align(8)
-        # MS-OAUT 2.2.29.1 gives the size for buffers to be made; ours need none, and not every client works it out.
+        # MS-OAUT 2.2.29.1 gives the size for buffers to be made; ours need none, and not every
+        # client works it out.
         _, _, vt, _, _, _, tag = self._head.unpack(decoder.take(self._head.size))
         is_array_of_nothing = vt & VT.ARRAY and _of_elements(vt).switch not in _ELEMENT_TYPES
         if tag != self._tag(vt) or tag not in self._arms or is_array_of_nothing:
@@ -426,7 +439,8 @@ class _WireVariant(Type):
         if arm is None:
             return Variant(vt)
         outer, decoder.representation = decoder.representation, _LITTLE
-        # So that the pointers in it notice when they are too deep: each VARIANT in a VARIANT counts as another.
+        # So that the pointers in it notice when they are too deep: each VARIANT in a VARIANT counts
+        # as another.
         decoder.depth += 1
         value = arm.decode(decoder, _of_elements(vt))
         decoder.depth -= 1
@@ -484,7 +498,8 @@ _WireSafeArray._elements = {  # noqa: SLF001
 }
 
 
-# IDispatch::Invoke ---------------------------------------------------------------------------------------------------
+# IDispatch::Invoke
+# ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,10 @@ _IDENTIFY: Final = 2
 
 
 async def server_alive(calls: Calls, address: Address) -> ComVersion:
-    """MS-DCOM 3.2.4.1.1.1, 3.2.4.1.2.1: is there a resolver? Without security. The answer is the version to speak."""
+    """MS-DCOM 3.2.4.1.1.1, 3.2.4.1.2.1: is there a resolver? Without security.
+
+    The answer is the version to speak.
+    """
     try:
         answer = await calls.ask(address, AuthLevel.NONE, IOBJECTEXPORTER, SERVER_ALIVE2)
     except ComError as error:

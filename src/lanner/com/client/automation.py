@@ -264,8 +264,9 @@ def connect(
     >>> with lanner.com.connect("beta", "alice", "secret") as computer:
     ...     info = computer.dispatch("MSMQ.MSMQQueueInfo")
 
-    Without a `user` you are anonymous, and may do what a queue allows everyone. `timeout` in seconds is for connecting; a call such as Receive
-    takes as long as it takes. `events_port` is where events are received, 0 any port; a Windows computer needs 135.
+    Without a `user` you are anonymous, and may do what a queue allows everyone. `timeout` in
+    seconds is for connecting; a call such as Receive takes as long as it takes. `events_port` is
+    where events are received, 0 any port; a Windows computer needs 135.
     """
     if level not in _LEVELS:
         raise ValueError(f"level {level!r}: integrity or privacy")
@@ -276,7 +277,8 @@ def connect(
     return Connection(host, credentials, _AUTHENTICATION[authentication], settings, events_port)
 
 
-# Objects -------------------------------------------------------------------------------------------------------------
+# Objects
+# -------------------------------------------------------------------------------------------------------------
 
 
 class _Shape:
@@ -403,7 +405,8 @@ class Dispatch:
     async def _ask_for(self, names: Sequence[str]) -> tuple[int, ...]:
         remote = self._remote
         if remote.iid != IID_IDISPATCH:
-            # IUnknown has no names; and of several interfaces of an object, one is what IDispatch speaks of.
+            # IUnknown has no names; and of several interfaces of an object, one is what IDispatch
+            # speaks of.
             object.__setattr__(self, "_remote", await remote.query_interface(IID_IDISPATCH))
             remote.release()
         return await get_ids_of_names(self._remote, names)
@@ -447,11 +450,15 @@ def release(found: Dispatch) -> None:
     found._remote.release()
 
 
-# Events --------------------------------------------------------------------------------------------------------------
+# Events
+# --------------------------------------------------------------------------------------------------------------
 
 
 class EventConnection:
-    """Events that arrive. Close it, or use it in a `with` statement; else it ends with the connection to the computer."""
+    """Events that arrive.
+
+    Close it, or use it in a `with` statement; else it ends with the connection to the computer.
+    """
 
     def __init__(self, connection: Connection, point: RemoteInterface, cookie: int, sink: ComObject) -> None:
         self._connection = connection
@@ -480,8 +487,9 @@ class EventConnection:
 def with_events(source: Dispatch, handler: object, events: InterfaceTable | None = None) -> EventConnection:
     """Have the events of an object call the methods of a handler that have their names, such as `Arrived` or, as in pywin32, `OnArrived`.
 
-    A class is made an object of. They are called one after the other in a thread of their own, where they may use objects as any
-    other thread. `events` is for objects other than those of message queuing.
+    A class is made an object of. They are called one after the other in a thread of their own,
+    where they may use objects as any other thread. `events` is for objects other than those of
+    message queuing.
     """
     connection = source._connection
     found = handler() if isinstance(handler, type) else handler

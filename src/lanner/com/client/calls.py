@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 class ClientSettings:
     """How a client goes about its calls. Times are seconds; None is no limit."""
 
-    # At least this level; an exporter may hint at a higher one. Activation, resolution and pings have integrity at least (MS-DCOM 3.2).
+    # At least this level; an exporter may hint at a higher one. Activation, resolution and pings
+    # have integrity at least (MS-DCOM 3.2).
     level: AuthLevel = AuthLevel.PKT_INTEGRITY
     # For each of connecting, binding, and every call to a resolver.
     connect_timeout: float = 10.0

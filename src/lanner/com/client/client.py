@@ -85,7 +85,8 @@ SERVER_SETTINGS: Final = ClientSettings(
     call_timeout=15.0,
     idle_timeout=5.0,
     max_connections=512,
-    # Programs of one computer that have sinks take two each: their exporter, and a resolver unless they share one, as on Windows.
+    # Programs of one computer that have sinks take two each: their exporter, and a resolver unless
+    # they share one, as on Windows.
     max_connections_per_host=128,
     max_interfaces=4096,
     max_interfaces_per_host=512,
@@ -117,7 +118,8 @@ class ComClient:
     ) -> None:
         """Make a client that calls under these credentials; `exporter` is where references to objects of our own come from.
 
-        `local_address` is the source address of calls: a server with one address must be reached at that one.
+        `local_address` is the source address of calls: a server with one address must be reached at
+        that one.
         """
         self.settings = ClientSettings() if settings is None else settings
         self.exporter = exporter
@@ -131,7 +133,8 @@ class ComClient:
         )
         self.calls = Calls(self.settings, connections)
         self._loop = asyncio.get_running_loop()
-        # Resolvers by the addresses that references give for them; OXIDs are unique at one resolver only.
+        # Resolvers by the addresses that references give for them; OXIDs are unique at one resolver
+        # only.
         self._resolvers: dict[_Addresses, Resolver] = {}
         self._exporters: dict[tuple[_Addresses, int], RemoteExporter] = {}
         # By host.
@@ -148,7 +151,8 @@ class ComClient:
         """How many interfaces are held."""
         return sum(len(exporter.interfaces) for exporter in self._exporters.values())
 
-    # Activation (3.2.4.1.1) --------------------------------------------------------------------------------------
+    # Activation (3.2.4.1.1)
+    # --------------------------------------------------------------------------------------
 
     async def activate(self, host: str, clsid: UUID, iid: UUID, *, port: int | None = None) -> RemoteInterface:
         """Make an object of a class; ComError if that fails."""
@@ -220,12 +224,14 @@ class ComClient:
         level = level_for(bindings, authn_hint, self.settings.level)
         return RemoteExporter(oxid, resolver, addresses, ipid_rem_unknown, level, version)
 
-    # Unmarshaling (3.2.4.1.2) ------------------------------------------------------------------------------------
+    # Unmarshaling (3.2.4.1.2)
+    # ------------------------------------------------------------------------------------
 
     async def unmarshal(self, objref: ObjRef, iid: UUID | None = None, *, peer: str | None = None) -> RemoteInterface:
         """Take a reference to a remote object; `iid` is the wanted interface, if not that of the reference.
 
-        `peer` is the address of its sender: no other address is called then. Without it, every address in it is trusted.
+        `peer` is the address of its sender: no other address is called then. Without it, every
+        address in it is trusted.
         """
         self._check()
         std, res_addr = reference_parts(objref)
@@ -336,7 +342,8 @@ class ComClient:
                 return address
         raise ComError(win32(OR_INVALID_OXID), f"exporter {oxid:#x} cannot be resolved: {problem}")
 
-    # References (3.2.4.3, 3.2.4.4) -------------------------------------------------------------------------------
+    # References (3.2.4.3, 3.2.4.4)
+    # -------------------------------------------------------------------------------
 
     async def query_interfaces(self, held: HeldInterface, iids: Sequence[UUID]) -> list[RemoteInterface | ComError]:
         """3.2.4.4.3: other interfaces of an object, or why it has none such."""
@@ -385,13 +392,17 @@ class ComClient:
         if held.public_refs <= 1:
             await self._add_refs(held)
         held.public_refs -= 1
-        # 3.2.4.3 has it the other way round, against 3.2.4.1.2.3.2: what we ping, the next holder must ping, too.
+        # 3.2.4.3 has it the other way round, against 3.2.4.1.2.3.2: what we ping, the next holder
+        # must ping, too.
         flags = 0 if held.is_pinged else SORF_NOPING
         std = StdObjRef(flags, 1, held.exporter.oxid, held.oid, held.ipid)
         return ObjRefStandard(held.iid, std, held.res_addr)
 
     def abandon(self, held: HeldInterface) -> None:
-        """A RemoteInterface is not used any more. Called by finalizers, too, in any thread: it only takes a note."""
+        """A RemoteInterface is not used any more.
+
+        Called by finalizers, too, in any thread: it only takes a note.
+        """
         self._abandoned.append(held)
         try:
             self._loop.call_soon_threadsafe(self._let_go)
@@ -475,7 +486,8 @@ class ComClient:
             self._hanging_up.add(task)
             task.add_done_callback(self._hanging_up.discard)
 
-    # Pings (3.2.6.1) ---------------------------------------------------------------------------------------------
+    # Pings (3.2.6.1)
+    # ---------------------------------------------------------------------------------------------
 
     def _mind_pings(self) -> None:
         if self._pinging is None or self._pinging.done():
@@ -522,7 +534,8 @@ class ComClient:
         # One that goes wrong would be sent again at once, and again.
         check_hresult(win32(answer[RETURNS]), f"{address}: ComplexPing")
 
-    # The end -----------------------------------------------------------------------------------------------------
+    # The end
+    # -----------------------------------------------------------------------------------------------------
 
     def _check(self) -> None:
         if self._is_closed:

@@ -190,7 +190,8 @@ class Connections:
 
 def _started(coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     task = asyncio.ensure_future(coroutine)
-    # The waiting caller may have given up: without this, asyncio reports the exception as never retrieved.
+    # The waiting caller may have given up: without this, asyncio reports the exception as never
+    # retrieved.
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return task
 

@@ -63,7 +63,9 @@ async def invoke(
     named: Sequence[int] = (),
     timeout: float | None = None,  # noqa: ASYNC109 (as for every call here)
 ) -> tuple[Variant, tuple[Variant, ...]]:
-    """Call a member by its DISPID. The last arguments may be named, by the DISPIDs of their parameters.
+    """Call a member by its DISPID.
+
+    The last arguments may be named, by the DISPIDs of their parameters.
 
     The result, and what has become of the arguments that went by reference, in their order.
     """

@@ -44,7 +44,10 @@ class _NoAccounts:
 
 @dataclass(frozen=True, slots=True)
 class _ClientAddresses(Addresses):
-    """Resolver and exporter share a port. The resolver names no security: no account of a caller is known here."""
+    """Resolver and exporter share a port.
+
+    The resolver names no security: no account of a caller is known here.
+    """
 
     def resolver(self, reached: str) -> DualStringArray:
         port = None if self.port == EPMAPPER_PORT else self.port

@@ -69,7 +69,8 @@ class PingSet:
         removed = sorted(self._told - self._held.keys())[:MAX_OIDS_PER_PING]
         if not added and not removed:
             return None
-        # A resolver ignores what has a lower number than what it has seen, so a row that has ended is not continued.
+        # A resolver ignores what has a lower number than what it has seen, so a row that has ended
+        # is not continued.
         if self._sequence >= _MAX_SEQUENCE:
             self._begin_again()
             return self.change()
@@ -78,7 +79,8 @@ class PingSet:
     def answered(self, ping: SimplePing | ComplexPing, status: int, set_id: int = 0) -> None:
         """Take the status of a ping, and the set that a ComplexPing names."""
         if status in (OR_INVALID_SET, OR_INVALID_OID):
-            # Expired, or one object in it has gone: a new set is made of what is there (MS-DCOM 3.1.2.5.1.3 skips the others).
+            # Expired, or one object in it has gone: a new set is made of what is there (MS-DCOM
+            # 3.1.2.5.1.3 skips the others).
             self._begin_again()
         elif status == OR_OK and isinstance(ping, ComplexPing):
             self._set_id = set_id

@@ -25,7 +25,10 @@ _MAX_DATE: Final = 2958466.0
 
 
 def to_date(moment: dt.datetime) -> float:
-    """A moment as DATE. One with a time zone is turned to local time, which is what DATEs are in."""
+    """A moment as DATE.
+
+    One with a time zone is turned to local time, which is what DATEs are in.
+    """
     if moment.tzinfo is not None:
         moment = moment.astimezone().replace(tzinfo=None)
     return date_of(moment)
@@ -41,7 +44,10 @@ def from_date(date: float) -> dt.datetime:
 
 
 def to_variant(value: object, unwrap: Callable[[object], Value] = lambda _: None) -> Variant:
-    """A value as a VARIANT; `unwrap` gives what is behind an object, None if it is none. A TypeError says what cannot be sent."""
+    """A value as a VARIANT; `unwrap` gives what is behind an object, None if it is none.
+
+    A TypeError says what cannot be sent.
+    """
     match value:
         case Variant():
             return value
@@ -79,7 +85,10 @@ def _integer_type(value: int) -> VT:
 
 
 def from_variant(variant: Variant, wrap: Callable[[Value], Value] = lambda found: found) -> Value:
-    """What a VARIANT holds; `wrap` is called for the objects in it. The NULL BSTR is an empty text, as it is for every language of COM."""
+    """What a VARIANT holds; `wrap` is called for the objects in it.
+
+    The NULL BSTR is an empty text, as it is for every language of COM.
+    """
     if variant.is_array:
         return _from_array(variant.value, wrap)
     return _from_plain(variant.base, variant.value, wrap)

@@ -27,14 +27,18 @@ if TYPE_CHECKING:
 
 
 class RemoteInterface:
-    """An interface of a remote object. It is released by `release`, or when Python has no reference to it."""
+    """An interface of a remote object.
+
+    It is released by `release`, or when Python has no reference to it.
+    """
 
     def __init__(self, client: ComClient, held: HeldInterface) -> None:
         self.client = client
         self.held = held
         held.handles += 1
         self._finalizer = weakref.finalize(self, client.abandon, held)
-        # At the end of the program there is no loop any more; closing the client releases it before.
+        # At the end of the program there is no loop any more; closing the client releases it
+        # before.
         self._finalizer.atexit = False
 
     @property
@@ -67,7 +71,8 @@ class RemoteInterface:
     async def call(self, member: Member, *arguments: Value) -> list[Value]:
         """Call a member through the vtable: its in parameters in the order of the IDL; all its out parameters, in the same.
 
-        Objects of ours among the arguments are exported, and references that come back can be called. ComError if it fails.
+        Objects of ours among the arguments are exported, and references that come back can be
+        called. ComError if it fails.
         """
         results, hresult = await self.call_with_result(member, *arguments)
         if not succeeded(hresult):

@@ -26,8 +26,8 @@ SAVE_TIMEOUT: Final = 30.0  # seconds
 # STREAM_SEEK_SET, STREAM_SEEK_CUR and STREAM_SEEK_END.
 _SEEK_SET, _SEEK_CURRENT, _SEEK_END = 0, 1, 2
 
-# On the wire these are RemoteRead, RemoteWrite and RemoteSeek. CopyTo, the locks, Stat and Clone are not
-# implemented: saving an object needs none of them.
+# On the wire these are RemoteRead, RemoteWrite and RemoteSeek. CopyTo, the locks, Stat and Clone
+# are not implemented: saving an object needs none of them.
 ISTREAM: Final = InterfaceTable(
     "IStream",
     IID_ISTREAM,

@@ -26,7 +26,8 @@ class Resolver:
 
     def __init__(self, addresses: tuple[Address, ...], peer: str | None = None) -> None:
         self.addresses = addresses
-        # The address of the untrusted peer that it belongs to, if any; its references may name no other.
+        # The address of the untrusted peer that it belongs to, if any; its references may name no
+        # other.
         self.peer = peer
         # Where it answered.
         self.address: Address | None = None
@@ -118,9 +119,11 @@ def usable_addresses(
 ) -> tuple[Address, ...]:
     """Return the addresses of these bindings; `port` where a binding names none.
 
-    The host `first` is known to answer: it comes first, even if no binding has it, for its names need not be known here.
+    The host `first` is known to answer: it comes first, even if no binding has it, for its names
+    need not be known here.
 
-    With `peer`, only there: what a stranger says decides about ports of its own, and about no other computer.
+    With `peer`, only there: what a stranger says decides about ports of its own, and about no other
+    computer.
     """
     found: dict[Address, None] = {}
     for binding in bindings:
@@ -138,7 +141,10 @@ def usable_addresses(
 
 
 def _is_another(host: str, peer: str) -> bool:
-    """Whether a host is an address of its own, and not that of the peer. A name is taken for a name of the peer."""
+    """Whether a host is an address of its own, and not that of the peer.
+
+    A name is taken for a name of the peer.
+    """
     try:
         return ipaddress.ip_address(host) != ipaddress.ip_address(peer)
     except ValueError:

@@ -98,7 +98,8 @@ class Activator:
             ),
         ]
 
-    # MS-DCOM 3.1.2.5.2.3 ----------------------------------------------------------------------------------------
+    # MS-DCOM 3.1.2.5.2.3
+    # ----------------------------------------------------------------------------------------
 
     def _check(self, call: ServerCall, orpc_this: OrpcThis) -> None:
         # MS-DCOM 2.2.13.3: the flags are not looked at here.
@@ -162,7 +163,8 @@ class Activator:
         )
         return {"orpc_that": OrpcThat(), "pp_act_properties": reply.pack(), RETURNS: S_OK}
 
-    # IRemoteSCMActivator ----------------------------------------------------------------------------------------
+    # IRemoteSCMActivator
+    # ----------------------------------------------------------------------------------------
 
     def remote_get_class_object(
         self, call: ServerCall, *, orpc_this: OrpcThis, p_act_properties: bytes | None
@@ -177,7 +179,8 @@ class Activator:
         del p_unk_outer
         return self._scm_activate(call, orpc_this, p_act_properties, is_class_object=False)
 
-    # IActivation ------------------------------------------------------------------------------------------------
+    # IActivation
+    # ------------------------------------------------------------------------------------------------
 
     def remote_activation(
         self,
@@ -205,7 +208,8 @@ class Activator:
             results = self._activate(call, clsid, p_iids or (), is_class_object=mode == MODE_GET_CLASS_OBJECT)
         except ComError as error:
             log_of_peer(_LOG, logging.INFO, "refused", call.peer, "%r: %s", call, error)
-            # phr has the result of the activation, and pResults then only zeros. Clients look at either status.
+            # phr has the result of the activation, and pResults then only zeros. Clients look at
+            # either status.
             return {
                 "orpc_that": OrpcThat(),
                 "p_server_version": OUR_VERSION,

@@ -99,7 +99,8 @@ class ExportedInterface:
     ipid: UUID
     table: InterfaceTable
     exported: ExportedObject
-    # Of each user; of None those that were given to nobody in particular, which whoever has them may release.
+    # Of each user; of None those that were given to nobody in particular, which whoever has them
+    # may release.
     public_refs_of: dict[Sid | None, int] = field(default_factory=dict)
     # Of each client.
     private_refs: dict[Sid, int] = field(default_factory=dict)
@@ -118,7 +119,8 @@ class ExportedObject:
     # The user that got the first reference to it; None if no client asked for it.
     owner: Sid | None
     last_call: float
-    # Users that we gave a reference to; None for an object that is everybody's. Whoever else has an IPID has it from them, or from the wire.
+    # Users that we gave a reference to; None for an object that is everybody's. Whoever else has an
+    # IPID has it from them, or from the wire.
     holders: set[Sid] | None
     interfaces: dict[UUID, ExportedInterface] = field(default_factory=dict)
     # Calls that have not ended.
@@ -132,7 +134,10 @@ class ExportedObject:
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A call that has passed all checks. Its handler reads and writes the stubs, with ORPCTHIS and ORPCTHAT."""
+    """A call that has passed all checks.
+
+    Its handler reads and writes the stubs, with ORPCTHIS and ORPCTHAT.
+    """
 
     call: ServerCall
     object: ComObject
@@ -148,7 +153,8 @@ class Invocation:
 InterfaceHandler: TypeAlias = Callable[[Invocation], bytes | Awaitable[bytes]]
 
 
-# Makes a reference to a remote object usable. The address is the sender's; None if the reference is trusted.
+# Makes a reference to a remote object usable. The address is the sender's; None if the reference is
+# trusted.
 ForeignResolver: TypeAlias = Callable[[ObjRef, str | None], Awaitable["Remote"]]
 
 
@@ -162,7 +168,8 @@ class CallExporter:
         self._owner = call.identity.sid
         self._peer = call.peer
         self._reached = call.connection.local_address
-        # Objects that came in with the call, with references that are taken: each stays at least until it has ended.
+        # Objects that came in with the call, with references that are taken: each stays at least
+        # until it has ended.
         self._consumed: list[ExportedObject] = []
 
     def marshal(self, obj: ComObject, iid: UUID, public_refs: int = PUBLIC_REFS) -> ObjRefStandard:
@@ -225,7 +232,8 @@ class ObjectExporter:
     def find(self, ipid: UUID) -> ExportedInterface | None:
         return self._interfaces.get(ipid)
 
-    # Marshaling (MS-DCOM 3.1.1.5.1, 3.1.1.5.3) ------------------------------------------------------------------
+    # Marshaling (MS-DCOM 3.1.1.5.1, 3.1.1.5.3)
+    # ------------------------------------------------------------------
 
     def marshal(
         self,
@@ -239,8 +247,8 @@ class ObjectExporter:
     ) -> ObjRefStandard:
         """Make a reference to an interface of an object; ComError E_NOINTERFACE if it has no such interface.
 
-        `reached` is the address of ours that its holder uses, `owner` whose object it counts as if it is new, and `user` who gets
-        the references, and alone can release them.
+        `reached` is the address of ours that its holder uses, `owner` whose object it counts as if
+        it is new, and `user` who gets the references, and alone can release them.
         """
         std = self.add_references(obj, iid, public_refs, owner, user=user)
         return ObjRefStandard(iid, std, self.addresses.resolver(reached))
@@ -308,7 +316,8 @@ class ObjectExporter:
             raise ComError(E_NOTIMPL, "objects of others cannot be called")
         return await self._resolve_foreign(objref, peer)
 
-    # Reference counts (MS-DCOM 3.1.1.5.6.1) ---------------------------------------------------------------------
+    # Reference counts (MS-DCOM 3.1.1.5.6.1)
+    # ---------------------------------------------------------------------
 
     def add_ref(self, ipid: UUID, public_refs: int, private_refs: int, owner: Sid) -> bool:
         """Whether there is such an interface for this user."""
@@ -386,7 +395,8 @@ class ObjectExporter:
                 _LOG.info("%s is reclaimed: no client pings it", type(exported.object).__name__)
                 self._release(exported)
 
-    # Calls (MS-DCOM 3.1.1.5.4) ----------------------------------------------------------------------------------
+    # Calls (MS-DCOM 3.1.1.5.4)
+    # ----------------------------------------------------------------------------------
 
     def serve(self, iid: UUID, handler: InterfaceHandler) -> None:
         """Let calls on an interface go to a handler of its own, in place of the one for automation."""

@@ -44,7 +44,10 @@ class Holdings:
         self._octets_of: Counter[Sid] = Counter()
 
     def require_room(self, owner: Sid | None) -> None:
-        """Raise E_OUTOFMEMORY if the user, or all together, can have no more. An object without an owner counts for no user."""
+        """Raise E_OUTOFMEMORY if the user, or all together, can have no more.
+
+        An object without an owner counts for no user.
+        """
         limits = self.limits
         if self.objects >= limits.max_objects:
             raise ComError(E_OUTOFMEMORY, f"clients hold {self.objects} objects")

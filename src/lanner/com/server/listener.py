@@ -37,7 +37,8 @@ class ComSettings:
     port: int = 0
     # Below it nothing is activated and no object called (MS-DCOM 3.1.1.5.4).
     minimum_level: AuthLevel = AuthLevel.PKT_INTEGRITY
-    # Seconds in which clients are to ping. They go by the document's period: another one is for tests.
+    # Seconds in which clients are to ping. They go by the document's period: another one is for
+    # tests.
     ping_period: float = PING_PERIOD
 
 
@@ -58,7 +59,8 @@ class ComListener:
     ) -> None:
         """Serve classes; they and the server with the well-known port are asked for when this starts, after that server.
 
-        `names` are those of this computer, and `credentials` what we call the event sinks of clients with.
+        `names` are those of this computer, and `credentials` what we call the event sinks of
+        clients with.
         """
         self._classes = classes
         self._resolver_server = resolver_server
@@ -114,9 +116,11 @@ class ComListener:
             minimum_level=self._settings.minimum_level,
             resolve_foreign=self._resolve_foreign,
         )
-        # Without an account as NTLM's anonymous user: calls to resolvers have integrity (MS-DCOM 3.2.4.1.2.2, 3.2.6.1).
+        # Without an account as NTLM's anonymous user: calls to resolvers have integrity (MS-DCOM
+        # 3.2.4.1.2.2, 3.2.6.1).
         credentials = Credentials() if self._credentials is None else self._credentials
-        # References to our objects name the address that a sink is called from: it must be the one where we are.
+        # References to our objects name the address that a sink is called from: it must be the one
+        # where we are.
         source = None if ipaddress.ip_address(self._bind).is_unspecified else self._bind
         self._client = ComClient(SERVER_SETTINGS, credentials=credentials, exporter=exporter, local_address=source)
         for rem_unknown in rem_unknowns(exporter):
@@ -135,7 +139,10 @@ class ComListener:
         return self._names[-1] if is_everywhere and self._names else self._bind
 
     def tick(self, now: float) -> None:
-        """Reclaim objects that are not pinged. Deadlines begin three periods ahead, so looking once in a period misses none."""
+        """Reclaim objects that are not pinged.
+
+        Deadlines begin three periods ahead, so looking once in a period misses none.
+        """
         loop = asyncio.get_running_loop()
         self.exporter.reclaim(self.pings.expire(now), now)
         deadline = self.pings.next_deadline()

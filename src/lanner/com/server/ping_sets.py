@@ -56,7 +56,8 @@ class PingSets:
         self._unpinged: OrderedDict[int, float] = OrderedDict()
         self._members = 0
 
-    # What the exporter asks (MS-DCOM 3.1.2.5.1.7) ---------------------------------------------------------------
+    # What the exporter asks (MS-DCOM 3.1.2.5.1.7)
+    # ---------------------------------------------------------------
 
     def allocate_oid(self, now: float) -> int:
         """Return a new object identifier, which is in no set yet."""
@@ -89,7 +90,8 @@ class PingSets:
         """Places of objects in sets."""
         return self._members
 
-    # Pings ------------------------------------------------------------------------------------------------------
+    # Pings
+    # ------------------------------------------------------------------------------------------------------
 
     def simple_ping(self, set_id: int, now: float) -> int:
         """MS-DCOM 3.1.2.5.1.2."""
@@ -142,7 +144,10 @@ class PingSets:
         return OR_OK, set_id
 
     def _make_room(self, candidates: Iterable[int]) -> bool:
-        """Drop the first set that keeps nothing alive. Only a holder of a reference can have a set that does."""
+        """Drop the first set that keeps nothing alive.
+
+        Only a holder of a reference can have a set that does.
+        """
         empty = next((set_id for set_id in candidates if not self._sets[set_id].oids), None)
         if empty is None:
             return False
@@ -183,7 +188,8 @@ class PingSets:
             del self._by_peer[dropped.peer]
         return [oid for oid in list(dropped.oids) if self._remove(dropped, oid, now)]
 
-    # Time (MS-DCOM 3.1.2.6) -------------------------------------------------------------------------------------
+    # Time (MS-DCOM 3.1.2.6)
+    # -------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
         """When `expire` has something to do, at the earliest."""

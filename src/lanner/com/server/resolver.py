@@ -30,7 +30,11 @@ _OPEN_TO_ALL: Final = (SERVER_ALIVE.opnum, SERVER_ALIVE2.opnum)
 
 
 class ObjectResolver(ServerInterface):
-    """IObjectExporter. Aliveness is public; everything else is for callers at the level of COM (MS-DCOM 3.2.4.1.2.2, 3.2.6.1)."""
+    """IObjectExporter.
+
+    Aliveness is public; everything else is for callers at the level of COM (MS-DCOM 3.2.4.1.2.2,
+    3.2.6.1).
+    """
 
     def __init__(self, exporter: ObjectExporter, pings: PingSets, clock: Callable[[], float]) -> None:
         self._exporter = exporter
@@ -57,7 +61,10 @@ class ObjectResolver(ServerInterface):
     def resolve_oxid(
         self, call: ServerCall, *, p_oxid: int, c_requested_protseqs: int, ar_requested_protseqs: tuple[int, ...]
     ) -> Results:
-        """MS-DCOM 3.1.2.5.1.1. A client that asks for other protocols gets TCP, too: there is nothing else."""
+        """MS-DCOM 3.1.2.5.1.1.
+
+        A client that asks for other protocols gets TCP, too: there is nothing else.
+        """
         del c_requested_protseqs, ar_requested_protseqs
         exporter = self._exporter
         if p_oxid != exporter.oxid:

@@ -1,8 +1,9 @@
 """A directory on the network for an engine that cannot wait: calls in a thread, answers kept, a bound on every wait.
 
-The engine asks while it holds the store's lock. So what it reads again and again, to find where messages go, is kept
-for a minute; a call that takes too long counts as a directory that is not connected; and while that lasts nobody
-waits for it again until `RETRY_INTERVAL` has passed. What was read before still answers then.
+The engine asks while it holds the store's lock. So what it reads again and again, to find where
+messages go, is kept for a minute; a call that takes too long counts as a directory that is not
+connected; and while that lasts nobody waits for it again until `RETRY_INTERVAL` has passed. What
+was read before still answers then.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class CachedDirectory:
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    # Calls ------------------------------------------------------------------------------------------------
+    # Calls
+    # ------------------------------------------------------------------------------------------------
 
     def _call(self, operation: Callable[[], T], away: T, *, forced: bool = False) -> T:
         """The answer of the thread, or `away` if it does not come in time."""
@@ -94,7 +96,8 @@ class CachedDirectory:
         """Every answer may be another one now; those that cannot be asked for again stay for the time being."""
         self._kept = OrderedDict((key, (0.0, answer)) for key, (_, answer) in self._kept.items())
 
-    # The events of MS-MQDSSM 3.1.6 ------------------------------------------------------------------------
+    # The events of MS-MQDSSM 3.1.6
+    # ------------------------------------------------------------------------
 
     def initialize(self) -> DirectoryOperationResult:
         return self._call(self._directory.initialize, _NOT_CONNECTED, forced=True)

@@ -59,7 +59,10 @@ class LdapRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LogOn:
-    """Whose rights a connection has. `protocol` is one of pyspnego's: ntlm needs no Kerberos library."""
+    """Whose rights a connection has.
+
+    `protocol` is one of pyspnego's: ntlm needs no Kerberos library.
+    """
 
     user: str = ""
     password: str | None = field(default=None, repr=False)
@@ -112,7 +115,8 @@ class LdapConnection:
             with contextlib.suppress(OSError):
                 self._socket.settimeout(ANSWER_TIMEOUT)
 
-    # Binding ----------------------------------------------------------------------------------------------
+    # Binding
+    # ----------------------------------------------------------------------------------------------
 
     def _bind(self, log_on: LogOn) -> None:
         try:
@@ -142,7 +146,8 @@ class LdapConnection:
             raise ConnectionFailed(f"bind as {log_on} to {self.host}: {error}") from None
         self._context = context
 
-    # Operations -------------------------------------------------------------------------------------------
+    # Operations
+    # -------------------------------------------------------------------------------------------
 
     def perform(self, request: Request, *controls: Control) -> None:
         """Any operation but a search; LdapRefused unless it succeeds."""
@@ -175,7 +180,8 @@ class LdapConnection:
             self._send(pack(self._next_id(), Unbind()))
         self._socket.close()
 
-    # Messages ---------------------------------------------------------------------------------------------
+    # Messages
+    # ---------------------------------------------------------------------------------------------
 
     def _next_id(self) -> int:
         self._ids += 1

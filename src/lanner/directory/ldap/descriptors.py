@@ -1,9 +1,9 @@
 """Security descriptors between MSMQ's rights and those that a domain controller enforces.
 
 A domain controller takes every mask for rights on directory objects (MS-ADTS 5.1.3.2): what is
-MQSEC_GET_MACHINE_PROPERTIES to a queue manager lets it write properties. Profile DOCUMENT writes the masks as
-they are; profile SAFE (DECISIONS) writes the right that is meant, and translates back what it reads. Rights on
-messages become the control access rights that the schema has for them.
+MQSEC_GET_MACHINE_PROPERTIES to a queue manager lets it write properties. Profile DOCUMENT writes
+the masks as they are; profile SAFE (DECISIONS) writes the right that is meant, and translates back
+what it reads. Rights on messages become the control access rights that the schema has for them.
 """
 
 from __future__ import annotations
@@ -172,7 +172,8 @@ def _read(aces: Iterable[Ace], rights: _Rights) -> list[Ace]:
 def queue_manager_descriptor(machine: Sid | None, user: Sid, *, is_foreign: bool) -> SecurityDescriptor:
     """MS-MQDSSM 3.1.6.1.1.8, in MSMQ's rights; owner and group are the server's to set.
 
-    MQSEC_MACHINE_SELF_RIGHTS has no published value: the machine's own entry, the sum of every right, holds it.
+    MQSEC_MACHINE_SELF_RIGHTS has no published value: the machine's own entry, the sum of every
+    right, holds it.
     """
     world = QueueManagerAccess.GENERIC_WRITE if is_foreign else QueueManagerAccess.WORLD_RIGHTS
     entries = [allow(EVERYONE, world)]
@@ -183,7 +184,10 @@ def queue_manager_descriptor(machine: Sid | None, user: Sid, *, is_foreign: bool
 def site_descriptor(
     supplied: SecurityDescriptor | None, owner: Sid, *, is_domain_user: bool, domain_admins: Sid, profile: Profile
 ) -> SecurityDescriptor:
-    """MS-MQDSSM 3.1.6.1.3.4, in MSMQ's rights. Profile SAFE gives Domain Admins what the document gives Everyone."""
+    """MS-MQDSSM 3.1.6.1.3.4, in MSMQ's rights.
+
+    Profile SAFE gives Domain Admins what the document gives Everyone.
+    """
     supplied = supplied or SecurityDescriptor()
     if supplied.has_dacl:
         return SecurityDescriptor(dacl=supplied.dacl, sacl=supplied.sacl, control=supplied.control)

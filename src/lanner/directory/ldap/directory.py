@@ -115,7 +115,8 @@ class LdapDirectory:
     def naming(self) -> Naming:
         return Naming(self.operations.root)
 
-    # 3.1.6.1 Create Directory Object ------------------------------------------------------------------------
+    # 3.1.6.1 Create Directory Object
+    # ------------------------------------------------------------------------
 
     def create_object(
         self, obj: DirectoryObject, attributes: Sequence[str] | None = None
@@ -215,7 +216,8 @@ class LdapDirectory:
         """3.1.6.1.1.9: the keys as they are, with the digests of the certificates among them."""
         self.operations.set_properties(computer, {"mSMQSignCertificates": [keys], "mSMQDigests": list(_digests(keys))})
 
-    # 3.1.6.2 Delete Directory Object ------------------------------------------------------------------------
+    # 3.1.6.2 Delete Directory Object
+    # ------------------------------------------------------------------------
 
     def delete_object(self, obj: DirectoryObject) -> DirectoryOperationResult:
         return self._answer(lambda: self._delete(obj))[0]
@@ -234,7 +236,8 @@ class LdapDirectory:
                 computer = obj.computer_name or _computer_of(dn)
                 ServerSettings(self.operations, computer, obj.site_identifier_list).delete()
 
-    # 3.1.6.3-3.1.6.6 Read Directory, Begin, Next, End ---------------------------------------------------
+    # 3.1.6.3-3.1.6.6 Read Directory, Begin, Next, End
+    # ---------------------------------------------------
 
     def read(
         self,
@@ -350,7 +353,8 @@ class LdapDirectory:
                         raise Refused(_NOT_FOUND, f"{pathname!r} is no public queue's name") from None
         return None, filters
 
-    # 3.1.6.7 Write Directory ----------------------------------------------------------------------------
+    # 3.1.6.7 Write Directory
+    # ----------------------------------------------------------------------------
 
     def write(self, obj: DirectoryObject, attributes: Sequence[str] | None = None) -> DirectoryOperationResult:
         return self._answer(lambda: self._write(obj, attributes))[0]
@@ -405,7 +409,8 @@ class LdapDirectory:
             case True, True:
                 settings.update(current)
 
-    # 3.1.6.8, 3.1.6.9 Queue aliases and distribution lists ----------------------------------------------
+    # 3.1.6.8, 3.1.6.9 Queue aliases and distribution lists
+    # ----------------------------------------------
 
     def resolve_queue_alias(self, full_path: str) -> tuple[DirectoryOperationResult, str | None]:
         return self._answer(lambda: distribution.resolve_alias(self.operations, full_path))
@@ -424,7 +429,8 @@ class LdapDirectory:
     def format_name_at(self, path: str) -> str | None:
         return self._answer(lambda: distribution.format_name_at(self.operations, without_server(path)))[1]
 
-    # Accounts -------------------------------------------------------------------------------------------
+    # Accounts
+    # -------------------------------------------------------------------------------------------
 
     def computer_sid(self, computer_name: str) -> bytes | None:
         def sid() -> bytes:
@@ -439,7 +445,8 @@ class LdapDirectory:
         """Accounts are made by the domain's administrators."""
         return _NOT_FOUND
 
-    # Names and values -----------------------------------------------------------------------------------
+    # Names and values
+    # -----------------------------------------------------------------------------------
 
     def _computer_dn(self, computer: str) -> str:
         """2.2.1 puts every computer in one place; where it is not there, its account's name finds it."""
@@ -513,7 +520,8 @@ class LdapDirectory:
             found[SECURITY] = [to_directory(descriptor, GUARDED[object_class.name], self._profile).pack()]
         return found
 
-    # Answering ------------------------------------------------------------------------------------------
+    # Answering
+    # ------------------------------------------------------------------------------------------
 
     def _answer(self, operation: Callable[[], T]) -> tuple[DirectoryOperationResult, T | None]:
         """Turn whatever ends an operation into one of the results of MS-MQDMPR 3.1.1.17."""

@@ -87,7 +87,8 @@ class Elements:
     def element(self, object_class: ObjectClass, entry: Entry, rows: Iterable[Attribute]) -> DirectoryObject:
         """3.1.6.11 Create ADM Element From LDAP Values; Refused for a value that is missing or makes no sense."""
         obj = object_class.element()
-        # Who may not read an object gets it without attributes: it must not become one made of defaults.
+        # Who may not read an object gets it without attributes: it must not become one made of
+        # defaults.
         for row in (IDENTIFIER, *rows):
             try:
                 setattr(obj, row.field, self._value(object_class, row, entry))

@@ -1,7 +1,7 @@
 """Attribute-filter expressions as LDAP filters (MS-MQDSSM 3.1.6.4).
 
-An attribute that is not set reads as its default, so it is filtered as that value too. What no server can
-evaluate is left to `lanner.directory.filters.matches`, on the values read.
+An attribute that is not set reads as its default, so it is filtered as that value too. What no
+server can evaluate is left to `lanner.directory.filters.matches`, on the values read.
 """
 
 from __future__ import annotations

@@ -44,7 +44,8 @@ class ResultCode(enum.IntEnum):
     ENTRY_ALREADY_EXISTS = 68
 
 
-# Filters (RFC 4511 4.5.1.7) ------------------------------------------------------------------------------
+# Filters (RFC 4511 4.5.1.7)
+# ------------------------------------------------------------------------------
 
 
 class Filter(Protocol):
@@ -123,7 +124,8 @@ def either(*members: Filter) -> Filter:
 ANYTHING: Final = Present("objectClass")
 
 
-# Requests ------------------------------------------------------------------------------------------------
+# Requests
+# ------------------------------------------------------------------------------------------------
 
 
 class Request(Protocol):
@@ -250,7 +252,8 @@ def pack(message_id: int, request: Request, controls: Sequence[Control] = ()) ->
     return ber.sequence(parts)
 
 
-# Responses -----------------------------------------------------------------------------------------------
+# Responses
+# -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,8 @@ class LdapOperations:
         self._locate = locate
         self._lock = threading.RLock()
 
-    # 3.1.3 Initialization -----------------------------------------------------------------------------------
+    # 3.1.3 Initialization
+    # -----------------------------------------------------------------------------------
 
     def initialize(self) -> None:
         """Learn the naming contexts; Refused leaves none, and nothing works until this is done again."""
@@ -103,7 +104,8 @@ class LdapOperations:
         self.domain = contexts.get("defaultnamingcontext", "")
         self.configuration_context = contexts.get("configurationnamingcontext", "")
 
-    # 3.1.6.18 Prepare, 3.1.6.21 Shut Down an LDAP Connection ------------------------------------------------
+    # 3.1.6.18 Prepare, 3.1.6.21 Shut Down an LDAP Connection
+    # ------------------------------------------------
 
     def prepare(self) -> LdapConnection:
         """The connection there is, or a new one to the first domain controller that takes it."""
@@ -181,7 +183,8 @@ class LdapOperations:
         with self._prepared() as connection:
             yield connection
 
-    # Operations -------------------------------------------------------------------------------------------
+    # Operations
+    # -------------------------------------------------------------------------------------------
 
     def create(self, parent: str, child: str, ldap_class: str, values: Entry) -> uuid.UUID:
         """3.1.6.12 Create Object Using LDAP."""
@@ -279,7 +282,8 @@ class LdapOperations:
     def _path(self, connection: LdapConnection, path: str, guid: uuid.UUID | None) -> str:
         if guid is None:
             return path
-        # The search that the document prints finds nothing: a GUID is an address of its own (MS-ADTS 3.1.1.3.1.2.4).
+        # The search that the document prints finds nothing: a GUID is an address of its own
+        # (MS-ADTS 3.1.1.3.1.2.4).
         return _only(connection.search(Search(f"<GUID={guid}>", attributes=("distinguishedName",)))).dn
 
     def _base_of(self, ldap_class: str) -> str:

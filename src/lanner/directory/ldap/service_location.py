@@ -95,7 +95,8 @@ def _addresses(name_server: str, host: str) -> list[str]:
     return found
 
 
-# The protocol (RFC 1035 4) -----------------------------------------------------------------------------------
+# The protocol (RFC 1035 4)
+# -----------------------------------------------------------------------------------
 
 
 def _ask(server: str, name: str, kind: int) -> bytes:

@@ -41,7 +41,10 @@ async def dead_letters(
 
 @router.post("/deadletters/{lookup_id}/return")
 async def return_dead_letter(qm: Manager, lookup_id: LookupId, which: Which = "all") -> dict[str, str]:
-    """Send a dead letter to the queue that it was for. It leaves the dead-letter queue in the same step."""
+    """Send a dead letter to the queue that it was for.
+
+    It leaves the dead-letter queue in the same step.
+    """
     for queue in _queues(qm, which):
         try:
             return {"id": await queue.resend(lookup_id)}

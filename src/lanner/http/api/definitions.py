@@ -1,4 +1,7 @@
-"""Definitions: what was made here, to be made again elsewhere. Queues, access lists, users without secrets, settings."""
+"""Definitions: what was made here, to be made again elsewhere.
+
+Queues, access lists, users without secrets, settings.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ class UserDefinition(BaseModel):
 
 
 class Definitions(BaseModel):
-    """What `GET definitions` gives. Settings are there to be read: those of the service are in its file."""
+    """What `GET definitions` gives.
+
+    Settings are there to be read: those of the service are in its file.
+    """
 
     model_config = ConfigDict(extra="ignore")
 
@@ -45,7 +51,10 @@ class Definitions(BaseModel):
 
 @router.get("/definitions")
 async def export(qm: Manager) -> dict[str, Any]:
-    """Everything that was defined here, without secrets and without messages. For administrators."""
+    """Everything that was defined here, without secrets and without messages.
+
+    For administrators.
+    """
     users = [{name: user[name] for name in ("name", "role", "guest", "groups")} for user in await qm.users()]
     return {
         "queue_manager": qm.name,
@@ -86,7 +95,10 @@ def _portable(access: AccessList) -> dict[str, list[str]] | str | None:
 
 @router.post("/definitions")
 async def import_(qm: Manager, definitions: Definitions) -> dict[str, Any]:
-    """Make what is missing, and change what is there. Nothing is deleted; what was refused is told."""
+    """Make what is missing, and change what is there.
+
+    Nothing is deleted; what was refused is told.
+    """
     # Refuses whoever is no administrator before anything is done.
     known = {user["name"].casefold() for user in await qm.users()}
     done: dict[str, list[str]] = {"created": [], "changed": []}

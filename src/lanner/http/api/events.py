@@ -1,4 +1,7 @@
-"""What happens to messages: as it happens, and of one message from its beginning. For administrators."""
+"""What happens to messages: as it happens, and of one message from its beginning.
+
+For administrators.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ from lanner.model.errors import StatusError
 
 router = APIRouter(tags=["events"])
 
-# Seconds between two looks at the log, and looks without an event after which a comment keeps the connection alive.
+# Seconds between two looks at the log, and looks without an event after which a comment keeps the
+# connection alive.
 _INTERVAL: Final = 1.0
 _SILENT: Final = 15
 _AT_ONCE: Final = 1000

@@ -1,4 +1,7 @@
-"""Messages of a queue: looked at, sent, passed on, removed. A lookup id is a text: it has 64 bits, and many readers of JSON only 53."""
+"""Messages of a queue: looked at, sent, passed on, removed.
+
+A lookup id is a text: it has 64 bits, and many readers of JSON only 53.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ LookupId = Annotated[int, Path(ge=0, description="The lookup id of a message.")]
 
 
 class NewMessage(BaseModel):
-    """A message to send, or changes to one that is sent again. Times are seconds; null is for ever."""
+    """A message to send, or changes to one that is sent again.
+
+    Times are seconds; null is for ever.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -144,7 +150,8 @@ async def messages(
 ) -> dict[str, Any]:
     """Messages that meet all conditions; they stay in the queue.
 
-    At most `scan` messages are looked at. `after` of the answer, unless it is null, continues behind the last of them.
+    At most `scan` messages are looked at. `after` of the answer, unless it is null, continues
+    behind the last of them.
     """
     queue = qm.open(queue_name(name))
     given = conditions(label=label, body=body, class_=class_, sender=sender, since=since, until=until)
@@ -230,7 +237,10 @@ async def copy_message(qm: Manager, name: QueueName, lookup_id: LookupId, to: Ta
 
 @router.post("/queues/{name}/messages/{lookup_id}/resend")
 async def resend_message(qm: Manager, name: QueueName, lookup_id: LookupId, how: Resend) -> dict[str, str]:
-    """Send a message again, with changes. The one here is removed in the same step, unless it is kept."""
+    """Send a message again, with changes.
+
+    The one here is removed in the same step, unless it is kept.
+    """
     target = None if how.target is None else target_of(how.target)
     queue = qm.open(queue_name(name))
     return {"id": await queue.resend(lookup_id, target, keep=how.keep, **how.changes.fields())}

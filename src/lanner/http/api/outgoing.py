@@ -48,6 +48,9 @@ async def sessions(qm: Manager) -> list[dict[str, Any]]:
 
 @router.delete("/sessions/{kind}/{number}", status_code=HTTPStatus.NO_CONTENT)
 async def close_session(qm: Manager, kind: str, number: int) -> Response:
-    """End a connection. What a client holds returns to its queues; a queue manager connects again."""
+    """End a connection.
+
+    What a client holds returns to its queues; a queue manager connects again.
+    """
     await qm.close_session(kind, number)
     return Response(status_code=HTTPStatus.NO_CONTENT)

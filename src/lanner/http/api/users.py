@@ -34,7 +34,10 @@ class UserChanges(BaseModel):
 
 
 class NewToken(BaseModel):
-    """A token to make; it ends after `lifetime` seconds, or never. An administrator may make one of another user."""
+    """A token to make; it ends after `lifetime` seconds, or never.
+
+    An administrator may make one of another user.
+    """
 
     model_config = ConfigDict(extra="forbid")
 

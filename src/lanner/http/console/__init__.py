@@ -1,7 +1,8 @@
 """The web console: pages that the HTTP process renders for people, with the rights of the user that logged on.
 
-Each page module asks the queue manager through `lanner.client`, brings the answer into words (`words`), and renders a
-template. Templates escape everything; the policy in `lanner.http.guards` allows no inline script and no inline style.
+Each page module asks the queue manager through `lanner.client`, brings the answer into words
+(`words`), and renders a template. Templates escape everything; the policy in `lanner.http.guards`
+allows no inline script and no inline style.
 """
 
 from fastapi import APIRouter

@@ -1,7 +1,7 @@
 """Messages of one queue as a page shows them: a list from a place on, and one message.
 
-A page reads as many messages as it shows, from a lookup id on. How deep the queue is makes no difference; a filter
-examines at most `SCANNED` messages, and the next page continues after them.
+A page reads as many messages as it shows, from a lookup id on. How deep the queue is makes no
+difference; a filter examines at most `SCANNED` messages, and the next page continues after them.
 """
 
 from __future__ import annotations

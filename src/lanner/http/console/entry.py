@@ -103,7 +103,8 @@ async def log_off(request: Request, session: CurrentSession) -> Response:
     return response
 
 
-# The user --------------------------------------------------------------------------------------------------
+# The user
+# --------------------------------------------------------------------------------------------------
 
 
 @router.get("/account")

@@ -1,7 +1,7 @@
 """What changes while a page is open: one stream of values for a tab, and the points of its plots.
 
-The stream has one event a second: texts by the key of the element they belong to, of what has changed. The browser
-sets them as text, so nothing in them can be markup.
+The stream has one event a second: texts by the key of the element they belong to, of what has
+changed. The browser sets them as text, so nothing in them can be markup.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-# A stream ends after this time, and the browser opens the next one: a session that ended is noticed.
+# A stream ends after this time, and the browser opens the next one: a session that ended is
+# noticed.
 _LIFE: Final = 600.0
 _SILENT: Final = 3.0
 

@@ -1,8 +1,9 @@
 """What can be done to messages and queues: send, resend, move, copy, delete, purge, delete the queue.
 
-An action that destroys something, or moves many messages, first shows a page that says what will happen. One message
-needs a plain confirmation; more than `TYPED` messages, a purge and the deletion of a queue need the queue's name. The
-server checks the name again, and asks again if the count has changed by more than a tenth.
+An action that destroys something, or moves many messages, first shows a page that says what will
+happen. One message needs a plain confirmation; more than `TYPED` messages, a purge and the deletion
+of a queue need the queue's name. The server checks the name again, and asks again if the count has
+changed by more than a tenth.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ Text = Annotated[str, Form()]
 Texts = Annotated[list[str] | None, Form()]
 
 
-# Sending ----------------------------------------------------------------------------------------------------------
+# Sending
+# ----------------------------------------------------------------------------------------------------------
 
 
 @router.get("/queue/send")
@@ -174,7 +176,8 @@ async def _send(manager: QueueManager, name: str, message: Message) -> None:
             await queue.send(message)
 
 
-# Moving and copying -------------------------------------------------------------------------------------------------
+# Moving and copying
+# -------------------------------------------------------------------------------------------------
 
 
 @router.post("/queue/choose")
@@ -264,7 +267,8 @@ async def move(
     return done(visitor, back, f"{counted(len(chosen))} {word}", name=target, href=queue_url(target))
 
 
-# Removing -----------------------------------------------------------------------------------------------------------
+# Removing
+# -----------------------------------------------------------------------------------------------------------
 
 
 @router.post("/queue/delete-messages")

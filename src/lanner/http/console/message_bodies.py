@@ -1,8 +1,9 @@
 """Message bodies for the console: which ways there are to show one, and its lines.
 
-Bodies are hostile. Nothing here parses in a way that can expand or recurse: XML and JSON are laid out from their tags and
-signs alone, in one pass, and entities and escapes stay as they are written. What is indented or split most is no larger than a page
-can be. Every piece of a line is text that the template escapes, with the name of a class of console.css beside it.
+Bodies are hostile. Nothing here parses in a way that can expand or recurse: XML and JSON are laid
+out from their tags and signs alone, in one pass, and entities and escapes stay as they are written.
+What is indented or split most is no larger than a page can be. Every piece of a line is text that
+the template escapes, with the name of a class of console.css beside it.
 """
 
 from __future__ import annotations

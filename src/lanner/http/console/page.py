@@ -1,7 +1,8 @@
 """What every page has: who looks at it, the frame around it, its headers, and notices of what was done.
 
-The one thing a maintainer must know: the policy in `lanner.http.guards` allows scripts and styles from this process
-only, none inline, so a template that has a `style` attribute or an event handler does not work in a browser.
+The one thing a maintainer must know: the policy in `lanner.http.guards` allows scripts and styles
+from this process only, none inline, so a template that has a `style` attribute or an event handler
+does not work in a browser.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from lanner.http.console.samples import Sampler
 
 HERE: Final = Path(__file__).parent
-# Without a referrer, a browser names the origin of a form as "null", as if another site had sent it.
+# Without a referrer, a browser names the origin of a form as "null", as if another site had sent
+# it.
 _HEADERS: Final = {"Referrer-Policy": "same-origin"}
 _TEMPLATES: Final = Environment(
     loader=FileSystemLoader(HERE / "templates"),
@@ -142,7 +144,10 @@ async def _count(queue: Queue) -> int:
 
 
 def is_stuck(outgoing: dict[str, Any]) -> bool:
-    """Whether messages wait in an outgoing queue because of a problem. Nobody needs to help one that was paused."""
+    """Whether messages wait in an outgoing queue because of a problem.
+
+    Nobody needs to help one that was paused.
+    """
     is_paused = outgoing["state"] == OutgoingState.ON_HOLD.value
     return bool(outgoing["messages"]) and outgoing["problem"] is not None and not is_paused
 

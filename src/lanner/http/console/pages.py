@@ -43,7 +43,8 @@ _ROOM: Final = {
 }
 
 
-# Overview ---------------------------------------------------------------------------------------------------------
+# Overview
+# ---------------------------------------------------------------------------------------------------------
 
 
 @router.get("/")
@@ -91,7 +92,8 @@ async def _denied(request: Request, visitor: Visitor, title: str, error: AccessD
     return await render(request, visitor, "denied.html", status=403, heading=title, text=str(error))
 
 
-# Queues -----------------------------------------------------------------------------------------------------------
+# Queues
+# -----------------------------------------------------------------------------------------------------------
 
 
 @router.get("/queues")
@@ -294,7 +296,8 @@ async def find_anything(visitor: Looking, what: str = "") -> Response:
     return RedirectResponse(url("/queues", find=what), 303)
 
 
-# Outgoing queues --------------------------------------------------------------------------------------------------
+# Outgoing queues
+# --------------------------------------------------------------------------------------------------
 
 
 @router.get("/outgoing")
@@ -379,7 +382,8 @@ async def act_on_outgoing(
     return done(visitor, back, "Tried again now")
 
 
-# Peers ------------------------------------------------------------------------------------------------------------
+# Peers
+# ------------------------------------------------------------------------------------------------------------
 
 
 @router.get("/peers")
@@ -444,7 +448,8 @@ async def act_on_peer(visitor: Looking, action: str, guid: Annotated[str, Form()
     return done(visitor, "/peers", "The peer is forgotten; it is learnt anew when it connects")
 
 
-# Transactions, doctor, trace ----------------------------------------------------------------------------------------
+# Transactions, doctor, trace
+# ----------------------------------------------------------------------------------------
 
 
 @router.get("/transactions")

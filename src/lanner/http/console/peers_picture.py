@@ -1,7 +1,7 @@
 """The picture of the peers: this queue manager in the middle, the others on both sides, an edge to each.
 
-The picture shows the rows of the table below it and nothing else. Coordinates are numbers of this module; texts are
-escaped by the template.
+The picture shows the rows of the table below it and nothing else. Coordinates are numbers of this
+module; texts are escaped by the template.
 """
 
 from __future__ import annotations

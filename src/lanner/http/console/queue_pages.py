@@ -97,7 +97,10 @@ async def queue_page(
 
 
 async def _outgoing(manager: QueueManager, name: str) -> Queue | None:
-    """Return the outgoing queue of a format name. A local queue has a format name too, and is opened by it."""
+    """Return the outgoing queue of a format name.
+
+    A local queue has a format name too, and is opened by it.
+    """
     return await open_outgoing(manager, name) if "=" in name else None
 
 
@@ -159,7 +162,8 @@ async def _missing(request: Request, visitor: Visitor, name: str, error: QueueNo
     )
 
 
-# Access -----------------------------------------------------------------------------------------------------------
+# Access
+# -----------------------------------------------------------------------------------------------------------
 
 
 @router.post("/queue/access")
@@ -183,7 +187,8 @@ async def change_access(
     return done(visitor, queue_url(name, tab="access"), f"The access list was changed for {who}")
 
 
-# Properties -------------------------------------------------------------------------------------------------------
+# Properties
+# -------------------------------------------------------------------------------------------------------
 
 
 @router.post("/queue/properties")

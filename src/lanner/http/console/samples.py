@@ -1,7 +1,8 @@
 """What the console knows of the last minutes: the sizes of all queues, once a second, for each session.
 
-Samples are taken with the rights of the user. The first page of a session starts a sampler, and it ends when no page has
-asked for a while. Rates follow from two samples: `arrivals` counts what came, and what left is the rest.
+Samples are taken with the rights of the user. The first page of a session starts a sampler, and it
+ends when no page has asked for a while. Rates follow from two samples: `arrivals` counts what came,
+and what left is the rest.
 """
 
 from __future__ import annotations
@@ -98,7 +99,10 @@ class Sampler:
         return self.samples[-1] if self.samples else None
 
     async def latest(self) -> Sample:
-        """Return a sample of now: a page shows what the action before it has done. Raises what the queue manager answers."""
+        """Return a sample of now: a page shows what the action before it has done.
+
+        Raises what the queue manager answers.
+        """
         self.touch()
         sample = await take_sample(self.manager)
         if not self.samples or sample.at - self.samples[-1].at > INTERVAL / 2:

@@ -1,7 +1,8 @@
 """NDR and NDR64 (C706 chapter 14, MS-RPCE 2.2.4, 2.2.5, 3.1.1.5.3): types declared once, written and read in either syntax.
 
-Values are plain Python: int, bool, bytes, str, UUID, tuples, None for NULL, and the frozen dataclass of a structure. What a peer
-sent is checked as strictly as target level 6.0 asks; whatever fails is a BadStub. What our own caller passes wrong is a ValueError.
+Values are plain Python: int, bool, bytes, str, UUID, tuples, None for NULL, and the frozen
+dataclass of a structure. What a peer sent is checked as strictly as target level 6.0 asks; whatever
+fails is a BadStub. What our own caller passes wrong is a ValueError.
 """
 
 from lanner.rpc.ndr.arrays import Conformant, ConformantVarying, FixedArray, String, Varying, narrow_string, wide_string

@@ -1,8 +1,9 @@
 # ruff: noqa: ARG002  every type has the same methods, and not each needs every argument
 """Arrays and strings (C706 14.3.3 to 14.3.5; MS-RPCE 2.2.4.4, 2.2.5.3.2, 2.2.5.3.3).
 
-The value of an array is bytes if its elements are u8, str if they are characters, else a tuple. A [string] is a str without
-its terminator. No count is believed before the octets it speaks of are there.
+The value of an array is bytes if its elements are u8, str if they are characters, else a tuple. A
+[string] is a str without its terminator. No count is believed before the octets it speaks of are
+there.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Codecs as source text: what a type declares becomes one straight-line Python function for each representation.
 
-A type says what its octets are by calling a `Reader` or a `Writer`, once, when its codec is first needed. Fields of fixed size that lie side
-by side become one precompiled struct with its gaps. Where a position is known modulo the alignment, aligning costs nothing at run time;
-where it is not (behind a string, say), it is one addition. Names of fields are in the texts of errors as constants.
+A type says what its octets are by calling a `Reader` or a `Writer`, once, when its codec is first
+needed. Fields of fixed size that lie side by side become one precompiled struct with its gaps.
+Where a position is known modulo the alignment, aligning costs nothing at run time; where it is not
+(behind a string, say), it is one addition. Names of fields are in the texts of errors as constants.
 
-Generated functions have `decoder` or `encoder` as their first argument, and work with its position in `p`. A codec that is written by hand
-gets the position through its `Decoder` or `Encoder`.
+Generated functions have `decoder` or `encoder` as their first argument, and work with its position
+in `p`. A codec that is written by hand gets the position through its `Decoder` or `Encoder`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Expressions(NamedTuple):
     size: str | None = None
     length: str | None = None
     switch: str | None = None
-    # Whether each of them can also be None at run time: at the top of a function, where a caller may or may not say.
+    # Whether each of them can also be None at run time: at the top of a function, where a caller
+    # may or may not say.
     is_optional: bool = False
 
     def correlation(self) -> str:
@@ -52,7 +54,10 @@ _GIVEN: Final = Expressions("size", "length", "switch", is_optional=True)
 
 
 class _Source:
-    """A function that grows line by line. `_write_run` turns the fields that have gathered into code before any other line."""
+    """A function that grows line by line.
+
+    `_write_run` turns the fields that have gathered into code before any other line.
+    """
 
     def __init__(self, rep: Representation, modulus: int) -> None:
         """`modulus`: what the position is a multiple of when the function begins."""
@@ -71,7 +76,8 @@ class _Source:
         self._codes: list[str] = []
         self._size = 0
         self._first = ""
-        # What pointers point to and is being written into this function: where it holds itself, it is called.
+        # What pointers point to and is being written into this function: where it holds itself, it
+        # is called.
         self.inlined: list[Type] = []
 
     # Text
@@ -250,7 +256,10 @@ class Reader(_Source):
 
     @contextmanager
     def pointer(self, head: str, target: Type, path: str) -> Iterator[None]:
-        """What a pointer that is not NULL points to. One level deeper is what holds pointers itself."""
+        """What a pointer that is not NULL points to.
+
+        One level deeper is what holds pointers itself.
+        """
         with self.block(head):
             refusal = self.refuse(path, f"pointers nested deeper than {MAX_POINTER_DEPTH}")
             self.line(f"if depth >= {MAX_POINTER_DEPTH - self._depth}: {refusal}")

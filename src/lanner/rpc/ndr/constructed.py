@@ -1,8 +1,8 @@
 # ruff: noqa: ARG002  every type has the same methods, and not each needs every argument
 """Structures and unions (C706 14.3.6 to 14.3.8; MS-RPCE 2.2.4.5, 2.2.4.8, 2.2.5.3.4).
 
-A structure is declared on the frozen dataclass that is its value: each field is annotated with the type of its Python value, its
-type in the stub, and how it is correlated with other fields:
+A structure is declared on the frozen dataclass that is its value: each field is annotated with the
+type of its Python value, its type in the stub, and how it is correlated with other fields:
 
     @dataclass(frozen=True, slots=True)
     class Tower:
@@ -91,7 +91,8 @@ class Struct(GeneratedType):
     def __init__(self, cls: type, *members: Field, check: Callable[[Value, int], None] | None = None) -> None:
         """Declare a structure by the annotations of `cls`, or by members in the order of its fields.
 
-        `check` is called with each value that was read, and the count of elements in front of it; it may raise BadStub.
+        `check` is called with each value that was read, and the count of elements in front of it;
+        it may raise BadStub.
         """
         super().__init__()
         self.cls = cls
@@ -130,7 +131,8 @@ class Struct(GeneratedType):
         partials: dict[str, Partial] = {}
         for member in self.fields:
             place = f"{path}{member.name}: "
-            # A pointer may come before what says how many elements it points to, which it needs only then.
+            # A pointer may come before what says how many elements it points to, which it needs
+            # only then.
             expressions = _expressions(member.related, partials) if _comes_after(member, partials) else UNDECLARED
             partials[member.name] = member.type.emit_read_body(reader, max_count, expressions, place)
         if reader.rep.is_ndr64 and not self.is_conformant:
@@ -208,9 +210,10 @@ def _comes_after(member: Field, others: Container[str]) -> bool:
 class Union(GeneratedType):
     """A tag and the arm it selects; an arm that is None is empty.
 
-    With switch_is the tag repeats a field beside the union, and the value is that of the arm alone. Without, the union is
-    encapsulated and its value a pair of tag and arm. In NDR the arm has its own alignment: this is no ms_union. In NDR64 tag and arm
-    are aligned to the largest alignment of all arms (MS-RPCE 2.2.5.3.4.4).
+    With switch_is the tag repeats a field beside the union, and the value is that of the arm alone.
+    Without, the union is encapsulated and its value a pair of tag and arm. In NDR the arm has its
+    own alignment: this is no ms_union. In NDR64 tag and arm are aligned to the largest alignment of
+    all arms (MS-RPCE 2.2.5.3.4.4).
     """
 
     def __init__(self, tag: Integer, arms: Mapping[int, Type | None]) -> None:
@@ -244,7 +247,8 @@ class Union(GeneratedType):
         partials: dict[int, Partial] = {}
 
         def read(number: int, arm: Type | None) -> None:
-            # The gap belongs to what follows the tag: a tag that selects nothing is refused before it.
+            # The gap belongs to what follows the tag: a tag that selects nothing is refused before
+            # it.
             if reader.rep.is_ndr64:
                 reader.align(self.alignment(reader.rep))
             found = "None" if arm is None else arm.emit_read(reader, UNDECLARED, path)

@@ -1,7 +1,8 @@
 # ruff: noqa: ARG002  every type has the same methods, and not each needs every argument
 """Pointers (C706 14.3.10 to 14.3.12; MS-RPCE 2.2.5.3.5): a referent identifier in place, what it points to deferred.
 
-A reference pointer that is a parameter has no representation: declare the parameter as what it points to.
+A reference pointer that is a parameter has no representation: declare the parameter as what it
+points to.
 """
 
 from __future__ import annotations

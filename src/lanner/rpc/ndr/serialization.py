@@ -28,7 +28,9 @@ def serialize(kind: Type, value: Value) -> bytes:
 
 
 def deserialize(kind: Type, data: bytes) -> Value:
-    """Read a serialized structure. ObjectBufferLength is not trusted, and padding at the end is ignored.
+    """Read a serialized structure.
+
+    ObjectBufferLength is not trusted, and padding at the end is ignored.
 
     Raises RemoteProtocolError.
     """

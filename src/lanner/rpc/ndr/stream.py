@@ -15,15 +15,17 @@ ByteOrder: TypeAlias = Literal["little", "big"]
 # What a value is, only its declaration says.
 Value: TypeAlias = Any
 
-# Ours: pointers inside what pointers point to. The deepest management property nests three; a VT_VARIANT vector could nest
-# as often as its sender likes.
+# Ours: pointers inside what pointers point to. The deepest management property nests three; a
+# VT_VARIANT vector could nest as often as its sender likes.
 MAX_POINTER_DEPTH: Final = 32
 # MS-RPCE 3.1.1.5.3.2.2.1: "at most, 2^31 - 1 elements in each dimension".
 MAX_COUNT: Final = 0x7FFF_FFFF
-# Ours: elements of arrays, octets and characters aside, in one request. 128 properties are the most that a method asks for; a stub of
-# four megabytes that is all elements would keep the event loop busy for seconds before anybody asks who sent it.
+# Ours: elements of arrays, octets and characters aside, in one request. 128 properties are the most
+# that a method asks for; a stub of four megabytes that is all elements would keep the event loop
+# busy for seconds before anybody asks who sent it.
 MAX_REQUEST_ELEMENTS: Final = 16_384
-# What Windows counts its referent identifiers from, in steps of four; any nonzero number would do (C706 14.3.10).
+# What Windows counts its referent identifiers from, in steps of four; any nonzero number would do
+# (C706 14.3.10).
 _FIRST_REFERENT: Final = 0x0002_0000
 
 
@@ -54,7 +56,8 @@ class Representation:
     index: int  # among REPRESENTATIONS
     prefix: str  # of a struct format
     is_ndr64: bool
-    # Octets of a referent identifier and of a count, and their code: NDR64 has both in 8 (MS-RPCE 2.2.5.3.2, 2.2.5.3.5).
+    # Octets of a referent identifier and of a count, and their code: NDR64 has both in 8 (MS-RPCE
+    # 2.2.5.3.2, 2.2.5.3.5).
     word: int
     word_code: str
 

@@ -1,9 +1,11 @@
 # ruff: noqa: ARG002  every type has the same methods, and not each needs every argument
 """What a type is, and the types of fixed size: integers, enumerations, UUIDs, context handles (C706 14.2; MS-RPCE 2.2.4, 2.2.5.2).
 
-`encode` and `decode` are the codecs of a whole value. Those of the types here are generated (`generator`): a type emits what it is into
-the function of whatever it is part of. It does so in two steps, because what embedded pointers point to comes after the construction
-around them (C706 14.3.12.3): first the part in place, then what was deferred. Only a type with `has_referents` has a second step.
+`encode` and `decode` are the codecs of a whole value. Those of the types here are generated
+(`generator`): a type emits what it is into the function of whatever it is part of. It does so in
+two steps, because what embedded pointers point to comes after the construction around them (C706
+14.3.12.3): first the part in place, then what was deferred. Only a type with `has_referents` has a
+second step.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ class Type(ABC):
 
     # Whether something of it is deferred.
     has_referents: bool = False
-    # Whether a count of elements stands before it, and moves to the front of a structure that ends with it.
+    # Whether a count of elements stands before it, and moves to the front of a structure that ends
+    # with it.
     is_conformant: bool = False
 
     @abstractmethod
@@ -54,7 +57,8 @@ class Type(ABC):
         """What an [out] parameter is when the method has nothing to say."""
         raise ValueError(f"{self!r} has no value of its own")
 
-    # What generated functions hold of it. A codec that is written by hand has nothing to defer: it is called.
+    # What generated functions hold of it. A codec that is written by hand has nothing to defer: it
+    # is called.
 
     def emit_read(self, reader: Reader, related: Expressions, path: str) -> Partial:
         """Read the part in place; an expression, or, where something is deferred, what `emit_read_referents` needs."""
@@ -263,8 +267,9 @@ class Guid(FixedType):
 class ContextHandle(FixedType):
     """A context handle (C706 appendix N, ndr_context_handle): 4 octets of attributes and a UUID.
 
-    The value is its 20 octets as they stand in a little-endian stub; NULL_HANDLE is NULL. `kind` is the name of its type:
-    with type_strict_context_handle a handle of one kind is no handle of another (MS-RPCE 3.1.1.5.3.3.1.1).
+    The value is its 20 octets as they stand in a little-endian stub; NULL_HANDLE is NULL. `kind` is
+    the name of its type: with type_strict_context_handle a handle of one kind is no handle of
+    another (MS-RPCE 3.1.1.5.3.3.1.1).
     """
 
     is_converted = True

@@ -24,8 +24,8 @@ Document: TypeAlias = dict[str, Any]
 LANNER_SESSION_HANDLE: Final = ContextHandle("LANNER_SESSION_HANDLE")
 # Not in the specification: octets of one request, room for the largest message and its document.
 MAX_REQUEST_SIZE: Final = 0x0080_0000
-# Not in the specification: those in the document of a frame, which is a bound on the time that it takes to read. The documents
-# of 1,000 messages have fewer, whatever their labels are.
+# Not in the specification: those in the document of a frame, which is a bound on the time that it
+# takes to read. The documents of 1,000 messages have fewer, whatever their labels are.
 MAX_COMMAS: Final = 300_000
 _SIZE: Final = struct.Struct("<I")
 
@@ -38,7 +38,8 @@ LANNER_WHO: Final = Method(
     Out("version", Unique(wide_string)),
     returns=HRESULT,
 )
-# A JSON document for a JSON document, for administrators; with a failure the answer is the text of the error.
+# A JSON document for a JSON document, for administrators; with a failure the answer is the text of
+# the error.
 LANNER_ASK: Final = Method(
     1, "LannerAsk", In("request", wide_string), Out("answer", Unique(wide_string)), returns=HRESULT
 )
@@ -55,8 +56,9 @@ LANNER_CALL: Final = Method(
     Out("answer", Unique(Conformant(u8)), size_is="answer_size"),
     returns=HRESULT,
 )
-# Begins the stream of a session on this connection (docs/protocol.md). The client says which version it speaks at
-# most; the answer has the version to speak, the run of the server, and the keys of both directions, or none.
+# Begins the stream of a session on this connection (docs/protocol.md). The client says which
+# version it speaks at most; the answer has the version to speak, the run of the server, and the
+# keys of both directions, or none.
 LANNER_BEGIN_STREAM: Final = Method(
     5,
     "LannerBeginStream",
@@ -68,8 +70,8 @@ LANNER_BEGIN_STREAM: Final = Method(
     Out("keys", Unique(Conformant(u8)), size_is="keys_size"),
     returns=HRESULT,
 )
-# Makes the connection that of a user, for good (services/log_on.py). A JSON document; with a failure the answer is the text of
-# the error, else who the user is.
+# Makes the connection that of a user, for good (services/log_on.py). A JSON document; with a
+# failure the answer is the text of the error, else who the user is.
 LANNER_LOG_ON: Final = Method(
     6, "LannerLogOn", In("request", wide_string), Out("answer", Unique(wide_string)), returns=HRESULT
 )

@@ -221,7 +221,8 @@ class ObjectFormat:
 
 OBJECT_FORMAT: Final = Struct(ObjectFormat)
 
-# [ptr, string] WCHAR**: the attribute is that of the first pointer, the second has the default of the interface, unique.
+# [ptr, string] WCHAR**: the attribute is that of the first pointer, the second has the default of
+# the interface, unique.
 _remote_queue_name: Final = Full(pointed(Unique(wide_string)))
 _security_descriptor_size: Final = u32.within(0, MAX_SECURITY_DESCRIPTOR_SIZE)
 _cp: Final = u32.within(1, MAX_PROPERTIES)
@@ -398,7 +399,8 @@ R_QM_QUERY_QM_REGISTRY_INTERNAL: Final = Method(
 )
 R_QM_GET_RTQM_SERVER_PORT: Final = Method(31, "R_QMGetRTQMServerPort", In("f_ip", u32), returns=u32)
 
-# The document names the NDR of C706 alone. None is an opnum "reserved for local use" (MS-MQMP 3.1.4).
+# The document names the NDR of C706 alone. None is an opnum "reserved for local use" (MS-MQMP
+# 3.1.4).
 QMCOMM: Final = Interface(
     "qmcomm",
     UUID("fdb3a030-065f-11d1-bb9b-00a024ea5525"),

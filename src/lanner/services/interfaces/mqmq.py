@@ -76,7 +76,10 @@ _QUEUE_FORMAT_ARMS: Final = Union(
 
 @dataclass(frozen=True, slots=True)
 class QueueFormat:
-    """QUEUE_FORMAT (MS-MQMQ 2.2.7). A direct name is without its prefix; NULL where a name belongs is None."""
+    """QUEUE_FORMAT (MS-MQMQ 2.2.7).
+
+    A direct name is without its prefix; NULL where a name belongs is None.
+    """
 
     m_qft: Annotated[int, u8]
     m_suffix_and_flags: Annotated[int, u8]
@@ -120,8 +123,9 @@ class _Variant:
     var_union: Value
 
 
-# MS-MQMQ 2.2.13.1. The arm follows the tag at its own alignment, for the union is no ms_union: the document does not say so and only a
-# capture from Windows could. It would be changed here and nowhere else.
+# MS-MQMQ 2.2.13.1. The arm follows the tag at its own alignment, for the union is no ms_union: the
+# document does not say so and only a capture from Windows could. It would be changed here and
+# nowhere else.
 _VARIANT_UNION: Final = Union(
     u16,
     {

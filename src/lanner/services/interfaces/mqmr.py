@@ -52,7 +52,8 @@ R_QM_MGMT_GET_INFO: Final = Method(
     InOut("ap_var", Conformant(PROPVARIANT), size_is="cp"),
     returns=HRESULT,
 )
-# The IDL has no [string] on lpwszAction, which would send one character; the text wants a null-terminated string, and so do we.
+# The IDL has no [string] on lpwszAction, which would send one character; the text wants a
+# null-terminated string, and so do we.
 R_QM_MGMT_ACTION: Final = Method(
     1,
     "R_QMMgmtAction",

@@ -12,7 +12,8 @@ from lanner.rpc.ndr import Conformant, ContextHandle, Related, Struct, Unique, e
 from lanner.services.interfaces.mqmq import HRESULT, QUEUE_FORMAT, XACTUOW
 from lanner.services.interfaces.mqqp import RemoteReadAck
 
-# MS-MQRR 2.2.4: the SERIALIZE and the NOSERIALIZE handle are one type on the wire, and not type strict.
+# MS-MQRR 2.2.4: the SERIALIZE and the NOSERIALIZE handle are one type on the wire, and not type
+# strict.
 QUEUE_CONTEXT_HANDLE: Final = ContextHandle("QUEUE_CONTEXT_HANDLE")
 # MS-MQRR 3.1.4.12: [range(0, 131072)] DWORD cbPropagationToken.
 MAX_PROPAGATION_TOKEN: Final = 131_072

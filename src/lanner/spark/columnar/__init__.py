@@ -1,7 +1,7 @@
 """Messages as columns: everything between the bytes of a store and Arrow batches, in both directions.
 
-`packet_source` defines how messages are read as columns. Whatever reads messages implements that one
-interface, and `decode` turns what it yields into Arrow batches.
+`packet_source` defines how messages are read as columns. Whatever reads messages implements that
+one interface, and `decode` turns what it yields into Arrow batches.
 
     schema        the row of a message: every column, its type, and how a caller selects columns
     packet_source the interface for reading messages as columns, and its one fallback

@@ -1,9 +1,10 @@
 """Packets to Arrow batches, a whole batch at a time.
 
-Fixed fields are read from the buffer that holds all packets, with one numpy operation for all of them. Arrow
-copies the variable ones. A column in which all rows have the same value is a scalar until the end. Only the
-columns of the schema are made. A packet that is not common goes through `rows`, one by one. A packet that
-cannot be read becomes a row with `packet` and `packet_error`, and never fails the batch.
+Fixed fields are read from the buffer that holds all packets, with one numpy operation for all of
+them. Arrow copies the variable ones. A column in which all rows have the same value is a scalar
+until the end. Only the columns of the schema are made. A packet that is not common goes through
+`rows`, one by one. A packet that cannot be read becomes a row with `packet` and `packet_error`, and
+never fails the batch.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ from lanner.wire.body_types import TEXT_BODIES, VT_LPSTR
 
 __all__ = ["MAKING", "batch_of", "batches", "decode", "decode_packets"]
 
-# Held while a batch is made. Every step needs the interpreter, and two streams that run at once spend a
-# third of their time on handing it over. Sending a batch needs neither.
+# Held while a batch is made. Every step needs the interpreter, and two streams that run at once
+# spend a third of their time on handing it over. Sending a batch needs neither.
 MAKING: Final = threading.Lock()
 
 
@@ -81,7 +82,10 @@ def decode_packets(
 def decode(
     packets: Packets, facts: Facts, place: Place, schema: RowSchema, read_time: int | None = None
 ) -> pa.RecordBatch:
-    """Return one batch. `read_time` is in microseconds since 1970, by default now. At most 2 GiB of packets."""
+    """Return one batch.
+
+    `read_time` is in microseconds since 1970, by default now. At most 2 GiB of packets.
+    """
     return batch_of(_columns(packets, facts, place, schema, read_time), len(packets), schema)
 
 
@@ -162,7 +166,10 @@ def _times(seconds: npt.NDArray[np.generic]) -> Values:
 
 
 class _Common:
-    """The common packets of a batch, and what several columns need of them. Numbers may be lean (`vectors.lean`)."""
+    """The common packets of a batch, and what several columns need of them.
+
+    Numbers may be lean (`vectors.lean`).
+    """
 
     def __init__(self, packets: Packets, located: Located, texts: list[str], place: Place) -> None:
         self.buffer = packets.buffer

@@ -1,7 +1,8 @@
 """Arrow batches to messages: what a writer sends.
 
-A column may be left out, and a null means that the property keeps its default. The names are those of `schema`; a column that no
-message can be given is an error, since what is silently left out is silently lost.
+A column may be left out, and a null means that the property keeps its default. The names are those
+of `schema`; a column that no message can be given is an error, since what is silently left out is
+silently lost.
 """
 
 from __future__ import annotations
@@ -67,7 +68,10 @@ class RowEncoder:
     """Makes messages of batches that have one schema."""
 
     def __init__(self, schema: pa.Schema, names: QueueNames, queue: str | None = None) -> None:
-        """`queue`: where rows go that name none themselves. InvalidParameter if the columns cannot be sent."""
+        """`queue`: where rows go that name none themselves.
+
+        InvalidParameter if the columns cannot be sent.
+        """
         self._names = names
         self._queue = queue
         self._columns = check_columns(schema, queue)
@@ -153,7 +157,10 @@ class RowEncoder:
         return values
 
     def _message(self, columns: dict[str, list[Any]], row: int, body: str | bytes | None) -> MessageProperties:
-        """Return the properties that a run has in common, from its first row. The body determines the body type."""
+        """Return the properties that a run has in common, from its first row.
+
+        The body determines the body type.
+        """
         message = Message(body="" if isinstance(body, str) else b"")
         later: list[tuple[str, str]] = []
         for name, values in columns.items():
@@ -185,7 +192,10 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def check_columns(schema: pa.Schema, queue: str | None = None) -> tuple[str, ...]:
-    """The names of the columns. InvalidParameter if they cannot be sent; `queue` as for RowEncoder."""
+    """The names of the columns.
+
+    InvalidParameter if they cannot be sent; `queue` as for RowEncoder.
+    """
     names = tuple(schema.names)
     for name in names:
         if name not in BY_NAME:

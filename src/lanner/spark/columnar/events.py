@@ -1,4 +1,6 @@
-r"""The log of events as Arrow batches. It is read like a queue named `system$;EVENTS`, with columns of its own.
+r"""The log of events as Arrow batches.
+
+It is read like a queue named `system$;EVENTS`, with columns of its own.
 
 Positions are the numbers of the events. A caller that may peek the system journal may read the log.
 """
@@ -66,7 +68,10 @@ _EVENT_NAMES: Final = {int(kind): kind.name.lower() for kind in EventKind}
 
 
 class EventSource:
-    """The log, with the methods of `reading.QueueSource` except `range`: events have no packets. Methods take the lock."""
+    """The log, with the methods of `reading.QueueSource` except `range`: events have no packets.
+
+    Methods take the lock.
+    """
 
     identifier = EVENTS_NUMBER
     is_transactional = False

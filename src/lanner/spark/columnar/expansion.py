@@ -10,7 +10,10 @@ from lanner.spark.columnar.vectors import Values, whole
 
 
 class Expansion:
-    """The batches of one stream. Expanded columns are kept, because constant values rarely change between batches."""
+    """The batches of one stream.
+
+    Expanded columns are kept, because constant values rarely change between batches.
+    """
 
     def __init__(self) -> None:
         self._schema: pa.Schema | None = None

@@ -1,11 +1,13 @@
 """Conditions that the queue manager tells apart itself: on numbers, times, names and identifiers of messages.
 
-As JSON a condition is [column, operator, value]; all of a list must hold. The operators are =, <, <=, >, >= and `in`, whose value is a list;
-times are microseconds since 1970. A null fulfils none. What cannot be told here is not taken: whoever asks filters again.
+As JSON a condition is [column, operator, value]; all of a list must hold. The operators are =, <,
+<=, >, >= and `in`, whose value is a list; times are microseconds since 1970. A null fulfils none.
+What cannot be told here is not taken: whoever asks filters again.
 
     seq           bounds of the range, so nothing outside is read
     queue, ...    the same for all messages of a queue: all of it or nothing
-    arrived_time  a lower bound is a bound of the range, too, where the queue manager knows when numbers were issued
+    arrived_time  a lower bound is a bound of the range, too, where the queue manager knows when
+    numbers were issued
     others        the rows are made, and those that are not wanted are not sent
 """
 
@@ -104,7 +106,8 @@ class Filter:
     def _array(values: Sequence[int | str], kind: pa.DataType) -> pa.Array:
         if kind == TIMESTAMP:
             return pa.array(values, pa.int64()).view(kind)
-        # A number that the column cannot have is like none: nothing is equal to it, and comparisons are right in 64 bits.
+        # A number that the column cannot have is like none: nothing is equal to it, and comparisons
+        # are right in 64 bits.
         return pa.array(values, pa.int64() if pa.types.is_integer(kind) else kind)
 
 

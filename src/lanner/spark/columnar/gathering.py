@@ -1,7 +1,7 @@
 """Read many stored messages at once from the pages of LMDB's file, and compare their checksums.
 
-This is the fast way of `scans.ScannedRange`. Express messages, which are not in the file, and anything that is
-not as it was written are left to its fallback.
+This is the fast way of `scans.ScannedRange`. Express messages, which are not in the file, and
+anything that is not as it was written are left to its fallback.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from lanner.store.checksum import crc32
 from lanner.store.record import INLINE, REFERENCE
 from lanner.store.scan import Scan
 
-# A row of the index, a stored message and a staged packet: the key, and what the value begins with (store.record, store.staging).
+# A row of the index, a stored message and a staged packet: the key, and what the value begins with
+# (store.record, store.staging).
 _ENTRY: Final = np.dtype([("queue", "V8"), ("number", ">u8"), ("lookup_id", ">u8"), ("size", ">u4")])
 _MESSAGE: Final = np.dtype(
     [
@@ -38,14 +39,14 @@ _MESSAGE: Final = np.dtype(
 )
 _STAGED: Final = np.dtype([("key", "S21"), ("checksum", "<u4")])
 _CHECKSUM_SIZE: Final = 4
-# Not in the specification: bytes that are copied at a time, so that they are still in the processor's cache when
-# their checksum is computed.
+# Not in the specification: bytes that are copied at a time, so that they are still in the
+# processor's cache when their checksum is computed.
 _COPIED: Final = 512 << 10
 # Not in the specification: leaf pages of the index that are read together, enough for most
 # batches. Each has fifty to a hundred entries.
 _INDEX_PAGES: Final = 160
-# Keys of consecutive messages differ in their last bytes only. The others are queue and priority, or stage,
-# queue and priority.
+# Keys of consecutive messages differ in their last bytes only. The others are queue and priority,
+# or stage, queue and priority.
 _NUMBER_BYTES: Final = 7
 # Not in the specification: the number of groups that are looked up one by one, since there are
 # eight priorities. More are only if each has _WORTH messages on average.
@@ -71,8 +72,8 @@ def entries(scan: Scan, pages: Pages) -> Iterator[npt.NDArray[np.void]]:
 def gather(scan: Scan, max_rows: int, max_bytes: int, room: Room = fresh) -> PacketBatch | None:
     """Return the first messages of a scan, up to `max_rows` or until `max_bytes` of packets; empty if there are none.
 
-    The packets lie in what `room` gave last. Returns None if there are express messages or if a record is
-    damaged. The caller must iterate the scan then (`packet_source.first_batch`).
+    The packets lie in what `room` gave last. Returns None if there are express messages or if a
+    record is damaged. The caller must iterate the scan then (`packet_source.first_batch`).
     """
     if scan.has_express:
         return None
@@ -152,7 +153,10 @@ def _found(pages: Pages, database: str, keys: npt.NDArray[np.bytes_], kind: np.d
 
 
 def _packets(pages: Pages, found: _Found, room: Room) -> Packets:
-    """Return the packets that follow the headers of values. `Unknown` unless each value is what was written."""
+    """Return the packets that follow the headers of values.
+
+    `Unknown` unless each value is what was written.
+    """
     buffer = _copied(pages, found.at, found.sizes, found.heads["checksum"], room)
     sizes = found.sizes - (found.heads.dtype.itemsize - found.heads.dtype["key"].itemsize)
     return Packets(buffer, np.cumsum(found.sizes - _CHECKSUM_SIZE) - sizes, sizes)
@@ -199,7 +203,10 @@ def _groups(keys: npt.NDArray[np.bytes_]) -> list[Octets]:
 
 
 def _group(pages: Pages, database: str, keys: Octets, beginning: int) -> Rows:
-    """Return the rows from the first to the last key. `Unknown` if far more rows than keys lie there."""
+    """Return the rows from the first to the last key.
+
+    `Unknown` if far more rows than keys lie there.
+    """
     rows = pages.rows(database, keys[0].tobytes(), keys[-1].tobytes(), beginning, 2 * len(keys) + 2)
     if not rows.is_whole:
         raise Unknown

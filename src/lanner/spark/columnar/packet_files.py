@@ -18,8 +18,8 @@ All numbers are little-endian.
         messages              8 bytes
         checksum              4 bytes: CRC-32 of all checksums before, in their order
 
-A file that was cut short or changed is an error, with the place in the file. The file is written under another name and
-renamed when it is whole.
+A file that was cut short or changed is an error, with the place in the file. The file is written
+under another name and renamed when it is whole.
 
     with QueueManager("data") as manager:
         export_packets(manager, r".\private$\orders", Path("orders.packets"))
@@ -95,12 +95,16 @@ class Origin:
 
 
 class PacketWriter:
-    """Writes a file. It has its name only after `close`; leaving a `with` block by an exception leaves no file."""
+    """Writes a file.
+
+    It has its name only after `close`; leaving a `with` block by an exception leaves no file.
+    """
 
     def __init__(self, path: Path, origin: Origin) -> None:
         self.path = path
         self._partial = path.with_name(path.name + ".partial")
-        # A new file for this user alone: it has the bodies of messages, and one that is there may be another user's.
+        # A new file for this user alone: it has the bodies of messages, and one that is there may
+        # be another user's.
         self._partial.unlink(missing_ok=True)
         self._file: BinaryIO = os.fdopen(os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
         self._checksum = 0
@@ -260,7 +264,10 @@ def _messages(source: PacketSource) -> Iterator[StoredPacket]:
 def export_messages(
     messages: Iterable[ReceivedMessage], origin: Origin, path: Path, *, progress: Progress | None = None
 ) -> Totals:
-    """Write messages that were peeked at on any computer. Their numbers of the visibility sequence are unknown, so they are 0."""
+    """Write messages that were peeked at on any computer.
+
+    Their numbers of the visibility sequence are unknown, so they are 0.
+    """
     with PacketWriter(path, origin) as writer:
         for message in messages:
             counts = message.abort_count, message.move_count
@@ -274,8 +281,8 @@ def export_messages(
 def import_packets(manager: QueueManager, path: Path, queue: str, *, progress: Progress | None = None) -> Totals | None:
     """Send a copy of every message of a file to a queue: all of them at once, in one commit, or none.
 
-    Each copy is a new message with the properties of the old one: a new identifier, sent now by the caller. Doing it
-    again with the same file and queue does nothing and returns None.
+    Each copy is a new message with the properties of the old one: a new identifier, sent now by the
+    caller. Doing it again with the same file and queue does nothing and returns None.
     """
     runtime, operations = runtime_of(manager), operations_of(manager)
     engine, store = runtime.engine, runtime.store
@@ -319,7 +326,10 @@ def import_packets(manager: QueueManager, path: Path, queue: str, *, progress: P
 
 
 def check_packets(path: Path) -> Totals:
-    """Count what is in a file. PacketFileError if it is not whole, or has a message that cannot be sent again."""
+    """Count what is in a file.
+
+    PacketFileError if it is not whole, or has a message that cannot be sent again.
+    """
     messages = size = 0
     with PacketReader(path) as reader:
         for message in reader:

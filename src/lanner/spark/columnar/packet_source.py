@@ -1,16 +1,18 @@
 """Reading messages as columns: the one interface, and its one fallback.
 
-A packet source yields packets many at a time. They lie in one buffer, with an array beside it for each
-fact that a queue keeps about a message. `decode.batches` turns any source into Arrow batches. The sources:
+A packet source yields packets many at a time. They lie in one buffer, with an array beside it for
+each fact that a queue keeps about a message. `decode.batches` turns any source into Arrow batches.
+The sources:
 
     scans.ScannedRange         a range of a queue in a store, here or in another process
     near_streams.NearStream    the same in the store of another process, through shared memory
     packet_files.PacketReader  a file of packets
     rpc_columns.RemoteQueue    a queue of any MSMQ computer, through remote read
 
-`one_by_one` is the fallback, for messages that can only be had one after the other. Files and remote
-queues always use it. A store uses it where LMDB's pages cannot be read (`gathering`): for express
-messages, and for records that are damaged. The log of events is no source: it has no packets.
+`one_by_one` is the fallback, for messages that can only be had one after the other. Files and
+remote queues always use it. A store uses it where LMDB's pages cannot be read (`gathering`): for
+express messages, and for records that are damaged. The log of events is no source: it has no
+packets.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ __all__ = [
     "one_by_one",
 ]
 
-# Not in the specification: a batch ends at this many bytes of packets or this many rows. Each batch has a
-# fixed cost of some milliseconds.
+# Not in the specification: a batch ends at this many bytes of packets or this many rows. Each batch
+# has a fixed cost of some milliseconds.
 BATCH_BYTES: Final = 16 << 20
 BATCH_ROWS: Final = 1 << 14
 
@@ -110,7 +112,8 @@ class PacketSource(Protocol):
     def packet_batches(self, room: Room) -> Generator[PacketBatch, None, None]:
         """Yield the messages in order.
 
-        The packets lie in memory that `room` gave, or in memory of the source. Both may be used again for the next batch.
+        The packets lie in memory that `room` gave, or in memory of the source. Both may be used
+        again for the next batch.
         """
         ...
 

@@ -1,8 +1,8 @@
 """Where the headers of many packets lie: `wire.layout.locate` for a whole batch.
 
-Only common packets are located here. Packets with something rare (tracing, SOAP, several destinations, a
-provider's name, headers behind the packet) and malformed packets are left to `wire.Message`, one by one, which
-also words the errors.
+Only common packets are located here. Packets with something rare (tracing, SOAP, several
+destinations, a provider's name, headers behind the packet) and malformed packets are left to
+`wire.Message`, one by one, which also words the errors.
 """
 
 from __future__ import annotations
@@ -107,7 +107,10 @@ class Packets:
 
 @dataclass(slots=True)
 class Located:
-    """Offsets and sizes in the packets that are common, as `rows` says. Where all are the same there is only one of them: see `vectors.lean`."""
+    """Offsets and sizes in the packets that are common, as `rows` says.
+
+    Where all are the same there is only one of them: see `vectors.lean`.
+    """
 
     # For each packet
     rows: Ints

@@ -1,13 +1,14 @@
 """The rows of a database as places in LMDB's file, thousands at a time.
 
-A cursor of py-lmdb makes objects for every row. This module reads the pages of thousands of rows with a few
-numpy operations, and the values are used where they lie. `Cursor.getmulti` has 0.5 to 0.7 of its throughput
-for messages of one size and 0.8 for messages of many sizes (bench/pages.py, figures in bench/RESULTS.md).
-That is why this module exists although it depends on the layout of the file.
+A cursor of py-lmdb makes objects for every row. This module reads the pages of thousands of rows
+with a few numpy operations, and the values are used where they lie. `Cursor.getmulti` has 0.5 to
+0.7 of its throughput for messages of one size and 0.8 for messages of many sizes (bench/pages.py,
+figures in bench/RESULTS.md). That is why this module exists although it depends on the layout of
+the file.
 
-The snapshot's transaction must be open: LMDB writes to no page that a reader may still look at. The layout
-is that of LMDB 0.9 (mdb.c: MDB_meta, MDB_db, MDB_page, MDB_node). Anything else raises `Unknown`, and the
-caller reads by cursor.
+The snapshot's transaction must be open: LMDB writes to no page that a reader may still look at. The
+layout is that of LMDB 0.9 (mdb.c: MDB_meta, MDB_db, MDB_page, MDB_node). Anything else raises
+`Unknown`, and the caller reads by cursor.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import numpy.typing as npt
 from lanner.spark.columnar.vectors import SLACK, Buffer, Ints, Octets
 from lanner.store.scan import Scan
 
-# The first page is a meta page: behind its header a magic number and the version of the file's layout.
+# The first page is a meta page: behind its header a magic number and the version of the file's
+# layout.
 _META: Final = np.dtype([("magic", "<u4"), ("version", "<u4")])
 _MAGIC, _VERSION = 0xBEEF_C0DE, 1
 _DATABASE: Final = np.dtype(
@@ -31,12 +33,14 @@ _DATABASE: Final = np.dtype(
 # A page: its header, the places of its nodes in it, from its end on the nodes.
 _PAGE: Final = np.dtype([("number", "<u8"), ("pad", "<u2"), ("flags", "<u2"), ("lower", "<u2"), ("upper", "<u2")])
 _BRANCH, _LEAF, _OVERFLOW = 1, 2, 4
-# A node: of a leaf the size of the value (low, high), of a branch the number of a page (low, high, flags); then the key, then the value.
+# A node: of a leaf the size of the value (low, high), of a branch the number of a page (low, high,
+# flags); then the key, then the value.
 _NODE: Final = np.dtype([("low", "<u2"), ("high", "<u2"), ("flags", "<u2"), ("key_size", "<u2")])
 _BIG: Final = 1  # the value is the number of the first of some overflow pages
 _PAGE_NUMBER: Final = np.dtype("<u8")
-# Not in the specification: the least number of children of a branch page that is reckoned with. LMDB keeps its
-# pages a quarter full, and about a hundred fit. With fewer children, fewer leaf pages are read at a time.
+# Not in the specification: the least number of children of a branch page that is reckoned with.
+# LMDB keeps its pages a quarter full, and about a hundred fit. With fewer children, fewer leaf
+# pages are read at a time.
 _FAN: Final = 8
 _LEAST: Final = 3
 
@@ -76,8 +80,8 @@ class Pages:
     def rows(self, database: str, low: bytes, high: bytes, beginning: int, max_pages: int) -> Rows:
         """Return the rows with keys from `low` to `high`, both of one width, from about `max_pages` leaf pages.
 
-        At least one row is returned if the range has any. The first `beginning` bytes of each value come along. A
-        shorter value raises `Unknown`.
+        At least one row is returned if the range has any. The first `beginning` bytes of each value
+        come along. A shorter value raises `Unknown`.
         """
         try:
             return self._rows(database, low, high, beginning, max_pages)
@@ -144,7 +148,10 @@ class Pages:
         return np.repeat(starts, counts) + self.buffer.u16(places), first
 
     def _overflow(self, at: Ints) -> Ints:
-        """Return where values lie that have overflow pages. `at` is where the number of the first page stands."""
+        """Return where values lie that have overflow pages.
+
+        `at` is where the number of the first page stands.
+        """
         pages = self.buffer.block(at, _PAGE_NUMBER.itemsize).view(_PAGE_NUMBER)[:, 0].astype(np.int64)
         self._headers(pages, _OVERFLOW)
         values: Ints = pages * self._page_size + _PAGE.itemsize

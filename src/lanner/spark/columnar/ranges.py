@@ -1,7 +1,7 @@
 """Cut a range of a queue by the sizes of its messages, which the index has. No message is read.
 
-The index is read from the pages of LMDB's file. For express messages and damaged pages, `Store.index` reads it
-row by row.
+The index is read from the pages of LMDB's file. For express messages and damaged pages,
+`Store.index` reads it row by row.
 """
 
 from __future__ import annotations

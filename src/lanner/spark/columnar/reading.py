@@ -28,8 +28,8 @@ from lanner.wire.path_name import PathName
 
 # Not in the specification: about how much one partition reads.
 PARTITION_BYTES: Final = 32 << 20
-# Not in the specification: locked messages that a ticket names. They are few, unless somebody receives thousands
-# in one transaction.
+# Not in the specification: locked messages that a ticket names. They are few, unless somebody
+# receives thousands in one transaction.
 MAX_HELD: Final = 500
 
 
@@ -73,7 +73,11 @@ class QueueSource:
         return self._queue.transactional
 
     def bounds(self) -> tuple[int, int, int]:
-        """Return (after, upto, horizon). All visible messages are in (after, upto]. No message gets a number up to the horizon any more."""
+        """Return (after, upto, horizon).
+
+        All visible messages are in (after, upto]. No message gets a number up to the horizon any
+        more.
+        """
         self._store.checkpoint()
         with self._store.lock:
             after, upto = self._store.visible_bounds(self._queue.number)
@@ -117,7 +121,8 @@ class QueueSource:
     def snapshot(self, after: int, upto: int) -> Snapshot | None:
         """Return what another process needs to read a range from the database; None if only this one can read it.
 
-        After a checkpoint up to `upto`. The range has no more locked messages than a ticket can name.
+        After a checkpoint up to `upto`. The range has no more locked messages than a ticket can
+        name.
         """
         store, queue = self._store, self._queue
         with store.lock:

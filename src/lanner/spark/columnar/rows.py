@@ -1,7 +1,7 @@
 """One message as a row, read by `wire.Message`. It defines the meaning of every column.
 
-`decode` does the same for whole batches and uses this module for packets that are not common. A test compares
-the two.
+`decode` does the same for whole batches and uses this module for packets that are not common. A
+test compares the two.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def clean(text: str) -> str:
 
 
 def read_row(packet: bytes, kind: str, keeper: UUID | None = None) -> dict[str, object]:
-    """Return the columns of a packet in a queue of some kind. Of a broken packet: the packet and the error.
+    """Return the columns of a packet in a queue of some kind.
+
+    Of a broken packet: the packet and the error.
 
     `keeper` is the Lanner that has the queue; None: another queue manager.
     """

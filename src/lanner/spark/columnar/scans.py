@@ -1,8 +1,8 @@
 """A range of a queue as packets, from scans of its database.
 
-Each batch is read from a snapshot of its own, which is closed before the batch is yielded. So a caller that
-is slow, or gone, keeps no page of the store in use. No message is missed between two snapshots: a number of
-the sequence is issued once, and a message that has one can only disappear.
+Each batch is read from a snapshot of its own, which is closed before the batch is yielded. So a
+caller that is slow, or gone, keeps no page of the store in use. No message is missed between two
+snapshots: a number of the sequence is issued once, and a message that has one can only disappear.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from lanner.store.scan import Scan
 
 __all__ = ["Begun", "ScannedRange", "stored_packets"]
 
-# A scan that begins after some number, and the lookup ids of messages that are left out: a client is receiving
-# them. If that fails they get other numbers.
+# A scan that begins after some number, and the lookup ids of messages that are left out: a client
+# is receiving them. If that fails they get other numbers.
 Begun = tuple[Scan, Collection[int]]
 
 

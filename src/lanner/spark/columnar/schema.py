@@ -1,10 +1,12 @@
 """The row of a message: one flat table of columns, in Arrow's types and in Spark's.
 
-Spark takes an Arrow batch only if its schema equals its own: names, order, types, nullability. So every batch is
-built from the one `pyarrow.Schema` that `RowSchema` gives, with the types Spark maps its own to: no unsigned numbers,
-no large or fixed-size binary, timestamps in microseconds UTC, everything nullable.
+Spark takes an Arrow batch only if its schema equals its own: names, order, types, nullability. So
+every batch is built from the one `pyarrow.Schema` that `RowSchema` gives, with the types Spark maps
+its own to: no unsigned numbers, no large or fixed-size binary, timestamps in microseconds UTC,
+everything nullable.
 
-A number that is unsigned and 32 bits wide in the packet is a bigint. A GUID is text, an OBJECTID 20 bytes.
+A number that is unsigned and 32 bits wide in the packet is a bigint. A GUID is text, an OBJECTID 20
+bytes.
 """
 
 from __future__ import annotations
@@ -240,7 +242,10 @@ class RowSchema:
 
     @classmethod
     def select(cls, columns: str | Iterable[str] = "all", *, include_body: bool = True) -> RowSchema:
-        """`all`, `core`, or names in the order wanted, also as one text with commas. InvalidParameter says what is wrong."""
+        """`all`, `core`, or names in the order wanted, also as one text with commas.
+
+        InvalidParameter says what is wrong.
+        """
         if isinstance(columns, str):
             columns = columns.strip()
             if columns in ("all", "core"):

@@ -1,8 +1,9 @@
 """The column `value`: what a body holds, decoded, in the type that is asked for.
 
-`lanner.wire.body_values` decodes, as it does for `message.value`; what XML, JSON and numbers of COM come to is told there. Without a schema a value
-is JSON text (`client.bodies.json_value`); with one it has that type, a single one or columns as in `a bigint, b array<string>`. What a body
-does not hold, or a value that its type cannot have, is null, and never fails a query.
+`lanner.wire.body_values` decodes, as it does for `message.value`; what XML, JSON and numbers of COM
+come to is told there. Without a schema a value is JSON text (`client.bodies.json_value`); with one
+it has that type, a single one or columns as in `a bigint, b array<string>`. What a body does not
+hold, or a value that its type cannot have, is null, and never fails a query.
 
     auto     what `message.value` is: by the body type, and without one XML or bytes
     json     text that is JSON
@@ -139,7 +140,8 @@ def parse_type(text: str) -> pa.DataType:
 
 
 def _bodies() -> ModuleType:
-    # Imported when the first body is read: it brings the client and LMDB, and planning needs neither.
+    # Imported when the first body is read: it brings the client and LMDB, and planning needs
+    # neither.
     from lanner.client import bodies
 
     return bodies

@@ -20,11 +20,13 @@ Values: TypeAlias = pa.Array | pa.Scalar
 # Returns memory of so many bytes.
 Room: TypeAlias = Callable[[int], Octets]
 
-# Bytes behind the last packet of a buffer, so that a fixed part may be read at any place inside a packet.
+# Bytes behind the last packet of a buffer, so that a fixed part may be read at any place inside a
+# packet.
 SLACK: Final = 64
 
 _HEX: Final = np.frombuffer("".join(f"{value:02x}" for value in range(256)).encode(), np.uint16)  # two digits each
-# From the packet's byte order (MS-DTYP 2.3.4.2) to the order of the text; and its groups: first digit, first place, length.
+# From the packet's byte order (MS-DTYP 2.3.4.2) to the order of the text; and its groups: first
+# digit, first place, length.
 _GUID_ORDER: Final = np.array([3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15])
 _GUID_GROUPS: Final = ((0, 0, 8), (8, 9, 4), (12, 14, 4), (16, 19, 4), (20, 24, 12))
 _GUID_LENGTH: Final = 36
@@ -83,7 +85,8 @@ class Buffer:
         """Rows of `width` bytes."""
         if not width:
             return np.empty((len(at), 0), np.uint8)
-        # As items of one opaque type they are copied three times as fast as from windows of single bytes.
+        # As items of one opaque type they are copied three times as fast as from windows of single
+        # bytes.
         rows: npt.NDArray[np.void] = np.ndarray(
             (len(self.octets) - width + 1,), f"V{width}", buffer=self.octets, strides=(1,)
         )
@@ -92,8 +95,8 @@ class Buffer:
     def slices(self, at: Ints, sizes: Ints) -> pa.BinaryArray:
         """Pieces of any size, or of one (see `lean`); none reaches into another.
 
-        Offsets that name the pieces and the gaps between them make one Arrow array of the buffer as it is; taking every other
-        element of it copies the pieces at the speed of memory.
+        Offsets that name the pieces and the gaps between them make one Arrow array of the buffer as
+        it is; taking every other element of it copies the pieces at the speed of memory.
         """
         count = len(at)
         if len(sizes) == 1 and (sizes[0] <= NARROW or count * sizes[0] >= _HUGE):
@@ -115,9 +118,12 @@ class Buffer:
 
 
 def lean(values: npt.NDArray[Any]) -> Ints:
-    """Numbers, as an array of one if they are all the same. Such an array stands for as many as there are rows.
+    """Numbers, as an array of one if they are all the same.
 
-    The packets of a queue are mostly alike, and where all rows have the same number it is worked out once.
+    Such an array stands for as many as there are rows.
+
+    The packets of a queue are mostly alike, and where all rows have the same number it is worked
+    out once.
     """
     if len(values) > 1 and bool((values == values[0]).all()):
         values = values[:1]

@@ -1,7 +1,7 @@
 """The Arrow Flight service of a queue manager, and its client.
 
-A ticket here is a ticket of Arrow Flight: the bytes that name one stream of a plan. The public names are
-imported on first use, so that `settings` can be imported without pyarrow.
+A ticket here is a ticket of Arrow Flight: the bytes that name one stream of a plan. The public
+names are imported on first use, so that `settings` can be imported without pyarrow.
 
     server        the Flight server; its docstring is the reference of the protocol
     client        the same protocol for Python programs

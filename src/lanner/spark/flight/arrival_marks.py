@@ -1,8 +1,9 @@
 """When numbers of the visibility sequence were issued, to within some seconds: so that who asks for the last hour is not shown all years.
 
-A mark is a number and a time: the message with that number arrived before that time, and so did all with lower ones. The index of a queue
-has no times, and an aborted receive gives an old message a new number, so a queue cannot be searched for a time. Marks are
-made while the service runs; of what is older than the first one nothing is known, and it is looked at.
+A mark is a number and a time: the message with that number arrived before that time, and so did all
+with lower ones. The index of a queue has no times, and an aborted receive gives an old message a
+new number, so a queue cannot be searched for a time. Marks are made while the service runs; of what
+is older than the first one nothing is known, and it is looked at.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _LOG: Final = logging.getLogger(__name__)
 
 _NUMBER: Final = struct.Struct(">Q")
 TABLE: Final = "arrival_marks"
-# Not in the specification: seconds between two marks; marks that are kept, beyond which every other one goes.
+# Not in the specification: seconds between two marks; marks that are kept, beyond which every other
+# one goes.
 INTERVAL: Final = 10.0
 MAX_MARKS: Final = 20_000
 
@@ -77,7 +79,8 @@ class ArrivalMarks:
     def before(self, seconds: int) -> int:
         """Return a number up to which every message arrived before a time; 0 where nothing is known.
 
-        A clock that was set back makes it lower, never higher: the latest time of all marks up to one counts.
+        A clock that was set back makes it lower, never higher: the latest time of all marks up to
+        one counts.
         """
         with self._runtime.lock:
             marks = list(self._marks)

@@ -48,7 +48,10 @@ class Arrivals:
             self._condition.notify_all()
 
     def wait(self, look: Callable[[], T | None], timeout: float, is_gone: Callable[[], bool]) -> T | None:
-        """Return what `look` finds, as soon as it finds something. None on a timeout, or when the caller is gone."""
+        """Return what `look` finds, as soon as it finds something.
+
+        None on a timeout, or when the caller is gone.
+        """
         deadline = time.monotonic() + timeout
         with self._condition:
             self._waiting += 1

@@ -1,10 +1,12 @@
 """Who calls: user and password of the account file, once, and then a token; nobody without either.
 
-Basic authentication comes with the handshake of a Flight client (`authenticate_basic_token`) or with any call. The answer carries a token,
-which is good for some hours after its last use, until the password changes, and as long as this process lives.
+Basic authentication comes with the handshake of a Flight client (`authenticate_basic_token`) or
+with any call. The answer carries a token, which is good for some hours after its last use, until
+the password changes, and as long as this process lives.
 
-A handshake does not tell from where it comes. So its password is looked at only while there were few wrong ones for the account in handshakes;
-else it gets a token all the same, and the first call with that token is what logs on, from an address that is known.
+A handshake does not tell from where it comes. So its password is looked at only while there were
+few wrong ones for the account in handshakes; else it gets a token all the same, and the first call
+with that token is what logs on, from an address that is known.
 """
 
 from __future__ import annotations
@@ -34,19 +36,21 @@ from lanner.spark.flight.refusals import refusal
 
 # Not in the specification: seconds after its last use.
 TOKEN_LIFE: Final = 12 * 3600.0
-# Not in the specification: tokens at a time. The user who has the most loses the least recently used one.
+# Not in the specification: tokens at a time. The user who has the most loses the least recently
+# used one.
 MAX_TOKENS: Final = 10_000
 # Not in the specification: of one user, who loses the least recently used of its own.
 MAX_TOKENS_OF_USER: Final = 1_000
-# Not in the specification: tokens of handshakes whose password nobody has looked at, and seconds in which the first call has to come. The
-# oldest one is dropped first, and its password with it; those who have logged on lose nothing to them.
+# Not in the specification: tokens of handshakes whose password nobody has looked at, and seconds in
+# which the first call has to come. The oldest one is dropped first, and its password with it; those
+# who have logged on lose nothing to them.
 MAX_UNVERIFIED: Final = 256
 UNVERIFIED_LIFE: Final = 30.0
 # Not in the specification: seconds for which a verified password is not verified again. A Spark job
 # logs on from each of its processes, within seconds.
 KNOWN_LIFE: Final = 600.0
-# Not in the specification: passwords that are verified at a time. Each takes 16 MiB and some tens of
-# milliseconds.
+# Not in the specification: passwords that are verified at a time. Each takes 16 MiB and some tens
+# of milliseconds.
 _VERIFIERS: Final = threading.BoundedSemaphore(4)
 # Not in the specification: logons that wait, or are verified, at a time. Each has a thread of gRPC.
 MAX_LOGONS: Final = 64
@@ -91,7 +95,10 @@ class Tokens:
         audit: AuditLog | None = None,
         under_way: Resource | None = None,
     ) -> None:
-        """`logons`: counts wrong passwords. `under_way`: counts logons that wait or are being verified."""
+        """`logons`: counts wrong passwords.
+
+        `under_way`: counts logons that wait or are being verified.
+        """
         self._users = users
         self._logons = Logons() if logons is None else logons
         self._audit = audit or AuditLog()
@@ -108,12 +115,18 @@ class Tokens:
         self._stopping.set()
 
     def log_on(self, name: str, password: str, address: str) -> tuple[Identity, str]:
-        """Return a user and a new token. NotAuthenticated does not say whether the user or the password was wrong."""
+        """Return a user and a new token.
+
+        NotAuthenticated does not say whether the user or the password was wrong.
+        """
         identity = self.verified(name, password, address)
         return identity, self._new_token(_Token(identity.name, self._password_hash(identity.name), time.monotonic()))
 
     def shake_hands(self, name: str, password: str) -> str:
-        """Return a token for a caller who is somewhere. NotAuthenticated if the password is known to be wrong."""
+        """Return a token for a caller who is somewhere.
+
+        NotAuthenticated if the password is known to be wrong.
+        """
         try:
             attempt = self._logons.begin(name, HANDSHAKE, "Flight")
         except LogonRefused:

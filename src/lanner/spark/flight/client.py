@@ -3,8 +3,9 @@
     with FlightQueues("grpc://127.0.0.1:1810", user="alice", password="...") as queues:
         table = queues.table("orders", columns="core")
 
-Needs pyarrow, and nothing of a queue manager. Errors of the service are raised as the classes it names: QueueNotFound, AccessDenied,
-LeaseLost, EpochChanged and so on. A connection may be shared by threads, and cannot be pickled: make one where it is used.
+Needs pyarrow, and nothing of a queue manager. Errors of the service are raised as the classes it
+names: QueueNotFound, AccessDenied, LeaseLost, EpochChanged and so on. A connection may be shared by
+threads, and cannot be pickled: make one where it is used.
 """
 
 from __future__ import annotations
@@ -83,7 +84,10 @@ class FlightQueues:
         password: str | None = None,
         tls_roots: bytes | Path | None = None,
     ) -> None:
-        """Without a user the caller is anonymous. `tls_roots`: PEM of who vouches for a grpc+tls address."""
+        """Without a user the caller is anonymous.
+
+        `tls_roots`: PEM of who vouches for a grpc+tls address.
+        """
         self.address = address
         self._is_near = _is_near(address)
         roots = tls_roots.read_bytes() if isinstance(tls_roots, Path) else tls_roots
@@ -135,7 +139,8 @@ class FlightQueues:
         while self._idle:
             self._idle.pop().close()
 
-    # Reading --------------------------------------------------------------------------------------------------------
+    # Reading
+    # --------------------------------------------------------------------------------------------------------
 
     def queues(self, pattern: str = "") -> list[Answer]:
         """The metadata of all queues that may be read."""
@@ -164,7 +169,9 @@ class FlightQueues:
         return tuple(f"{own.scheme}://{host}:{port}" for port in ports if port is not None)
 
     def read(self, partition: Partition | bytes) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of a partition, or of a ticket alone. If the caller stops reading, the service stops sending.
+        """Yield the batches of a partition, or of a ticket alone.
+
+        If the caller stops reading, the service stops sending.
 
         A reader process is asked first. If it fails, the service itself goes on where that ended.
         """
@@ -260,7 +267,8 @@ class FlightQueues:
         found = (batch for partition in plan.partitions for batch in self.read(partition))
         return pa.Table.from_batches(found, plan.schema)
 
-    # Actions --------------------------------------------------------------------------------------------------------
+    # Actions
+    # --------------------------------------------------------------------------------------------------------
 
     def act(self, action: str, **request: object) -> Answer:
         """One action; None as a value is as good as nothing."""
@@ -304,7 +312,8 @@ class FlightQueues:
     def forget(self, queue: str, reader: str) -> bool:
         return bool(self.act("forget", queue=queue, reader=reader)["forgotten"])
 
-    # Writing --------------------------------------------------------------------------------------------------------
+    # Writing
+    # --------------------------------------------------------------------------------------------------------
 
     def stage(
         self,
@@ -361,7 +370,10 @@ class FlightQueues:
 
 
 def _schema_of(ticket: bytes) -> RowSchema | None:
-    """Return the columns that a ticket is for, if they are made of packets. If the ticket is wrong, the service reports why."""
+    """Return the columns that a ticket is for, if they are made of packets.
+
+    If the ticket is wrong, the service reports why.
+    """
     try:
         request = Request.parse(ticket, "ticket")
         is_shaped = request.anything("where") or request.has("body_format")

@@ -1,7 +1,8 @@
 """Take from a process what it does not need, for good: files, the network, programs, privileges.
 
-Landlock (Linux 5.13 and later, landlock(7)) restricts the thread that asks for it and all that are started later. So this comes
-before the first thread. On a kernel without it the process has the rights of its user.
+Landlock (Linux 5.13 and later, landlock(7)) restricts the thread that asks for it and all that are
+started later. So this comes before the first thread. On a kernel without it the process has the
+rights of its user.
 """
 
 from __future__ import annotations
@@ -55,7 +56,10 @@ def own_program() -> list[Path]:
 
 
 def confine(allowed: Iterable[tuple[Path, Files]]) -> bool:
-    """Allow these files, and what lies beneath these directories, and nothing else. Returns whether the kernel can do that."""
+    """Allow these files, and what lies beneath these directories, and nothing else.
+
+    Returns whether the kernel can do that.
+    """
     # What is in memory is the content of messages.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     libc = ctypes.CDLL(None, use_errno=True)

@@ -1,8 +1,9 @@
 """Bulk reads give way to messages, and keep nothing for long.
 
-One interpreter serves the network and finds messages for bulk reads, or makes batches of them. A read that somebody starts in the afternoon shall not
-hold up the messages that go in and out meanwhile, so while the loop that serves the network has work, streams rest between their batches; alone they
-are as fast as they can.
+One interpreter serves the network and finds messages for bulk reads, or makes batches of them. A
+read that somebody starts in the afternoon shall not hold up the messages that go in and out
+meanwhile, so while the loop that serves the network has work, streams rest between their batches;
+alone they are as fast as they can.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ __all__ = ["cpu_of", "give_back", "giving_way", "keep"]
 
 T = TypeVar("T")
 
-# Ours: the part of a core from which on a loop is busy; with all that streams have others do, it does not get much more. One that uses a tenth of a core is
-# hardly held up, so below that a rest goes with the square.
+# Ours: the part of a core from which on a loop is busy; with all that streams have others do, it
+# does not get much more. One that uses a tenth of a core is hardly held up, so below that a rest
+# goes with the square.
 _BUSY = 0.4
 _MAX_REST = 2.0  # seconds
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
@@ -45,7 +47,8 @@ def giving_way(
 ) -> Iterator[T]:
     """The same batches, with rests between them, the longer the more of a core the loop uses; `cpu` tells the seconds that it has used.
 
-    `rests`: how many times as long as it took to make a batch, by the CPU that it used: what it waits for others does not count.
+    `rests`: how many times as long as it took to make a batch, by the CPU that it used: what it
+    waits for others does not count.
     """
     remaining = iter(batches)
     looked, used = monotonic(), cpu()
@@ -73,8 +76,9 @@ def give_back() -> None:
 def keep(size: int) -> None:
     """Have this process keep about so much memory that it has freed, for what comes next.
 
-    The C library gives the end of its heap back as soon as it is free, and each batch that comes over the network then begins with getting its
-    pages from the system one by one: half of what it costs to read it.
+    The C library gives the end of its heap back as soon as it is free, and each batch that comes
+    over the network then begins with getting its pages from the system one by one: half of what it
+    costs to read it.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):  # glibc has it

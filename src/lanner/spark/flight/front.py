@@ -1,11 +1,13 @@
 """The port of the Flight service: it takes connections, within the budget, and passes their bytes on to gRPC.
 
-gRPC takes as many connections as there are descriptors, and pyarrow has no setting for that. So gRPC listens on a Unix socket in the
-data directory, which only this process uses, and a loop in a thread of its own has the port. Nothing goes to gRPC before a
-client has begun to speak HTTP/2. TLS ends here.
+gRPC takes as many connections as there are descriptors, and pyarrow has no setting for that. So
+gRPC listens on a Unix socket in the data directory, which only this process uses, and a loop in a
+thread of its own has the port. Nothing goes to gRPC before a client has begun to speak HTTP/2. TLS
+ends here.
 
-A client's address is found by the name that its Unix socket has (`Front.peer`), since gRPC tells no more of it. The names are random: another
-user of this machine who could foretell one would bind it first.
+A client's address is found by the name that its Unix socket has (`Front.peer`), since gRPC tells no
+more of it. The names are random: another user of this machine who could foretell one would bind it
+first.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ _LOG = logging.getLogger(__name__)
 
 # RFC 9113 3.4: what a client says first.
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-# Not in the specification: connections that have said nothing; seconds that each has; seconds of silence after which one may go to make
-# room for another; seconds to take the last bytes.
+# Not in the specification: connections that have said nothing; seconds that each has; seconds of
+# silence after which one may go to make room for another; seconds to take the last bytes.
 _MAX_NEW: Final = 128
 _FIRST_WORD: Final = 10.0
 _QUIET: Final = 60.0
@@ -49,7 +51,10 @@ _WRITE_HIGH_WATER: Final = 1 << 20
 
 
 def tls_context(settings: FlightSettings) -> ssl.SSLContext | None:
-    """What the service shows its clients; None: it is not encrypted. An OSError says what is wrong with the files."""
+    """What the service shows its clients; None: it is not encrypted.
+
+    An OSError says what is wrong with the files.
+    """
     if settings.tls_certificate is None or settings.tls_key is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -41,7 +41,10 @@ class NearServer:
     """Listens from its construction on, until it is stopped."""
 
     def __init__(self, directory: Path, identifier: str, streaming: Streaming, door: Door) -> None:
-        """`identifier` of the queue manager; `door`: who may connect. An OSError says why there can be none."""
+        """`identifier` of the queue manager; `door`: who may connect.
+
+        An OSError says why there can be none.
+        """
         self.path = directory.resolve() / SOCKET
         self._greeting = greeting(identifier)
         self._streaming = streaming
@@ -133,7 +136,8 @@ class NearServer:
             source = self._streaming(header, ticket)
             with contextlib.closing(source.packet_batches(slots.room)) as batches:
                 send(connection, {"place": dataclasses.asdict(source.place)})
-                # First a free slot, then a batch: a snapshot of the store must not wait for a reader.
+                # First a free slot, then a batch: a snapshot of the store must not wait for a
+                # reader.
                 while slots.wait() and (batch := next(batches, None)) is not None:
                     slots.hand_out(batch)
         except LannerError as error:

@@ -1,10 +1,10 @@
 """Streams of messages to programs on the same machine, through memory that both sides have.
 
-Sending messages through a socket costs more than finding them, because they are copied into the kernel and out
-of it again. Here the queue manager copies packets from its file into a slot, which is memory that the reader has
-mapped too, and the reader makes its columns from there. So the cost of decoding is the reader's. A connection has
-SLOTS slots. The queue manager does not write to a slot that the reader has not freed, so it waits for a slow
-reader.
+Sending messages through a socket costs more than finding them, because they are copied into the
+kernel and out of it again. Here the queue manager copies packets from its file into a slot, which
+is memory that the reader has mapped too, and the reader makes its columns from there. So the cost
+of decoding is the reader's. A connection has SLOTS slots. The queue manager does not write to a
+slot that the reader has not freed, so it waits for a slow reader.
 
 At the socket (SOCK_SEQPACKET) every frame is a JSON object:
 
@@ -16,7 +16,8 @@ At the socket (SOCK_SEQPACKET) every frame is a JSON object:
                       {end: true}                    that was the last one of the stream; the next one may be asked for
                       {error, status, message}       so it ended, instead
 
-The numbers are NUMBERS rows of 64 bits, behind the packets at a multiple of 8: where each begins and its size, and what `packet_source.Facts` has.
+The numbers are NUMBERS rows of 64 bits, behind the packets at a multiple of 8: where each begins
+and its size, and what `packet_source.Facts` has.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ Frame = dict[str, Any]
 
 
 def greeting(queue_manager: str) -> bytes:
-    """What a queue manager of this version says first. Another one may have the same path on another machine, or in another container."""
+    """What a queue manager of this version says first.
+
+    Another one may have the same path on another machine, or in another container.
+    """
     return json.dumps({"slots": SLOTS, "numbers": NUMBERS, "queue_manager_id": queue_manager}).encode()
 
 

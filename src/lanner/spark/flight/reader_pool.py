@@ -1,9 +1,10 @@
 """The reader processes of a queue manager, as it sees them: started with the first ticket, and again when one has failed.
 
-They share one listening socket, which is the queue manager's: a connection that comes while one of them is started waits, or another
-takes it. A process that says nothing, or keeps a snapshot of the database while the store goes on, is ended: pages that
-a snapshot needs are not used again, so the file would grow. LMDB's table of readers forgets a process that was killed
-only when somebody looks, which is done here.
+They share one listening socket, which is the queue manager's: a connection that comes while one of
+them is started waits, or another takes it. A process that says nothing, or keeps a snapshot of the
+database while the store goes on, is ended: pages that a snapshot needs are not used again, so the
+file would grow. LMDB's table of readers forgets a process that was killed only when somebody looks,
+which is done here.
 """
 
 from __future__ import annotations
@@ -32,15 +33,16 @@ __all__ = ["ReaderPool", "Snapshots"]
 
 _LOG: Final = logging.getLogger(__name__)
 
-# Not in the specification: seconds between two looks; seconds of silence, or of one snapshot, after which a process is killed;
-# seconds before one that has failed is started again, at first and at most; seconds that one has to end.
+# Not in the specification: seconds between two looks; seconds of silence, or of one snapshot, after
+# which a process is killed; seconds before one that has failed is started again, at first and at
+# most; seconds that one has to end.
 _LOOK, _LOOK_FIRST = 1.0, 0.1
 MAX_SILENCE: Final = 60.0
 MAX_SNAPSHOT: Final = 30.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 60.0
 _END: Final = 2.0
-# Not in the specification: seconds that a process may take to start, on a machine that is busy; seconds for which the first
-# caller waits for one.
+# Not in the specification: seconds that a process may take to start, on a machine that is busy;
+# seconds for which the first caller waits for one.
 MAX_START: Final = 300.0
 PATIENCE: Final = 10.0
 

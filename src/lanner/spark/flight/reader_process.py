@@ -2,10 +2,11 @@
 
     python -P -m lanner.spark.flight.reader_process LISTENING CONTROL
 
-Two descriptors are given to it: the listening socket, which all reader processes of a queue manager share, and one end of a socket pair. There
-it is told what it has to know, as one line of JSON; it says each second how it is, and ends when the other end closes.
-It knows no users, opens no queue and writes no message. Before its first thread it gives away all that it does
-not need (`confinement`), so nothing heavy is imported before.
+Two descriptors are given to it: the listening socket, which all reader processes of a queue manager
+share, and one end of a socket pair. There it is told what it has to know, as one line of JSON; it
+says each second how it is, and ends when the other end closes. It knows no users, opens no queue
+and writes no message. Before its first thread it gives away all that it does not need
+(`confinement`), so nothing heavy is imported before.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def main() -> None:
     with control.makefile("r", encoding="utf-8") as lines:
         told = json.loads(lines.readline())
     logging.basicConfig(level=told["log_level"], format="%(levelname)s %(name)s: %(message)s")
-    # As in the daemon: the memory of a batch that any thread of gRPC has freed is kept for the next one.
+    # As in the daemon: the memory of a batch that any thread of gRPC has freed is kept for the next
+    # one.
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):  # glibc has it
         libc.mallopt(_M_ARENA_MAX, 1)
@@ -46,7 +48,8 @@ def main() -> None:
     # It imports gRPC, which starts threads.
     from lanner.spark.flight.reader_server import ReaderService
 
-    # Of this thread and of those that are started later: those that serve. Starting is not slowed down.
+    # Of this thread and of those that are started later: those that serve. Starting is not slowed
+    # down.
     os.nice(_NICENESS)
     service = ReaderService(place, listening, told)
     while True:

@@ -1,9 +1,10 @@
 """Named readers: who receives a queue bit by bit, from where, and how far it has come.
 
-A reader that receives has the queue to itself: it holds the queue open so that nobody else can receive from it, for as
-long as it renews its lease. Each time somebody acquires the reader it gets a higher number, its fence; whoever comes with a lower
-one has lost it, however late it comes. What a reader has acknowledged is removed, and the number up to which that is so is written
-in the same commit.
+A reader that receives has the queue to itself: it holds the queue open so that nobody else can
+receive from it, for as long as it renews its lease. Each time somebody acquires the reader it gets
+a higher number, its fence; whoever comes with a lower one has lost it, however late it comes. What
+a reader has acknowledged is removed, and the number up to which that is so is written in the same
+commit.
 
 Rows of table "pipeline_readers", under the number of the queue and the name: JSON of `_Row`.
 """
@@ -43,7 +44,10 @@ _KEY: Final = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What a reader is told when it begins. (start, acknowledged] is removed; it reads on from there."""
+    """What a reader is told when it begins.
+
+    (start, acknowledged] is removed; it reads on from there.
+    """
 
     queue_id: int
     fence: int
@@ -83,7 +87,10 @@ class _Held:
 
 
 class Readers:
-    """The readers of a queue manager. Methods take the lock themselves, and return when everything is on disk."""
+    """The readers of a queue manager.
+
+    Methods take the lock themselves, and return when everything is on disk.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -94,7 +101,8 @@ class Readers:
             self._forget_deleted_queues()
         self._stopped = threading.Event()
         self._changed = threading.Event()
-        # Readers from before the restart may come back. Until then only `take_over` gets their leases.
+        # Readers from before the restart may come back. Until then only `take_over` gets their
+        # leases.
         self._began = time.monotonic()
         self._sweeper = threading.Thread(target=self._sweep, name="lanner-leases", daemon=True)
         self._sweeper.start()
@@ -116,7 +124,8 @@ class Readers:
                 self._let_go(key, releases=False)
         change.wait()
 
-    # What readers ask for ---------------------------------------------------------------------------------------
+    # What readers ask for
+    # ---------------------------------------------------------------------------------------
 
     def acquire(
         self,
@@ -131,7 +140,8 @@ class Readers:
     ) -> Lease:
         """Begin, or go on where the reader of this name has begun: `start` counts the first time only.
 
-        `start` is earliest, latest or a number after which to read. A reader that does not receive only has its start remembered.
+        `start` is earliest, latest or a number after which to read. A reader that does not receive
+        only has its start remembered.
         """
         _check(reader, lease_ms)
         access = QueueAccessType.RECEIVE if is_receiver else QueueAccessType.PEEK
@@ -220,8 +230,9 @@ class Readers:
     def acknowledge(self, operations: Operations, queue_name: str, reader: str, fence: int, upto: int) -> Acknowledged:
         """Receive everything up to a number, from where the reader began: it has been processed.
 
-        In slices, so that others have their turn. Each removes messages and moves the reader's mark behind them in one commit: whatever
-        comes between, the mark is where the removed ones end. Doing it again does nothing.
+        In slices, so that others have their turn. Each removes messages and moves the reader's mark
+        behind them in one commit: whatever comes between, the mark is where the removed ones end.
+        Doing it again does nothing.
         """
         removed = unsynced = 0
         while True:
@@ -244,7 +255,8 @@ class Readers:
             if unsynced >= SYNC_EVERY:
                 change.wait()
                 unsynced = 0
-        # The last change found nothing left to do, so this also waits for what another call has done.
+        # The last change found nothing left to do, so this also waits for what another call has
+        # done.
         change.wait()
         return Acknowledged(removed, row.acknowledged)
 
@@ -280,7 +292,8 @@ class Readers:
             count += 1
         return count, rows[-1][0] if len(rows) == ACKNOWLEDGE_AT_ONCE else upto
 
-    # Rows -----------------------------------------------------------------------------------------------------------
+    # Rows
+    # -----------------------------------------------------------------------------------------------------------
 
     @staticmethod
     def _key(queue: Queue, reader: str) -> bytes:
@@ -333,7 +346,8 @@ class Readers:
             self._hold(key, row, descriptor)
         return queue, key, row
 
-    # Leases ---------------------------------------------------------------------------------------------------------
+    # Leases
+    # ---------------------------------------------------------------------------------------------------------
 
     def _open(
         self, operations: Operations, name: str, access: QueueAccessType, *, is_receiver: bool = True

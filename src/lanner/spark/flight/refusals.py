@@ -40,7 +40,10 @@ def refused(error: LannerError) -> fl.FlightError:
 
 @contextlib.contextmanager
 def told(peer: str = "") -> Iterator[None]:
-    """Raise errors as Flight errors. An internal error is logged, and the caller gets no details."""
+    """Raise errors as Flight errors.
+
+    An internal error is logged, and the caller gets no details.
+    """
     try:
         yield
     except LannerError as error:

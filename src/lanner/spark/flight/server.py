@@ -1,89 +1,112 @@
 r"""The Arrow Flight service of a queue manager: queues as streams of Arrow batches, in bulk, both ways.
 
-This docstring is the reference of the protocol; `client` speaks it for Python programs. Requests, tickets and answers are
-JSON objects in UTF-8. A key that is unknown is refused. Names of queues are given in any spelling (`orders`,
-`.\private$\orders`, `DIRECT=OS:...`, `...;journal`, `system$;DEADLETTER`, `orders;retry`).
+This docstring is the reference of the protocol; `client` speaks it for Python programs. Requests,
+tickets and answers are JSON objects in UTF-8. A key that is unknown is refused. Names of queues are
+given in any spelling (`orders`, `.\private$\orders`, `DIRECT=OS:...`, `...;journal`,
+`system$;DEADLETTER`, `orders;retry`).
 
-**Positions.** A message gets a number in the commit that makes it visible, from one sequence of the whole queue manager: `seq`. A range is
-(after, upto]: numbers above `after`, up to and with `upto`. Up to the `horizon` nothing new will come. The numbers hold
-within an `epoch`, which changes when a store is restored from a backup. Every answer has `epoch`; every request may have it, tickets
-and `acknowledge` must, and a wrong one is refused (EpochChanged). `queue_id` is the number of a queue: a request that has it is refused
-when a queue of the same name was made anew since.
+**Positions.** A message gets a number in the commit that makes it visible, from one sequence of the
+whole queue manager: `seq`. A range is (after, upto]: numbers above `after`, up to and with `upto`.
+Up to the `horizon` nothing new will come. The numbers hold within an `epoch`, which changes when a
+store is restored from a backup. Every answer has `epoch`; every request may have it, tickets and
+`acknowledge` must, and a wrong one is refused (EpochChanged). `queue_id` is the number of a queue:
+a request that has it is refused when a queue of the same name was made anew since.
 
-**Who calls.** Basic authentication with a user of the account file in the header `authorization`, or by the handshake
-(`authenticate_basic_token`); the answer has a token (`Bearer`), good for 12 hours after its last use. Without either
-a call is refused, unless `flight.allow_anonymous` lets the anonymous read. Rights are those of the queue's access list: peek to scan, receive for a reader, send to stage. ListFlights shows
-what the caller may peek.
+**Who calls.** Basic authentication with a user of the account file in the header `authorization`,
+or by the handshake (`authenticate_basic_token`); the answer has a token (`Bearer`), good for 12
+hours after its last use. Without either a call is refused, unless `flight.allow_anonymous` lets the
+anonymous read. Rights are those of the queue's access list: peek to scan, receive for a reader,
+send to stage. ListFlights shows what the caller may peek.
 
-**Errors** are Flight errors whose `extra_info` is {"error": class, "status": HRESULT or null, "message": text}. FlightUnauthenticatedError: who
-are you; FlightUnauthorizedError: AccessDenied; FlightUnavailableError: try again later; FlightServerError: everything else.
+**Errors** are Flight errors whose `extra_info` is {"error": class, "status": HRESULT or null,
+"message": text}. FlightUnauthenticatedError: who are you; FlightUnauthorizedError: AccessDenied;
+FlightUnavailableError: try again later; FlightServerError: everything else.
 
-**Events.** Where a queue manager writes down what happens to messages, that log is listed as `system$;EVENTS` with the kind `events`. It is read as queues are:
-its positions are the numbers of events, its rows have columns of their own (`schema.EVENT_COLUMNS`), a reader of it can only peek, and who may peek
-`system$;JOURNAL` may read it. `lost` says how many numbers after `after` were dropped for their age.
+**Events.** Where a queue manager writes down what happens to messages, that log is listed as
+`system$;EVENTS` with the kind `events`. It is read as queues are: its positions are the numbers of
+events, its rows have columns of their own (`schema.EVENT_COLUMNS`), a reader of it can only peek,
+and who may peek `system$;JOURNAL` may read it. `lost` says how many numbers after `after` were
+dropped for their age.
 
 Reading
 -------
 ListFlights, criteria = nothing, or a pattern for the name such as `*orders*`
-    one FlightInfo per queue, journals, dead-letter and outgoing queues too. Its descriptor is a path of one element, the name.
-    `app_metadata`: {queue, queue_id, queue_kind, subqueue, is_transactional, after, upto, horizon, messages, bytes}.
+    one FlightInfo per queue, journals, dead-letter and outgoing queues too. Its descriptor is a
+    path of one element, the name. `app_metadata`: {queue, queue_id, queue_kind, subqueue,
+    is_transactional, after, upto, horizon, messages, bytes}.
 GetFlightInfo, GetSchema; descriptor = a path of one element, the name; or a command:
-    {queue, [queue_id], [epoch], [after], [upto], [columns], [include_body], [where], [body_format], [body_schema], [compact = false],
-    [partition_bytes = 33554432], [min_partitions = 1]}
-    `columns`: "all" (default), "core", or names as a list or with commas (see `schema`). Without `after` and `upto`: what is visible now.
-    `compact`: columns whose values mostly come many times in a row are run-end encoded, for tools that can read that; a third less is sent.
-    `where`: conditions on rows (`columnar.filters`). Those on `seq`, and the beginning of those on `arrived_time`, are bounds of what is read.
-    `body_format`, `body_schema`: a last column `value` has what bodies hold (`columnar.values`).
-    Where the queue manager has reader processes, endpoints have two locations: theirs, and this service. A reader process takes the ticket as it is, without
-    `authorization`, for 15 minutes, and `after` in it may be higher: each batch comes with metadata, the number up to which the stream has come, so that another
-    one can go on there. What is not in the database, express messages above all, only this service can serve.
-    The answer has one endpoint per partition, cut by bytes; each ticket has the `messages` and `bytes` that were planned.
+    {queue, [queue_id], [epoch], [after], [upto], [columns], [include_body], [where], [body_format],
+    [body_schema], [compact = false], [partition_bytes = 33554432], [min_partitions = 1]} `columns`:
+    "all" (default), "core", or names as a list or with commas (see `schema`). Without `after` and
+    `upto`: what is visible now. `compact`: columns whose values mostly come many times in a row are
+    run-end encoded, for tools that can read that; a third less is sent. `where`: conditions on rows
+    (`columnar.filters`). Those on `seq`, and the beginning of those on `arrived_time`, are bounds
+    of what is read. `body_format`, `body_schema`: a last column `value` has what bodies hold
+    (`columnar.values`). Where the queue manager has reader processes, endpoints have two locations:
+    theirs, and this service. A reader process takes the ticket as it is, without `authorization`,
+    for 15 minutes, and `after` in it may be higher: each batch comes with metadata, the number up
+    to which the stream has come, so that another one can go on there. What is not in the database,
+    express messages above all, only this service can serve. The answer has one endpoint per
+    partition, cut by bytes; each ticket has the `messages` and `bytes` that were planned.
     `app_metadata` as above, with `after` and `upto` of the whole.
-DoGet, ticket = {queue, queue_id, epoch, columns, include_body, where, compact, after, upto, messages, bytes, [body_format], [body_schema], [grant]}; queue and epoch are enough
-    batches of about 16 MiB, ordered by seq. What was received, purged or has expired since it was planned is not there. A message that
-    another client is receiving is left out. A message that cannot be decoded is a row with `packet` and `packet_error`.
+DoGet, ticket = {queue, queue_id, epoch, columns, include_body, where, compact, after, upto,
+messages, bytes, [body_format], [body_schema], [grant]}; queue and epoch are enough
+    batches of about 16 MiB, ordered by seq. What was received, purged or has expired since it was
+    planned is not there. A message that another client is receiving is left out. A message that
+    cannot be decoded is a row with `packet` and `packet_error`.
 
 Actions
 -------
 info        {} -> {queue_manager, queue_manager_id, user, horizon, near}
-            `near`: a Unix socket at which programs of the same user on the same machine get the packets that DoGet makes batches of, through memory (`near_streams`). Null for others.
+            `near`: a Unix socket at which programs of the same user on the same machine get the
+            packets that DoGet makes batches of, through memory (`near_streams`). Null for others.
 bounds      {queue, [queue_id]} -> as app_metadata of ListFlights
 position    {queue, time_ms} -> {after}: the number before the first message that arrived at that time, in milliseconds since 1970, or later
 measure     {queue, [after = 0], [upto], [max_messages], [max_bytes]} -> as bounds, with the range {after, upto, messages, bytes} that keeps
-            to the limits; at least one message, if there is one. What comes after it, at most a million messages, is {behind_messages, behind_bytes}
+            to the limits; at least one message, if there is one. What comes after it, at most a
+            million messages, is {behind_messages, behind_bytes}
 poll        {queues: [{queue, after, [max_messages], [max_bytes]}, ...], [timeout_ms = 0, at most 60000]}
-            -> {queues: [{queue, queue_id, after, upto, messages, bytes, backlog_messages, backlog_bytes, behind_messages, behind_bytes, lost}, ...]}
-            answers as soon as one of the queues has messages after its number. Without new messages upto = after.
+            -> {queues: [{queue, queue_id, after, upto, messages, bytes, backlog_messages,
+            backlog_bytes, behind_messages, behind_bytes, lost}, ...]} answers as soon as one of the
+            queues has messages after its number. Without new messages upto = after.
 acquire     {queue, reader, [mode = "receive" | "peek"], [start = "earliest" | "latest" | number], [lease_ms = 30000], [take_over = false]}
-            -> {queue_id, fence, start, acknowledged, lease_ms}
-            `start` counts the first time; later ones get what is remembered under the reader's name. A receiver has the queue to itself:
-            LeaseHeld while another one of this name has its lease, SharingViolation while others have the queue open to receive.
-            `take_over` ends another lease of this name. A reader that peeks has no lease: it only keeps `start`.
+            -> {queue_id, fence, start, acknowledged, lease_ms} `start` counts the first time; later
+            ones get what is remembered under the reader's name. A receiver has the queue to itself:
+            LeaseHeld while another one of this name has its lease, SharingViolation while others
+            have the queue open to receive. `take_over` ends another lease of this name. A reader
+            that peeks has no lease: it only keeps `start`.
 renew       {queue, reader, fence} -> as acquire. LeaseLost: another fence is valid now, or another client receives.
 hold        {queue, reader, fence, upto, epoch} -> {expiries}
-            nothing expires that is not acknowledged, up to `upto`, while the reader has its lease; after a restart of the queue manager, for one term.
-            A purge fails while a reader has the queue to itself. So what was planned is there until it is acknowledged. `poll` and `measure` have `expiries`,
-            too: if it is another now, messages have expired since, and what was counted must be counted again. Renews the lease.
+            nothing expires that is not acknowledged, up to `upto`, while the reader has its lease;
+            after a restart of the queue manager, for one term. A purge fails while a reader has the
+            queue to itself. So what was planned is there until it is acknowledged. `poll` and
+            `measure` have `expiries`, too: if it is another now, messages have expired since, and
+            what was counted must be counted again. Renews the lease.
 acknowledge {queue, reader, fence, upto, epoch} -> {removed, acknowledged}
-            receives everything in (start, upto]: journals and acknowledgments happen as for any receive. In slices, each in one commit with the
-            reader's mark; doing it again does nothing. Renews the lease.
+            receives everything in (start, upto]: journals and acknowledgments happen as for any
+            receive. In slices, each in one commit with the reader's mark; doing it again does
+            nothing. Renews the lease.
 release     {queue, reader, fence} -> {}; the reader's place is kept
 forget      {queue, reader} -> {forgotten}
 publish     {writer, batch, tokens, [keep_seconds]} -> {is_new, messages, bytes, digest}
-            one commit; all other tokens of the batch are dropped. Batches of a writer go up: one that is not above the last
-            is done already (is_new = false), and refused with PublicationDiffers if it is the last and its messages are others. That is
-            remembered for ever, or for `keep_seconds`. Names of writers belong to the user: others may have the same for themselves.
+            one commit; all other tokens of the batch are dropped. Batches of a writer go up: one
+            that is not above the last is done already (is_new = false), and refused with
+            PublicationDiffers if it is the last and its messages are others. That is remembered for
+            ever, or for `keep_seconds`. Names of writers belong to the user: others may have the
+            same for themselves.
 drop        {tokens} or {writer, batch} -> {dropped}
 published   {writer} -> {batch or null, messages, bytes, digest}
 
 Writing
 -------
 DoPut, descriptor = a command {token, writer, batch, [queue], [epoch]}
-    `token`: 1 to 64 random bytes in hexadecimal, new for each attempt; `writer`: a streaming query or a job, `batch`: its number. Columns: `body`
-    and any that `schema` calls settable; `queue` (or `dest_format_name`) per row, or for all by the key `queue`. The messages become
-    recoverable, and transactional where the queue is, and are in no queue before `publish`. At the end the writer sends metadata {messages}, the number of rows:
-    without it the stream broke off, and nothing of it is kept. Metadata {token, messages, bytes, digest} come back; then all is on disk. What
-    is not published is dropped after a day.
+    `token`: 1 to 64 random bytes in hexadecimal, new for each attempt; `writer`: a streaming query
+    or a job, `batch`: its number. Columns: `body` and any that `schema` calls settable; `queue` (or
+    `dest_format_name`) per row, or for all by the key `queue`. The messages become recoverable, and
+    transactional where the queue is, and are in no queue before `publish`. At the end the writer
+    sends metadata {messages}, the number of rows: without it the stream broke off, and nothing of
+    it is kept. Metadata {token, messages, bytes, digest} come back; then all is on disk. What is
+    not published is dropped after a day.
 """
 
 from __future__ import annotations
@@ -128,16 +151,19 @@ from lanner.spark.flight.streams import Streams
 
 _LOG = logging.getLogger(__name__)
 
-# Ours: how many times the CPU that it took to make a batch a stream rests beside a busy loop. Each batch costs far more than that: whoever reads it, mostly on the
-# same machine, has to take it in. Where packets are handed out he decodes them, too.
+# Ours: how many times the CPU that it took to make a batch a stream rests beside a busy loop. Each
+# batch costs far more than that: whoever reads it, mostly on the same machine, has to take it in.
+# Where packets are handed out he decodes them, too.
 NEAR_RESTS = 160.0
 FAR_RESTS = 80.0
 # The location of Flight that means this service itself.
 SAME = "arrow-flight-reuse-connection://?"
-# Its name in the data directory: where gRPC listens. Nobody else than this process has a use for it.
+# Its name in the data directory: where gRPC listens. Nobody else than this process has a use for
+# it.
 SOCKET = "flight.sock"
-# Not in the specification: the parts of the descriptors that only the port, and only `streams.sock`, may have. The descriptors of one
-# connection: of the port three sockets, of `streams.sock` a socket and its memory.
+# Not in the specification: the parts of the descriptors that only the port, and only
+# `streams.sock`, may have. The descriptors of one connection: of the port three sockets, of
+# `streams.sock` a socket and its memory.
 SHARE, NEAR_SHARE = 0.06, 0.04
 DESCRIPTORS, NEAR_DESCRIPTORS = 3, 1 + SLOTS
 # Not in the specification: seconds that stopping waits for running calls.
@@ -157,12 +183,16 @@ class _Counted:
         return self.source.place
 
     def packet_batches(self, room: Room) -> Generator[PacketBatch, None, None]:
-        # Its client is a program of the user that the service runs as, or of root: nobody hangs up on it.
+        # Its client is a program of the user that the service runs as, or of root: nobody hangs up
+        # on it.
         return self.streams.run(self.user, self.source.packet_batches(room), NEAR_RESTS, lambda: None)
 
 
 class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    """The service at an address, from its construction to `shutdown`. Methods are called by the threads of gRPC."""
+    """The service at an address, from its construction to `shutdown`.
+
+    Methods are called by the threads of gRPC.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,7 @@
-"""What the Flight service does, without Flight: requests in, answers out. The docstring of `server` describes them."""
+"""What the Flight service does, without Flight: requests in, answers out.
+
+The docstring of `server` describes them.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,8 @@ MAX_WAIT: Final = 60_000
 MAX_POLLED_QUEUES: Final = 1000
 MAX_PARTITIONS: Final = 100_000
 MICROSECONDS: Final = 1_000_000
-# Not in the specification: messages that are counted unless the caller sets a limit; about a second.
+# Not in the specification: messages that are counted unless the caller sets a limit; about a
+# second.
 MAX_MEASURED: Final = 1_000_000
 
 
@@ -71,7 +75,10 @@ class GrantedScan:
         return self.shape.applied(made, self.selected)
 
     def packets(self) -> PacketSource:
-        """Return the messages that the batches are made of. InvalidParameter for the log of events."""
+        """Return the messages that the batches are made of.
+
+        InvalidParameter for the log of events.
+        """
         if isinstance(self.source, EventSource) or not self.shape.is_plain:
             raise InvalidParameter(
                 "events, and rows that are chosen or decoded here, are no packets: there is Flight for them"
@@ -170,10 +177,14 @@ class Service:
                 "from before mean nothing now; begin without them"
             )
 
-    # Queues and scans -----------------------------------------------------------------------------------------------
+    # Queues and scans
+    # -----------------------------------------------------------------------------------------------
 
     def queues(self, identity: Identity, pattern: str) -> Iterator[tuple[str, Plan]]:
-        """Yield every queue that the caller may read, journals and dead letters too, by name. Patterns as for file names."""
+        """Yield every queue that the caller may read, journals and dead letters too, by name.
+
+        Patterns as for file names.
+        """
         operations = self.operations(identity)
         with self._runtime.lock:
             names = [self._name(queue) for queue in self._runtime.engine.queue_manager.queue_collection.values()]
@@ -185,7 +196,8 @@ class Service:
             try:
                 source = self._open(operations, name)
             except (AccessDenied, QueueNotFound, IllegalFormatname):
-                # The names of outgoing queues come from messages, and may have characters that no client can write.
+                # The names of outgoing queues come from messages, and may have characters that no
+                # client can write.
                 continue
             about = self._about(source)
             ticket = {"queue": name, "queue_id": source.identifier, "epoch": self._store.epoch}
@@ -339,7 +351,8 @@ class Service:
             )
         return source
 
-    # Actions --------------------------------------------------------------------------------------------------------
+    # Actions
+    # --------------------------------------------------------------------------------------------------------
 
     def _info(self, operations: Operations, request: Request, client: Client) -> Answer:
         request.done()
@@ -419,7 +432,8 @@ class Service:
             found = [measure(None) for _, _, measure in queues]
             return found if any(part.messages for part in found) else None
 
-        # Without messages a reader stays where it is: its offset does not change, so nothing happens.
+        # Without messages a reader stays where it is: its offset does not change, so nothing
+        # happens.
         nothing = [Range(after, after, 0, 0) for _, after, _ in queues]
         ranges = self._arrivals.wait(look, wait / 1000, client.is_gone) or nothing
         answers = []
@@ -492,7 +506,10 @@ class Service:
         return {"expiries": self._expiries()}
 
     def _expiries(self) -> str:
-        """Incremented on every expiry. If it is unchanged after a count, no message expired meanwhile."""
+        """Incremented on every expiry.
+
+        If it is unchanged after a count, no message expired meanwhile.
+        """
         return f"{self._life}-{self._runtime.engine.expiries}"
 
     def _acknowledge(self, operations: Operations, request: Request, _: Client) -> Answer:
@@ -501,7 +518,8 @@ class Service:
         upto = request.number("upto")
         return dataclasses.asdict(self._readers.acknowledge(*self._reader(operations, request), upto))
 
-    # Writing --------------------------------------------------------------------------------------------------------
+    # Writing
+    # --------------------------------------------------------------------------------------------------------
 
     def stage(self, identity: Identity, command: bytes, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> bytes:
         """Write the batches of a stream under a token."""

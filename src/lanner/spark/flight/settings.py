@@ -1,4 +1,7 @@
-"""The settings of the Flight service, and the service itself where its packages are installed. Imports neither pyarrow nor numpy."""
+"""The settings of the Flight service, and the service itself where its packages are installed.
+
+Imports neither pyarrow nor numpy.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ PORT: Final = 1810
 MAX_STREAMS: Final = 64
 # Ours: more reader processes than any machine has use for.
 MAX_PROCESSES: Final = 256
-# Not in the specification: what one publication may hold, and the writers of one user that are remembered.
+# Not in the specification: what one publication may hold, and the writers of one user that are
+# remembered.
 MAX_PUBLICATION_MESSAGES: Final = 10_000_000
 MAX_PUBLICATION_MB: Final = 65_536
 MAX_WRITERS: Final = 100_000
@@ -47,7 +51,8 @@ class FlightSettings:
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     max_streams: int = MAX_STREAMS
-    # Whether callers that did not log on may read what a queue allows ANONYMOUS LOGON to read. They never publish.
+    # Whether callers that did not log on may read what a queue allows ANONYMOUS LOGON to read. They
+    # never publish.
     allow_anonymous: bool = False
     max_publication_messages: int = MAX_PUBLICATION_MESSAGES
     max_publication_mb: int = MAX_PUBLICATION_MB  # MiB of bodies
@@ -58,7 +63,8 @@ class FlightSettings:
     max_connections_per_peer: int = 64
     # Calls that run at a time, each of which has a thread.
     max_calls: int = 256
-    # Processes that show queues to who has a ticket of this one, and their port; 0 processes: this one does it, 0: any port that is free.
+    # Processes that show queues to who has a ticket of this one, and their port; 0 processes: this
+    # one does it, 0: any port that is free.
     processes: int = 0
     reader_port: int = 0
 
@@ -114,7 +120,10 @@ def flight_listener_if_available(
 def flight_listener(
     runtime: Runtime, settings: FlightSettings | None = None, logons: Logons | None = None, budget: Budget | None = None
 ) -> FlightListener:
-    """The Flight service, to be started. PipelineUnavailable says what to install. `logons` counts wrong passwords."""
+    """The Flight service, to be started.
+
+    PipelineUnavailable says what to install. `logons` counts wrong passwords.
+    """
     if not is_available():
         raise PipelineUnavailable(
             "the Flight service of the data pipeline needs pyarrow and numpy: install them with `pip install 'lanner[spark]'`, "

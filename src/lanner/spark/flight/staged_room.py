@@ -1,7 +1,8 @@
 """How much each user may have staged: tokens, and bytes of messages that are not published yet.
 
-Staged messages are in no queue, so the quotas of queues do not see them before they are published. They are counted here: all of a
-user's stages have a limit of their own and half of the queue manager's quota, and with the messages in queues they stay within that quota.
+Staged messages are in no queue, so the quotas of queues do not see them before they are published.
+They are counted here: all of a user's stages have a limit of their own and half of the queue
+manager's quota, and with the messages in queues they stay within that quota.
 """
 
 from __future__ import annotations

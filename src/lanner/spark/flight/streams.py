@@ -16,7 +16,8 @@ __all__ = ["Streams"]
 
 T = TypeVar("T")
 
-# Not in the specification: memory that is kept from batch to batch while there are streams; some batches.
+# Not in the specification: memory that is kept from batch to batch while there are streams; some
+# batches.
 KEPT_BYTES: Final = 64 << 20
 # Ours: seconds of silence after which a stream ends if there is no room for another one.
 QUIET: Final = 60.0
@@ -40,11 +41,15 @@ class _Running:
 class Streams:
     """The streams that run, of which there may be so many at a time, half of them of one user.
 
-    When there is no room, a stream that nothing went through for a while ends, so the next attempt finds room.
+    When there is no room, a stream that nothing went through for a while ends, so the next attempt
+    finds room.
     """
 
     def __init__(self, most: int, loop_cpu: Callable[[], float] | None = None, quiet: float = QUIET) -> None:
-        """`loop_cpu`: what the loop has used to which they give way, if there is one. `quiet`: seconds."""
+        """`loop_cpu`: what the loop has used to which they give way, if there is one.
+
+        `quiet`: seconds.
+        """
         self._most = most
         self._most_of_user = max(most // 2, 1)
         self._quiet = quiet

@@ -1,8 +1,9 @@
 """Signed tickets: what the queue manager lets its reader processes show to whoever comes with one.
 
-A reader process knows no users and no access lists. The queue manager checks the rights, and writes down in a grant what it
-found: one range of one queue, in some columns, until some time. Whoever has the ticket may read that, as whoever has a
-token may call. The key is made at each start, and only the queue manager and the processes it has started have it.
+A reader process knows no users and no access lists. The queue manager checks the rights, and writes
+down in a grant what it found: one range of one queue, in some columns, until some time. Whoever has
+the ticket may read that, as whoever has a token may call. The key is made at each start, and only
+the queue manager and the processes it has started have it.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from lanner.spark.flight.errors import TicketRefused
 
 __all__ = ["LIFE", "Grant", "Tickets"]
 
-# Not in the specification: seconds for which a ticket opens a reader process. Rights that are taken away meanwhile do not
-# end it. The queue manager itself checks them for each call, and shows to the owner of an older ticket what it may see now.
+# Not in the specification: seconds for which a ticket opens a reader process. Rights that are taken
+# away meanwhile do not end it. The queue manager itself checks them for each call, and shows to the
+# owner of an older ticket what it may see now.
 LIFE: Final = 900.0
 _DIGEST: Final = "sha256"
 

@@ -1,15 +1,17 @@
 """Staged writes: a task writes its rows under a token of its own, and one commit makes the tokens of a batch visible.
 
-A publication has a writer (a streaming query, or the writeId of a batch job) and a batch number, and happens once: the writer's last batch
-is remembered, so doing it again does nothing, and doing it again with other messages is refused. What is not published is dropped by
-whoever gives up, or after a day.
+A publication has a writer (a streaming query, or the writeId of a batch job) and a batch number,
+and happens once: the writer's last batch is remembered, so doing it again does nothing, and doing
+it again with other messages is refused. What is not published is dropped by whoever gives up, or
+after a day.
 
-The name of a writer belongs to the user: two users may have writers of the same name, which have nothing to do with each other. The
-anonymous have none.
+The name of a writer belongs to the user: two users may have writers of the same name, which have
+nothing to do with each other. The anonymous have none.
 
-Tables: "pipeline_stages", token -> JSON of `_StageRow`; "pipeline_user_writers", digest of the user and the writer's name -> JSON of
-`_WriterRow`; "pipeline_user_writer_expiry", seconds since 1970 and that digest -> nothing, for writers that need not be remembered for ever.
-Older stores have "pipeline_writers" and "pipeline_writer_expiry", with a digest of the name alone.
+Tables: "pipeline_stages", token -> JSON of `_StageRow`; "pipeline_user_writers", digest of the user
+and the writer's name -> JSON of `_WriterRow`; "pipeline_user_writer_expiry", seconds since 1970 and
+that digest -> nothing, for writers that need not be remembered for ever. Older stores have
+"pipeline_writers" and "pipeline_writer_expiry", with a digest of the name alone.
 """
 
 from __future__ import annotations
@@ -113,7 +115,10 @@ class _WriterRow:
 
 
 class StagedWrites:
-    """The stages and publications of the pipeline. Methods take the lock themselves, and return when everything is on disk."""
+    """The stages and publications of the pipeline.
+
+    Methods take the lock themselves, and return when everything is on disk.
+    """
 
     def __init__(self, runtime: Runtime, settings: FlightSettings | None = None) -> None:
         self._runtime = runtime
@@ -147,7 +152,10 @@ class StagedWrites:
             old.delete(digest)
 
     def _forget_dropped_stages(self) -> None:
-        """Drop unfinished stages: they will never be finished. The engine drops stages that were not written to for a day."""
+        """Drop unfinished stages: they will never be finished.
+
+        The engine drops stages that were not written to for a day.
+        """
         for token, raw in list(self._stages.items()):
             row = _StageRow(**json.loads(raw))
             if not row.is_whole or (row.messages and not self._store.staged([token])):
@@ -156,7 +164,10 @@ class StagedWrites:
                 self._room.add(token, row.owner, row.messages, row.bytes)
 
     def _check_token(self, operations: Operations) -> None:
-        """Refuse a user's next stage if it has too many. Those that the engine has dropped for their age are forgotten first."""
+        """Refuse a user's next stage if it has too many.
+
+        Those that the engine has dropped for their age are forgotten first.
+        """
         owner = str(operations.identity.sid)
         if not self._room.has_token(owner):
             for token in self._room.tokens_of(owner):
@@ -180,7 +191,8 @@ class StagedWrites:
                 self._writers.delete(digest)
                 self._writers_of[row.owner] -= 1
 
-    # Staging --------------------------------------------------------------------------------------------------------
+    # Staging
+    # --------------------------------------------------------------------------------------------------------
 
     def stage(
         self,
@@ -192,7 +204,10 @@ class StagedWrites:
         schema: pa.Schema,
         batches: Iterable[pa.RecordBatch],
     ) -> Contents:
-        """Write the rows of some Arrow batches under a new token. An exception drops what was written."""
+        """Write the rows of some Arrow batches under a new token.
+
+        An exception drops what was written.
+        """
         _check_user(operations)
         _check(token, writer, batch)
         encoder = RowEncoder(schema, operations.names, queue)
@@ -236,15 +251,17 @@ class StagedWrites:
             raise
         return contents
 
-    # Publishing -----------------------------------------------------------------------------------------------------
+    # Publishing
+    # -----------------------------------------------------------------------------------------------------
 
     def publish(
         self, operations: Operations, writer: str, batch: int, tokens: list[bytes], *, keep: int | None = None
     ) -> Publication:
         """Make the messages of some tokens visible in one commit, once per writer and batch.
 
-        `keep`: for how many seconds that is remembered at least; for ever, if it is not said. After that the writer is a new one.
-        A batch that is not above the writer's last one is done already; its tokens are dropped. All other tokens of the batch are dropped.
+        `keep`: for how many seconds that is remembered at least; for ever, if it is not said. After
+        that the writer is a new one. A batch that is not above the writer's last one is done
+        already; its tokens are dropped. All other tokens of the batch are dropped.
         """
         owner = _check_user(operations)
         for token in tokens or [b"none"]:
@@ -308,7 +325,8 @@ class StagedWrites:
     def _again(writer: str, batch: int, before: _WriterRow, rows: dict[bytes, _StageRow | None]) -> Publication:
         first = Contents(before.messages, before.bytes, before.digest)
         found = [row.contents for row in rows.values() if row is not None]
-        # Tokens that are gone were published the first time, and a batch before the last one is no longer remembered.
+        # Tokens that are gone were published the first time, and a batch before the last one is no
+        # longer remembered.
         if batch == before.batch and len(found) == len(rows) and sum(found, Contents()) != first:
             again = sum(found, Contents())
             raise PublicationDiffers(
@@ -340,7 +358,8 @@ class StagedWrites:
             row = self._writer(_check_user(operations), writer)
         return None if row is None else (row.batch, Contents(row.messages, row.bytes, row.digest))
 
-    # Rows -----------------------------------------------------------------------------------------------------------
+    # Rows
+    # -----------------------------------------------------------------------------------------------------------
 
     def _row(self, token: bytes) -> _StageRow | None:
         raw = self._stages.get(token)

@@ -1,7 +1,7 @@
 """The jobs of the data pipeline: PySpark programs over queues and over the tables that they make of them.
 
-Each job is a module with pure functions from DataFrames to DataFrames, `run` for `lanner pipeline run`, and
-`main` for spark-submit. `JOBS` lists them in the order in which they need each other.
+Each job is a module with pure functions from DataFrames to DataFrames, `run` for `lanner pipeline
+run`, and `main` for spark-submit. `JOBS` lists them in the order in which they need each other.
 
     config      reads pipeline.toml
     session     starts Spark and runs a job

@@ -1,9 +1,10 @@
 """audit: who sends to what, and how much of it is signed; and what the bodies are.
 
-`audit` has a row for each sender, machine and queue: messages, how many were signed, verified where they arrived, encrypted, or came from
-nobody (no sender named), of messages that were seen or of which events tell. `census` has a row for each queue and kind of body, told by its
-type and its first bytes: what a migration will meet. Bodies of messages that were gone before they were read are `not seen`. `broken` are the
-rows that no program could read.
+`audit` has a row for each sender, machine and queue: messages, how many were signed, verified where
+they arrived, encrypted, or came from nobody (no sender named), of messages that were seen or of
+which events tell. `census` has a row for each queue and kind of body, told by its type and its
+first bytes: what a migration will meet. Bodies of messages that were gone before they were read are
+`not seen`. `broken` are the rows that no program could read.
 """
 
 from __future__ import annotations

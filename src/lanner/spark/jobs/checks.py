@@ -1,4 +1,6 @@
-"""checks: whether the tables agree with each other and with the logs of events. The job fails if one of them does not.
+"""checks: whether the tables agree with each other and with the logs of events.
+
+The job fails if one of them does not.
 
 | check | what must be so |
 |---|---|
@@ -8,8 +10,9 @@
 | lost | what has left for a queue manager whose log was read has come, or was refused, there |
 | clocks | no message was received before it arrived by the same clock, and no difference of two clocks contradicts itself |
 
-The table `checks` has a row for each: `wrong` is how many rows contradict it, and `example` is one of them. What happened in the last
-`GRACE_SECONDS` of a log is left out, because the other log may have been read a moment before.
+The table `checks` has a row for each: `wrong` is how many rows contradict it, and `example` is one
+of them. What happened in the last `GRACE_SECONDS` of a log is left out, because the other log may
+have been read a moment before.
 """
 
 from __future__ import annotations
@@ -30,7 +33,10 @@ GRACE_SECONDS: Final = 60
 
 
 def checks(messages: DataFrame, events: DataFrame, throughput: DataFrame, skews: DataFrame) -> DataFrame:
-    """A row for each check: check, wrong, example. `events` has each event once, the others are tables."""
+    """A row for each check: check, wrong, example.
+
+    `events` has each event once, the others are tables.
+    """
     logs = events.groupBy(F.col("qm_id").alias("log")).agg(
         F.min("event_time").alias("first"), F.max("event_time").alias("last")
     )

@@ -1,9 +1,10 @@
 """compact: few large files instead of many small ones, and an end to old days.
 
-A day of a queue manager in `messages` or `events` that has more than `compact.files` files is written anew, each message once for each queue it was seen
-in and each event once, and then its old files are deleted. A job that is killed in between leaves rows twice, which no other job minds, and which the next
-run puts right. Days before `compact.keep_days` are deleted. `ingest` may go on meanwhile: only files that were read are deleted. Run it when no other job reads
-the tables.
+A day of a queue manager in `messages` or `events` that has more than `compact.files` files is
+written anew, each message once for each queue it was seen in and each event once, and then its old
+files are deleted. A job that is killed in between leaves rows twice, which no other job minds, and
+which the next run puts right. Days before `compact.keep_days` are deleted. `ingest` may go on
+meanwhile: only files that were read are deleted. Run it when no other job reads the tables.
 """
 
 from __future__ import annotations

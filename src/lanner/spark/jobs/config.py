@@ -1,7 +1,10 @@
-"""pipeline.toml: what the jobs read, where they write, and how. Everything is checked before Spark starts.
+"""pipeline.toml: what the jobs read, where they write, and how.
 
-A section for each job, all of them optional; `[lake]` says where the tables are. Paths are relative to the file, that of the password too. There is
-no secret in it: `password_file` or `password_env` say where the password is.
+Everything is checked before Spark starts.
+
+A section for each job, all of them optional; `[lake]` says where the tables are. Paths are relative
+to the file, that of the password too. There is no secret in it: `password_file` or `password_env`
+say where the password is.
 """
 
 from __future__ import annotations
@@ -44,7 +47,10 @@ class _Section(BaseModel):
 
 
 class LakeConfig(_Section):
-    """`path`: the directory, or URI, of the tables. `options`: storage of Delta Lake, or properties of the catalog of Iceberg."""
+    """`path`: the directory, or URI, of the tables.
+
+    `options`: storage of Delta Lake, or properties of the catalog of Iceberg.
+    """
 
     path: str
     format: Literal["parquet", "delta", "iceberg"] = "parquet"
@@ -52,7 +58,10 @@ class LakeConfig(_Section):
 
 
 class SparkConfig(_Section):
-    """For jobs that `lanner pipeline run` starts; spark-submit has its own. `settings`: Spark's own."""
+    """For jobs that `lanner pipeline run` starts; spark-submit has its own.
+
+    `settings`: Spark's own.
+    """
 
     master: str = "local[*]"
     settings: dict[str, str | int | bool] = Field(default_factory=dict)
@@ -125,7 +134,10 @@ class PoisonConfig(_Section):
 
 
 class ReplayConfig(_Section):
-    """Which dead letters go back to their queues; all conditions must hold. `send = false` only says what would be sent."""
+    """Which dead letters go back to their queues; all conditions must hold.
+
+    `send = false` only says what would be sent.
+    """
 
     classes: tuple[str, ...] = ()  # such as NACK_RECEIVE_TIMEOUT
     destinations: tuple[str, ...] = ()  # patterns, such as *orders

@@ -1,12 +1,13 @@
 """What queues and logs of events tell of each message, in a form that can be merged.
 
-Every row of `messages` and of `events` becomes a fact: a row with the message's identifier, and with values in some of the
-columns of `MERGE`. `merged` makes one row per message of any number of facts. Each column is merged by an operation that
-does not depend on order or grouping, so merged rows are facts themselves: what is known already is merged with what is new, and
-no fact is read twice.
+Every row of `messages` and of `events` becomes a fact: a row with the message's identifier, and
+with values in some of the columns of `MERGE`. `merged` makes one row per message of any number of
+facts. Each column is merged by an operation that does not depend on order or grouping, so merged
+rows are facts themselves: what is known already is merged with what is new, and no fact is read
+twice.
 
-Columns that begin with `e_` come from events and are exact to the millisecond. The others come from messages and from what
-acknowledgments and reports say about them; their times are whole seconds.
+Columns that begin with `e_` come from events and are exact to the millisecond. The others come from
+messages and from what acknowledgments and reports say about them; their times are whole seconds.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ _EVENT_PROPERTIES: Final = (
 REAL_KINDS: Final = ("destination", "subqueue", "admin", "report", "connector")
 _OUTGOING_KINDS: Final = ("outgoing",)
 
-# How each column is merged: least, greatest (of structs: by their first fields), or the set of all elements.
+# How each column is merged: least, greatest (of structs: by their first fields), or the set of all
+# elements.
 MERGE: Final = {
     # Of the message itself, where it lies or lay.
     "p": "max",  # struct of rank, qm_id, queue and PROPERTIES
@@ -142,7 +144,8 @@ def _when(condition: str | Column, value: str | Column) -> Column:
     return F.when(condition, F.col(value) if isinstance(value, str) else value)
 
 
-# Messages -------------------------------------------------------------------------------------------------------------
+# Messages
+# -------------------------------------------------------------------------------------------------------------
 
 
 def _of_messages(observed: DataFrame) -> DataFrame:
@@ -214,7 +217,8 @@ def _of_reports(observed: DataFrame) -> DataFrame:
     )
 
 
-# Events ---------------------------------------------------------------------------------------------------------------
+# Events
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def of_programs(events: DataFrame) -> DataFrame:

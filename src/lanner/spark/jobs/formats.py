@@ -1,12 +1,13 @@
 """Tables of Delta Lake and Apache Iceberg, for `lake.format`.
 
-Spark writes data files of Parquet below the directory of a table. Then one commit makes them part of the table, in place of all
-others or beside them: an entry in Delta's transaction log, written by `deltalake`, or an Iceberg snapshot in a catalog, written by
-`pyiceberg`. Neither needs a jar.
+Spark writes data files of Parquet below the directory of a table. Then one commit makes them part
+of the table, in place of all others or beside them: an entry in Delta's transaction log, written by
+`deltalake`, or an Iceberg snapshot in a catalog, written by `pyiceberg`. Neither needs a jar.
 
-A commit of a stream carries its name and the number of its batch, as an application transaction of Delta's protocol, or as a property of
-the Iceberg table that changes in the same commit. A batch that is there is left alone, so each is in the table once, however often it
-is written and wherever the job was killed. Files that no commit has are no part of the table.
+A commit of a stream carries its name and the number of its batch, as an application transaction of
+Delta's protocol, or as a property of the Iceberg table that changes in the same commit. A batch
+that is there is left alone, so each is in the table once, however often it is written and wherever
+the job was killed. Files that no commit has are no part of the table.
 """
 
 from __future__ import annotations

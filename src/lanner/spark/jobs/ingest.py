@@ -1,8 +1,8 @@
 """ingest: what is in the queues, and in files of packets, into the table `messages`, and the logs of events into `events`.
 
-A stream for each queue manager, with a checkpoint for each epoch of it: one that was restored from a backup is read anew, and what was
-seen before is found again by its identifier. Each batch is written under a name of its own, so that a batch which is written again
-replaces itself.
+A stream for each queue manager, with a checkpoint for each epoch of it: one that was restored from
+a backup is read anew, and what was seen before is found again by its identifier. Each batch is
+written under a name of its own, so that a batch which is written again replaces itself.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def run(context: Context) -> Result:
     written, told = Written(), Written()
     sources: list[Callable[[], StreamingQuery]] = []
     if config.ingest.events:
-        # First of all: an event whose message comes later is whole, a message that is gone by then is not.
+        # First of all: an event whose message comes later is whole, a message that is gone by then
+        # is not.
         writers = [manager for manager in config.source.managers if _has_events(context, manager)]
         sources += [partial(_start_events, context, manager, told) for manager in writers]
     if config.ingest.packet_files is not None:
@@ -172,7 +173,10 @@ def _start(context: Context, frame: DataFrame, key: str, written: Written, table
 
 
 def write_batch(batch: DataFrame, lake: Lake, table: str, stream: str, number: int) -> int:
-    """Add a batch of a stream to a table, once. Return how many rows there were, 0 if the table has the batch."""
+    """Add a batch of a stream to a table, once.
+
+    Return how many rows there were, 0 if the table has the batch.
+    """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F  # noqa: N812
 

@@ -1,9 +1,11 @@
 """The lake: where the tables are, and how jobs read and write them.
 
-`messages`, `events` and `replays` grow: `append` adds a batch of a stream once, however often it is written. All other tables are
-replaced: `write` makes the new one beside the old one, and one step puts it in its place, so readers find the one or the
-other whole, whenever the job is killed. In the format `parquet` that step is the file `_SUCCESS`, which Spark writes last, in
-a directory `version=N` of the table: the highest N that has one is the table. In `delta` and `iceberg` it is a commit (`formats`).
+`messages`, `events` and `replays` grow: `append` adds a batch of a stream once, however often it is
+written. All other tables are replaced: `write` makes the new one beside the old one, and one step
+puts it in its place, so readers find the one or the other whole, whenever the job is killed. In the
+format `parquet` that step is the file `_SUCCESS`, which Spark writes last, in a directory
+`version=N` of the table: the highest N that has one is the table. In `delta` and `iceberg` it is a
+commit (`formats`).
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ class NoTable(LannerError):
 
 @dataclass(frozen=True)
 class Lake:
-    """The directory of the tables. `options` are for the format: storage of `delta`, the catalog of `iceberg`."""
+    """The directory of the tables.
+
+    `options` are for the format: storage of `delta`, the catalog of `iceberg`.
+    """
 
     spark: SparkSession
     root: str
@@ -121,8 +126,8 @@ class Lake:
     def append(self, rows: DataFrame, table: str, stream: str, number: int) -> bool:
         """Add a batch of a stream to a table that is partitioned by PARTITIONS; False if it was there.
 
-        The column `batch` of the rows is `batch_name` of the stream and the number. Written again, the files of a batch
-        replace those of before.
+        The column `batch` of the rows is `batch_name` of the stream and the number. Written again,
+        the files of a batch replace those of before.
         """
         rows.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         tables = self._tables

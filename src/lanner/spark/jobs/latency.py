@@ -1,16 +1,20 @@
 """latency: how long messages were on their way and in their queues, although clocks are wrong.
 
-A message is sent by one clock and comes to its queue by another. Events tell both in milliseconds, and where they do only they count; else
-the packet and its queue tell whole seconds, and `exact` counts how many of `messages` are of the first kind. The table
-`clock_skew` first estimates how far two clocks are apart, for each pair of machines and each hour. What comes from A to B takes some time,
-never less than none: the least difference (B's clock less A's) is an upper bound for the skew, and the least one of what
-goes the other way is a lower bound. Acknowledgments and reports are messages too, and give the other way where the business
-does not. The estimate is the middle of the bounds; with one way alone it is the bound (`method` says which).
-A pair whose differences lie more than half an hour apart within an hour has had a clock set (`is_step`): its estimate is worth nothing.
+A message is sent by one clock and comes to its queue by another. Events tell both in milliseconds,
+and where they do only they count; else the packet and its queue tell whole seconds, and `exact`
+counts how many of `messages` are of the first kind. The table `clock_skew` first estimates how far
+two clocks are apart, for each pair of machines and each hour. What comes from A to B takes some
+time, never less than none: the least difference (B's clock less A's) is an upper bound for the
+skew, and the least one of what goes the other way is a lower bound. Acknowledgments and reports are
+messages too, and give the other way where the business does not. The estimate is the middle of the
+bounds; with one way alone it is the bound (`method` says which). A pair whose differences lie more
+than half an hour apart within an hour has had a clock set (`is_step`): its estimate is worth
+nothing.
 
-`latency` then has for each route, queue and hour the percentiles of delivery (sent to arrived), as the clocks say (`raw_*`) and with
-the skew taken off (never below 0), of the wait in the queue (arrived to received, one clock), and how many differences were negative.
-`latency_by_queue` has the same for each queue as a whole, without the hours in which a clock was set.
+`latency` then has for each route, queue and hour the percentiles of delivery (sent to arrived), as
+the clocks say (`raw_*`) and with the skew taken off (never below 0), of the wait in the queue
+(arrived to received, one clock), and how many differences were negative. `latency_by_queue` has the
+same for each queue as a whole, without the hours in which a clock was set.
 """
 
 from __future__ import annotations
@@ -68,7 +72,10 @@ def samples(observed: DataFrame, messages: DataFrame) -> DataFrame:
 
 
 def clock_skew(pairs: DataFrame, minutes: int = 60) -> DataFrame:
-    """How far the clock of machine_b is ahead of that of machine_a. Periods are by the clock of machine_b."""
+    """How far the clock of machine_b is ahead of that of machine_a.
+
+    Periods are by the clock of machine_b.
+    """
     is_forth = F.col("from") < F.col("to")
     delta = seconds("arrived_time", "sent_time")
     found = pairs.select(
@@ -114,7 +121,10 @@ def clock_skew(pairs: DataFrame, minutes: int = 60) -> DataFrame:
 
 
 def deliveries(messages: DataFrame, skews: DataFrame, minutes: int = 60) -> DataFrame:
-    """Each message whose arrival is known, with the skew taken off. Periods are by the clock of the destination."""
+    """Each message whose arrival is known, with the skew taken off.
+
+    Periods are by the clock of the destination.
+    """
     is_forth = F.col("source_id") < F.col("destination_id")
     by_events = F.expr("arrived_by = 'event' and sent_by = 'event'")
     # Either both in milliseconds or both in whole seconds.

@@ -126,7 +126,8 @@ def lifecycle(found: DataFrame, names: DataFrame) -> DataFrame:
         F.coalesce("dest_format_name", "e_out_queue", "told_queue", "target").alias("addressed"),
         *_first("arrived", ("event", "e_arrived.time"), ("queue", "waiting_time"),
                 ("acknowledgment", "arrival_told_time"), ("report", F.when(is_end, end["time"]))),
-        # The last event in its queue is the whole truth: a copy in a journal may be of a receive that was undone.
+        # The last event in its queue is the whole truth: a copy in a journal may be of a receive
+        # that was undone.
         *_first("received", ("event", F.when(is_received, F.col("e_last.time"))),
                 ("journal", F.when(~is_local, F.col("journal_time"))),
                 ("acknowledgment", F.when(~is_local, F.col("receive_told_time")))),
@@ -150,7 +151,8 @@ def lifecycle(found: DataFrame, names: DataFrame) -> DataFrame:
 def _properties() -> list[Column]:
     """What the message itself says, else what its first event says of it."""
     by_event = {"sent_time", "priority", "delivery", "acknowledge", "is_transactional"}
-    # A signature is verified where the message arrives, and a copy in an outgoing queue does not tell.
+    # A signature is verified where the message arrives, and a copy in an outgoing queue does not
+    # tell.
     of_sender = {"sender_id", "sender_id_type", "is_signed", "is_encrypted"}
     found = []
     for name in PROPERTIES:
@@ -215,8 +217,9 @@ def _failure() -> Column:
 def _hops() -> Column:
     """The reports of each message in the order of its way.
 
-    Clocks differ, so hops are what counts. A router reports what it received and what it sent with the same number of hops, or
-    with one less: whoever sends at a number comes before whoever only received.
+    Clocks differ, so hops are what counts. A router reports what it received and what it sent with
+    the same number of hops, or with one less: whoever sends at a number comes before whoever only
+    received.
     """
     ordered = F.expr(
         """array_sort(transform(reports, r -> struct(
@@ -233,7 +236,8 @@ def _hops() -> Column:
 
 def _stops() -> Column:
     """The queue managers on the way of a message: by, time."""
-    # Whoever reports twice in a row, what it received and what it sent, is one stop, and leaves at the second.
+    # Whoever reports twice in a row, what it received and what it sent, is one stop, and leaves at
+    # the second.
     reported = F.expr(
         "transform(filter(hops, (h, i) -> i = size(hops) - 1 or h.by != hops[i + 1].by), "
         "h -> struct(h.by as by, h.time as time, h.next_hop as address))"

@@ -1,9 +1,10 @@
 """migrate: the content of queues to Parquet, to a database by JDBC or, where its jar is there, to Kafka.
 
-A stream that ends when everything is read, with a checkpoint under `migrate.name`: the job can be killed and run again. Parquet and JDBC get each
-message once. A batch of Parquet replaces itself; a batch for a database is one transaction, and carries its name in the column
-`lanner_batch`, by which a second attempt knows that it was done. Kafka may get a batch twice. With `mode = "receive"` messages leave their queues
-when they have been written.
+A stream that ends when everything is read, with a checkpoint under `migrate.name`: the job can be
+killed and run again. Parquet and JDBC get each message once. A batch of Parquet replaces itself; a
+batch for a database is one transaction, and carries its name in the column `lanner_batch`, by which
+a second attempt knows that it was done. Kafka may get a batch twice. With `mode = "receive"`
+messages leave their queues when they have been written.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """poison: messages that their receivers choke on, and what they have in common.
 
-A message counts if its receive was aborted `poison.aborts` times, or if it lies in a subqueue of `poison.subqueues`. The table has a row for
-each group of them: same queue, same label without its numbers, same kind of body, same sender; the worst first.
+A message counts if its receive was aborted `poison.aborts` times, or if it lies in a subqueue of
+`poison.subqueues`. The table has a row for each group of them: same queue, same label without its
+numbers, same kind of body, same sender; the worst first.
 """
 
 from __future__ import annotations

@@ -50,7 +50,10 @@ class Progress:
         self.say(f"done in {time.monotonic() - self._started:.1f} s{': ' + told if told else ''}")
 
     def follow(self, queries: Sequence[StreamingQuery], done: Callable[[], int]) -> None:
-        """Wait until streams have ended, and tell how many messages are done. The error of a stream is raised."""
+        """Wait until streams have ended, and tell how many messages are done.
+
+        The error of a stream is raised.
+        """
         while True:
             are_active = [query.isActive for query in queries]
             self.show(f"{done()} messages, {time.monotonic() - self._started:.0f} s")

@@ -1,11 +1,14 @@
 """replay: dead letters back to the queues they were for; first only said, then done, and each once.
 
-Which ones, `[replay]` says: by class, destination, label and time. Without `send` (or `--send`) the job shows what it would send. With it, the
-letters of each destination first become a plan, a table of its own that has everything to be sent; then the plan is sent under its name as
-`writeId`, which a queue manager publishes once, and marked as sent. A job that is killed in between finds the plan and sends it
-under the same name. A letter that is in some plan is never in another, so nothing is sent twice, whenever the job runs.
+Which ones, `[replay]` says: by class, destination, label and time. Without `send` (or `--send`) the
+job shows what it would send. With it, the letters of each destination first become a plan, a table
+of its own that has everything to be sent; then the plan is sent under its name as `writeId`, which
+a queue manager publishes once, and marked as sent. A job that is killed in between finds the plan
+and sends it under the same name. A letter that is in some plan is never in another, so nothing is
+sent twice, whenever the job runs.
 
-What is sent is a copy with a new identifier. The dead letters themselves stay where they are: `lanner deadletter purge` removes them.
+What is sent is a copy with a new identifier. The dead letters themselves stay where they are:
+`lanner deadletter purge` removes them.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ if TYPE_CHECKING:
 NAME: Final = "replay"
 TABLE: Final = "replays"
 LETTERS: Final = ("system$;DEADLETTER", "system$;DEADXACT")
-# What a copy has of its letter. The queue is named by dest_format_name, the correlation by its bytes.
+# What a copy has of its letter. The queue is named by dest_format_name, the correlation by its
+# bytes.
 COPIED: Final = tuple(name for name in SETTABLE if name not in ("queue", "correlation_text"))
 _SENT: Final = "_SENT"
 _WHOLE: Final = "rows/_SUCCESS"

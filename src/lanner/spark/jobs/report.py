@@ -1,4 +1,7 @@
-"""report: the tables as one page, `report.path`. A table that is not there yet leaves its section out."""
+"""report: the tables as one page, `report.path`.
+
+A table that is not there yet leaves its section out.
+"""
 
 from __future__ import annotations
 

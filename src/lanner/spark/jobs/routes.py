@@ -1,9 +1,11 @@
 """routes: where the traffic flows.
 
-`routes` has a row for each pair of machines. `kind` is `step` for the steps of all messages from one machine to the next, with the median of
-the time that they took (the skew of the clocks taken off where it is known), and `route` for their whole way. The steps of a message are
-told by trace reports where there are some, else by events, else its source and destination are all that is known. `told` counts
-messages whose steps reports tell. `loops` counts messages that came to a machine a second time.
+`routes` has a row for each pair of machines. `kind` is `step` for the steps of all messages from
+one machine to the next, with the median of the time that they took (the skew of the clocks taken
+off where it is known), and `route` for their whole way. The steps of a message are told by trace
+reports where there are some, else by events, else its source and destination are all that is known.
+`told` counts messages whose steps reports tell. `loops` counts messages that came to a machine a
+second time.
 """
 
 from __future__ import annotations

@@ -1,12 +1,16 @@
-"""The tables of the pipeline: what is in `messages` and `events`, and what other jobs may rely on. `lake` reads and writes them.
+"""The tables of the pipeline: what is in `messages` and `events`, and what other jobs may rely on.
 
-`messages` has a row for each time a message was seen in a queue, with every column of `lanner.spark.columnar.schema`. It is partitioned by
-date (of arrival), qm_name and batch. A batch is written whole, under a name that it has again when it must be written again. Even so a
-message may be there several times: a receive that was aborted makes it visible anew, a restored queue manager shows all it has a
-second time, and compaction that was killed leaves what it has rewritten. So whoever counts messages reads `observations`, where each
-is once for each queue it was seen in.
+`lake` reads and writes them.
 
-`events` has the log of events of queue managers that write one, partitioned in the same way; whoever counts them reads `each_once`.
+`messages` has a row for each time a message was seen in a queue, with every column of
+`lanner.spark.columnar.schema`. It is partitioned by date (of arrival), qm_name and batch. A batch
+is written whole, under a name that it has again when it must be written again. Even so a message
+may be there several times: a receive that was aborted makes it visible anew, a restored queue
+manager shows all it has a second time, and compaction that was killed leaves what it has rewritten.
+So whoever counts messages reads `observations`, where each is once for each queue it was seen in.
+
+`events` has the log of events of queue managers that write one, partitioned in the same way;
+whoever counts them reads `each_once`.
 
 All other tables are made from these, anew by each run of their job.
 """
@@ -45,7 +49,8 @@ POSITIVE: Final = (MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE)
 NEGATIVE: Final = tuple(member for member in MessageClass if member >= MessageClass.NACK_BAD_DEST_QUEUE)
 # What of a row says that it is the same message in the same queue.
 KEY: Final = ("qm_id", "queue", "subqueue", "msg_id_text", "class")
-# What of a row says that it is the same event; a queue manager that was restored gives numbers a second time.
+# What of a row says that it is the same event; a queue manager that was restored gives numbers a
+# second time.
 EVENT_KEY: Final = ("qm_id", "seq", "event", "event_time")
 # What the jobs need of a message; no body, which is most of its size.
 _OBSERVED: Final = (
@@ -93,8 +98,9 @@ def each_once(events: DataFrame) -> DataFrame:
 def observations(messages: DataFrame) -> DataFrame:
     """Each message once for each queue it was seen in, as it was seen last, with its role; bodies only as their hash.
 
-    Roles: `waiting` in a queue, `received` (the copy in the journal of a queue; its arrived_time is when it was received), `journaled` (the
-    copy at its sender), `in_transit`, `dead`; `ack` and `report` are messages about others.
+    Roles: `waiting` in a queue, `received` (the copy in the journal of a queue; its arrived_time is
+    when it was received), `journaled` (the copy at its sender), `in_transit`, `dead`; `ack` and
+    `report` are messages about others.
     """
     latest = Window.partitionBy(*KEY).orderBy(F.desc("abort_count"), F.desc("move_count"), F.desc("seq"))
     found = messages.where("packet_error is null and msg_id_text is not null").select(

@@ -1,9 +1,11 @@
 """throughput: what came and went, by queue and period, how much lay in the queue, and when it will be empty.
 
-`throughput` has a row for each queue and each period in which something happened: arrived, received, failed (expired, purged or dead in the
-queue), bytes, and `depth`, what is left at its end of all that was seen. A message of which only the receive is known counts as
-arrived then, too. `backlog` has a row for each queue: its depth now, its rates over the last periods, and the minutes until it is
-empty at those rates; null if it only grows. Times are by the clock of the queue's machine. Queues of which there are events are counted from those.
+`throughput` has a row for each queue and each period in which something happened: arrived,
+received, failed (expired, purged or dead in the queue), bytes, and `depth`, what is left at its end
+of all that was seen. A message of which only the receive is known counts as arrived then, too.
+`backlog` has a row for each queue: its depth now, its rates over the last periods, and the minutes
+until it is empty at those rates; null if it only grows. Times are by the clock of the queue's
+machine. Queues of which there are events are counted from those.
 """
 
 from __future__ import annotations

@@ -20,7 +20,9 @@ class _End:
 
 
 def ahead(batches: Generator[T, None, None]) -> Generator[T, None, None]:
-    """Yield the same batches. A thread fetches each while the consumer uses the one before, at most one ahead.
+    """Yield the same batches.
+
+    A thread fetches each while the consumer uses the one before, at most one ahead.
 
     A consumer that stops early waits for the batch that is being fetched.
     """

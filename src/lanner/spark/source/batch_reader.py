@@ -1,6 +1,9 @@
-"""spark.read.format("msmq"): the messages that are in some queues now, or in a range of them. Always a peek.
+"""spark.read.format("msmq"): the messages that are in some queues now, or in a range of them.
 
-Spark plans a DataFrame once and may read it several times, so nothing is ever received here: two actions would share the messages.
+Always a peek.
+
+Spark plans a DataFrame once and may read it several times, so nothing is ever received here: two
+actions would share the messages.
 """
 
 from __future__ import annotations

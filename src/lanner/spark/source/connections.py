@@ -1,8 +1,9 @@
 """How the processes of a Spark job reach queue managers: connections that are kept, and calls that are repeated for a while.
 
-A password is looked for where it is used, in each process: in a file, or in an environment variable. What travels is
-`Access`, which says where. Connections are kept for as long as the process lives, since a log-on costs some tens of milliseconds and a
-Spark worker runs many short tasks.
+A password is looked for where it is used, in each process: in a file, or in an environment
+variable. What travels is `Access`, which says where. Connections are kept for as long as the
+process lives, since a log-on costs some tens of milliseconds and a Spark worker runs many short
+tasks.
 """
 
 from __future__ import annotations
@@ -156,12 +157,18 @@ class Manager:
         return kept, True
 
     def disconnect(self) -> None:
-        """Begin anew with the next call. Calls of other threads that are under way come to their end."""
+        """Begin anew with the next call.
+
+        Calls of other threads that are under way come to their end.
+        """
         with _LOCK:
             _KEPT.pop(self._key, None)
 
     def call(self, work: Callable[[FlightQueues], T]) -> T:
-        """Run a call, which must be repeatable. Retries while the service does not answer, as long as the options say."""
+        """Run a call, which must be repeatable.
+
+        Retries while the service does not answer, as long as the options say.
+        """
         for result in self._tried(lambda queues: iter((work(queues),))):
             return result
         raise AssertionError
@@ -186,7 +193,8 @@ class Manager:
                     has_begun = True
                     yield result
             except (ServiceNotAvailable, TooBusy, NotAuthenticated) as error:
-                # A connection that was kept, and its token, may be of before a restart; a password that is wrong stays wrong.
+                # A connection that was kept, and its token, may be of before a restart; a password
+                # that is wrong stays wrong.
                 is_old = not is_new and not isinstance(error, TooBusy)
                 is_over = isinstance(error, NotAuthenticated) or time.monotonic() + pause > deadline
                 if has_begun or (is_over and not is_old):

@@ -1,7 +1,9 @@
-r"""format("msmq"): queues as sources and sinks of Spark. The package `pyspark_msmq` makes Spark find it.
+r"""format("msmq"): queues as sources and sinks of Spark.
 
-    spark.read.format("msmq").option("managers", "alpha,beta").option("queues", "orders*;journal").load()
-    spark.read.format("msmq").load("orders")
+The package `pyspark_msmq` makes Spark find it.
+
+    spark.read.format("msmq").option("managers", "alpha,beta").option("queues",
+    "orders*;journal").load() spark.read.format("msmq").load("orders")
 
 What a row has is in `schema`; which queues `queues` means, in `queue_names`.
 

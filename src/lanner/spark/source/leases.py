@@ -1,8 +1,8 @@
 """The leases of the queues that a stream receives from: acquired when first needed, renewed by a thread.
 
-Spark does not announce the end of a process, so its leases run out. The next process with the same checkpoint is
-the same stream and takes them over at once. A process without a checkpoint waits, because another stream may use
-the same name.
+Spark does not announce the end of a process, so its leases run out. The next process with the same
+checkpoint is the same stream and takes them over at once. A process without a checkpoint waits,
+because another stream may use the same name.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from lanner.spark.source.connections import Manager
 from lanner.spark.source.queue_names import FoundQueue, KnownManager
 
 _LOG: Final = logging.getLogger(__name__)
-# Not in the specification: seconds between two attempts to get a lease that another reader has, and how
-# long to try beyond its end.
+# Not in the specification: seconds between two attempts to get a lease that another reader has, and
+# how long to try beyond its end.
 _PAUSE, _GRACE = 0.25, 5.0
 
 
@@ -51,7 +51,10 @@ class Leases:
         self._is_closed.set()
 
     def release(self) -> None:
-        """Let others receive at once: there is nothing more to read. What is needed again is acquired again."""
+        """Let others receive at once: there is nothing more to read.
+
+        What is needed again is acquired again.
+        """
         leases, self._leases = self._leases, {}
         for lease in leases.values():
             with contextlib.suppress(LannerError):
@@ -100,7 +103,10 @@ class Leases:
             time.sleep(_PAUSE)
 
     def hold(self, known: KnownManager, number: int, upto: int) -> str | None:
-        """Let nothing expire up to a number, in a queue that is held: a batch is going to read it. What changes when messages expire."""
+        """Let nothing expire up to a number, in a queue that is held: a batch is going to read it.
+
+        What changes when messages expire.
+        """
         lease = self._leases[known.identifier, number]
         if upto <= lease.acknowledged:
             return None

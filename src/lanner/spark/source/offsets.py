@@ -1,9 +1,11 @@
 """How far a stream has come: for each queue of each queue manager a range of the visibility sequence.
 
-    {"managers": {"<queue manager>": {"epoch": 3, "queues": {"<number>": {"from": 120, "messages": 700, "name": "...", "to": 845}}}}, "v": 1}
+    {"managers": {"<queue manager>": {"epoch": 3, "queues": {"<number>": {"from": 120, "messages":
+    700, "name": "...", "to": 845}}}}, "v": 1}
 
-`from` is where the stream began and `to` how far it has come: it has read (from, to], and `messages` were in that. Nothing
-outside of it is ever acknowledged. Spark compares offsets as text, so the keys always have the same order.
+`from` is where the stream began and `to` how far it has come: it has read (from, to], and
+`messages` were in that. Nothing outside of it is ever acknowledged. Spark compares offsets as text,
+so the keys always have the same order.
 """
 
 from __future__ import annotations

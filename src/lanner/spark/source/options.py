@@ -1,6 +1,7 @@
 """The options of format("msmq"): what there is, what it may be, and errors that say what was expected.
 
-Spark gives options as text, their names in any case. They stand in plans and logs: so no secret is among them, only where to find one.
+Spark gives options as text, their names in any case. They stand in plans and logs: so no secret is
+among them, only where to find one.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from lanner.spark.source.offsets import Offset
 from lanner.spark.source.queue_names import is_pattern
 
 MEBIBYTE: Final = 1 << 20
-# Not in the specification: the default limit of one micro-batch, so that the first batch over a large
-# backlog is not all of it.
+# Not in the specification: the default limit of one micro-batch, so that the first batch over a
+# large backlog is not all of it.
 MAX_BYTES_PER_TRIGGER: Final = 64 * MEBIBYTE * (os.cpu_count() or 1)
 MAX_MESSAGES_PER_TRIGGER: Final = 1_000_000
 # Each message is named in the offset.
@@ -35,7 +36,8 @@ BATCH_RETRY, STREAM_RETRY = 5, 60
 PEEK, RECEIVE, EVENTS = "peek", "receive", "events"
 EARLIEST, LATEST = "earliest", "latest"
 FAIL, SKIP, WAIT = "fail", "skip", "wait"
-# Ours: seconds after which a stream goes on with fewer messages than minMessagesPerTrigger, as with Kafka.
+# Ours: seconds after which a stream goes on with fewer messages than minMessagesPerTrigger, as with
+# Kafka.
 TRIGGER_DELAY: Final = 15 * 60
 # Ours: seconds that onManagerDown=wait waits; as good as for ever.
 FOR_EVER: Final = 10 * 365 * 86_400

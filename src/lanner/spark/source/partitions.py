@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 _LOG: Final = logging.getLogger(__name__)
 
 # Not in the specification: this many partitions are enough if the user has not set minPartitions. A
-# task costs as much as reading ten megabytes: its start, its end, and the garbage collection after it. The upper
-# limit is that of Spark for files (spark.sql.files.maxPartitionBytes).
+# task costs as much as reading ten megabytes: its start, its end, and the garbage collection after
+# it. The upper limit is that of Spark for files (spark.sql.files.maxPartitionBytes).
 ENOUGH: Final = 16
 MAX_PARTITION_BYTES: Final = 4 * PARTITION_BYTES
-# Not in the specification: the limit if the user has set minPartitions. A task that fails is read again.
+# Not in the specification: the limit if the user has set minPartitions. A task that fails is read
+# again.
 MAX_ASKED_BYTES: Final = 1 << 30
 # Ours: pieces of a partition where several queues share the partitions that were asked for.
 _PIECES: Final = 8
@@ -74,7 +75,10 @@ class Piece:
 
 
 class MessagePartition(InputPartition):
-    """What one task reads, all from one queue manager. `value` stays None, as it is of a partition of nothing."""
+    """What one task reads, all from one queue manager.
+
+    `value` stays None, as it is of a partition of nothing.
+    """
 
     def __init__(self, address: str, pieces: Sequence[Piece]) -> None:
         super().__init__(None)
@@ -118,7 +122,10 @@ class Planner:
         where: Sequence[Sequence[object]] = (),
         limit: int | None = None,
     ) -> None:
-        """`where`: conditions as JSON (`columnar.filters`). `limit`: so many messages are enough."""
+        """`where`: conditions as JSON (`columnar.filters`).
+
+        `limit`: so many messages are enough.
+        """
         self._columns = columns
         self._asked = min_partitions
         self._fails = fail_on_data_loss
@@ -128,8 +135,9 @@ class Planner:
     def plan(self, wanted: Sequence[tuple[Manager, int, Sequence[Wanted]]]) -> list[MessagePartition]:
         """Partitions for ranges of queues, given by queue manager and epoch.
 
-        Each has about PARTITION_BYTES, and up to MAX_PARTITION_BYTES where there is much more. If the user has set
-        minPartitions, there are about that many of the same size, and not fewer if there are enough messages.
+        Each has about PARTITION_BYTES, and up to MAX_PARTITION_BYTES where there is much more. If
+        the user has set minPartitions, there are about that many of the same size, and not fewer if
+        there are enough messages.
         """
         if self._limit is not None:
             wanted = self._limited(wanted)
@@ -140,7 +148,8 @@ class Planner:
         count = max(self._asked, -(-size // MAX_ASKED_BYTES))
         share = max(size // count, 1)
         ranges = sum(len(some) for _, _, some in wanted)
-        # One range is cut into equal parts. Of several, small pieces are put together to parts that are nearly equal.
+        # One range is cut into equal parts. Of several, small pieces are put together to parts that
+        # are nearly equal.
         target = share if ranges == 1 else max(share // _PIECES, 1)
         if target < PARTITION_BYTES or ranges == 1:
             found = self._found(wanted, target)
@@ -275,7 +284,7 @@ def _prepare(_process: int) -> None:
     import lanner.spark.flight.near_streams  # noqa: F401
     from lanner.spark.flight.courtesy import keep
 
-    # Spark runs the garbage collector after each task. A worker has loaded some hundred thousand objects, and
-    # visiting them takes as long as reading some megabytes of messages.
+    # Spark runs the garbage collector after each task. A worker has loaded some hundred thousand
+    # objects, and visiting them takes as long as reading some megabytes of messages.
     gc.freeze()
     keep(KEPT_BYTES)

@@ -1,9 +1,11 @@
 r"""Which queues the option `queues` means: names, and patterns over the queues that a queue manager lists.
 
-A pattern has `*`, `?` or `[...]` in it, as for file names, and knows no case. Its part before a `;` is held against the name of the queue
-without `...\private$\` and against the whole format name; its part after the `;` against what stands there. So `orders*` finds queues,
-`orders*;journal` their journals and `*;*` everything that belongs to some queue. Names with a `$` are the queue manager's own: only a
-pattern with a `$` finds them, such as `system$;*` for dead letters. An outgoing queue is found by its whole name: `DIRECT=*`.
+A pattern has `*`, `?` or `[...]` in it, as for file names, and knows no case. Its part before a `;`
+is held against the name of the queue without `...\private$\` and against the whole format name; its
+part after the `;` against what stands there. So `orders*` finds queues, `orders*;journal` their
+journals and `*;*` everything that belongs to some queue. Names with a `$` are the queue manager's
+own: only a pattern with a `$` finds them, such as `system$;*` for dead letters. An outgoing queue
+is found by its whole name: `DIRECT=*`.
 """
 
 from __future__ import annotations
@@ -80,7 +82,9 @@ class Fleet:
 
 
 def ask_all(access: Access, *, is_log: bool = False, skip: bool = False) -> Fleet:
-    """Ask all queue managers of the options. Two addresses of the same one are refused: its messages would be there twice.
+    """Ask all queue managers of the options.
+
+    Two addresses of the same one are refused: its messages would be there twice.
 
     `skip`: those that do not answer are left out, unless none does.
     """
@@ -146,7 +150,9 @@ def _short(base: str) -> str:
 def find_queues(
     managers: Sequence[KnownManager], wanted: Sequence[str], *, patterns_only: bool = False, is_log: bool = False
 ) -> dict[str, list[FoundQueue]]:
-    """The queues of each queue manager, by its identifier. QueueNotFound if a name is on none of them; a pattern may find nothing.
+    """The queues of each queue manager, by its identifier.
+
+    QueueNotFound if a name is on none of them; a pattern may find nothing.
 
     `is_log`: the log of events is wanted.
     """

@@ -1,4 +1,7 @@
-"""Messages of a remote queue as Arrow batches. Imports pyarrow, so only workers import this module."""
+"""Messages of a remote queue as Arrow batches.
+
+Imports pyarrow, so only workers import this module.
+"""
 
 from __future__ import annotations
 

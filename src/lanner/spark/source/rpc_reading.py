@@ -1,9 +1,10 @@
 """transport=rpc: queues of any MSMQ computer, by remote read (MS-MQQP), one message after the other.
 
-Remote read has no number that shows which messages are new. It has only lookup identifiers, which give the place
-of a message in its queue. So a batch walks over a queue from its first message to its last, in one task, and a
-stream can only receive: messages that it has processed are gone, and all that are there are new. The columns
-`seq`, `abort_count` and `move_count` are null. Each message costs one call, in a stream three.
+Remote read has no number that shows which messages are new. It has only lookup identifiers, which
+give the place of a message in its queue. So a batch walks over a queue from its first message to
+its last, in one task, and a stream can only receive: messages that it has processed are gone, and
+all that are there are new. The columns `seq`, `abort_count` and `move_count` are null. Each message
+costs one call, in a stream three.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ class RpcManager:
         return found
 
     def call(self, work: Callable[[QueueManager], T]) -> T:
-        """Run `work`, which must be repeatable. Retries while the computer does not answer, as long as the options say."""
+        """Run `work`, which must be repeatable.
+
+        Retries while the computer does not answer, as long as the options say.
+        """
         deadline = time.monotonic() + self.access.retry
         while True:
             try:

@@ -1,11 +1,12 @@
 """spark.readStream with transport=rpc: a stream that receives from queues of any MSMQ computer, at least once.
 
-    {"batch": 3, "queues": {"alpha|orders": [288230376151711745, 288230376151711746]}, "transport": "rpc", "v": 1}
+    {"batch": 3, "queues": {"alpha|orders": [288230376151711745, 288230376151711746]}, "transport":
+    "rpc", "v": 1}
 
-An offset names the messages of the batch that ends there, by their lookup identifiers. Reading looks them up and
-leaves them in the queue. When Spark asks what comes after an offset, its batch is in the commit log, and the
-driver receives its messages. Until then a repeated batch finds the same messages. The driver has the queues open
-exclusively, so no other program receives them meanwhile.
+An offset names the messages of the batch that ends there, by their lookup identifiers. Reading
+looks them up and leaves them in the queue. When Spark asks what comes after an offset, its batch is
+in the commit log, and the driver receives its messages. Until then a repeated batch finds the same
+messages. The driver has the queues open exclusively, so no other program receives them meanwhile.
 """
 # ruff: noqa: N802 (Spark names the methods)
 
@@ -75,7 +76,10 @@ class RpcDriver:
         self._targets: dict[str, int] | None = None
 
     def initial(self) -> dict[str, Any]:
-        """Where a stream begins: with whatever is there. An error says which queue cannot be had."""
+        """Where a stream begins: with whatever is there.
+
+        An error says which queue cannot be had.
+        """
         self._keys()
         return _offset(0, {})
 

@@ -1,9 +1,10 @@
 """What a stream does in the driver: where it begins, how far it may read on, what it has processed.
 
-Two facts about Spark decide how (DESIGN, section 8). It calls `commit` only when the next batch is planned, so the last one
-would stay in its queue; but it asks for the latest offset after X only when the batch that ends at X is in its commit log. So
-everything up to there is acknowledged then. And it asks for the initial offset more than once, also after a crash: so
-what "latest" meant is kept by the queue manager under the reader's name.
+Two facts about Spark decide how (DESIGN, section 8). It calls `commit` only when the next batch is
+planned, so the last one would stay in its queue; but it asks for the latest offset after X only
+when the batch that ends at X is in its commit log. So everything up to there is acknowledged then.
+And it asks for the initial offset more than once, also after a crash: so what "latest" meant is
+kept by the queue manager under the reader's name.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from lanner.spark.source.queue_names import FoundQueue, KnownManager, ask_all, a
 
 _LOG: Final = logging.getLogger(__name__)
 
-# Not in the specification: milliseconds that one poll waits for messages. An idle stream polls twice a
-# second.
+# Not in the specification: milliseconds that one poll waits for messages. An idle stream polls
+# twice a second.
 POLL_MS: Final = 500
 # Not in the specification: seconds between two looks for new queues that match a pattern.
 LIST_INTERVAL: Final = 5.0
@@ -83,7 +84,8 @@ class StreamDriver:
         self._next_listing = 0.0
         # With Trigger.AvailableNow: up to where, for each queue manager.
         self._targets: dict[str, int] | None = None
-        # A stream that has a checkpoint never asks where to begin; one without asks again and again until it has read something.
+        # A stream that has a checkpoint never asks where to begin; one without asks again and again
+        # until it has read something.
         self._is_resumed = True
         self._initial: Offset | None = None
         self._pool: ThreadPoolExecutor | None = None
@@ -110,7 +112,8 @@ class StreamDriver:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    # Beginning ------------------------------------------------------------------------------------------------------
+    # Beginning
+    # ------------------------------------------------------------------------------------------------------
 
     def initial(self) -> Offset:
         """Where a new stream begins."""
@@ -166,7 +169,8 @@ class StreamDriver:
         self._ask_managers()
         self._targets = {known.identifier: known.horizon for known in self._managers}
 
-    # Queues ---------------------------------------------------------------------------------------------------------
+    # Queues
+    # ---------------------------------------------------------------------------------------------------------
 
     def _list(self, *, patterns_only: bool = False) -> None:
         """Look which queues are meant."""
@@ -199,10 +203,14 @@ class StreamDriver:
                 _LOG.warning("the stream goes on without a queue: %s", gone)
                 del self._queues[identifier, number]
 
-    # Reading on -----------------------------------------------------------------------------------------------------
+    # Reading on
+    # -----------------------------------------------------------------------------------------------------
 
     def latest(self, start: Offset, limits: Limits) -> Offset:
-        """How far the next batch reads; `start` itself, if there is nothing new. What was read up to `start` is acknowledged."""
+        """How far the next batch reads; `start` itself, if there is nothing new.
+
+        What was read up to `start` is acknowledged.
+        """
         self.acknowledge(start)
         self._list_again()
         if self._targets is not None or self._options.min_messages <= 1:
@@ -312,7 +320,8 @@ class StreamDriver:
     ) -> Iterable[tuple[str, list[dict[str, Any]]]]:
         """Ask all queue managers at the same time.
 
-        First what each has now, so that one that answers fast does not come first each time. Only if none has anything, wait until one has.
+        First what each has now, so that one that answers fast does not come first each time. Only
+        if none has anything, wait until one has.
         """
         if len(requests) < 2:
             return [(identifier, self._poll(identifier, some, timeout)) for identifier, some in requests.items()]
@@ -324,7 +333,10 @@ class StreamDriver:
     def _all_polled(
         self, requests: dict[str, list[dict[str, Any]]], timeout: int, patience: float, until: str
     ) -> list[tuple[str, list[dict[str, Any]]]]:
-        """The answers that came in time. Who is late is not asked the same again, and counts the next time."""
+        """The answers that came in time.
+
+        Who is late is not asked the same again, and counts the next time.
+        """
         if self._pool is None:
             self._pool = ThreadPoolExecutor(4 * len(self._options.access.managers), "lanner-poll")
         running: dict[Future[list[dict[str, Any]]], str] = {}
@@ -373,7 +385,8 @@ class StreamDriver:
             shown.setdefault(manager, {})[queue] = behind
         self.latest_known = {"behind": shown} | ({"skipped": sorted(self._skipped)} if self._skipped else {})
 
-    # Batches --------------------------------------------------------------------------------------------------------
+    # Batches
+    # --------------------------------------------------------------------------------------------------------
 
     def plan(self, start: Offset, end: Offset) -> list[MessagePartition]:
         """The partitions of a batch, which may be one from before a crash."""
@@ -420,7 +433,8 @@ class StreamDriver:
             known = self._known.get(identifier)
             if known is None:
                 continue  # It is away since before this began.
-            # If it is away: the next offset has the same in it, and is acknowledged when it is back.
+            # If it is away: the next offset has the same in it, and is acknowledged when it is
+            # back.
             with self._perhaps_away(known):
                 for number, at in reached.queues.items():
                     if at.end > at.start:

@@ -1,6 +1,7 @@
 """spark.readStream.format("msmq"): `StreamDriver` as Spark calls it, and the reading of partitions in the workers.
 
-Spark makes this object twice: one stays in a process of the driver and is asked for offsets; another one is pickled for the workers.
+Spark makes this object twice: one stays in a process of the driver and is asked for offsets;
+another one is pickled for the workers.
 """
 # ruff: noqa: N802 (Spark names the methods)
 

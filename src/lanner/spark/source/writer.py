@@ -1,9 +1,11 @@
 """df.write and df.writeStream with format("msmq"): each task stages its rows under a token of its own, the driver publishes them once.
 
-Staged messages are durable and in no queue. `commit` makes those of all tasks visible together, once per stream and batch, or per
-writeId: a batch that is done again after a crash finds that it was published, and is only compared. The tokens are random, since Spark
-numbers the attempts of tasks from 0 in each application: what an attempt has staged that nobody waits for any more is in no list
-of tokens, so it is never published. It is dropped when its batch is published, when the write is given up, or after a day.
+Staged messages are durable and in no queue. `commit` makes those of all tasks visible together,
+once per stream and batch, or per writeId: a batch that is done again after a crash finds that it
+was published, and is only compared. The tokens are random, since Spark numbers the attempts of
+tasks from 0 in each application: what an attempt has staged that nobody waits for any more is in no
+list of tokens, so it is never published. It is dropped when its batch is published, when the write
+is given up, or after a day.
 """
 
 from __future__ import annotations
@@ -77,7 +79,10 @@ def _publish(
     messages: Sequence[WriterCommitMessage | None],
     keep: int | None = None,
 ) -> None:
-    """Make the rows of all tasks visible, in the order of the partitions. `keep`: for so many seconds it may be asked for again."""
+    """Make the rows of all tasks visible, in the order of the partitions.
+
+    `keep`: for so many seconds it may be asked for again.
+    """
     tokens = [one.token for one in messages if isinstance(one, Staged) and one.token is not None]
     manager = _manager(options)
     try:
@@ -122,7 +127,10 @@ class MsmqBatchWriter(DataSourceArrowWriter):
 
 
 class MsmqStreamWriter(DataSourceStreamArrowWriter):
-    """df.writeStream: exactly once per query and batch. Spark makes one for each call, so only messages carry the results of tasks to `commit`."""
+    """df.writeStream: exactly once per query and batch.
+
+    Spark makes one for each call, so only messages carry the results of tasks to `commit`.
+    """
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
