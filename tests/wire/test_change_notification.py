@@ -302,7 +302,9 @@ MALFORMED = {
     "byte order mark": "\ufeff" + TEXT,
     "element in server": TEXT.replace("dc1.mq.test", "<x>dc1</x>"),
     "two bodies": TEXT + TEXT,
-    "other order": TEXT.replace("<Event>1</Event>", "").replace("<DomainController>", "<Event>1</Event><DomainController>"),
+    "other order": TEXT.replace("<Event>1</Event>", "").replace(
+        "<DomainController>", "<Event>1</Event><DomainController>"
+    ),
     "two nulls": TEXT + "\0\0",
 }
 
