@@ -385,7 +385,7 @@ class Chooser:
             {row: texts.words(test.id for test in measured.members(mask)) for row, mask in measured.of_row.items()}
         )
         self._marked = functools.reduce(operator.or_, measured.of_row.values(), 0)
-        # Per row and function: its best line, and the mutations of its best line that can be mutated.
+        # Per row and function: its best line, and the mutations of the best one that has some.
         self._ranks: defaultdict[str, dict[Place, Rank]] = defaultdict(dict)
         self._by_place: defaultdict[str, dict[Place, tuple[Rank, list[Mutation]]]] = defaultdict(dict)
         for module in sorted(measured.lines):

@@ -567,6 +567,7 @@ async def test_a_transaction(site: Site) -> None:
 
 @pytest.mark.spec("MQRR-3.2.4.4.2-2")
 @pytest.mark.spec("MQRR-3.2.4.4.2-3")
+@pytest.mark.spec("MQRR-3.2.4.10.2-2/a packet that cannot be rebuilt")
 @pytest.mark.spec("MQRR-3.2.4.10.2-3")
 @pytest.mark.parametrize("has_cursor", [False, True])
 @served
