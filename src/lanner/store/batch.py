@@ -13,7 +13,7 @@ from lanner.store.event_log import EVENT, EventBlock, encode_block, put_block
 from lanner.store.format import table_key
 from lanner.store.overlay import Layer
 from lanner.store.queue_view import STATISTICS, MessageLayer, QueueView, Totals
-from lanner.store.record import MESSAGE_KEY, encode_staged
+from lanner.store.record import MESSAGE_KEY
 from lanner.store.rows import checkpoint_rows, log_deletions, log_rows
 from lanner.store.staging import Publication
 from lanner.store.table import Table
@@ -58,7 +58,7 @@ class Batch:
         self.number = number
         self.queues: dict[QueueView, MessageLayer] = {}
         self.tables: dict[Table, Layer[bytes, bytes, None]] = {}
-        self.staged: list[tuple[bytes, bytes]] = []  # key of a staged row, packet
+        self.staged: list[tuple[bytes, bytes]] = []  # staged rows
         self.publications: list[Publication] = []
         # Called under the lock with the batch's number when it is durable.
         self.completions: list[Callable[[int], None]] = []
@@ -146,8 +146,8 @@ class Batch:
         for layer in self.queues.values():
             for record in layer.rows.values():
                 size += len(record.packet)
-        for _, packet in self.staged:
-            size += len(packet)
+        for _, row in self.staged:
+            size += len(row)
         for block in self.events:
             size += EVENT.size * len(block.records)
         return size
@@ -161,9 +161,8 @@ class Batch:
         """The same, with a stop after each piece of the work."""
         for queue, layer in self.queues.items():
             yield from self._write_queue(txn, environment, queue.number, layer)
-        staged = iter(self.staged)
-        while some := [(key, encode_staged(packet)) for key, packet in islice(staged, _PIECE)]:
-            txn.cursor(environment.staged).putmulti(some)
+        for start in range(0, len(self.staged), _PIECE):
+            _put(txn.cursor(environment.staged), self.staged[start : start + _PIECE])
             yield
         for queue, totals in self.totals.items():
             txn.put(_totals_key(queue.number), STATISTICS.pack(*totals), db=environment.visible)

@@ -1,4 +1,4 @@
-"""The rows of a layer of messages as the write-ahead log and the database take them.
+"""The rows of messages as the write-ahead log and the database take them: of a layer, staged, published.
 
 These loops run once for each message. `lanner.native` chooses between them and the same functions
 in C.
@@ -9,10 +9,10 @@ from __future__ import annotations
 import struct
 
 from lanner.native import chosen
-from lanner.store.record import INDEX_ENTRY, MESSAGE_KEY, Record, encode
+from lanner.store.record import INDEX_ENTRY, MESSAGE_KEY, Record, encode, encode_reference, encode_staged
 from lanner.store.write_ahead_log import Operation
 
-__all__ = ["checkpoint_rows", "log_deletions", "log_rows"]
+__all__ = ["checkpoint_rows", "log_deletions", "log_rows", "published_rows", "staged_rows"]
 
 _key = MESSAGE_KEY.pack
 _entry = INDEX_ENTRY.pack
@@ -87,6 +87,43 @@ def _checkpoint_rows(
     return messages, index
 
 
+def _staged_rows(head: bytes, first: int, packets: list[bytes]) -> list[tuple[bytes, bytes]]:
+    """Return the staged rows of packets; their keys are `head` and a number, from `first` on."""
+    return [(head + _number(number), encode_staged(packet)) for number, packet in enumerate(packets, first)]
+
+
+def _published_rows(
+    number: int,
+    generation: int,
+    lookup_id: int,
+    visibility: int,
+    count: int,
+    head: bytes,
+    first: int,
+    arrived: int,
+    flags: int,
+    size: int,
+) -> tuple[list[tuple[bytes, bytes]], list[tuple[bytes, bytes]]]:
+    """Return the rows of published messages and their entries in the index of visibility numbers.
+
+    Lookup ids, visibility numbers and the staged rows, whose keys are `head` and a number, all go
+    up by one.
+    """
+    rows = [
+        (
+            _key(number, generation, lookup_id + index),
+            encode_reference(head + _number(first + index), visibility + index, arrived, flags),
+        )
+        for index in range(count)
+    ]
+    entries = [
+        (_key(number, generation, visibility + index), _entry(lookup_id + index, size)) for index in range(count)
+    ]
+    return rows, entries
+
+
 log_rows = chosen(_log_rows)
 log_deletions = chosen(_log_deletions)
 checkpoint_rows = chosen(_checkpoint_rows)
+staged_rows = chosen(_staged_rows)
+published_rows = chosen(_published_rows)
