@@ -516,20 +516,8 @@ bad:
 #define CHECKSUM_SIZE 4
 #define FORMAT_REFERENCE 2
 
-/* Append (key, value) to a list; takes both references, also if one of them is NULL. */
-static int
-append_row(PyObject *list, PyObject *key, PyObject *value)
-{
-    PyObject *row = key && value ? PyTuple_Pack(2, key, value) : NULL;
-    Py_XDECREF(key);
-    Py_XDECREF(value);
-    /* It holds nothing that could refer to it, so the garbage collector need not look at it. */
-    if (row)
-        PyObject_GC_UnTrack(row);
-    return append_new(list, row);
-}
-
-/* staged_rows(head, first, packets) -> list[(key, value)] */
+/* Lists of keys and of values, and no pairs: those would be garbage collected, and take as long as the rest.
+ * staged_rows(head, first, packets) -> (keys, values) */
 static PyObject *
 staged_rows(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
@@ -541,13 +529,13 @@ staged_rows(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count
         PyErr_SetString(PyExc_ValueError, "the head of a key has another size");
         return NULL;
     }
-    PyObject *rows = PyList_New(0);
-    for (Py_ssize_t i = 0; rows && i < PyList_Size(args[2]); i++) {
+    PyObject *keys = PyList_New(0), *values = PyList_New(0);
+    if (!keys || !values)
+        goto bad;
+    for (Py_ssize_t i = 0; i < PyList_Size(args[2]); i++) {
         PyObject *packet = PyList_GetItem(args[2], i);
-        if (!packet || !is_kind(PyBytes_Check(packet), "a packet", "bytes")) {
-            Py_CLEAR(rows);
-            break;
-        }
+        if (!packet || !is_kind(PyBytes_Check(packet), "a packet", "bytes"))
+            goto bad;
         const Py_ssize_t size = PyBytes_Size(packet);
         PyObject *key = PyBytes_FromStringAndSize(NULL, STAGED_KEY);
         PyObject *value = PyBytes_FromStringAndSize(NULL, CHECKSUM_SIZE + size);
@@ -558,14 +546,19 @@ staged_rows(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count
             memcpy(v + CHECKSUM_SIZE, PyBytes_AsString(packet), (size_t)size);
             put_le(v, checksum(v + CHECKSUM_SIZE, (size_t)size, 0), CHECKSUM_SIZE);
         }
-        if (append_row(rows, key, value) < 0)
-            Py_CLEAR(rows);
+        const int has_key = append_new(keys, key), has_value = append_new(values, value);
+        if (has_key < 0 || has_value < 0)
+            goto bad;
     }
-    return rows;
+    return Py_BuildValue("(NN)", keys, values);
+bad:
+    Py_XDECREF(keys);
+    Py_XDECREF(values);
+    return NULL;
 }
 
 /* published_rows(number, generation, lookup_id, visibility, count, head, first, arrived, flags, size)
- * -> (rows of messages, entries of the index) */
+ * -> (keys of messages, values, keys of the index, entries) */
 static PyObject *
 published_rows(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
 {
@@ -590,24 +583,24 @@ published_rows(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t gi
     put_le(value + 20, arrived, 4);
     memcpy(value + RECORD_HEADER, PyBytes_AsString(args[5]), STAGED_HEAD);
     put_be(entry + 8, size, 4);
-    PyObject *rows = PyList_New(0), *entries = PyList_New(0);
-    if (!rows || !entries)
+    PyObject *lists[4] = {PyList_New(0), PyList_New(0), PyList_New(0), PyList_New(0)};
+    if (!lists[0] || !lists[1] || !lists[2] || !lists[3])
         goto bad;
     for (uint64_t i = 0; i < count; i++) {
         put_le(value + 12, visibility + i, 8);
         put_be(value + RECORD_HEADER + STAGED_HEAD, first + i, 8);
         put_le(value, checksum(value + CHECKSUM_SIZE, sizeof value - CHECKSUM_SIZE, 0), CHECKSUM_SIZE);
         put_be(entry, lookup_id + i, 8);
-        if (append_row(rows, new_key(number, generation, lookup_id + i),
-                       PyBytes_FromStringAndSize((const char *)value, sizeof value)) < 0
-            || append_row(entries, new_key(number, generation, visibility + i),
-                          PyBytes_FromStringAndSize((const char *)entry, sizeof entry)) < 0)
+        if (append_new(lists[0], new_key(number, generation, lookup_id + i)) < 0
+            || append_new(lists[1], PyBytes_FromStringAndSize((const char *)value, sizeof value)) < 0
+            || append_new(lists[2], new_key(number, generation, visibility + i)) < 0
+            || append_new(lists[3], PyBytes_FromStringAndSize((const char *)entry, sizeof entry)) < 0)
             goto bad;
     }
-    return Py_BuildValue("(NN)", rows, entries);
+    return Py_BuildValue("(NNNN)", lists[0], lists[1], lists[2], lists[3]);
 bad:
-    Py_XDECREF(rows);
-    Py_XDECREF(entries);
+    for (int k = 0; k < 4; k++)
+        Py_XDECREF(lists[k]);
     return NULL;
 }
 

@@ -164,20 +164,21 @@ def test_a_packet_that_is_too_long_is_refused(functions: SimpleNamespace) -> Non
 
 def test_staged_rows_are_checksum_and_packet(functions: SimpleNamespace) -> None:
     found = functions.staged_rows(STAGED_HEAD.pack(7, 3, 4), 2**32 - 1, [b"first", b""])
-    assert found == [
-        (STAGED_KEY.pack(7, 3, 4, 2**32 - 1), zlib.crc32(b"first").to_bytes(4, "little") + b"first"),
-        (STAGED_KEY.pack(7, 3, 4, 2**32), bytes(4)),
-    ]
-    assert functions.staged_rows(bytes(13), 0, []) == []
+    assert found == (
+        [STAGED_KEY.pack(7, 3, 4, 2**32 - 1), STAGED_KEY.pack(7, 3, 4, 2**32)],
+        [zlib.crc32(b"first").to_bytes(4, "little") + b"first", bytes(4)],
+    )
+    assert functions.staged_rows(bytes(13), 0, []) == ([], [])
 
 
 def test_published_rows_refer_to_staged_ones_and_are_in_the_index(functions: SimpleNamespace) -> None:
-    messages, index = functions.published_rows(3, 2, 2**40, 70, 2, STAGED_HEAD.pack(7, 3, 4), 5, 9, 6, 1000)
-    assert messages == [
-        (MESSAGE_KEY.pack(3, 2, 2**40 + i), encode_reference(STAGED_KEY.pack(7, 3, 4, 5 + i), 70 + i, 9, 6))
-        for i in range(2)
-    ]
-    assert index == [(MESSAGE_KEY.pack(3, 2, 70 + i), INDEX_ENTRY.pack(2**40 + i, 1000)) for i in range(2)]
+    found = functions.published_rows(3, 2, 2**40, 70, 2, STAGED_HEAD.pack(7, 3, 4), 5, 9, 6, 1000)
+    assert found == (
+        [MESSAGE_KEY.pack(3, 2, 2**40 + i) for i in range(2)],
+        [encode_reference(STAGED_KEY.pack(7, 3, 4, 5 + i), 70 + i, 9, 6) for i in range(2)],
+        [MESSAGE_KEY.pack(3, 2, 70 + i) for i in range(2)],
+        [INDEX_ENTRY.pack(2**40 + i, 1000) for i in range(2)],
+    )
 
 
 def packet_with(label: bytes, extension: bytes, body: bytes) -> bytes:
@@ -420,7 +421,7 @@ def test_references_are_counted_right(compiled: ModuleType) -> None:
         compiled.pack_packets(bytes(120), 60, 64, b"", b"", -1, 10_000, [1], [label], [body], [0])
         assert len(compiled.equal_packets(shaped * 2, 0, shaped, -1, 64)[0]) == 2
         assert len(compiled.stamp_packets(shaped * 2, 0, shaped, -1, 64, bytes(64), b"", 2**32, 0)[0]) == 2
-        assert len(compiled.staged_rows(bytes(13), 1, [packet, packet])) == 2
+        assert len(compiled.staged_rows(bytes(13), 1, [packet, packet])[1]) == 2
         compiled.published_rows(1, 1, 1, 1, 3, bytes(13), 1, 1, 1, 1)
         compiled.packet_contents([shaped, shaped], 64)
         with pytest.raises(TypeError):

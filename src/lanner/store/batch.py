@@ -15,7 +15,7 @@ from lanner.store.overlay import Layer
 from lanner.store.queue_view import STATISTICS, MessageLayer, QueueView, Totals
 from lanner.store.record import MESSAGE_KEY
 from lanner.store.rows import checkpoint_rows, log_deletions, log_rows
-from lanner.store.staging import Publication
+from lanner.store.staging import Publication, StagedRows
 from lanner.store.table import Table
 from lanner.store.write_ahead_log import Operation
 
@@ -58,7 +58,7 @@ class Batch:
         self.number = number
         self.queues: dict[QueueView, MessageLayer] = {}
         self.tables: dict[Table, Layer[bytes, bytes, None]] = {}
-        self.staged: list[tuple[bytes, bytes]] = []  # staged rows
+        self.staged: list[StagedRows] = []
         self.publications: list[Publication] = []
         # Called under the lock with the batch's number when it is durable.
         self.completions: list[Callable[[int], None]] = []
@@ -134,7 +134,7 @@ class Batch:
 
     def cost(self) -> int:
         """Return about how many bytes of the map a commit of this batch reads: a page for each message."""
-        touched = len(self.staged)
+        touched = sum(len(keys) for keys, _ in self.staged)
         for layer in self.queues.values():
             touched += len(layer.rows) + len(layer.hidden)
         return 4096 * touched
@@ -146,8 +146,8 @@ class Batch:
         for layer in self.queues.values():
             for record in layer.rows.values():
                 size += len(record.packet)
-        for _, row in self.staged:
-            size += len(row)
+        for _, values in self.staged:
+            size += sum(map(len, values))
         for block in self.events:
             size += EVENT.size * len(block.records)
         return size
@@ -161,8 +161,11 @@ class Batch:
         """The same, with a stop after each piece of the work."""
         for queue, layer in self.queues.items():
             yield from self._write_queue(txn, environment, queue.number, layer)
-        for start in range(0, len(self.staged), _PIECE):
-            _put(txn.cursor(environment.staged), self.staged[start : start + _PIECE])
+        for keys, values in self.staged:
+            # As `_put` does: those of the newest stage come behind all others.
+            cursor = txn.cursor(environment.staged)
+            is_last = not cursor.last() or cursor.key() < keys[0]
+            cursor.putmulti(zip(keys, values, strict=True), append=is_last)
             yield
         for queue, totals in self.totals.items():
             txn.put(_totals_key(queue.number), STATISTICS.pack(*totals), db=environment.visible)

@@ -87,9 +87,12 @@ def _checkpoint_rows(
     return messages, index
 
 
-def _staged_rows(head: bytes, first: int, packets: list[bytes]) -> list[tuple[bytes, bytes]]:
-    """Return the staged rows of packets; their keys are `head` and a number, from `first` on."""
-    return [(head + _number(number), encode_staged(packet)) for number, packet in enumerate(packets, first)]
+def _staged_rows(head: bytes, first: int, packets: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """Return keys and values of the staged rows of packets; a key is `head` and a number, from `first` on.
+
+    Two lists, because thousands of pairs keep the garbage collector busy.
+    """
+    return [head + _number(number) for number in range(first, first + len(packets))], list(map(encode_staged, packets))
 
 
 def _published_rows(
@@ -103,23 +106,19 @@ def _published_rows(
     arrived: int,
     flags: int,
     size: int,
-) -> tuple[list[tuple[bytes, bytes]], list[tuple[bytes, bytes]]]:
-    """Return the rows of published messages and their entries in the index of visibility numbers.
+) -> tuple[list[bytes], list[bytes], list[bytes], list[bytes]]:
+    """Return keys and values of published messages, and those of their index of visibility numbers.
 
     Lookup ids, visibility numbers and the staged rows, whose keys are `head` and a number, all go
     up by one.
     """
-    rows = [
-        (
-            _key(number, generation, lookup_id + index),
-            encode_reference(head + _number(first + index), visibility + index, arrived, flags),
-        )
-        for index in range(count)
-    ]
-    entries = [
-        (_key(number, generation, visibility + index), _entry(lookup_id + index, size)) for index in range(count)
-    ]
-    return rows, entries
+    indices = range(count)
+    return (
+        [_key(number, generation, lookup_id + index) for index in indices],
+        [encode_reference(head + _number(first + index), visibility + index, arrived, flags) for index in indices],
+        [_key(number, generation, visibility + index) for index in indices],
+        [_entry(lookup_id + index, size) for index in indices],
+    )
 
 
 log_rows = chosen(_log_rows)

@@ -36,6 +36,7 @@ __all__ = [
     "PublishedEvents",
     "Stage",
     "StagedGroup",
+    "StagedRows",
     "Stages",
 ]
 
@@ -60,6 +61,10 @@ _PAUSE_SECONDS = 0.001
 # The event of an arrival, of its lookup id, packet and visibility number; nothing, of all of a
 # queue, if no log of them is kept.
 EventMaker = Callable[[int, bytes, int], bytes]
+
+
+# Keys, which ascend, and values.
+StagedRows = tuple[list[bytes], list[bytes]]
 
 
 class PublishedEvents(NamedTuple):
@@ -137,10 +142,10 @@ class Publication:
         messages, visible = txn.cursor(environment.messages), txn.cursor(environment.visible)
         for done in range(0, self.group.messages, _CHUNK):
             indices = range(done, min(done + _CHUNK, self.group.messages))
-            rows, entries = self._rows(indices)
+            keys, values, numbers, entries = self._rows(indices)
             with lock.urgent(timeout=0.05):
-                messages.putmulti(rows)
-                visible.putmulti(entries)
+                messages.putmulti(zip(keys, values, strict=True))
+                visible.putmulti(zip(numbers, entries, strict=True))
                 if self.events is not None:
                     self._write_events(txn, environment, self.events, indices)
             if len(indices) == _CHUNK:
@@ -165,7 +170,7 @@ class Publication:
                 records.append(record)
         put_block(txn, environment, events.first + first, records)
 
-    def _rows(self, indices: range) -> tuple[list[tuple[bytes, bytes]], list[tuple[bytes, bytes]]]:
+    def _rows(self, indices: range) -> tuple[list[bytes], list[bytes], list[bytes], list[bytes]]:
         group, start = self.group, indices.start
         return published_rows(
             self.view.number,
@@ -198,16 +203,14 @@ class Stages:
         self._garbage = garbage
         self._numbers = numbers
 
-    def add(
-        self, token: bytes, queue: int, packets: Iterable[tuple[int, list[bytes]]], now: int
-    ) -> list[tuple[bytes, bytes]]:
+    def add(self, token: bytes, queue: int, packets: Iterable[tuple[int, list[bytes]]], now: int) -> list[StagedRows]:
         """Count messages, given as (priority, packets), into the stage `token`; return the rows to write."""
         if not 0 < len(token) <= _MAX_TOKEN:
             raise InvalidParameter(f"a stage token of {len(token)} bytes: 1 to {_MAX_TOKEN} are allowed")
         raw = self._stages.get(token)
         stage = Stage(self._numbers.next(), now) if raw is None else Stage.unpack(raw)
         stage.written = now
-        rows: list[tuple[bytes, bytes]] = []
+        rows: list[StagedRows] = []
         for priority, run in packets:
             if not run:
                 continue
@@ -215,7 +218,7 @@ class Stages:
             group = stage.groups.get((queue, lane))
             if group is None:
                 group = stage.groups[queue, lane] = StagedGroup(queue, lane, 0, 0)
-            rows += staged_rows(STAGED_HEAD.pack(stage.number, queue, lane), group.messages, run)
+            rows.append(staged_rows(STAGED_HEAD.pack(stage.number, queue, lane), group.messages, run))
             group.messages += len(run)
             group.size += sum(map(len, run))
         self._stages.put(token, stage.pack())
