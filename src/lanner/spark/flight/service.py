@@ -21,6 +21,7 @@ import lanner.model.errors as model_errors
 from lanner.host.operations import Operations
 from lanner.host.runtime import Runtime
 from lanner.model.directory_objects import OutgoingQueue, Queue
+from lanner.model.enums import QueueAccessType
 from lanner.model.errors import AccessDenied, IllegalFormatname, InvalidParameter, QueueNotFound
 from lanner.security.identity import Identity
 from lanner.spark.columnar.event_names import EVENTS_NAME, EVENTS_NUMBER, is_events
@@ -39,8 +40,9 @@ from lanner.spark.flight.reader_pool import ReaderPool
 from lanner.spark.flight.readers import DEFAULT_LEASE, Lease, Readers
 from lanner.spark.flight.requests import MAX_EPOCH, Request
 from lanner.spark.flight.settings import FlightSettings
+from lanner.spark.flight.staged_parts import Contents
 from lanner.spark.flight.tickets import Grant
-from lanner.spark.flight.writing import Contents, StagedWrites
+from lanner.spark.flight.writing import StagedWrites
 
 Answer = dict[str, Any]
 Source = QueueSource | EventSource
@@ -139,6 +141,7 @@ class Service:
             "forget": (self._forget, "forget a named reader and its start"),
             "hold": (self._hold, "let nothing expire up to a number: it is being processed"),
             "acknowledge": (self._acknowledge, "remove everything up to a number: it has been processed"),
+            "destination": (self._destination, "what a writer must know of a queue to build packets for it"),
             "publish": (self._publish, "make staged messages visible in one commit, once"),
             "drop": (self._drop, "drop staged messages"),
             "published": (self._published, "the last batch that a writer has published"),
@@ -379,6 +382,7 @@ class Service:
             "user": operations.identity.name,
             "horizon": horizon,
             "near": self.near_socket if may_read_near else None,
+            "takes_packets": True,
         }
 
     def _bounds(self, operations: Operations, request: Request, _: Client) -> Answer:
@@ -541,6 +545,24 @@ class Service:
         request.done()
         contents = self._writes.stage(self.operations(identity), token, writer, batch, queue, schema, batches)
         return self.answer({"token": token.hex(), **_contents(contents)})
+
+    def _destination(self, operations: Operations, request: Request, _: Client) -> Answer:
+        name = request.text("queue")
+        request.done()
+        engine = self._runtime.engine
+        with self._runtime.change() as change:
+            handle = operations.open(operations.names.format_name(name), QueueAccessType.SEND)
+            try:
+                sender, is_transactional = engine.stage_terms(handle)
+            finally:
+                engine.close_queue(handle)
+        change.soon()
+        return {
+            "format_name": handle.format_name,
+            "sender": sender.hex(),
+            "is_transactional": is_transactional,
+            "queue_manager_id": str(engine.queue_manager.identifier),
+        }
 
     def _publish(self, operations: Operations, request: Request, _: Client) -> Answer:
         writer, batch, tokens = request.text("writer"), request.number("batch", 0), request.octets_list("tokens")
