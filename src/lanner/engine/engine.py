@@ -255,6 +255,8 @@ class Engine:
 
         # What the data pipeline needs: staged sends, holds on expiry.
         self.stage_messages = staging.stage_messages
+        self.stage_packets = staging.stage_packets
+        self.stage_terms = staging.stage_terms
         self.publish_stages = staging.publish_stages
         self.drop_stage = staging.drop_stage
         self.drop_abandoned_stages = staging.drop_abandoned_stages
