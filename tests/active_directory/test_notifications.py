@@ -261,6 +261,9 @@ def test_a_server_that_does_not_answer_holds_up_nobody_else(world: World) -> Non
     try:
         wanted = [equals("ComputerName", world.computer)]
         assert cached.knows_server("dc2.mq.test")
+        before = len(asked)
+        assert not any(cached.knows_server(f"dc{number}.evil.test") for number in range(100))
+        assert len(asked) == before
         asked.clear()
         for _ in range(5):
             assert cached.read_at("dc2.mq.test", "QueueManager", wanted, ["ComputerName"]) == (NOT_CONNECTED, None)
