@@ -44,6 +44,8 @@ DEFAULT_ADDRESS: Final = "grpc://127.0.0.1:1810"
 
 # Not in the specification: a longer ticket goes through the port.
 MAX_TICKET: Final = 1 << 15
+# Not in the specification: octets of a record batch that is written; larger ones go in parts.
+_MAX_PIECE: Final = 4 << 20
 
 Answer = dict[str, Any]
 
@@ -72,6 +74,16 @@ class Plan:
     schema: pa.Schema
     partitions: list[Partition]
     about: Answer
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in parts that the service takes, whatever `flight.max_message_mb` may be there."""
+    if batch.nbytes <= _MAX_PIECE or len(batch) <= 1:
+        yield batch
+        return
+    half = len(batch) // 2
+    yield from _pieces(batch.slice(0, half))
+    yield from _pieces(batch.slice(half))
 
 
 class FlightQueues:
@@ -343,7 +355,8 @@ class FlightQueues:
             try:
                 rows = 0
                 for one in batches:
-                    put.write_batch(one)
+                    for piece in _pieces(one):
+                        put.write_batch(piece)
                     rows += len(one)
                 # A stream that an exception ends has no such end, and leaves nothing.
                 put.write_metadata(_dump({"messages": rows}))
