@@ -627,6 +627,7 @@ bad:
 enum {
     FIXED_AT = 12,
     FIXED_END = 52,
+    SENT_TIME_END = 56,
     FLAGS_AT = 60,
     DESTINATION_AT = 64,
     TRANSACTION_SIZE = 20,
@@ -754,13 +755,40 @@ stamp_packets(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t cou
     return packets_of_shape(args, &stamp);
 }
 
+/* equal_envelopes(packets) -> int */
+static PyObject *
+equal_envelopes(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (!has_count(count, 1, "equal_envelopes") || !is_kind(PyList_Check(args[0]), "packets", "list"))
+        return NULL;
+    const Py_ssize_t length = PyList_Size(args[0]);
+    const char *first = NULL;
+    Py_ssize_t index = 0;
+    for (; index < length; index++) {
+        PyObject *packet = PyList_GetItem(args[0], index);
+        if (!packet || !is_kind(PyBytes_Check(packet), "a packet", "bytes"))
+            return NULL;
+        if (PyBytes_Size(packet) < DESTINATION_AT) {
+            PyErr_SetString(PyExc_ValueError, "a packet is shorter than its fixed headers");
+            return NULL;
+        }
+        const char *p = PyBytes_AsString(packet);
+        if (!first)
+            first = p;
+        else if (memcmp(p + 2, first + 2, 2) || memcmp(p + FIXED_AT, first + FIXED_AT, SENT_TIME_END - FIXED_AT)
+                 || memcmp(p + FLAGS_AT, first + FLAGS_AT, 4))
+            break;
+    }
+    return PyLong_FromSsize_t(index);
+}
+
 /* The module -------------------------------------------------------------------------------------- */
 
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
 static PyMethodDef functions[] = {
     FUNCTION(crc32),        FUNCTION(log_rows),     FUNCTION(log_deletions),
     FUNCTION(pack_packets), FUNCTION(checkpoint_rows), FUNCTION(equal_packets),
-    FUNCTION(stamp_packets), {NULL, NULL, 0, NULL},
+    FUNCTION(stamp_packets), FUNCTION(equal_envelopes), {NULL, NULL, 0, NULL},
 };
 
 static int

@@ -41,6 +41,7 @@ REFERENCES = SimpleNamespace(
     pack_packets=packet_template._pack_packets,
     equal_packets=packet_runs._equal_packets,
     stamp_packets=packet_runs._stamp_packets,
+    equal_envelopes=packet_runs._equal_envelopes,
 )
 PUT, DELETE = 1, 2
 # What a wrong argument may raise: the references leave it to struct and to the objects themselves.
@@ -257,6 +258,7 @@ RIGHT: dict[str, list[Any]] = {
     "equal_packets": [bytes(200), 0, bytes(180), 64, 84],
     "stamp_packets": [bytes(200), 0, bytes(180), 64, 84, bytes(64), bytes(20), 1],
     "pack_packets": [bytes(120), 60, 64, b"", b"", -1, 1000, [1], [b""], [b"body"], [0]],
+    "equal_envelopes": [[bytes(64), bytes(64)]],
 }
 
 
@@ -378,6 +380,7 @@ def test_references_are_counted_right(compiled: ModuleType) -> None:
         compiled.log_deletions(DELETE, 1, 1, {1: 2, 3: 4}, {3: staged})
         compiled.pack_packets(bytes(120), 60, 64, b"", b"", -1, 10_000, [1], [label], [body], [0])
         assert len(compiled.equal_packets(shaped * 2, 0, shaped, -1, 64)[0]) == 2
+        assert compiled.equal_envelopes([shaped, shaped[:-1], b"x" * 64]) == 2
         assert len(compiled.stamp_packets(shaped * 2, 0, shaped, -1, 64, bytes(64), b"", 2**32)[0]) == 2
         with pytest.raises(OverflowError):
             compiled.log_rows(PUT, 1, 1, {1: record, 2: broken}, {}, {}, 10_000)
@@ -386,6 +389,35 @@ def test_references_are_counted_right(compiled: ModuleType) -> None:
         with pytest.raises(OverflowError):
             compiled.pack_packets(bytes(120), 60, 64, b"", b"", -1, 1000, [1], [label], [body], [0])
     assert [sys.getrefcount(each) for each in held] == before
+
+
+envelopes = st.lists(
+    st.builds(
+        lambda at, change: bytes(at) + change + bytes(80 - at - len(change)),
+        st.integers(0, 70),
+        st.sampled_from([b"", b"x", b"\0", b"xy"]),
+    ),
+    max_size=6,
+)
+
+
+@given(envelopes)
+def test_equal_envelopes_are_counted_the_same(compiled: ModuleType, packets: list[bytes]) -> None:
+    assert compiled.equal_envelopes(packets) == packet_runs._equal_envelopes(packets)
+
+
+@pytest.mark.parametrize("place", range(64))
+def test_an_envelope_is_flags_times_and_source(functions: SimpleNamespace, place: int) -> None:
+    """PacketSize, the signature and MessageID are not in `Envelope`, so they may differ."""
+    other = bytes(place) + b"x" + bytes(63 - place)
+    is_equal = not (2 <= place < 4 or 12 <= place < 56 or place >= 60)
+    assert functions.equal_envelopes([bytes(64), bytes(64), other]) == (3 if is_equal else 2)
+    assert functions.equal_envelopes([]) == 0
+
+
+def test_a_packet_without_fixed_headers_has_no_envelope(compiled: ModuleType) -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        compiled.equal_envelopes([bytes(64), bytes(63)])
 
 
 # The choice
