@@ -509,6 +509,31 @@ bad:
     return NULL;
 }
 
+static uint64_t
+take_le(const unsigned char *p, int size)
+{
+    uint64_t v = 0;
+    for (int i = 0; i < size; i++)
+        v |= (uint64_t)p[i] << 8 * i;
+    return v;
+}
+
+/* decode_plain(raw, make) -> what `make` returns, or None */
+static PyObject *
+decode_plain(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (!has_count(count, 2, "decode_plain") || !is_kind(PyBytes_Check(args[0]), "a stored record", "bytes"))
+        return NULL;
+    const Py_ssize_t size = PyBytes_Size(args[0]);
+    const unsigned char *p = (const unsigned char *)PyBytes_AsString(args[0]);
+    /* Format, state, flags and counts: those of a message that nothing has happened to. */
+    static const unsigned char plain[8] = {FORMAT_INLINE, STATE_AVAILABLE};
+    if (size < RECORD_HEADER || memcmp(p + 4, plain, 8) || checksum(p + 4, (size_t)size - 4, 0) != get_le(p))
+        Py_RETURN_NONE;
+    return PyObject_CallFunction(args[1], "y#KK", (const char *)p + RECORD_HEADER, size - RECORD_HEADER,
+                                 (unsigned long long)take_le(p + 20, 4), (unsigned long long)take_le(p + 12, 8));
+}
+
 /* crc32(data, value=0) -> int */
 static PyObject *
 crc32(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
@@ -788,7 +813,8 @@ equal_envelopes(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t c
 static PyMethodDef functions[] = {
     FUNCTION(crc32),        FUNCTION(log_rows),     FUNCTION(log_deletions),
     FUNCTION(pack_packets), FUNCTION(checkpoint_rows), FUNCTION(equal_packets),
-    FUNCTION(stamp_packets), FUNCTION(equal_envelopes), {NULL, NULL, 0, NULL},
+    FUNCTION(stamp_packets), FUNCTION(equal_envelopes), FUNCTION(decode_plain),
+    {NULL, NULL, 0, NULL},
 };
 
 static int

@@ -22,7 +22,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanner import native
+from lanner.model.enums import PositionState
 from lanner.model.live import Record
+from lanner.store import record as record_rows
 from lanner.store import rows
 from lanner.store.checksum import crc32
 from lanner.store.record import HEADER, INDEX_ENTRY, MESSAGE_KEY, encode
@@ -35,6 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "native" / "lanner_native.c"
 REFERENCES = SimpleNamespace(
     crc32=crc32,
+    decode_plain=record_rows._decode_plain,
     log_rows=rows._log_rows,
     log_deletions=rows._log_deletions,
     checkpoint_rows=rows._checkpoint_rows,
@@ -259,6 +262,7 @@ RIGHT: dict[str, list[Any]] = {
     "stamp_packets": [bytes(200), 0, bytes(180), 64, 84, bytes(64), bytes(20), 1],
     "pack_packets": [bytes(120), 60, 64, b"", b"", -1, 1000, [1], [b""], [b"body"], [0]],
     "equal_envelopes": [[bytes(64), bytes(64)]],
+    "decode_plain": [encode(Record(b"x"), 5), Record],
 }
 
 
@@ -380,6 +384,10 @@ def test_references_are_counted_right(compiled: ModuleType) -> None:
         compiled.log_deletions(DELETE, 1, 1, {1: 2, 3: 4}, {3: staged})
         compiled.pack_packets(bytes(120), 60, 64, b"", b"", -1, 10_000, [1], [label], [body], [0])
         assert len(compiled.equal_packets(shaped * 2, 0, shaped, -1, 64)[0]) == 2
+        compiled.decode_plain(staged, Record)
+        compiled.decode_plain(encode(record, 7), Record)
+        with pytest.raises(ZeroDivisionError):
+            compiled.decode_plain(encode(record, 7), lambda *_: 1 // 0)
         assert compiled.equal_envelopes([shaped, shaped[:-1], b"x" * 64]) == 2
         assert len(compiled.stamp_packets(shaped * 2, 0, shaped, -1, 64, bytes(64), b"", 2**32)[0]) == 2
         with pytest.raises(OverflowError):
@@ -389,6 +397,31 @@ def test_references_are_counted_right(compiled: ModuleType) -> None:
         with pytest.raises(OverflowError):
             compiled.pack_packets(bytes(120), 60, 64, b"", b"", -1, 1000, [1], [label], [body], [0])
     assert [sys.getrefcount(each) for each in held] == before
+
+
+def fields_of(record: Record | None) -> tuple[object, ...]:
+    if record is None:
+        return ()
+    return tuple(getattr(record, name) for name in Record.__slots__)
+
+
+@given(RECORDS | st.builds(Record, st.binary(max_size=300), arrived=SMALL), NUMBERS)
+def test_decoded_records_are_the_same(compiled: ModuleType, record: Record, visibility: int) -> None:
+    raw = encode(record, visibility)
+    made = compiled.decode_plain(raw, Record)
+    assert fields_of(made) == fields_of(record_rows._decode_plain(raw, Record))
+    is_plain = visibility and not (record.flags or record.abort_count or record.move_count)
+    assert fields_of(made) == (
+        (record.packet, record.arrived, visibility, PositionState.AVAILABLE, 0, 0, 0, b"") if is_plain else ()
+    )
+
+
+@pytest.mark.parametrize("place", range(40))
+def test_a_record_that_was_changed_is_not_decoded(functions: SimpleNamespace, place: int) -> None:
+    raw = bytearray(encode(Record(b"packet of 16 .. ", 9), 5))
+    raw[place] ^= 0x10
+    assert functions.decode_plain(bytes(raw), Record) is None
+    assert functions.decode_plain(bytes(raw[:23]), Record) is None
 
 
 envelopes = st.lists(
