@@ -604,6 +604,31 @@ bad:
     return NULL;
 }
 
+static uint64_t
+take_le(const unsigned char *p, int size)
+{
+    uint64_t v = 0;
+    for (int i = 0; i < size; i++)
+        v |= (uint64_t)p[i] << 8 * i;
+    return v;
+}
+
+/* decode_plain(raw, make) -> what `make` returns, or None */
+static PyObject *
+decode_plain(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (!has_count(count, 2, "decode_plain") || !is_kind(PyBytes_Check(args[0]), "a stored record", "bytes"))
+        return NULL;
+    const Py_ssize_t size = PyBytes_Size(args[0]);
+    const unsigned char *p = (const unsigned char *)PyBytes_AsString(args[0]);
+    /* Format, state, flags and counts: those of a message that nothing has happened to. */
+    static const unsigned char plain[8] = {FORMAT_INLINE, STATE_AVAILABLE};
+    if (size < RECORD_HEADER || memcmp(p + 4, plain, 8) || checksum(p + 4, (size_t)size - 4, 0) != get_le(p))
+        Py_RETURN_NONE;
+    return PyObject_CallFunction(args[1], "y#KK", (const char *)p + RECORD_HEADER, size - RECORD_HEADER,
+                                 (unsigned long long)take_le(p + 20, 4), (unsigned long long)take_le(p + 12, 8));
+}
+
 /* crc32(data, value=0) -> int */
 static PyObject *
 crc32(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
@@ -722,6 +747,7 @@ bad:
 enum {
     FIXED_AT = 12,
     FIXED_END = 52,
+    SENT_TIME_END = 56,
     FLAGS_AT = 60,
     DESTINATION_AT = 64,
     TRANSACTION_SIZE = 20,
@@ -895,6 +921,33 @@ packet_contents(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t c
     return Py_BuildValue("(KK)", (unsigned long long)bodies, (unsigned long long)digest);
 }
 
+/* equal_envelopes(packets) -> int */
+static PyObject *
+equal_envelopes(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (!has_count(count, 1, "equal_envelopes") || !is_kind(PyList_Check(args[0]), "packets", "list"))
+        return NULL;
+    const Py_ssize_t length = PyList_Size(args[0]);
+    const char *first = NULL;
+    Py_ssize_t index = 0;
+    for (; index < length; index++) {
+        PyObject *packet = PyList_GetItem(args[0], index);
+        if (!packet || !is_kind(PyBytes_Check(packet), "a packet", "bytes"))
+            return NULL;
+        if (PyBytes_Size(packet) < DESTINATION_AT) {
+            PyErr_SetString(PyExc_ValueError, "a packet is shorter than its fixed headers");
+            return NULL;
+        }
+        const char *p = PyBytes_AsString(packet);
+        if (!first)
+            first = p;
+        else if (memcmp(p + 2, first + 2, 2) || memcmp(p + FIXED_AT, first + FIXED_AT, SENT_TIME_END - FIXED_AT)
+                 || memcmp(p + FLAGS_AT, first + FLAGS_AT, 4))
+            break;
+    }
+    return PyLong_FromSsize_t(index);
+}
+
 /* The module -------------------------------------------------------------------------------------- */
 
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
@@ -902,7 +955,8 @@ static PyMethodDef functions[] = {
     FUNCTION(crc32),        FUNCTION(log_rows),     FUNCTION(log_deletions),
     FUNCTION(pack_packets), FUNCTION(checkpoint_rows), FUNCTION(equal_packets),
     FUNCTION(stamp_packets), FUNCTION(packet_contents), FUNCTION(staged_rows),
-    FUNCTION(published_rows), {NULL, NULL, 0, NULL},
+    FUNCTION(published_rows), FUNCTION(equal_envelopes), FUNCTION(decode_plain),
+    {NULL, NULL, 0, NULL},
 };
 
 static int
