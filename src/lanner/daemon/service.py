@@ -14,6 +14,7 @@ import ipaddress
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -320,8 +321,14 @@ class Daemon:
             "peers": {name: peer.addresses for name, peer in settings.known_peers.items()},
             "tls": self._about_tls(),
             "listeners": self.addresses,
+            "disk": self._disk_space(),
             "limits": [one.document() for one in self.budget.usage()],
         }
+
+    def _disk_space(self) -> dict[str, int]:
+        """Return the octets of the data directory's disk, and how many of them are free."""
+        said = shutil.disk_usage(self.settings.data)
+        return {"total": said.total, "free": said.free}
 
     def _about_tls(self) -> dict[str, object]:
         """Where the files of TLS between queue managers are: `lanner doctor PEER` speaks as this one does."""
