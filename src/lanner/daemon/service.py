@@ -31,7 +31,7 @@ from lanner.activex import COCLASSES
 from lanner.activex.coordinated import CoordinatedTransactions
 from lanner.activex.environment import ActivexSettings, Environment
 from lanner.com.server.listener import ComListener, ComSettings
-from lanner.daemon.domain import member_of
+from lanner.daemon.domain import member_of, notification_settings
 from lanner.daemon.http_process import HttpListener
 from lanner.daemon.metrics import MetricsListener, metrics_registry
 from lanner.daemon.metrics_server import metrics_text
@@ -158,6 +158,7 @@ class Daemon:
         if membership is None:
             return Runtime(settings.data, local_settings(settings.name, **overrides))
         overrides["directory_integrated"] = True
+        overrides["notifications"] = notification_settings(settings.directory)
         overrides["dns_domain"] = settings.directory.domain
         if membership.site is not None:
             overrides["site_identifiers"] = (str(membership.site),)
