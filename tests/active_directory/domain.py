@@ -60,6 +60,10 @@ class Domain:
         self._provision()
         self.start()
         self.administrator = self.directory()
+        # What samba_spnupdate would do, for Kerberos.
+        controller = f"CN=DC1,OU=Domain Controllers,{ROOT}"
+        held = [one.decode() for one in self.attributes(controller).get("servicePrincipalName", [])]
+        self.modify(controller, servicePrincipalName=tuple({*held, f"HOST/{HOST}", f"ldap/{HOST}"}))
 
     def _provision(self) -> None:
         command = ["samba-tool", "domain", "provision", f"--realm={REALM}", "--domain=MQ", "--server-role=dc"]

@@ -72,6 +72,8 @@ class DirectoryEvents:
         self._sites_due: float | None = None
         self._site_gates_due: float | None = None
         self._online_due: float | None = None
+        # The Directory Server List Update Timer (3.1.3).
+        self._servers_due: float | None = None
         # What routing reads again and again: when it was read, and all objects of the kind.
         self._routing_data: dict[type[DirectoryObject], tuple[float, list[Any]]] = {}
 
@@ -324,6 +326,13 @@ class DirectoryEvents:
             named = self.site_gates(site.identifier, links)
             site.site_gate_collection += [gate for gate in named if gate.identifier not in known]
 
+    def directory_server_list_update(self) -> None:
+        """3.1.3: read DirectoryServerList again; while no answer comes it stays."""
+        servers = self.directory.servers()
+        if servers:
+            self._queue_manager.directory_server_list = servers
+            self._attributes.save_queue_manager()
+
     def _note_connection(self, result: DirectoryOperationResult) -> DirectoryOperationResult:
         """Begin the offline mode if the directory is away, except in a workgroup.
 
@@ -348,10 +357,11 @@ class DirectoryEvents:
         now = self._clocks.monotonic()
         self._sites_due = now + self._settings.directory_sites_update_interval
         self._site_gates_due = now + self._settings.directory_site_gates_update_interval
+        self._servers_due = now + self._settings.directory_server_list_update_interval
 
     def next_deadline(self) -> float | None:
         """Return when `on_timer` has something to do, on the monotonic clock."""
-        timers = (self._sites_due, self._site_gates_due, self._online_due)
+        timers = (self._sites_due, self._site_gates_due, self._online_due, self._servers_due)
         return min((due for due in timers if due is not None), default=None)
 
     def on_timer(self) -> None:
@@ -363,6 +373,9 @@ class DirectoryEvents:
         if self._site_gates_due is not None and self._site_gates_due <= now:
             self._site_gates_due = now + self._settings.directory_site_gates_update_interval
             self.directory_site_gates_update()
+        if self._servers_due is not None and self._servers_due <= now:
+            self._servers_due = now + self._settings.directory_server_list_update_interval
+            self.directory_server_list_update()
         if self._online_due is not None and self._online_due <= now:
             self._online_due = None
             self.check_directory_online()

@@ -153,6 +153,13 @@ class CachedDirectory:
     def format_name_at(self, path: str) -> str | None:
         return self._call(lambda: self._directory.format_name_at(path), None)
 
+    def servers(self) -> list[str]:
+        return self._call(self._directory.servers, [], forced=True)
+
+    def account(self, name_or_sid: str | bytes) -> tuple[DirectoryOperationResult, tuple[str, bytes] | None]:
+        away: tuple[DirectoryOperationResult, tuple[str, bytes] | None] = (_NOT_CONNECTED, None)
+        return self._read(("account", name_or_sid), lambda: self._directory.account(name_or_sid), away)
+
     def computer_sid(self, computer_name: str) -> bytes | None:
         return self._call(lambda: self._directory.computer_sid(computer_name), None)
 

@@ -75,6 +75,9 @@ class LogOn:
             return spnego.KerberosKeytab(str(self.keytab), self.user)
         if self.password is not None:
             return spnego.Password(self.user, self.password)
+        if not self.ticket_cache:
+            # That of the process: KRB5CCNAME, or the default of the Kerberos library.
+            return spnego.CredentialCache(self.user or None)
         return spnego.KerberosCCache(self.ticket_cache, self.user or None)
 
     def __str__(self) -> str:
