@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,6 +128,10 @@ def test_names_from_before_go_on_to_mean_their_queues(joining: Joining) -> None:
         assert run("receive", str(names[name]), "--raw").out.endswith("before")
     run("send", str(names["orders"]), "after")
     assert run("receive", r".\orders", "--raw").out == "after"
+    # The computer may still change its object.
+    run("queue", "set", r".\orders", "--label", "in the domain")
+    assert joining.attributes(f"CN=orders,CN=msmq,{joining.dn}")["mSMQLabelEx"] == [b"in the domain"]
+    run("queue", "access", "grant", r".\orders", "Everyone", "peek")
     joining.leave()
     run("send", str(names["letters"]), "after leaving")
     assert run("receive", "letters", "--raw").out == "after leaving"

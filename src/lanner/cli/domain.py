@@ -137,7 +137,7 @@ def _tell(joined: Joined, data: Path, *, as_json: bool) -> None:
     done = "has an account and is" if joined.made_account else "is"
     say(f"{membership.computer} {done} a member of {membership.domain}, with the identifier {joined.identifier}")
     if joined.published:
-        say(f"  {counted(joined.published, 'public queue')} published in the domain")
+        say(f"  {counted(len(joined.published), 'public queue')} published in the domain")
     for queue in joined.restored:
         say(f"  {queue} was in the domain, and is here again, empty")
     if membership.authentication == "ntlm":

@@ -19,6 +19,7 @@ from lanner.engine.directory_events import adopt, identifier_is
 from lanner.model.directory_objects import Queue
 from lanner.model.enums import DirectoryOperationResult, QueueType
 from lanner.model.errors import CannotJoinDomain, DsError, NoDs
+from lanner.security.queue_security import readable_in_a_domain
 from lanner.wire.path_name import PathName
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ class Membership:
         self._registry.unindex(queue)
         try:
             queue.full_path = queue.directory_path = ""
+            if self._queue_manager.directory_integrated:
+                queue.security = readable_in_a_domain(queue.security, self._queues.machine_sid())
             identifier = self._create(queue)
             if identifier != queue.identifier:
                 _remember(queue.former_identifiers, queue.identifier)
@@ -123,8 +126,11 @@ class Membership:
             return None
         queue = self._queues.make(found, path)
         self._registry.unindex(queue)
+        pathname, qualified = queue.pathname, queue.qualified_pathname
         queue.identifier = identifier
         adopt(queue, found)
+        # The directory writes the computer's name in its own case.
+        queue.pathname, queue.qualified_pathname = pathname, qualified
         self._registry.index(queue)
         self._attributes.save_queue(queue)
         return queue

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from lanner.engine.checks import require_ready
 from lanner.engine.queue_properties import check_changes, copied_attributes, rights_to_change
-from lanner.model.directory_objects import OutgoingQueue, Queue
+from lanner.model.directory_objects import OutgoingQueue, Queue, attributes_of
 from lanner.model.enums import DirectoryOperationResult, MessageClass, QueueType
 from lanner.model.errors import (
     AccessDenied,
@@ -29,6 +29,8 @@ from lanner.wire.security_descriptor import SecurityDescriptor
 from lanner.wire.sid import Sid
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lanner.engine.core import Core
     from lanner.engine.names import Names
     from lanner.engine.outgoing_sequences import OutgoingSequences
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 # Private queues that every queue manager has have fixed numbers, order_queue$ 4 (MS-MQQB 2.2.4);
 # others begin after them.
 LAST_SYSTEM_QUEUE_NUMBER: Final = 15
+_PUBLISHED: Final = frozenset(attributes_of(Queue, "directory"))
 
 
 class Queues:
@@ -103,7 +106,7 @@ class Queues:
             queue.security,
             identity,
             profile=self._settings.profile,
-            machine_sid=self._machine_sid if qm.directory_integrated else None,
+            machine_sid=self.machine_sid if qm.directory_integrated else None,
             is_domain_user=self._settings.is_domain_user,
             reachable_over_srmp=qm.srmp_http_support,
             is_published=qm.directory_integrated and path.queue_type is QueueType.PUBLIC,
@@ -149,7 +152,8 @@ class Queues:
                 number = numbers.next(LAST_SYSTEM_QUEUE_NUMBER) + LAST_SYSTEM_QUEUE_NUMBER - 1
             queue.private_queue_number = number
 
-    def _machine_sid(self) -> Sid | None:
+    def machine_sid(self) -> Sid | None:
+        """Return the SID of the computer's account in the directory, None if the directory does not have it."""
         sid = self._directory.directory.computer_sid(self._queue_manager.computer_name)
         return None if sid is None else Sid.unpack(sid)
 
@@ -200,12 +204,12 @@ class Queues:
                 check_owner(owner)
         for name, value in checked.items():
             setattr(queue, name, value)
-        self._save(queue)
+        self._save(queue, checked)
 
     def replace_security(self, queue: Queue, security: bytes) -> None:
         """Give a queue another descriptor while the queue manager starts; checks no access."""
         queue.security = security
-        self._save(queue)
+        self._save(queue, ["security"])
 
     def get_queue_properties(self, queue: Queue, *, identity: Identity = SYSTEM) -> Queue:
         """Return a copy of a queue's attributes; Security only if the identity may read it."""
@@ -217,12 +221,19 @@ class Queues:
             snapshot.security = None
         return snapshot
 
-    def _save(self, queue: Queue) -> None:
-        """Write changed attributes; those of a public queue also to the directory."""
+    def _save(self, queue: Queue, changed: Iterable[str]) -> None:
+        """Write changed attributes; those of a public queue also to the directory.
+
+        The others are not written there: the rights to them may be another's (a computer cannot
+        write the owner of its queue).
+        """
         queue.modify_time = int(self._clocks.wall())
         self._attributes.save_queue(queue)
         if queue.queue_type is QueueType.PUBLIC and not queue.parent:
-            result = self._directory.write_directory(queue)
+            published = [name for name in changed if name in _PUBLISHED]
+            if not published:
+                return
+            result = self._directory.write_directory(queue, published)
             if result is not DirectoryOperationResult.SUCCESS:
                 raise _directory_error(result, f"queue {queue.pathname} could not be changed in the directory")
 

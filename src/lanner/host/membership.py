@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lanner.model.errors import CannotJoinDomain
 from lanner.security.private_files import read_private, write_private
@@ -69,13 +69,10 @@ class Membership:
             if document.pop("version") != _VERSION:
                 raise CannotJoinDomain(f"{path} is of a newer version of Lanner")
             known = {one.name for one in dataclasses.fields(cls)}
-            return cls(
-                **{
-                    name: tuple(value) if isinstance(value, list) else value
-                    for name, value in document.items()
-                    if name in known
-                }
-            )
+            values: dict[str, Any] = {
+                name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
+            }
+            return cls(**{name: value for name, value in values.items() if name in known})
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise CannotJoinDomain(
                 f"{path} cannot be read ({error}): restore it from a backup, or join again"

@@ -459,8 +459,8 @@ class LdapDirectory:
                     entry = self.operations.account_of(name_or_sid)
                 name, sid = (entry or {}).get("sAMAccountName"), (entry or {}).get("objectSid")
                 if not name or not sid or not isinstance(sid[0], bytes):
-                    raise Refused(_NOT_FOUND, f"{name_or_sid!r}: the domain has no such account")
-                return f"{self._short_name()}\\{name[0]}", sid[0]
+                    raise Refused(_NOT_FOUND, f"{_shown_account(name_or_sid)}: the domain has no such account")
+                return f"{self._short_name()}\\{name[0]!s}", sid[0]
 
         return self._answer(found)
 
@@ -571,6 +571,10 @@ class LdapDirectory:
         except (ValueError, TypeError, LookupError, RemoteProtocolError, IllegalFormatname) as error:
             _LOG.warning("directory operation failed: %s", error)
             return GENERIC_ERROR, None
+
+
+def _shown_account(name_or_sid: str | bytes) -> str:
+    return name_or_sid if isinstance(name_or_sid, str) else str(Sid.unpack(name_or_sid))
 
 
 def _class_of(obj: DirectoryObject, *allowed: ObjectClass) -> ObjectClass:

@@ -250,7 +250,9 @@ class LdapOperations:
         with self._connected() as connection:
             dn = self._path(connection, path, guid)
             _only(connection.search(Search(dn, attributes=("objectClass",))))
-            _only(connection.search(Search(dn, filter=Present(SECURITY), attributes=("objectClass",))))
+            # Without the flags, whoever may not read the SACL finds no descriptor.
+            search = Search(dn, filter=Present(SECURITY), attributes=("objectClass",))
+            _only(connection.search(search, sd_flags(_READABLE)))
             changes = ((Alteration.REPLACE, SECURITY, (descriptor,)),)
             connection.perform(Modify(dn, changes), _flags_of(descriptor))
 
