@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import datetime as dt
 import gc
 import ipaddress
 import json
@@ -37,6 +38,7 @@ from lanner.daemon.metrics import MetricsListener, metrics_registry
 from lanner.daemon.metrics_server import metrics_text
 from lanner.daemon.notification import notify
 from lanner.daemon.privileges import prepare
+from lanner.daemon.reports import Reports
 from lanner.daemon.resources import Resolver
 from lanner.daemon.settings import (
     AUTHENTICATION_LEVELS,
@@ -108,6 +110,7 @@ class Daemon:
 
     def __init__(self, load: Callable[[], Settings]) -> None:
         self._load = load
+        self._started = dt.datetime.now(dt.UTC)
         self.settings = load()
         set_log_level(self.settings)
         check_bind(self.settings.bind)
@@ -224,6 +227,7 @@ class Daemon:
         joined = self.settings.data / KEYTAB_FILE
         if rpc.keytab is None and joined.exists() and find_spec("gssapi") is not None:
             rpc = replace(rpc, keytab=joined)
+        reports = Reports(self.settings.http.reports)
         return RpcListener(
             self.runtime.engine,
             self.runtime.users,
@@ -237,6 +241,8 @@ class Daemon:
             questions={
                 "metrics": self._metrics(transfer),
                 "settings": lambda _identity, _request: self._shown_settings(),
+                "reports": reports.show_list,
+                "report": reports.read,
             },
         )
 
@@ -318,6 +324,7 @@ class Daemon:
         settings = self.settings
         return {
             "version": lanner.__version__,
+            "started": self._started.isoformat(timespec="seconds"),
             "data": str(settings.data),
             "bind": settings.bind,
             "port": settings.transfer.port,

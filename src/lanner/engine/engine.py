@@ -28,6 +28,9 @@ from lanner.engine.expiry import Expiry
 from lanner.engine.initialization import Initialization
 from lanner.engine.moving import Moving
 from lanner.engine.names import Names
+from lanner.engine.notification_processing import NotificationProcessing
+from lanner.engine.notification_queue import NotificationQueue
+from lanner.engine.notification_sending import NotificationSending
 from lanner.engine.opening import OpenQueues
 from lanner.engine.outgoing_queues import OutgoingQueues
 from lanner.engine.outgoing_sequences import OutgoingSequences
@@ -116,6 +119,9 @@ class Engine:
         self.dtc = dtc = DistributedTransactions(core, transactions, coordinator)
         self.dispatch = dispatch = Dispatch(core)
         staging = Staging(core, positions, arrivals, sending)
+        NotificationSending(core, events, registry, acknowledger)
+        processing = NotificationProcessing(core, names, queues)
+        self.notifications = NotificationQueue(core, opening, reading, processing)
         self._initialization = Initialization(core, names, positions, outgoing)
 
         # Events that a higher layer raises (3.1.4).
@@ -249,6 +255,8 @@ class Engine:
 
         # What the data pipeline needs: staged sends, holds on expiry.
         self.stage_messages = staging.stage_messages
+        self.stage_packets = staging.stage_packets
+        self.stage_terms = staging.stage_terms
         self.publish_stages = staging.publish_stages
         self.drop_stage = staging.drop_stage
         self.drop_abandoned_stages = staging.drop_abandoned_stages
@@ -315,6 +323,7 @@ class Engine:
         self.save_queue_manager()
         qm.connection_active = True
         qm.queue_manager_state = QueueManagerState.READY
+        self.notifications.start()
 
     def _recover(self) -> None:
         """Recover in-doubt transactions, then what a purge left behind."""
@@ -379,7 +388,11 @@ class Engine:
     def next_delay(self) -> float | None:
         """Return the seconds until the next timer event; None if no timer runs."""
         now = self.clocks.monotonic()
-        timers = (self.waiting.next_deadline(), self.directory_events.next_deadline())
+        timers = (
+            self.waiting.next_deadline(),
+            self.directory_events.next_deadline(),
+            self.notifications.next_deadline(),
+        )
         delays = [due - now for due in timers if due is not None]
         expiry = self.expiry.next_deadline
         if expiry is not None:
@@ -391,6 +404,7 @@ class Engine:
         self.waiting.expire()
         self.expiry.expire_messages(self.positions.time_to_be_received_timer_expired)
         self.directory_events.on_timer()
+        self.notifications.on_timer()
 
     # A failing store ------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ from lanner.wire.client_packet import Stamp
 from lanner.wire.envelope import is_express
 from lanner.wire.format_name import PublicFormatName, parse
 from lanner.wire.message import Message
-from lanner.wire.packet_template import MessageRun, PacketTemplate
+from lanner.wire.packet_template import MessageRun, PacketTemplate, Templates, bare
 from lanner.wire.sid import Sid
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class Sending:
         self._withholds_local_senders = core.settings.profile is Profile.SAFE
         # Per instance, because the accounts are this queue manager's.
         self._means_nothing_elsewhere = lru_cache(maxsize=_MAX_SIDS)(self._read_whether_local)
+        self._templates = Templates()
         # The ordinal of the message that was sent last.
         self.last_ordinal = 0
 
@@ -154,18 +155,7 @@ class Sending:
         if descriptor.multiple:
             raise InvalidParameter(f"{descriptor.format_name}: packets are built for one destination")
         queue, transaction = self._destination(descriptor, transaction)
-        if not isinstance(queue, OutgoingQueue):
-            check_demands(queue, _PLAIN)
-        name = parse(descriptor.format_name)
-        stamp = Stamp(
-            source=self._queue_manager.identifier,
-            destination=name,
-            host=self.host_of(queue, name) if isinstance(name, PublicFormatName) else None,
-            sender=self.sender_shown(descriptor),
-            transaction=None if transaction is None else transaction.index,
-            now=int(self._clocks.wall()),
-            longest=self._long_live_time,
-        )
+        stamp = self.stamp(descriptor, queue, None if transaction is None else transaction.index)
         ordinal = self._numbers.coming_message_ordinal
         runs, error = stamp.stamped_runs(octets, most, ordinal)
         self._numbers.next_message_ordinals(sum(map(len, runs)))
@@ -200,6 +190,28 @@ class Sending:
             self.last_ordinal = ordinal & _U32
             ordinals.append(self.last_ordinal)
         return _OK
+
+    def stamp(
+        self, descriptor: OpenQueueDescriptor, queue: Queue, index: int | None, *, is_alone: bool = False
+    ) -> Stamp:
+        """Return what makes the packets of a program this queue manager's own.
+
+        `index`: the number of the transaction, or of the first of them if each packet is alone in
+        its own.
+        """
+        if not isinstance(queue, OutgoingQueue):
+            check_demands(queue, _PLAIN)
+        name = parse(descriptor.format_name)
+        return Stamp(
+            source=self._queue_manager.identifier,
+            destination=name,
+            host=self.host_of(queue, name) if isinstance(name, PublicFormatName) else None,
+            sender=self.sender_shown(descriptor),
+            transaction=index,
+            now=int(self._clocks.wall()),
+            longest=self._long_live_time,
+            is_alone=is_alone,
+        )
 
     def sender_shown(self, descriptor: OpenQueueDescriptor) -> bytes:
         """Return the SID that a message without a signature names as its sender; empty: none."""
@@ -269,7 +281,7 @@ class Sending:
     ) -> EnqueueStatus:
         """Send messages that have everything but label and body in common."""
         queue, transaction = self._destination(descriptor, transaction)
-        template = PacketTemplate(
+        template = self._templates.get(
             self._of_run(run.properties, descriptor, queue),
             source=self._queue_manager.identifier,
             sent_time=int(self._clocks.wall()),
@@ -289,7 +301,7 @@ class Sending:
     ) -> MessageProperties:
         """Return the properties of messages as their packets are built from, with what the queue manager adds to them."""
         is_local = not isinstance(queue, OutgoingQueue)
-        properties = dataclasses.replace(properties, label="", body=b"")
+        properties = bare(properties)
         properties.time_to_reach_queue = min(properties.time_to_reach_queue, self._long_live_time)
         if not properties.sender_identifier:
             kind = properties.sender_identifier_type

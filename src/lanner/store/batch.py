@@ -13,9 +13,9 @@ from lanner.store.event_log import EVENT, EventBlock, encode_block, put_block
 from lanner.store.format import table_key
 from lanner.store.overlay import Layer
 from lanner.store.queue_view import STATISTICS, MessageLayer, QueueView, Totals
-from lanner.store.record import MESSAGE_KEY, encode_staged
+from lanner.store.record import MESSAGE_KEY
 from lanner.store.rows import checkpoint_rows, log_deletions, log_rows
-from lanner.store.staging import Publication
+from lanner.store.staging import Publication, StagedRows
 from lanner.store.table import Table
 from lanner.store.write_ahead_log import Operation
 
@@ -58,7 +58,7 @@ class Batch:
         self.number = number
         self.queues: dict[QueueView, MessageLayer] = {}
         self.tables: dict[Table, Layer[bytes, bytes, None]] = {}
-        self.staged: list[tuple[bytes, bytes]] = []  # key of a staged row, packet
+        self.staged: list[StagedRows] = []
         self.publications: list[Publication] = []
         # Called under the lock with the batch's number when it is durable.
         self.completions: list[Callable[[int], None]] = []
@@ -80,61 +80,73 @@ class Batch:
         return not (self.queues or self.tables or self.events)
 
     def freeze(self, horizon: int) -> None:
-        """Close the batch: its layers are those in flight now, and the totals to write are fixed."""
+        """Close the batch: its layers are those in flight now, and the totals to write are fixed.
+
+        No other batch is in flight, so these layers lie over all others.
+        """
         self.horizon = horizon
-        for queue in self.queues:
+        for queue, layer in self.queues.items():
             queue.current = None
+            queue.below = layer, *queue.below
             self.totals[queue] = Totals(queue.generation, queue.messages, queue.size)
         for publication in self.publications:
             queue = publication.view
             totals = self.totals.get(queue) or Totals(queue.generation, queue.messages, queue.size)
             self.totals[queue] = publication.added_to(totals)
-        for table in self.tables:
+        for table, rows in self.tables.items():
             table.current = None
+            table.below = rows, *table.below
 
-    def absorb(self, batch: Batch) -> None:
-        """Take in what a later batch changed."""
+    def absorb(self, batch: Batch) -> int:
+        """Take in what a later batch changed, and return how many more stored messages are deleted.
+
+        Its layers are taken out of the stacks of their views, where they lie over the layers here.
+        """
+        stored = 0
         for queue, layer in batch.queues.items():
             below = self.queues.get(queue)
             if below is None or below.generation != layer.generation:
                 # What is there of the generation before has been dropped, and will be swept.
                 self.queues[queue] = layer
+                stored += len(layer.hidden) - (0 if below is None else len(below.hidden))
             else:
+                stored -= len(below.hidden)
                 below.absorb(layer)
+                stored += len(below.hidden)
+                if queue.below and queue.below[0] is layer:
+                    queue.below = queue.below[1:]
         for table, rows in batch.tables.items():
             below_rows = self.tables.get(table)
             if below_rows is None:
                 self.tables[table] = rows
             else:
                 below_rows.absorb(rows)
+                if table.below and table.below[0] is rows:
+                    table.below = table.below[1:]
         self.totals |= batch.totals
         self.events += batch.events
         # Perhaps nothing came: then these are 0.
         self.horizon = max(self.horizon, batch.horizon)
         self.event_horizon = max(self.event_horizon, batch.event_horizon)
-
-    def stored(self, batch: Batch) -> int:
-        """Return how many messages of the database go, of the queues that another batch changes."""
-        queues = self.queues
-        stored = 0
-        for queue in batch.queues:
-            layer = queues.get(queue)
-            if layer is not None:
-                stored += len(layer.hidden)
         return stored
+
+    def messages(self) -> int:
+        """Return how many messages are put or deleted."""
+        messages = 0
+        for layer in self.queues.values():
+            messages += len(layer.rows) + len(layer.hidden)
+        return messages
 
     def changes(self) -> int:
         """Return how many rows change."""
-        changes = 0
-        for layer in self.queues.values():
-            changes += len(layer.rows) + len(layer.hidden)
+        changes = self.messages()
         for rows in self.tables.values():
             changes += len(rows.rows) + len(rows.hidden)
         return changes
 
     def cost(self) -> int:
         """Return about how many bytes of the map a commit of this batch reads: a page for each message."""
-        touched = len(self.staged)
+        touched = sum(len(keys) for keys, _ in self.staged)
         for layer in self.queues.values():
             touched += len(layer.rows) + len(layer.hidden)
         return 4096 * touched
@@ -146,8 +158,8 @@ class Batch:
         for layer in self.queues.values():
             for record in layer.rows.values():
                 size += len(record.packet)
-        for _, packet in self.staged:
-            size += len(packet)
+        for _, values in self.staged:
+            size += sum(map(len, values))
         for block in self.events:
             size += EVENT.size * len(block.records)
         return size
@@ -161,9 +173,11 @@ class Batch:
         """The same, with a stop after each piece of the work."""
         for queue, layer in self.queues.items():
             yield from self._write_queue(txn, environment, queue.number, layer)
-        staged = iter(self.staged)
-        while some := [(key, encode_staged(packet)) for key, packet in islice(staged, _PIECE)]:
-            txn.cursor(environment.staged).putmulti(some)
+        for keys, values in self.staged:
+            # As `_put` does: those of the newest stage come behind all others.
+            cursor = txn.cursor(environment.staged)
+            is_last = not cursor.last() or cursor.key() < keys[0]
+            cursor.putmulti(zip(keys, values, strict=True), append=is_last)
             yield
         for queue, totals in self.totals.items():
             txn.put(_totals_key(queue.number), STATISTICS.pack(*totals), db=environment.visible)

@@ -35,6 +35,7 @@ from lanner.spark.flight.errors import EpochChanged, NotAuthenticated, TicketRef
 from lanner.spark.flight.requests import Request
 
 if TYPE_CHECKING:
+    from lanner.spark.columnar.packing import Destination, PacketEncoder
     from lanner.spark.flight.near_streams import NearReader
 
 _LOG: Final = logging.getLogger(__name__)
@@ -96,6 +97,7 @@ class FlightQueues:
         self._readers: dict[str, fl.FlightClient] = {}
         self._authorization: str | None = None
         self._near: tuple[Path, str] | None = None  # the socket, and whose it is
+        self._about: Answer | None = None  # what the service says of itself, asked once by a writer
         self._idle: list[NearReader] = []
         self._credentials = None if user is None else (user, password or "")
         self._options = fl.FlightCallOptions()
@@ -326,7 +328,14 @@ class FlightQueues:
         token: str | None = None,
         epoch: int | None = None,
     ) -> Answer:
-        """Write batches under a new token; the answer has it, with what was written."""
+        """Write batches under a new token; the answer has it, with what was written.
+
+        The packets of the messages are built here, where their columns allow that
+        (`columnar.packing`).
+        """
+        encoder = self._packet_encoder(schema, queue)
+        if encoder is not None:
+            schema, batches = encoder.schema, encoder.batches(batches)
         command = {"token": token or secrets.token_hex(16), "writer": writer, "batch": batch}
         command |= {name: value for name, value in (("queue", queue), ("epoch", epoch)) if value is not None}
         with _raised(self.address):
@@ -353,6 +362,27 @@ class FlightQueues:
             raise FlightFailed(f"{self.address} did not say what became of the messages")
         staged: Answer = json.loads(answer.to_pybytes())
         return staged
+
+    def _packet_encoder(self, schema: pa.Schema, queue: str | None) -> PacketEncoder | None:
+        """Return what makes packets of rows with these columns; None if rows are sent as they are."""
+        # Imported here: it takes 0.1 s, and reading does not need it.
+        from lanner.host.names import QueueNames
+        from lanner.spark.columnar.encode import check_columns
+        from lanner.spark.columnar.packing import PacketEncoder, can_pack
+
+        check_columns(schema, queue)
+        if not can_pack(schema):
+            return None
+        if self._about is None:
+            self._about = self.info()
+        if not self._about.get("takes_packets"):
+            return None
+        return PacketEncoder(schema, QueueNames(self._about["queue_manager"]), queue, self._destination)
+
+    def _destination(self, queue: str) -> Destination:
+        from lanner.spark.columnar.packing import Destination
+
+        return Destination.parse(self.act("destination", queue=queue))
 
     def publish(self, writer: str, batch: int, tokens: Sequence[str], keep_seconds: int | None = None) -> Answer:
         return self.act("publish", writer=writer, batch=batch, tokens=list(tokens), keep_seconds=keep_seconds)
