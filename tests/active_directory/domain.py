@@ -26,7 +26,8 @@ from lanner.directory.ldap.service_location import Server
 from lanner.directory.names import escape
 from lanner.security.profile import Profile
 
-ADDRESS: Final = "127.0.0.10"
+# Several test runs on one machine need an address each.
+ADDRESS: Final = os.environ.get("LANNER_TEST_DC", "127.0.0.10")
 PASSWORD: Final = "Passw0rd.mq"
 REALM: Final = "MQ.TEST"
 DNS_DOMAIN: Final = "mq.test"

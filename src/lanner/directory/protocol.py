@@ -108,6 +108,10 @@ class Directory(Protocol):
         """The format name of the queue, distribution list or queue alias at a path of the directory (MC-MQAC 3.12.6.1); None if there is none."""
         ...
 
+    def acting_for(self, credentials: object) -> Directory:
+        """Return the same directory with the rights of a user who has delegated these credentials."""
+        ...
+
     def servers(self) -> list[str]:
         """Return the names of the directory's servers, those to be tried first at the front (MS-MQDMPR 3.1.3)."""
         ...

@@ -15,6 +15,8 @@ from lanner.directory import AttributeFilter, Operator, matches
 from lanner.directory.topology import TopologyError, provision, remove
 from lanner.model.directory_objects import DirectoryObject, Queue, QueueManager, RoutingLink, Site, attributes_of
 from lanner.model.enums import DirectoryOperationResult, QueueType
+from lanner.model.errors import CannotImpersonateClient
+from lanner.security.identity import SYSTEM
 
 if TYPE_CHECKING:
     import uuid
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from lanner.directory import Directory, SortOrder
     from lanner.directory.topology import Computer, Topology
     from lanner.engine.core import Core
+    from lanner.security.identity import Identity
 
 _T = TypeVar("_T", bound=DirectoryObject)
 
@@ -95,27 +98,56 @@ class DirectoryEvents:
         # What routing reads again and again: when it was read, and all objects of the kind.
         self._routing_data: dict[type[DirectoryObject], tuple[float, list[Any]]] = {}
 
+    def directory_of(self, identity: Identity) -> Directory:
+        """Return the directory with the credentials that a change for a user carries (MS-MQDMPR 3.1.1.6).
+
+        With Enterprise.WeakenedSecurity they are the computer's, else those of the user. The queue
+        manager itself and its administrators act as the computer if they delegate nothing.
+        Raises CannotImpersonateClient.
+        """
+        qm = self._queue_manager
+        weakened = qm.enterprise_reference is not None and qm.enterprise_reference.weakened_security
+        if not qm.directory_integrated or identity.is_system or weakened:
+            return self.directory
+        if identity.delegated is not None:
+            return self.directory.acting_for(identity.delegated)
+        if identity.is_administrator:
+            return self.directory
+        raise CannotImpersonateClient(
+            f"the directory of the domain decides what {identity.name} may change, and {identity.name} has delegated "
+            f"no credentials: log on with Kerberos and a forwardable ticket (kinit -f), and have the domain trust "
+            f"{qm.computer_name} for delegation; or ask an administrator of {qm.computer_name}"
+        )
+
     def create_directory_object(
-        self, directory_object: DirectoryObject, attributes: Sequence[str] | None = None
+        self,
+        directory_object: DirectoryObject,
+        attributes: Sequence[str] | None = None,
+        *,
+        identity: Identity = SYSTEM,
     ) -> tuple[DirectoryOperationResult, uuid.UUID | None]:
         """3.1.7.1.18 Create Directory Object."""
+        directory = self.directory_of(identity)
         complete: Callable[[uuid.UUID], None] = _nothing_to_complete
         if _is_public_queue(directory_object):
             complete = self._send_change_notification(ChangeNotification.QUEUE_CREATION, directory_object)
-        result, identifier = self.directory.create_object(directory_object, attributes)
+        result, identifier = directory.create_object(directory_object, attributes)
         self._note_connection(result)
         self._forget_routing_data(directory_object)
         if result is DirectoryOperationResult.SUCCESS and identifier is not None:
             complete(identifier)
         return result, identifier
 
-    def delete_directory_object(self, directory_object: DirectoryObject) -> DirectoryOperationResult:
+    def delete_directory_object(
+        self, directory_object: DirectoryObject, *, identity: Identity = SYSTEM
+    ) -> DirectoryOperationResult:
         """3.1.7.1.19 Delete Directory Object."""
+        directory = self.directory_of(identity)
         complete: Callable[[uuid.UUID], None] = _nothing_to_complete
         if _is_public_queue(directory_object):
             complete = self._send_change_notification(ChangeNotification.QUEUE_DELETION, directory_object)
         self._forget_routing_data(directory_object)
-        result = self._note_connection(self.directory.delete_object(directory_object))
+        result = self._note_connection(directory.delete_object(directory_object))
         if result is DirectoryOperationResult.SUCCESS:
             complete(directory_object.identifier)
         return result
@@ -199,10 +231,14 @@ class DirectoryEvents:
         return found if result is DirectoryOperationResult.END_OF_DATA else None
 
     def write_directory(
-        self, directory_object: DirectoryObject, attributes: Sequence[str] | None = None
+        self,
+        directory_object: DirectoryObject,
+        attributes: Sequence[str] | None = None,
+        *,
+        identity: Identity = SYSTEM,
     ) -> DirectoryOperationResult:
         """3.1.7.1.24 Write Directory."""
-        result = self._note_connection(self.directory.write(directory_object, attributes))
+        result = self._note_connection(self.directory_of(identity).write(directory_object, attributes))
         self._forget_routing_data(directory_object)
         if result is DirectoryOperationResult.SUCCESS:
             operation = None

@@ -23,7 +23,7 @@ from lanner.security.access_lists import descriptor_text
 from lanner.security.access_masks import QueueAccess, QueueManagerAccess
 from lanner.security.identity import SYSTEM
 from lanner.security.profile import Profile
-from lanner.security.queue_security import check_owner, create_default_queue_security_descriptor
+from lanner.security.queue_security import check_owner, create_default_queue_security_descriptor, readable_in_a_domain
 from lanner.wire.path_name import PathName
 from lanner.wire.security_descriptor import SecurityDescriptor
 from lanner.wire.sid import Sid
@@ -117,7 +117,7 @@ class Queues:
             queue.transactional = parent.transactional
         self._complete(queue, path)
         if queue.queue_type is QueueType.PUBLIC and parent is None and not skip_directory:
-            self._publish(queue)
+            self._publish(queue, identity)
         self._registry.register(queue)
         if parent is None and not path.is_system:
             self._create_journal(queue, path)
@@ -163,8 +163,8 @@ class Queues:
         sid = self._directory.directory.computer_sid(self._queue_manager.computer_name)
         return None if sid is None else Sid.unpack(sid)
 
-    def _publish(self, queue: Queue) -> None:
-        result, identifier = self._directory.create_directory_object(queue)
+    def _publish(self, queue: Queue, identity: Identity) -> None:
+        result, identifier = self._directory.create_directory_object(queue, identity=identity)
         if result is not DirectoryOperationResult.SUCCESS or identifier is None:
             raise _directory_error(result, f"queue {queue.pathname} could not be created in the directory")
         queue.identifier = identifier
@@ -208,14 +208,19 @@ class Queues:
             owner = SecurityDescriptor.unpack(security).owner
             if queue.security is None or owner != SecurityDescriptor.unpack(queue.security).owner:
                 check_owner(owner)
+        if queue.queue_type is QueueType.PUBLIC and not queue.parent and not _PUBLISHED.isdisjoint(checked):
+            # Raises before anything is changed.
+            self._directory.directory_of(identity)
+            if isinstance(security, bytes) and self._queue_manager.directory_integrated:
+                checked["security"] = readable_in_a_domain(security, self.machine_sid(), by_all=False)
         for name, value in checked.items():
             setattr(queue, name, value)
-        self._save(queue, checked)
+        self._save(queue, checked, identity)
 
     def replace_security(self, queue: Queue, security: bytes) -> None:
         """Give a queue another descriptor while the queue manager starts; checks no access."""
         queue.security = security
-        self._save(queue, ["security"])
+        self._save(queue, ["security"], SYSTEM)
 
     def get_queue_properties(self, queue: Queue, *, identity: Identity = SYSTEM) -> Queue:
         """Return a copy of a queue's attributes; Security only if the identity may read it."""
@@ -227,7 +232,7 @@ class Queues:
             snapshot.security = None
         return snapshot
 
-    def _save(self, queue: Queue, changed: Iterable[str]) -> None:
+    def _save(self, queue: Queue, changed: Iterable[str], identity: Identity) -> None:
         """Write changed attributes; those of a public queue also to the directory.
 
         The others are not written there: the rights to them may be another's (a computer cannot
@@ -239,7 +244,7 @@ class Queues:
             published = [name for name in changed if name in _PUBLISHED]
             if not published:
                 return
-            result = self._directory.write_directory(queue, published)
+            result = self._directory.write_directory(queue, published, identity=identity)
             if result is not DirectoryOperationResult.SUCCESS:
                 raise _directory_error(result, f"queue {queue.pathname} could not be changed in the directory")
 
@@ -252,15 +257,18 @@ class Queues:
             if queue.is_system:
                 raise AccessDenied(f"queue {queue.pathname} belongs to the queue manager")
             self._access.check_queue_access(queue, identity, QueueAccess.DELETE_QUEUE)
-            self._delete_queue(queue, skip_directory=skip_directory)
+            self._delete_queue(queue, skip_directory=skip_directory, identity=identity)
 
-    def _delete_queue(self, queue: Queue, *, skip_directory: bool) -> None:
+    def _delete_queue(self, queue: Queue, *, skip_directory: bool, identity: Identity) -> None:
         is_published = queue.queue_type is QueueType.PUBLIC and not queue.parent
+        if is_published and not skip_directory:
+            # Raises before anything is gone.
+            self._directory.directory_of(identity)
         for part in [*queue.subqueues.values(), queue, queue.journal_queue]:
             if part is not None:
                 self.delete_one(part)
         if is_published and not skip_directory:
-            result = self._directory.delete_directory_object(queue)
+            result = self._directory.delete_directory_object(queue, identity=identity)
             if result is not DirectoryOperationResult.SUCCESS:
                 raise _directory_error(result, f"queue {queue.pathname} is gone here but not in the directory")
 

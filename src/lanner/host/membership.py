@@ -99,10 +99,13 @@ class Membership:
     def directory(self, profile: Profile, patience: float = PATIENCE) -> CachedDirectory:
         """Return the directory with the rights of the computer's account; no call waits longer than `patience` seconds."""
         # Imported here: a queue manager outside a domain does without.
-        from lanner.directory.ldap import CachedDirectory, LdapDirectory, domain_controllers
+        from lanner.directory.ldap import CachedDirectory, LdapDirectory, domain_controllers, named_server
 
         directory = LdapDirectory(
-            partial(domain_controllers, self.domain, self.name_servers), self.log_on(), profile=profile
+            partial(domain_controllers, self.domain, self.name_servers),
+            self.log_on(),
+            profile=profile,
+            find_server=partial(named_server, servers=self.name_servers),
         )
         directory.initialize()
         return CachedDirectory(directory, patience=patience)

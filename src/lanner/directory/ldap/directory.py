@@ -497,6 +497,16 @@ class LdapDirectory:
 
         return self._answer(sid)[1]
 
+    def acting_for(self, credentials: object) -> LdapDirectory:
+        other = LdapDirectory(
+            self._locate,
+            LogOn("the delegated credentials of a user", protocol="kerberos", delegated=credentials),
+            profile=self._profile,
+            find_server=self._find_server,
+        )
+        other.operations.know_contexts_of(self.operations)
+        return other
+
     def servers(self) -> list[str]:
         try:
             return list(dict.fromkeys(server.host for server in self._locate()))
