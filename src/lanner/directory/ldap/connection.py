@@ -69,12 +69,17 @@ class LogOn:
     keytab: Path | None = None
     ticket_cache: str = ""
     protocol: str = "ntlm"
+    # Kerberos credentials that a user has delegated: a gssapi.Credentials, used in place of the others.
+    delegated: Any = field(default=None, repr=False, compare=False)
 
     def credential(self) -> Any:  # noqa: ANN401 - one of pyspnego's credential classes
         if self.keytab is not None:
             return spnego.KerberosKeytab(str(self.keytab), self.user)
         if self.password is not None:
             return spnego.Password(self.user, self.password)
+        if not self.ticket_cache:
+            # That of the process: KRB5CCNAME, or the default of the Kerberos library.
+            return spnego.CredentialCache(self.user or None)
         return spnego.KerberosCCache(self.ticket_cache, self.user or None)
 
     def __str__(self) -> str:
@@ -121,13 +126,7 @@ class LdapConnection:
     def _bind(self, log_on: LogOn) -> None:
         try:
             wanted = spnego.ContextReq.default | spnego.ContextReq.integrity | spnego.ContextReq.confidentiality
-            context = spnego.client(
-                log_on.credential(),
-                hostname=self.host,
-                service="ldap",
-                protocol=log_on.protocol,
-                context_req=wanted,
-            )
+            context = _context(log_on, self.host, wanted)
             token = context.step()
             while True:
                 answer = self._exchange(SaslBind(token or b""))[-1]
@@ -244,6 +243,17 @@ class LdapConnection:
         if not data:
             raise ConnectionResetError("the server closed the connection")
         return data
+
+
+def _context(log_on: LogOn, host: str, wanted: spnego.ContextReq) -> Any:  # noqa: ANN401 (pyspnego's)
+    if log_on.delegated is None:
+        return spnego.client(
+            log_on.credential(), hostname=host, service="ldap", protocol=log_on.protocol, context_req=wanted
+        )
+    # Imported here: whoever has delegated credentials has the libraries.
+    from spnego._gss import GSSAPIProxy
+
+    return GSSAPIProxy(hostname=host, service="ldap", context_req=wanted, _gssapi_credential=log_on.delegated)
 
 
 def _described(request: Request) -> str:
