@@ -267,6 +267,8 @@ class TestProperties:
             h.create("q", privacy_level=QueuePrivacyLevel[level])
         assert world.call(info(world, private()), "get_priv_level") == number
         system = info(world, name=r"DIRECT=OS:.\system$;JOURNAL")
+        assert world.call(system, "get_priv_level") == 1
+        # What is put into the object after it was read changes nothing: a journal has no level.
         world.call(system, "put_priv_level", 2)
         assert world.call(system, "get_priv_level") == 1
 

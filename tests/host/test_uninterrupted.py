@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # not in the stubs
 import signal
 import threading
 
@@ -91,18 +92,18 @@ def test_other_threads_have_no_ctrl_c_to_hold_back() -> None:
 def test_a_signal_that_arrives_while_the_handler_is_restored_leaves_no_other_handler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    before, original = signal.getsignal(signal.SIGINT), signal.signal
+    before, original = signal.getsignal(signal.SIGINT), _signal.signal
 
     def interrupted(number: int, handler: signal.Handlers) -> object:
         # As Python does for signals that have arrived: it runs the old handler first.
-        monkeypatch.setattr(signal, "signal", original)
+        monkeypatch.setattr(_signal, "signal", original)
         press_ctrl_c()
         return original(number, handler)
 
     def work() -> None:
         with Uninterrupted():
             press_ctrl_c()
-            monkeypatch.setattr(signal, "signal", interrupted)
+            monkeypatch.setattr(_signal, "signal", interrupted)
 
     with pytest.raises(KeyboardInterrupt):
         work()

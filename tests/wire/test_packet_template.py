@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from lanner.model.enums import Acknowledgements, DeliveryGuarantee, MessagePrivacyLevel
 from lanner.model.errors import InsufficientResources
 from lanner.wire.builder import MessageProperties, build, encode_label
+from lanner.wire.envelope import read_envelope
 from lanner.wire.format_name import parse
 from lanner.wire.layout import MAX_PACKET_SIZE
-from lanner.wire.packet_template import MessageRun, PacketTemplate
+from lanner.wire.packet_template import MessageRun, PacketTemplate, Templates, bare
 
 SOURCE, OTHER = uuid.UUID(int=7), uuid.UUID(int=8)
 NAMES = (
@@ -74,6 +75,49 @@ def test_it_makes_what_build_makes(
         )
         encoded = encode_label(label) if label else b""
         assert template.pack([ordinal], [encoded], [body], [transaction or 0]) == [wanted]
+
+
+@given(st.lists(st.tuples(shapes, st.sampled_from(NAMES), st.integers(8, 9), st.booleans()), min_size=2, max_size=4))
+def test_templates_that_are_kept_make_the_same(wanted: list[tuple[MessageProperties, str, int, bool]]) -> None:
+    templates = Templates()
+    for properties, destination, sent_time, is_transactional in wanted + wanted[-1:]:
+        made = PacketTemplate(
+            properties,
+            source=SOURCE,
+            sent_time=sent_time,
+            destination=parse(destination),
+            is_transactional=is_transactional,
+        )
+        kept = templates.get(
+            properties,
+            source=SOURCE,
+            sent_time=sent_time,
+            destination=parse(destination),
+            is_transactional=is_transactional,
+        )
+        assert kept.pack([1], [b""], [b"x"], [2]) == made.pack([1], [b""], [b"x"], [2])
+
+
+def test_properties_that_change_get_another_template() -> None:
+    templates, properties = Templates(), MessageProperties()
+
+    def get(wanted: MessageProperties) -> PacketTemplate:
+        return templates.get(wanted, source=SOURCE, sent_time=9, destination=parse(NAMES[0]), is_transactional=False)
+
+    def priority(template: PacketTemplate) -> int:
+        return read_envelope(template.pack([1], [b""], [b"x"])[0]).priority
+
+    first = get(properties)
+    assert get(MessageProperties(body=b"another", label="of its own")) is first
+    properties.priority = 7
+    assert priority(get(properties)) == 7
+    assert priority(get(MessageProperties())) == MessageProperties().priority
+
+
+def test_a_bare_copy_has_everything_but_body_and_label() -> None:
+    properties = MessageProperties(body=b"body", label="label", priority=7, soap_body="last")
+    assert bare(properties) == MessageProperties(priority=7, soap_body="last")
+    assert properties.label == "label"
 
 
 def test_a_body_that_no_packet_has_room_for_is_refused() -> None:

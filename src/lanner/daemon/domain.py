@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lanner.daemon.settings import SettingsError
 from lanner.directory import AttributeFilter, Operator
-from lanner.directory.ldap import CachedDirectory, LdapDirectory, LogOn, domain_controllers
+from lanner.directory.ldap import CachedDirectory, LdapDirectory, LogOn, domain_controllers, named_server
 from lanner.model.directory_objects import Site
 from lanner.model.enums import DirectoryOperationResult
 from lanner.security.profile import Profile
@@ -36,7 +36,10 @@ def member_of(table: DirectoryTable, data: Path, profile: Profile) -> Membership
     if table.domain is None:
         return None
     directory = LdapDirectory(
-        partial(domain_controllers, table.domain, tuple(table.name_servers)), log_on(table), profile=profile
+        partial(domain_controllers, table.domain, tuple(table.name_servers)),
+        log_on(table),
+        profile=profile,
+        find_server=partial(named_server, servers=tuple(table.name_servers)),
     )
     result = directory.initialize()
     site = None

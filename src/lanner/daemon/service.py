@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import datetime as dt
 import gc
 import ipaddress
 import json
@@ -35,6 +36,7 @@ from lanner.daemon.metrics import MetricsListener, metrics_registry
 from lanner.daemon.metrics_server import metrics_text
 from lanner.daemon.notification import notify
 from lanner.daemon.privileges import prepare
+from lanner.daemon.reports import Reports
 from lanner.daemon.resources import Resolver
 from lanner.daemon.settings import (
     AUTHENTICATION_LEVELS,
@@ -105,6 +107,7 @@ class Daemon:
 
     def __init__(self, load: Callable[[], Settings]) -> None:
         self._load = load
+        self._started = dt.datetime.now(dt.UTC)
         self.settings = load()
         set_log_level(self.settings)
         check_bind(self.settings.bind)
@@ -212,6 +215,7 @@ class Daemon:
         return listeners
 
     def _rpc(self, transfer: Transfer | None) -> RpcListener:
+        reports = Reports(self.settings.http.reports)
         return RpcListener(
             self.runtime.engine,
             self.runtime.users,
@@ -225,6 +229,8 @@ class Daemon:
             questions={
                 "metrics": self._metrics(transfer),
                 "settings": lambda _identity, _request: self._shown_settings(),
+                "reports": reports.show_list,
+                "report": reports.read,
             },
         )
 
@@ -306,6 +312,7 @@ class Daemon:
         settings = self.settings
         return {
             "version": lanner.__version__,
+            "started": self._started.isoformat(timespec="seconds"),
             "data": str(settings.data),
             "bind": settings.bind,
             "port": settings.transfer.port,

@@ -420,6 +420,9 @@ class HttpTable(_Table):
     tls_key: Annotated[Path | None, Field(strict=False)] = None
     # What browsers may call this computer, beside its names and addresses.
     hosts: list[str] = Field(default_factory=list)
+    # A directory whose pages (*.html) the console shows to administrators: reports of the data
+    # pipeline.
+    reports: Annotated[Path | None, Field(strict=False)] = None
     # Seconds without a connection and a session after which the process ends, and after which a
     # session of a browser does.
     idle_timeout: Interval = 300.0

@@ -18,7 +18,15 @@ from typing import Final, TypeVar
 
 from lanner.directory.entries import AlreadyThere, Entries, guid_of, text_of
 from lanner.directory.filters import AttributeFilter, Operator, SortOrder, field_of, matches, plain_name, sort_objects
-from lanner.directory.names import rdn_values, split_pathname, split_queue_name, unescape, without_server
+from lanner.directory.names import (
+    dn_key,
+    parent_dn,
+    rdn_values,
+    split_pathname,
+    split_queue_name,
+    unescape,
+    without_server,
+)
 from lanner.directory.protocol import MemoryTable, Refused, Table
 from lanner.directory.schema import (
     CLASSES,
@@ -71,6 +79,8 @@ _LOG = logging.getLogger(__name__)
 DEFAULT_ROOT: Final = "DC=lanner,DC=local"
 # The site every new forest of Active Directory has.
 DEFAULT_SITE_NAME: Final = "Default-First-Site-Name"
+# Nothing outside sees it: queue managers with a directory of their own send no notifications.
+EMBEDDED_SERVER: Final = "localhost"
 
 # Ours: far from the users of the local file, which start at 1000 under the same SID.
 FIRST_COMPUTER_RID: Final = 0x1000_0000
@@ -280,6 +290,35 @@ class EmbeddedDirectory:
             return self._element(object_class, entry, rows, is_listed=attributes is not None)
 
         return self._answer(first)
+
+    @property
+    def server(self) -> str:
+        """The name under which this directory would be asked: it has one server, which is this process."""
+        return EMBEDDED_SERVER
+
+    def knows_server(self, name: str) -> bool:
+        return name == EMBEDDED_SERVER
+
+    def read_at(
+        self,
+        server: str,
+        object_type: str,
+        filters: Sequence[AttributeFilter] | None,
+        attributes: Sequence[str] | None = None,
+    ) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
+        if server and not self.knows_server(server):
+            return DirectoryOperationResult.DIRECTORY_NOT_CONNECTED, None
+        return self.read(object_type, filters, attributes)
+
+    def queues_of(self, computer_name: str) -> tuple[DirectoryOperationResult, list[uuid.UUID] | None]:
+        parent = dn_key(self._naming.queue_manager(computer_name))
+        return self._answer(
+            lambda: [
+                guid_of(entry)
+                for entry in self._entries.of_class(QUEUE.ldap_class)
+                if dn_key(parent_dn(text_of(entry, "distinguishedName"))) == parent
+            ]
+        )
 
     def read_begin(
         self,

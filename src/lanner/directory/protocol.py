@@ -67,6 +67,29 @@ class Directory(Protocol):
         """3.1.6.7 Write Directory."""
         ...
 
+    @property
+    def server(self) -> str:
+        """The name of the directory server that the last operation went to; empty before the first."""
+        ...
+
+    def knows_server(self, name: str) -> bool:
+        """Return whether a name is that of a directory server which this directory uses."""
+        ...
+
+    def read_at(
+        self,
+        server: str,
+        object_type: str,
+        filters: Sequence[AttributeFilter] | None,
+        attributes: Sequence[str] | None = None,
+    ) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
+        """3.1.6.3 as the directory is now, never a remembered answer; at a server by its name, or at any one if that is empty."""
+        ...
+
+    def queues_of(self, computer_name: str) -> tuple[DirectoryOperationResult, list[uuid.UUID] | None]:
+        """Return the identifiers of all public queues of a computer."""
+        ...
+
     def initialize(self) -> DirectoryOperationResult:
         """3.1.3, once more if the directory could not be reached the last time."""
         ...

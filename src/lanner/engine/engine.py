@@ -28,6 +28,9 @@ from lanner.engine.expiry import Expiry
 from lanner.engine.initialization import Initialization
 from lanner.engine.moving import Moving
 from lanner.engine.names import Names
+from lanner.engine.notification_processing import NotificationProcessing
+from lanner.engine.notification_queue import NotificationQueue
+from lanner.engine.notification_sending import NotificationSending
 from lanner.engine.opening import OpenQueues
 from lanner.engine.outgoing_queues import OutgoingQueues
 from lanner.engine.outgoing_sequences import OutgoingSequences
@@ -115,6 +118,9 @@ class Engine:
         self.dtc = dtc = DistributedTransactions(core, transactions, coordinator)
         self.dispatch = dispatch = Dispatch(core)
         staging = Staging(core, positions, arrivals, sending)
+        NotificationSending(core, events, registry, acknowledger)
+        processing = NotificationProcessing(core, names, queues)
+        self.notifications = NotificationQueue(core, opening, reading, processing)
         self._initialization = Initialization(core, names, positions, outgoing)
 
         # Events that a higher layer raises (3.1.4).
@@ -316,6 +322,7 @@ class Engine:
         self.save_queue_manager()
         qm.connection_active = True
         qm.queue_manager_state = QueueManagerState.READY
+        self.notifications.start()
 
     def _recover(self) -> None:
         """Recover in-doubt transactions, then what a purge left behind."""
@@ -372,7 +379,11 @@ class Engine:
     def next_delay(self) -> float | None:
         """Return the seconds until the next timer event; None if no timer runs."""
         now = self.clocks.monotonic()
-        timers = (self.waiting.next_deadline(), self.directory_events.next_deadline())
+        timers = (
+            self.waiting.next_deadline(),
+            self.directory_events.next_deadline(),
+            self.notifications.next_deadline(),
+        )
         delays = [due - now for due in timers if due is not None]
         expiry = self.expiry.next_deadline
         if expiry is not None:
@@ -384,6 +395,7 @@ class Engine:
         self.waiting.expire()
         self.expiry.expire_messages(self.positions.time_to_be_received_timer_expired)
         self.directory_events.on_timer()
+        self.notifications.on_timer()
 
     # A failing store ------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from lanner.model.errors import (
 )
 from lanner.security.certificates import add_certificate, remove_certificate
 from lanner.security.examination import NO_KEYS, Examination, examine
+from lanner.security.listed_keys import read_signing_keys
 from lanner.security.signing import is_registered, is_signed
 from lanner.wire.encrypted_body import clear_encrypted
 from lanner.wire.message import Message
@@ -65,7 +66,8 @@ class Examiner:
     def signing_keys_of(self, message: Message) -> MqdsPublicKeys | None:
         """Return PublicSigningKeyList of the queue manager that signed the message.
 
-        Return None if a user signed it.
+        Return None if a user signed it. DECISIONS: a certificate in the message must be one of the
+        list, or that of a key in it.
         """
         if message.sender_identifier_type is not SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER:
             return None
@@ -79,7 +81,7 @@ class Examiner:
                 return None
             keys = found.public_signing_key_list
         try:
-            return MqdsPublicKeys.unpack(keys)
+            return read_signing_keys(keys, message.sender_certificate)
         except RemoteProtocolError:
             return None
 

@@ -17,8 +17,12 @@ from lanner.engine.queue_kinds import ADMINISTRATION_QUEUE
 from lanner.model.directory_objects import INITIALIZATION_RETRY_TIMER_DURATION, Enterprise, OutgoingQueue, Queue
 from lanner.model.enums import DirectoryOperationResult, OutgoingState, QueueType
 from lanner.model.errors import DsError
+from lanner.security.access_masks import QueueAccess
 from lanner.security.queue_security import default_queue_manager_security
+from lanner.wire.change_notification import NOTIFY_QUEUE_NUMBER
 from lanner.wire.path_name import PathName
+from lanner.wire.security_descriptor import Acl, SecurityDescriptor, allow
+from lanner.wire.sid import ANONYMOUS_LOGON, BUILTIN_ADMINISTRATORS, EVERYONE
 
 if TYPE_CHECKING:
     from lanner.engine.core import Core
@@ -38,6 +42,24 @@ SYSTEM_QUEUES: Final = (
     ("change_notification_queue", r".\private$\notify_queue$", "Change notification queue"),
     ("awaiting_final_ack_queue", r".\private$\awaiting_final_ack$", "Messages that await their final acknowledgment"),
 )
+# The system queue that other queue managers send to, with its private queue number (MS-MQCN 1.9).
+# Anyone may send to it: what its messages may cause is checked when they are processed.
+_ADDRESSED: Final = {
+    "change_notification_queue": (
+        NOTIFY_QUEUE_NUMBER,
+        SecurityDescriptor(
+            owner=BUILTIN_ADMINISTRATORS,
+            group=BUILTIN_ADMINISTRATORS,
+            dacl=Acl(
+                (
+                    allow(BUILTIN_ADMINISTRATORS, QueueAccess.GENERIC_ALL),
+                    allow(EVERYONE, QueueAccess.WRITE_MESSAGE),
+                    allow(ANONYMOUS_LOGON, QueueAccess.WRITE_MESSAGE),
+                )
+            ),
+        ).pack(),
+    )
+}
 
 
 class Initialization:
@@ -151,9 +173,17 @@ class Initialization:
         for attribute, pathname, label in SYSTEM_QUEUES:
             path = PathName.parse(pathname)
             queue = self._registry.find_by_path(path)
+            number, security = _ADDRESSED.get(attribute, (0, None))
             if queue is None:
                 is_transactional = attribute == "system_transactional_deadletter_queue"
-                queue = self._queues.make_system_queue(path, label, transactional=is_transactional)
+                queue = self._queues.make_system_queue(
+                    path, label, transactional=is_transactional, number=number, security=security
+                )
+            elif (queue.private_queue_number, queue.security) != (number, security):
+                # It was made by a version without change notifications.
+                self._registry.unindex(queue)
+                queue.private_queue_number, queue.security = number, security
+                self._registry.register(queue)
             setattr(self._queue_manager, attribute, queue)
         path = PathName.parse(ADMINISTRATION_QUEUE)
         if self._registry.find_by_path(path) is None:

@@ -120,9 +120,15 @@ class Queues:
             self._create_journal(queue, path)
         return queue
 
-    def make_system_queue(self, path: PathName, label: str, *, transactional: bool) -> Queue:
-        """Create one of the queue manager's own queues; it has no journal and no descriptor."""
+    def make_system_queue(
+        self, path: PathName, label: str, *, transactional: bool, number: int = 0, security: bytes | None = None
+    ) -> Queue:
+        """Create one of the queue manager's own queues; it has no journal.
+
+        `number`: it is addressed as a private queue with this number.
+        """
         queue = Queue(label=label, queue_type=QueueType.SYSTEM, transactional=transactional)
+        queue.private_queue_number, queue.security = number, security
         queue.pathname = str(path.with_computer(self._queue_manager.computer_name))
         self._complete(queue, path)
         self._registry.register(queue)

@@ -7,6 +7,7 @@ Outgoing and connector queues are found by their format name.
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -125,6 +126,25 @@ class QueueRegistry:
             return self._by_destination
         return self._by_connector if queue.queue_type is QueueType.CONNECTOR else None
 
+    def set_identifier(self, queue: Queue, identifier: uuid.UUID) -> None:
+        """Give a public queue the identifier that the directory has for it. The caller saves the queue."""
+        self._by_identifier.pop(queue.identifier, None)
+        queue.identifier = identifier
+        self._by_identifier[identifier] = queue
+
+    def rename(self, queue: Queue, path: PathName) -> None:
+        """Give a queue another path name, with its journal and subqueues, durably."""
+        qm = self._queue_manager
+        parts = [part for part in (queue, queue.journal_queue, *queue.subqueues.values()) if part is not None]
+        for part in parts:
+            self.unindex(part)
+        for part in parts:
+            old = PathName.parse(part.pathname)
+            new = replace(path, subqueue=old.subqueue, is_journal=old.is_journal)
+            part.pathname = str(new.with_computer(qm.computer_name))
+            part.qualified_pathname = str(new.with_computer(qm.qualified_computer_name))
+            self.register(part)
+
     def local_queues(self) -> Iterator[Queue]:
         """Yield public and private queues; no journals, subqueues, system or outgoing queues."""
         for queue in self._queue_manager.queue_collection.values():
@@ -174,6 +194,10 @@ class QueueRegistry:
         elif isinstance(name, ConnectorFormatName):
             return self._by_connector.get(name.key)
         return None
+
+    def find_by_identifier(self, identifier: uuid.UUID) -> Queue | None:
+        """Return the public queue here that has an identifier in the directory."""
+        return self._by_identifier.get(identifier)
 
     def find_outgoing_queue(self, name: FormatName) -> Queue | None:
         """Return the outgoing queue for a destination, if there is one."""

@@ -33,7 +33,7 @@ from lanner.wire.client_packet import Stamp
 from lanner.wire.envelope import is_express
 from lanner.wire.format_name import PublicFormatName, parse
 from lanner.wire.message import Message
-from lanner.wire.packet_template import MessageRun, PacketTemplate
+from lanner.wire.packet_template import MessageRun, PacketTemplate, Templates, bare
 from lanner.wire.sid import Sid
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class Sending:
         self._withholds_local_senders = core.settings.profile is Profile.SAFE
         # Per instance, because the accounts are this queue manager's.
         self._means_nothing_elsewhere = lru_cache(maxsize=_MAX_SIDS)(self._read_whether_local)
+        self._templates = Templates()
         # The ordinal of the message that was sent last.
         self.last_ordinal = 0
 
@@ -280,7 +281,7 @@ class Sending:
     ) -> EnqueueStatus:
         """Send messages that have everything but label and body in common."""
         queue, transaction = self._destination(descriptor, transaction)
-        template = PacketTemplate(
+        template = self._templates.get(
             self._of_run(run.properties, descriptor, queue),
             source=self._queue_manager.identifier,
             sent_time=int(self._clocks.wall()),
@@ -300,7 +301,7 @@ class Sending:
     ) -> MessageProperties:
         """Return the properties of messages as their packets are built from, with what the queue manager adds to them."""
         is_local = not isinstance(queue, OutgoingQueue)
-        properties = dataclasses.replace(properties, label="", body=b"")
+        properties = bare(properties)
         properties.time_to_reach_queue = min(properties.time_to_reach_queue, self._long_live_time)
         if not properties.sender_identifier:
             kind = properties.sender_identifier_type

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -14,6 +14,7 @@ from lanner.security.audit import AuditLog
 from lanner.security.encryption import DEFAULT_PREFERENCES, EncryptionPreferences, PrivateKeys
 from lanner.security.identity import Identity
 from lanner.security.profile import Profile
+from lanner.security.signing import SigningKey
 from lanner.wire.builder import DEFAULT_TIME_TO_REACH_QUEUE
 from lanner.wire.sid import Sid
 
@@ -51,6 +52,16 @@ class EventSettings:
             raise ValueError(f"keep_days {self.keep_days}: above 0, at most {_LONGEST_KEEP}")
         if self.max_mb < 1:
             raise ValueError(f"max_mb {self.max_mb}: 1 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class NotificationSettings:
+    """When change notifications are processed, and in which version they are sent (MS-MQCN)."""
+
+    # MS-MQCN notes 3 and 14: False processes them when they arrive, as Windows 2000 does.
+    is_delayed: bool = True
+    # Version 0x01, which only a directory server sends: Windows 2000 reads no other.
+    sends_version_1: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +114,11 @@ class EngineSettings:
     # Returns the private encryption keys; called when a message arrives that is encrypted for this
     # queue manager.
     private_keys: Callable[[], PrivateKeys] | None = None
+    # Returns the private signing keys with certificates of them; called for a message that the
+    # queue manager itself signs.
+    signing_keys: Callable[[], Sequence[SigningKey]] | None = None
+    # What is done about change notifications (MS-MQCN) in a directory-integrated queue manager.
+    notifications: NotificationSettings = NotificationSettings()
     encryption: EncryptionPreferences = DEFAULT_PREFERENCES
     # Whether RSA keys below 1,024 bits are used. None: as the profile says.
     legacy_crypto: bool | None = None

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 
 # Module-level names: an enumeration looks up its members slowly (Python 3.11).
-_ENQUEUE: Final = OperationType.ENQUEUE
-_AVAILABLE, _DELETED = PositionState.AVAILABLE, PositionState.DELETED
+_ENQUEUE, _DEQUEUE = OperationType.ENQUEUE, OperationType.DEQUEUE
+_AVAILABLE, _DELETED, _LOCKED = PositionState.AVAILABLE, PositionState.DELETED, PositionState.LOCKED
+_ACK_RECEIVE: Final = MessageClass.ACK_RECEIVE
 
 
 class Transactions:
@@ -100,8 +101,13 @@ class Transactions:
                     run = _run_of(operations, index - 1, timed_out)
                     self._commit_sends(run)
                     index += len(run) - 1
-            elif operation.operation_type is OperationType.DEQUEUE:
-                self._commit_receive(position, operation, transaction)
+            elif operation.operation_type is _DEQUEUE:
+                received = _received_run(operations, index - 1)
+                if len(received) > 1:
+                    self._positions.locked_messages_received(position.queue, received)
+                    index += len(received) - 1
+                else:
+                    self._commit_receive(position, operation, transaction)
             else:
                 self._commit_move(position, operation)
         operations.clear()
@@ -294,6 +300,24 @@ def _run_of(operations: list[TransactionalOperation], index: int, timed_out: Con
             or position.state is _DELETED
             or envelope_bytes(position.record.packet) != envelope
             or id(position) in timed_out
+        ):
+            break
+        positions.append(position)
+    return positions
+
+
+def _received_run(operations: list[TransactionalOperation], index: int) -> list[MessagePosition]:
+    """Return the positions of receives from one queue, one after the other, that end as all others do."""
+    queue = operations[index].message_position.queue
+    positions = []
+    for operation in islice(operations, index, None):
+        position = operation.message_position
+        if (
+            operation.operation_type is not _DEQUEUE
+            or position.queue is not queue
+            or position.state is not _LOCKED
+            or position.is_uncommitted_send
+            or operation.dequeue_reason is not _ACK_RECEIVE
         ):
             break
         positions.append(position)

@@ -8,7 +8,9 @@ meanwhile.
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import time
+import uuid
 from collections import deque
 from functools import cached_property
 from pathlib import Path
@@ -25,19 +27,24 @@ from lanner.host.timers import Timers
 from lanner.model.live import OpenQueueDescriptor, Transaction
 from lanner.security.accounts import Accounts
 from lanner.security.audit import AUDIT_FILE, AuditLog
+from lanner.security.certificates import self_signed
 from lanner.security.internal_certificates import CERTIFICATE_FILE, InternalCertificates
-from lanner.security.keys import QueueManagerKeys
+from lanner.security.keys import BEST_FIRST, QueueManagerKeys
+from lanner.security.listed_keys import published_certificate
+from lanner.security.signing import SigningKey
 from lanner.security.tokens import TOKEN_FILE, TokenFile
 from lanner.security.users import USER_FILE, UserFile
 from lanner.store import Store
+from lanner.wire.user_certificates import UserSignCert, UserSignCerts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
     from lanner.directory import Directory
     from lanner.security.encryption import PrivateKeys
     from lanner.security.identity import Identity
-    from lanner.security.signing import SigningKey
 
 
 class Runtime:
@@ -48,6 +55,7 @@ class Runtime:
         self.path = Path(data)
         self.store = Store.open(self.path)
         self._profile = settings.profile
+        self._is_in_domain = directory is not None
         self.audit = settings.audit or AuditLog(self.path / AUDIT_FILE)
         self.users = UserFile(self.path / USER_FILE, self.audit, settings.local_origin)
         self.tokens = TokenFile(self.path / TOKEN_FILE)
@@ -66,6 +74,7 @@ class Runtime:
                     settings,
                     public_keys=settings.public_keys or self._public_key_lists,
                     private_keys=settings.private_keys or self._private_keys,
+                    signing_keys=settings.signing_keys or self._signing_keys,
                     is_domain_user=settings.is_domain_user or self.users.is_domain_user,
                     is_local_account=settings.is_local_account or self.users.is_local,
                     resolve_identity=settings.resolve_identity or self.users.resolve,
@@ -101,7 +110,28 @@ class Runtime:
         return Change(self.store, self._ask)
 
     def _public_key_lists(self) -> tuple[bytes, bytes]:
-        return self._keys.public_key_lists()
+        encryption, signing = self._keys.public_key_lists()
+        if self._is_in_domain:
+            # MS-MQDSSM 3.1.6.1.1.9: the computer's account has certificates there.
+            signing = UserSignCerts((UserSignCert(uuid.uuid4(), self._new_certificate),)).pack()
+        return encryption, signing
+
+    @cached_property
+    def _best_signing_key(self) -> rsa.RSAPrivateKey:
+        return self._keys.signing[BEST_FIRST[0]].for_library()
+
+    @cached_property
+    def _new_certificate(self) -> bytes:
+        name = self.engine.queue_manager.computer_name
+        return self_signed(self._best_signing_key, name, dt.datetime.now(dt.UTC))
+
+    def _signing_keys(self) -> list[SigningKey]:
+        """Return the key that this queue manager signs with, and the certificate that it has published of it."""
+        key = self._best_signing_key
+        published = published_certificate(
+            self.engine.queue_manager.public_signing_key_list, key.public_key().public_numbers().n
+        )
+        return [SigningKey(key, published or self._new_certificate)]
 
     def _private_keys(self) -> PrivateKeys:
         return self._keys.encryption

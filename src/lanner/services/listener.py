@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lanner.host.committer import Committer
+from lanner.host.history import INTERVAL, History
 from lanner.rpc.endpoint_mapper import EPMAPPER_PORT, EndpointMapper
 from lanner.rpc.mgmt import MgmtInterface
 from lanner.rpc.pdu import AuthLevel, SyntaxId
@@ -107,6 +109,7 @@ class RpcListener:
         self.socket = directory / LOCAL_SOCKET
         self._server: RpcServer | None = None
         self._committer: Committer | None = None
+        self._sampling: asyncio.Task[None] | None = None
 
     @property
     def server(self) -> RpcServer:
@@ -158,7 +161,9 @@ class RpcListener:
         def revoked(token: str) -> None:
             loop.call_soon_threadsafe(log_on.revoked, token)
 
-        of_users = UserDocuments(engine, self._tokens, tickets, revoked)
+        history = History()
+        self._sampling = asyncio.create_task(self._take_samples(history))
+        of_users = UserDocuments(engine, self._tokens, tickets, revoked, history)
         server = self._server = RpcServer(
             [
                 *QueueClient(queues, ports).interfaces,
@@ -233,8 +238,17 @@ class RpcListener:
                 self.ports[0],
             )
 
+    async def _take_samples(self, history: History) -> None:
+        while True:
+            with self._engine.store.lock:
+                history.sample(time.time(), self._engine.local_queues())
+            await asyncio.sleep(INTERVAL)
+
     async def stop(self) -> None:
         """Hang up on everybody: what they hold is given back."""
+        if self._sampling is not None:
+            self._sampling.cancel()
+            self._sampling = None
         if self._server is not None:
             await self._server.stop()
             self._server = None

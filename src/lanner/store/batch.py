@@ -80,54 +80,66 @@ class Batch:
         return not (self.queues or self.tables or self.events)
 
     def freeze(self, horizon: int) -> None:
-        """Close the batch: its layers are those in flight now, and the totals to write are fixed."""
+        """Close the batch: its layers are those in flight now, and the totals to write are fixed.
+
+        No other batch is in flight, so these layers lie over all others.
+        """
         self.horizon = horizon
-        for queue in self.queues:
+        for queue, layer in self.queues.items():
             queue.current = None
+            queue.below = layer, *queue.below
             self.totals[queue] = Totals(queue.generation, queue.messages, queue.size)
         for publication in self.publications:
             queue = publication.view
             totals = self.totals.get(queue) or Totals(queue.generation, queue.messages, queue.size)
             self.totals[queue] = publication.added_to(totals)
-        for table in self.tables:
+        for table, rows in self.tables.items():
             table.current = None
+            table.below = rows, *table.below
 
-    def absorb(self, batch: Batch) -> None:
-        """Take in what a later batch changed."""
+    def absorb(self, batch: Batch) -> int:
+        """Take in what a later batch changed, and return how many more stored messages are deleted.
+
+        Its layers are taken out of the stacks of their views, where they lie over the layers here.
+        """
+        stored = 0
         for queue, layer in batch.queues.items():
             below = self.queues.get(queue)
             if below is None or below.generation != layer.generation:
                 # What is there of the generation before has been dropped, and will be swept.
                 self.queues[queue] = layer
+                stored += len(layer.hidden) - (0 if below is None else len(below.hidden))
             else:
+                stored -= len(below.hidden)
                 below.absorb(layer)
+                stored += len(below.hidden)
+                if queue.below and queue.below[0] is layer:
+                    queue.below = queue.below[1:]
         for table, rows in batch.tables.items():
             below_rows = self.tables.get(table)
             if below_rows is None:
                 self.tables[table] = rows
             else:
                 below_rows.absorb(rows)
+                if table.below and table.below[0] is rows:
+                    table.below = table.below[1:]
         self.totals |= batch.totals
         self.events += batch.events
         # Perhaps nothing came: then these are 0.
         self.horizon = max(self.horizon, batch.horizon)
         self.event_horizon = max(self.event_horizon, batch.event_horizon)
-
-    def stored(self, batch: Batch) -> int:
-        """Return how many messages of the database go, of the queues that another batch changes."""
-        queues = self.queues
-        stored = 0
-        for queue in batch.queues:
-            layer = queues.get(queue)
-            if layer is not None:
-                stored += len(layer.hidden)
         return stored
+
+    def messages(self) -> int:
+        """Return how many messages are put or deleted."""
+        messages = 0
+        for layer in self.queues.values():
+            messages += len(layer.rows) + len(layer.hidden)
+        return messages
 
     def changes(self) -> int:
         """Return how many rows change."""
-        changes = 0
-        for layer in self.queues.values():
-            changes += len(layer.rows) + len(layer.hidden)
+        changes = self.messages()
         for rows in self.tables.values():
             changes += len(rows.rows) + len(rows.hidden)
         return changes

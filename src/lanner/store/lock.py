@@ -140,6 +140,9 @@ class _BeforeOthers:
 
     def __enter__(self) -> None:
         lock = self._lock
+        # Mostly it is free: then there is nobody to come before.
+        if lock.acquire(blocking=False):
+            return
         with lock.gate:
             lock.is_wanted = True
             lock.acquire()

@@ -31,6 +31,8 @@ LIFETIME: Final = 60.0
 PATIENCE: Final = 2.0
 RETRY_INTERVAL: Final = 10.0
 MAX_KEPT: Final = 20_000
+# Names of servers that are remembered; senders of notifications choose them.
+MAX_NAMED: Final = 256
 
 _NOT_CONNECTED: Final = DirectoryOperationResult.DIRECTORY_NOT_CONNECTED
 _KEPT: Final = (DirectoryOperationResult.SUCCESS, DirectoryOperationResult.OBJECT_NOT_FOUND)
@@ -54,9 +56,15 @@ class CachedDirectory:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="directory")
         self._kept: OrderedDict[Any, tuple[float, Any]] = OrderedDict()
         self._away_until = 0.0
+        # Reads at a server that somebody named: one that does not answer must not hold up those of
+        # the domain. By its name, until when it counts as one that does not.
+        self._named_threads = ThreadPoolExecutor(1, thread_name_prefix="directory-named")
+        self._named_away: dict[str, float] = {}
+        self._known: dict[str, tuple[float, bool]] = {}
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._named_threads.shutdown(wait=False, cancel_futures=True)
 
     # Calls
     # ------------------------------------------------------------------------------------------------
@@ -126,6 +134,51 @@ class CachedDirectory:
         key = ("read", object_type, repr(filters), repr(attributes))
         away: _Found = (_NOT_CONNECTED, None)
         return self._read(key, lambda: self._directory.read(object_type, filters, attributes), away)
+
+    @property
+    def server(self) -> str:
+        return self._directory.server
+
+    def knows_server(self, name: str) -> bool:
+        now = self._clock()
+        known = self._known.get(name)
+        if known is None or now - known[0] >= LIFETIME:
+            if len(self._known) >= MAX_NAMED:
+                self._known.clear()
+            self._known[name] = known = (now, self._call_named(lambda: self._directory.knows_server(name), away=False))
+        return known[1]
+
+    def read_at(
+        self,
+        server: str,
+        object_type: str,
+        filters: Sequence[AttributeFilter] | None,
+        attributes: Sequence[str] | None = None,
+    ) -> _Found:
+        away: _Found = (_NOT_CONNECTED, None)
+        if not server:
+            return self._call(lambda: self._directory.read(object_type, filters, attributes), away)
+        if self._clock() < self._named_away.get(server, 0.0):
+            return away
+        answer = self._call_named(lambda: self._directory.read_at(server, object_type, filters, attributes), away)
+        if answer[0] is _NOT_CONNECTED:
+            if len(self._named_away) >= MAX_NAMED:
+                self._named_away.clear()
+            self._named_away[server] = self._clock() + RETRY_INTERVAL
+        return answer
+
+    def _call_named(self, operation: Callable[[], T], away: T) -> T:
+        """Return what the thread for named servers answers, or `away` if that takes too long."""
+        future = self._named_threads.submit(operation)
+        try:
+            return future.result(self._patience)
+        except FutureTimeoutError:
+            future.cancel()
+            return away
+
+    def queues_of(self, computer_name: str) -> tuple[DirectoryOperationResult, list[uuid.UUID] | None]:
+        away: tuple[DirectoryOperationResult, list[uuid.UUID] | None] = (_NOT_CONNECTED, None)
+        return self._call(lambda: self._directory.queues_of(computer_name), away)
 
     def read_begin(
         self,

@@ -24,9 +24,10 @@ from lanner.directory.ldap.elements import (
 )
 from lanner.directory.ldap.filters import ldap_filter
 from lanner.directory.ldap.lookup import LdapLookup
+from lanner.directory.ldap.messages import Compare
 from lanner.directory.ldap.operations import SECURITY, LdapOperations
 from lanner.directory.ldap.server_settings import SERVER_ATTRIBUTES, SOURCES, ServerSettings, is_server
-from lanner.directory.ldap.service_location import Server
+from lanner.directory.ldap.service_location import Server, server_key
 from lanner.directory.names import (
     Naming,
     escape,
@@ -100,9 +101,17 @@ class LdapDirectory:
     """
 
     def __init__(
-        self, locate: Callable[[], Sequence[Server]], log_on: LogOn, *, profile: Profile = Profile.SAFE
+        self,
+        locate: Callable[[], Sequence[Server]],
+        log_on: LogOn,
+        *,
+        profile: Profile = Profile.SAFE,
+        find_server: Callable[[str], Sequence[Server]] | None = None,
     ) -> None:
+        """`find_server` finds a directory server by its name that is none of those that `locate` returns."""
         self.operations = LdapOperations(locate, log_on)
+        self._locate = locate
+        self._find_server = find_server
         self._profile = profile
         self._queries: dict[int, _Query] = {}
         self._handles = itertools.count(1)
@@ -257,6 +266,52 @@ class LdapDirectory:
             raise Refused(_NOT_FOUND, f"no {object_type} matches")
 
         return self._answer(first)
+
+    @property
+    def server(self) -> str:
+        return self.operations.server
+
+    def knows_server(self, name: str) -> bool:
+        """Return whether a name is that of a domain controller of our domain, as DNS lists them."""
+        try:
+            return bool(self._servers_named(name))
+        except OSError as error:
+            _LOG.info("the domain controllers cannot be listed: %s", error)
+            return False
+
+    def _servers_named(self, name: str) -> list[Server]:
+        wanted = server_key(name)
+        return [
+            one for one in self._locate() if wanted in (server_key(one.host), server_key(one.host.partition(".")[0]))
+        ]
+
+    def read_at(
+        self,
+        server: str,
+        object_type: str,
+        filters: Sequence[AttributeFilter] | None,
+        attributes: Sequence[str] | None = None,
+    ) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
+        """Read over a connection of its own to the server, with the rights of this directory's account."""
+        if not server:
+            return self.read(object_type, filters, attributes)
+
+        def servers() -> Sequence[Server]:
+            return self._servers_named(server) or (() if self._find_server is None else self._find_server(server))
+
+        there = LdapDirectory(servers, self.operations.log_on, profile=self._profile)
+        result = there.initialize()
+        return there.read(object_type, filters, attributes) if result is _SUCCESS else (result, None)
+
+    def queues_of(self, computer_name: str) -> tuple[DirectoryOperationResult, list[uuid.UUID] | None]:
+        def found() -> list[uuid.UUID]:
+            with self.operations.held():
+                base = f"CN=msmq,{self._computer_dn(computer_name)}"
+                wanted = Compare("objectClass", "=", QUEUE.ldap_class)
+                entries = self.operations.search(QUEUE.ldap_class, wanted, (), base)
+            return [distribution.identifier_of(entry) for entry in entries]
+
+        return self._answer(found)
 
     def read_begin(
         self,

@@ -86,6 +86,8 @@ class LdapOperations:
         self.configuration_context = ""
         self.root = ""
         self.domain = ""
+        # The name of the server that the last connection was made to.
+        self.server = ""
         self.uses = 0
         self.connection: LdapConnection | None = None
         self._locate = locate
@@ -122,7 +124,9 @@ class LdapOperations:
         try:
             for server in self._locate():
                 try:
-                    return LdapConnection(server.host, server.address, server.port, self.log_on)
+                    connection = LdapConnection(server.host, server.address, server.port, self.log_on)
+                    self.server = server.host
+                    return connection
                 except (ConnectionFailed, LdapRefused) as error:
                     problems.append(str(error))
         except OSError as error:
@@ -225,11 +229,13 @@ class LdapOperations:
                 if not ranged or ranged.endswith("-*") or not found.values[ranged]:
                     return values
 
-    def search(self, ldap_class: str, wanted_filter: Filter, attributes: Sequence[str]) -> list[Entry]:
-        """3.1.6.15 Search Using LDAP."""
+    def search(
+        self, ldap_class: str, wanted_filter: Filter, attributes: Sequence[str], base: str | None = None
+    ) -> list[Entry]:
+        """3.1.6.15 Search Using LDAP, below `base` or where objects of the class are."""
         wanted = _wanted(attributes)
         with self._connected() as connection:
-            base = self._base_of(ldap_class)
+            base = base or self._base_of(ldap_class)
             connection.search(Search(base, attributes=("objectClass",)))
             request = Search(base, Scope.SUBTREE, wanted_filter, wanted, time_limit=SEARCH_TIME_LIMIT)
             pages = connection.search_paged(request, *_controls(wanted))

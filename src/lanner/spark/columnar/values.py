@@ -49,9 +49,11 @@ _SIMPLE: Final = {
     "timestamp": TIMESTAMP,
     "date": pa.date32(),
 }
-_TOKEN: Final = re.compile(r"\s*(`[^`]+`|\w+|[<>(),:])")
+_TOKEN: Final = re.compile(r"\s*+(`[^`]+`|\w+|[<>(),:])")
 # Not in the specification: characters of a schema, and how deep it is.
 _MAX_SCHEMA, _MAX_DEPTH = 20_000, 20
+# Of a precision or a scale.
+_MAX_DIGITS: Final = 2
 _EMPTY: Final = object()
 
 
@@ -60,8 +62,15 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = _TOKEN.findall(text)
-        if len(text) > _MAX_SCHEMA or "".join(self._tokens) != re.sub(r"\s+(?=(?:[^`]*`[^`]*`)*[^`]*$)", "", text):
+        if len(text) > _MAX_SCHEMA:
+            raise self._wrong()
+        # One behind the other: the time grows with the text, and no faster.
+        self._tokens: list[str] = []
+        end = 0
+        while found := _TOKEN.match(text, end):
+            self._tokens.append(found[1])
+            end = found.end()
+        if text[end:].strip():
             raise self._wrong()
         self._at = 0
 
@@ -74,10 +83,10 @@ class _Parser:
         if self._at >= len(self._tokens):
             raise self._wrong()
         self._at += 1
-        return str(self._tokens[self._at - 1])
+        return self._tokens[self._at - 1]
 
     def _peek(self) -> str:
-        return str(self._tokens[self._at]) if self._at < len(self._tokens) else ""
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
 
     def _expect(self, token: str) -> None:
         if self._next() != token:
@@ -115,7 +124,7 @@ class _Parser:
 
     def _number(self) -> int:
         token = self._next()
-        if not token.isascii() or not token.isdigit():
+        if not token.isascii() or not token.isdigit() or len(token) > _MAX_DIGITS:
             raise self._wrong()
         return int(token)
 

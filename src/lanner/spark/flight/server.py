@@ -375,11 +375,23 @@ def _to_the_end(reader: fl.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch
             end = request.number("messages")
             request.done()
         if chunk.data is not None:
+            _check_batch(chunk.data)
             rows += len(chunk.data)
             yield chunk.data
     if end != rows:
         told = "does not say that it is whole" if end is None else f"should have {end}"
         raise InvalidParameter(f"the stream has {rows} rows and {told}: it broke off, and nothing of it is kept")
+
+
+def _check_batch(batch: pa.RecordBatch) -> None:
+    """Refuse a batch whose offsets or lengths lead out of its own data.
+
+    Arrow looks at neither when it reads a stream: values would be memory of this process.
+    """
+    try:
+        batch.validate(full=True)
+    except pa.ArrowException as error:
+        raise InvalidParameter(f"a record batch is damaged: {error}") from None
 
 
 def _command(descriptor: fl.FlightDescriptor) -> bytes:

@@ -51,6 +51,8 @@ Source = QueueSource | EventSource
 MAX_WAIT: Final = 60_000
 MAX_POLLED_QUEUES: Final = 1000
 MAX_PARTITIONS: Final = 100_000
+# Not in the specification: octets of the tickets of one plan: each repeats what was asked for.
+MAX_TICKETS_SIZE: Final = 32 << 20
 MICROSECONDS: Final = 1_000_000
 # Not in the specification: messages that are counted unless the caller sets a limit; about a
 # second.
@@ -243,6 +245,12 @@ class Service:
             parts = scan.source.split(scan.after, scan.upto, max(-(-size // min(least, MAX_PARTITIONS)), 1))
         if len(parts) > MAX_PARTITIONS:
             raise InvalidParameter(f"{len(parts)} partitions, at most {MAX_PARTITIONS}: ask for bigger ones")
+        size = len(json.dumps(scan.ticket)) * len(parts)
+        if size > MAX_TICKETS_SIZE:
+            raise InvalidParameter(
+                f"{len(parts)} partitions have tickets of {size} octets together, at most {MAX_TICKETS_SIZE}: ask for bigger "
+                "partitions, or with shorter conditions"
+            )
         tickets = [scan.ticket | dataclasses.asdict(part) for part in parts]
         are_shared = self._share(identity, scan, tickets)
         about = self._about(scan.source) | {
@@ -265,8 +273,10 @@ class Service:
         if self._pool is None or isinstance(source, EventSource) or not self._pool.begin():
             return [False] * len(tickets)
         found = []
+        room = MAX_TICKETS_SIZE
         for ticket in tickets:
-            snapshot = source.snapshot(ticket["after"], ticket["upto"])
+            # A grant beyond it is left out: the queue manager itself serves this ticket.
+            snapshot = source.snapshot(ticket["after"], ticket["upto"]) if room > 0 else None
             found.append(snapshot is not None)
             if snapshot is not None:
                 grant = Grant(
@@ -284,6 +294,7 @@ class Service:
                     body_schema=ticket.get("body_schema"),
                 )
                 ticket["grant"] = self._pool.tickets.sealed(grant)
+                room -= len(ticket["grant"])
         return found
 
     def scan(self, identity: Identity, ticket: bytes) -> GrantedScan:
