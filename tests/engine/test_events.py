@@ -11,7 +11,8 @@ from typing import NamedTuple
 import pytest
 
 from lanner.engine import event_recorder
-from lanner.engine.event_recorder import ACKNOWLEDGE_SHIFT, EVENT_QUEUES, EVENT_SENDERS, SENDER_KEY, TRANSACTIONAL
+from lanner.engine.event_recorder import EVENT_QUEUES, EVENT_SENDERS, SENDER_KEY
+from lanner.engine.event_rows import ACKNOWLEDGE_SHIFT, TRANSACTIONAL
 from lanner.engine.settings import EngineSettings, EventSettings
 from lanner.engine.tables import QUEUE_KEY
 from lanner.model.enums import Acknowledgements, MessageClass, QueueAccessType

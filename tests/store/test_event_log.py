@@ -23,7 +23,7 @@ def event(number: int, now: int = 0) -> bytes:
 def add(store: Store, *numbers: int, now: int = 0) -> None:
     with store.lock:
         for number in numbers:
-            store.events.add(event(number, now))
+            store.events.add_run([event(number, now)])
 
 
 def found(store: Store, after: int = 0, upto: int = 1 << 62) -> dict[int, int]:
@@ -82,7 +82,7 @@ def test_ranges(tmp_path_factory: pytest.TempPathFactory, sizes: list[int], afte
     for size in sizes:
         with store.lock:
             for _ in range(size):
-                store.events.add(event(len(model) * 3))
+                store.events.add_run([event(len(model) * 3)])
                 model[len(model) + 1] = len(model) * 3
             gap = store.events.reserve(2)  # of events that are never written
             model |= {gap: -1, gap + 1: -1}
