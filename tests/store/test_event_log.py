@@ -53,6 +53,23 @@ def test_events_are_written_with_the_next_commit(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_run_of_events_has_numbers_in_a_row_across_blocks(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    add(store, 1)
+    with store.lock:
+        store.events.add_run([event(number) for number in range(2, 2 * BLOCK_EVENTS + 3)])
+        store.events.add_run([])
+    add(store, 2 * BLOCK_EVENTS + 3)
+    store.flush_events()
+    assert found(store) == {number: number for number in range(1, 2 * BLOCK_EVENTS + 4)}
+    assert [len(data) // EVENT.size for _, data in store.events.read(0, 1 << 62, 1 << 30)] == [
+        BLOCK_EVENTS,
+        BLOCK_EVENTS,
+        3,
+    ]
+    store.close()
+
+
 def test_a_store_without_events_has_nothing_of_them(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     assert not store.has_events
