@@ -28,7 +28,7 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 _LIFE: Final = 600.0
 _SILENT: Final = 3.0
 # The first samples of a session have no rate yet.
-_SETTLED: Final = 2
+_ENOUGH: Final = 2
 
 
 @router.get("/samples")
@@ -40,7 +40,7 @@ async def samples(visitor: Looking, queue: str | None = None, span: int = 900) -
     span = span_of(span)
     await visitor.sampler.latest()
     before = await past(visitor.manager, queue, span)
-    own = visitor.sampler.series(queue)[_SETTLED:]
+    own = visitor.sampler.series(queue)[_ENOUGH:]
     if span > min(seconds for seconds, _ in SPANS):
         own = own[-1:]
     first = own[0][0] if own else float("inf")

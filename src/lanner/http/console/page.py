@@ -95,11 +95,6 @@ class Visitor:
         """Whether it may end sessions, pause outgoing queues, and take the queue manager offline."""
         return self.role in (Role.OPERATOR, Role.ADMINISTRATOR)
 
-    @property
-    def only_sees(self) -> bool:
-        """Whether it is a monitor, who changes nothing and reads no message."""
-        return self.role == Role.MONITOR
-
     def told(self) -> list[Notice]:
         """Return the notices that were not shown yet."""
         notices, self.notices[:] = list(self.notices), []

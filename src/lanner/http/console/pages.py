@@ -43,7 +43,7 @@ _PAGE: Final = 50
 # Queues of the overview, those that may be among them, and the samples after which a session has rates.
 _BUSIEST: Final = 8
 _LIKELY: Final = 24
-_SETTLED: Final = 3
+_ENOUGH: Final = 3
 _KINDS: Final = {"private": "Private", "public": "Public", "system": "System"}
 # The queues that every queue manager has: their names, and what lies in them.
 _SYSTEM: Final = (
@@ -80,7 +80,7 @@ async def overview(request: Request, visitor: Looking, span: int = 900) -> Respo
     likely = sorted(rows, key=lambda row: (-row["rate"].into, -row["arrivals"], -row["messages"]))[:_LIKELY]
     lines = await asyncio.gather(*(past(manager, row["name"]) for row in likely))
     for row, points in zip(likely, lines, strict=True):
-        if len(sampler.samples) < _SETTLED:
+        if len(sampler.samples) < _ENOUGH:
             row["rate"] = last_rate(points)
     busiest = sorted(
         zip(likely, lines, strict=True),
@@ -98,7 +98,7 @@ async def overview(request: Request, visitor: Looking, span: int = 900) -> Respo
         messages=sample.total(None)[0],
         dead_letters=sample.dead_letters,
         stuck=sum(map(is_stuck, sample.outgoing)),
-        rate=sampler.rate() if len(sampler.samples) >= _SETTLED else last_rate(before),
+        rate=sampler.rate() if len(sampler.samples) >= _ENOUGH else last_rate(before),
         trend=trend(before),
         oldest=oldest,
         span=span,

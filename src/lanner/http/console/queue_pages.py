@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 # Samples after which a session has rates of its own.
-_SETTLED: Final = 3
+_ENOUGH: Final = 3
 TABS: Final = ("messages", "journal", "subqueues", "access", "properties")
 # What a person can grant: the words of `Queue.grant`, with what each means.
 RIGHTS: Final = (
@@ -96,7 +96,7 @@ async def queue_page(
             return await _missing(request, visitor, name, error)
         values |= _facts(visitor, attributes)
         before = await past(manager, attributes.pathname) if attributes.pathname else []
-        if len(visitor.sampler.samples) < _SETTLED:
+        if len(visitor.sampler.samples) < _ENOUGH:
             values["rate"] = last_rate(before)
         values |= {"trend": trend(before), "span": span_of(span), "spans": SPANS}
         values["first"] = await _first(queue) if attributes.message_count else None
