@@ -69,8 +69,9 @@ class LogOn:
     keytab: Path | None = None
     ticket_cache: str = ""
     protocol: str = "ntlm"
-    # Kerberos credentials that a user has delegated: a gssapi.Credentials, used in place of the others.
-    delegated: Any = field(default=None, repr=False, compare=False)
+    # A principal for which this account acts (MS-SFU: constrained delegation, which the domain must
+    # allow the account); empty: for itself. Kerberos only.
+    acts_for: str = ""
 
     def credential(self) -> Any:  # noqa: ANN401 - one of pyspnego's credential classes
         if self.keytab is not None:
@@ -83,6 +84,8 @@ class LogOn:
         return spnego.KerberosCCache(self.ticket_cache, self.user or None)
 
     def __str__(self) -> str:
+        if self.acts_for:
+            return f"{self.acts_for} (by {self.user})"
         return self.user or "the tickets of this process"
 
 
@@ -246,14 +249,23 @@ class LdapConnection:
 
 
 def _context(log_on: LogOn, host: str, wanted: spnego.ContextReq) -> Any:  # noqa: ANN401 (pyspnego's)
-    if log_on.delegated is None:
+    if not log_on.acts_for:
         return spnego.client(
             log_on.credential(), hostname=host, service="ldap", protocol=log_on.protocol, context_req=wanted
         )
-    # Imported here: whoever has delegated credentials has the libraries.
+    # Imported here: they come with the extra kerberos.
+    import gssapi
     from spnego._gss import GSSAPIProxy
 
-    return GSSAPIProxy(hostname=host, service="ldap", context_req=wanted, _gssapi_credential=log_on.delegated)
+    kind = gssapi.NameType.kerberos_principal
+    try:
+        own = gssapi.raw.acquire_cred_with_password(
+            gssapi.Name(log_on.user, kind), (log_on.password or "").encode(), usage="both"
+        )
+        credential = gssapi.Credentials(own.creds).impersonate(gssapi.Name(log_on.acts_for, kind))
+    except gssapi.exceptions.GSSError as error:
+        raise ConnectionFailed(f"{log_on.user} cannot act for {log_on.acts_for}: {error}") from None
+    return GSSAPIProxy(hostname=host, service="ldap", context_req=wanted, _gssapi_credential=credential)
 
 
 def _described(request: Request) -> str:
