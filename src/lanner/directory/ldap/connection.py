@@ -255,15 +255,24 @@ def _context(log_on: LogOn, host: str, wanted: spnego.ContextReq) -> Any:  # noq
         )
     # Imported here: they come with the extra kerberos.
     import gssapi
+    import krb5
     from spnego._gss import GSSAPIProxy
 
-    kind = gssapi.NameType.kerberos_principal
     try:
-        own = gssapi.raw.acquire_cred_with_password(
-            gssapi.Name(log_on.user, kind), (log_on.password or "").encode(), usage="both"
+        kerberos = krb5.init_context()
+        own = krb5.parse_name_flags(kerberos, log_on.user.encode())
+        options = krb5.get_init_creds_opt_alloc(kerberos)
+        # Only a ticket that may be forwarded can be shown to the directory server.
+        krb5.get_init_creds_opt_set_forwardable(options, True)
+        ticket = krb5.get_init_creds_password(kerberos, own, options, password=(log_on.password or "").encode())
+        cache = krb5.cc_new_unique(kerberos, b"MEMORY")
+        krb5.cc_initialize(kerberos, cache, own)
+        krb5.cc_store_cred(kerberos, cache, ticket)
+        place = f"MEMORY:{(cache.name or b'').decode()}"
+        credential = gssapi.Credentials(usage="initiate", store={"ccache": place}).impersonate(
+            gssapi.Name(log_on.acts_for, gssapi.NameType.kerberos_principal)
         )
-        credential = gssapi.Credentials(own.creds).impersonate(gssapi.Name(log_on.acts_for, kind))
-    except gssapi.exceptions.GSSError as error:
+    except (gssapi.exceptions.GSSError, krb5.Krb5Error) as error:
         raise ConnectionFailed(f"{log_on.user} cannot act for {log_on.acts_for}: {error}") from None
     return GSSAPIProxy(hostname=host, service="ldap", context_req=wanted, _gssapi_credential=credential)
 
