@@ -12,17 +12,19 @@ import pytest
 
 import lanner
 import lanner.aio
-from lanner.model.enums import QueueAccessType
+from lanner.model.enums import PositionState, QueueAccessType
 from lanner.rpc.async_client import connect_tcp
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.ndr import NULL_HANDLE
 from lanner.rpc.pdu import AuthLevel, AuthType
+from lanner.security.identity import ANONYMOUS, SYSTEM
 from lanner.services.interfaces import mqrr
 from lanner.services.interfaces.mqmq import QueueFormat
 from lanner.services.interfaces.mqrr import REMOTE_READ
 from lanner.wire.extension_headers import SubqueueHeader
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.message import Message
+from lanner.wire.security_descriptor import Acl, SecurityDescriptor, allow
 from tests.cli.conftest import free_address
 from tests.services import test_daemon
 from tests.services.mqrr_peer import FOREVER, PEEK, RECEIVE, Site, fault, opening, served, serving
@@ -35,6 +37,7 @@ from tests.statuses import (
     MQ_ERROR_MESSAGE_ALREADY_RECEIVED,
     MQ_ERROR_MESSAGE_NOT_FOUND,
     MQ_ERROR_QUEUE_NOT_FOUND,
+    MQ_ERROR_TRANSACTION_SEQUENCE,
     STATUS_INVALID_PARAMETER,
 )
 
@@ -488,3 +491,41 @@ async def test_500_readers_wait(site: Site) -> None:
     assert sorted(int(one.body) for one in got) == list(range(500))
     assert await asyncio.gather(*(q.end(one) for q, one in zip(readers, got, strict=True))) == [OK] * 500
     assert site.count() == 0
+
+
+@pytest.mark.spec("MQRR-2.2.3-20")
+@served
+async def test_dead_letter_queues_by_direct_names(site: Site) -> None:
+    qm = site.runtime.engine.queue_manager
+    qm.security = SecurityDescriptor(owner=SYSTEM.sid, dacl=Acl((allow(ANONYMOUS.sid, 0x100000FF),))).pack()
+    peer = await site.peer()
+    for suffix, name in ((0x82, "deadletter"), (0x83, "deadxact")):
+        site.runtime.engine.opening.descriptors.clear()
+        queue_format = QueueFormat(3, suffix, 0, "OS:ALPHA\\SYSTEM$")
+        await peer.call(REMOTE_READ, mqrr.R_OPEN_QUEUE, **opening(queue_format, 0x20))
+        (descriptor,) = site.runtime.engine.opening.descriptors.values()
+        assert descriptor.queue is not None
+        assert descriptor.queue.pathname.lower().endswith(name)
+
+
+@pytest.mark.spec("MQRR-3.1.4.10-15")
+@served
+async def test_a_move_over_another_connection_of_the_association(site: Site) -> None:
+    (one,) = site.send(b"one")
+    first = await site.peer()
+    second = await site.peer(group=first.group)
+    target = await site.opened_for_move("OS:.\\private$\\q;b", first)
+    source = await site.opened(peer=second)
+    assert await source.move(target.move_context, one) == OK
+
+
+@pytest.mark.spec("MQRR-3.1.4.9-14")
+@served
+async def test_the_message_of_a_read_is_available(site: Site) -> None:
+    site.send(b"one")
+    q = await site.opened()
+    got = await q.read()
+    (position,) = site.operations.find(".\\private$\\q").held_positions.values()
+    position.state = PositionState.AVAILABLE
+    assert await q.end(got) == MQ_ERROR_TRANSACTION_SEQUENCE
+    assert site.count() == 1
