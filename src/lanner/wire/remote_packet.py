@@ -12,10 +12,13 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from lanner.model.enums import QueueNameType
-from lanner.model.errors import RemoteProtocolError
+from lanner.model.errors import IllegalFormatname, IllegalQueuePathname, RemoteProtocolError
 from lanner.wire.extension_headers import DeadLetterHeader, ExtendedAddressHeader, Extensions, SubqueueHeader
+from lanner.wire.format_name import FormatName
 from lanner.wire.layout import MAX_PACKET_SIZE
 from lanner.wire.message import Message
+from lanner.wire.path_name import PathName
+from lanner.wire.spelling import is_format_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +61,7 @@ def remote_packet(
         subqueue,
         DeadLetterHeader(dead_letter) if dead_letter else None,
         source,
+        is_dead_letter_invalid=bool(dead_letter) and not _names_a_queue(dead_letter),
     ).pack()
     result = bytearray(packet[: message.end_of_headers])
     result += extensions
@@ -65,6 +69,16 @@ def remote_packet(
     if message.destination_queue_type is QueueNameType.DIRECT_QUEUE:
         result[_ADDRESS] = _overlay(source)
     return bytes(result)
+
+
+def _names_a_queue(text: str) -> bool:
+    """Whether a name of a dead-letter queue can be one: a path name, or a format name of one queue."""
+    try:
+        if is_format_name(text):
+            return len(FormatName.parse(text).elements) == 1
+        return bool(PathName.parse(text).name)
+    except (IllegalFormatname, IllegalQueuePathname, ValueError):
+        return False
 
 
 def _source_address(text: str | None) -> ExtendedAddressHeader:
