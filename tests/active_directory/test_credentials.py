@@ -12,13 +12,14 @@ from lanner.model.directory_objects import Enterprise
 from lanner.model.enums import DirectoryOperationResult
 from lanner.model.errors import CannotImpersonateClient, DsError
 from lanner.wire.sid import Sid
-from tests.active_directory.domain import ADDRESS, DNS_DOMAIN, PASSWORD, REALM, ROOT, Domain
+from tests.active_directory.domain import ADDRESS, DNS_DOMAIN, HOST, PASSWORD, REALM, ROOT, Domain
 from tests.cli.conftest import Run
 from tests.cli.conftest import data as data  # noqa: PLC0414 (a fixture)
 from tests.cli.conftest import run as run  # noqa: PLC0414 (a fixture)
 from tests.contract.service import Service
 
-TRUSTED_FOR_DELEGATION = 0x80000
+# MS-SAMR 2.2.1.12 UF_TRUSTED_TO_AUTHENTICATE_FOR_DELEGATION.
+TRUSTED_FOR_DELEGATION = 0x1000000
 WORKSTATION = 0x1000
 DN = f"CN=ALPHA,CN=Computers,{ROOT}"
 
@@ -54,10 +55,14 @@ def test_credentials_of_directory_calls(domain: Domain, service: Service, run: R
     with lanner.connect(data=service.data) as local:
         # With the computer's credentials: nobody is impersonated.
         local.create_queue(r".\orders", access={r"MQ\dora": "full", "Administrators": "full"})
-    with connect(service, "dora") as dora, pytest.raises(CannotImpersonateClient, match=r"MQ\\dora has delegated"):
+    with (
+        connect(service, "dora") as dora,
+        pytest.raises(CannotImpersonateClient, match=r"cannot show it credentials of MQ\\dora"),
+    ):
         dora.open(r".\orders").set(label="mine")
     assert run("queue", "show", r".\orders", "--json").json["label"] == ""
     domain.modify(DN, userAccountControl=str(WORKSTATION | TRUSTED_FOR_DELEGATION))
+    domain.modify(DN, msDS__AllowedToDelegateTo=f"ldap/{HOST}")
     with connect(service, "dora") as dora:
         # The list of the object gives her everything, and the directory agrees.
         dora.open(r".\orders").set(label="hers")

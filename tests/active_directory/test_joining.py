@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import uuid
 from dataclasses import dataclass
@@ -16,14 +17,24 @@ from lanner.directory.ldap.computer_account import principals_of
 from lanner.engine.queue_kinds import format_name_of
 from lanner.host.membership import KEYTAB_FILE, MEMBERSHIP_FILE, Membership
 from lanner.model.errors import AccessDenied
+from lanner.rpc.async_client import connect_tcp
+from lanner.rpc.pdu import AuthLevel, AuthType
+from lanner.rpc.security import Credentials
 from lanner.security.keys import QueueManagerKeys
 from lanner.security.profile import Profile
+from lanner.services.interfaces import mqrr
+from lanner.services.interfaces.mqmq import QueueFormat
+from lanner.services.interfaces.mqmr import QMMGMT, R_QM_MGMT_GET_INFO
+from lanner.services.interfaces.mqrr import REMOTE_READ
+from lanner.services.management_client import get_info_arguments, get_info_values
 from lanner.store import Store
-from tests.active_directory.domain import ADDRESS, DNS_DOMAIN, PASSWORD, REALM, ROOT, Domain
+from lanner.wire.property_ids import ManagementMachineProperty
+from tests.active_directory.domain import ADDRESS, DNS_DOMAIN, HOST, PASSWORD, REALM, ROOT, Domain
 from tests.cli.conftest import Ran, Run
 from tests.cli.conftest import data as data  # noqa: PLC0414 (a fixture)
 from tests.cli.conftest import run as run  # noqa: PLC0414 (a fixture)
 from tests.contract.service import Service
+from tests.services.mqrr_peer import opening
 
 _NAMES = itertools.count(1)
 
@@ -78,6 +89,7 @@ def exists(domain: Domain, dn: str) -> bool:
     return domain.administrator.operations.exists(dn)
 
 
+@pytest.mark.spec("DMPR-3.1.3-4")
 def test_a_new_computer_joins_and_leaves(joining: Joining, authentication: str) -> None:
     done = joining.join("--authentication", authentication).json
     assert (done["computer"], done["made_account"]) == (joining.name, True)
@@ -94,6 +106,9 @@ def test_a_new_computer_joins_and_leaves(joining: Joining, authentication: str) 
     assert status["problems"] == []
     assert (status["identifier"], status["authentication"]) == (done["identifier"], authentication)
 
+    with lanner.QueueManager(joining.data) as manager:
+        # As the DNS of the domain has them.
+        assert runtime_of(manager).engine.queue_manager.directory_server_list == [HOST]
     # Every program that opens the data directory is in the domain then.
     joining.run("queue", "create", r".\orders")
     assert exists(joining.domain, f"CN=orders,CN=msmq,{joining.dn}")
@@ -253,6 +268,8 @@ def test_with_the_ticket_of_an_administrator(joining: Joining, ticket: None) -> 
     assert not exists(joining.domain, joining.dn)
 
 
+@pytest.mark.spec("MQRR-1.7-4")
+@pytest.mark.spec("MQMR-2.3-1")
 def test_domain_users_log_on_at_the_service_of_a_member(joining: Joining, monkeypatch: pytest.MonkeyPatch) -> None:
     """The keytab of joining is the service's, and `lanner queue access grant` finds groups by their names."""
     pytest.importorskip("gssapi", reason="the extra kerberos is not installed")
@@ -286,6 +303,24 @@ def test_domain_users_log_on_at_the_service_of_a_member(joining: Joining, monkey
             assert message.value == "for the clerks"
             with pytest.raises(AccessDenied):
                 clerk.create_queue("mine")
+        asyncio.run(windows_calls(service, user))
     finally:
         service.close()
     joining.leave()
+
+
+async def windows_calls(service: Service, user: str) -> None:
+    """What a Windows computer of the domain calls: remote read and management, with Kerberos at privacy."""
+    options: dict[str, Any] = {"auth_type": AuthType.GSS_KERBEROS, "level": AuthLevel.PKT_PRIVACY}
+    credentials = Credentials(f"{user}@{REALM}", PASSWORD)
+    async with await connect_tcp(service.address, 2103, credentials=credentials, **options) as client:
+        bound = await client.bind(REMOTE_READ)
+        name = QueueFormat(3, 0, 0, "OS:ALPHA\\private$\\orders")
+        await bound.call(mqrr.R_OPEN_QUEUE, **opening(name))
+    operator = Credentials("alice", "secret")
+    async with await connect_tcp(service.address, 2103, credentials=operator) as client:
+        bound = await client.bind(QMMGMT)
+        asked = get_info_arguments(None, [ManagementMachineProperty.DSSERVER])
+        (value,) = get_info_values(await bound.call(R_QM_MGMT_GET_INFO, **asked))
+        # The directory is that of the domain.
+        assert value.value == f"\\\\{HOST}"

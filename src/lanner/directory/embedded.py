@@ -518,9 +518,9 @@ class EmbeddedDirectory:
     # Computers
     # ------------------------------------------------------------------------------------------
 
-    def acting_for(self, credentials: object) -> EmbeddedDirectory:
+    def acting_for(self, account: str) -> EmbeddedDirectory:
         """Rights on its objects are checked by the queue manager."""
-        del credentials
+        del account
         return self
 
     def servers(self) -> list[str]:

@@ -108,8 +108,11 @@ class Directory(Protocol):
         """The format name of the queue, distribution list or queue alias at a path of the directory (MC-MQAC 3.12.6.1); None if there is none."""
         ...
 
-    def acting_for(self, credentials: object) -> Directory:
-        """Return the same directory with the rights of a user who has delegated these credentials."""
+    def acting_for(self, account: str) -> Directory | None:
+        r"""Return the same directory with the rights of a user, by a name such as `MQ\alice`.
+
+        None: the user's credentials cannot be had.
+        """
         ...
 
     def servers(self) -> list[str]:

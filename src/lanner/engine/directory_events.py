@@ -16,6 +16,7 @@ from lanner.directory.topology import TopologyError, provision, remove
 from lanner.model.directory_objects import DirectoryObject, Queue, QueueManager, RoutingLink, Site, attributes_of
 from lanner.model.enums import DirectoryOperationResult, QueueType
 from lanner.model.errors import CannotImpersonateClient
+from lanner.security.domain_accounts import is_domain_name
 from lanner.security.identity import SYSTEM
 
 if TYPE_CHECKING:
@@ -109,14 +110,16 @@ class DirectoryEvents:
         weakened = qm.enterprise_reference is not None and qm.enterprise_reference.weakened_security
         if not qm.directory_integrated or identity.is_system or weakened:
             return self.directory
-        if identity.delegated is not None:
-            return self.directory.acting_for(identity.delegated)
+        if is_domain_name(identity.name):
+            found = self.directory.acting_for(identity.name)
+            if found is not None:
+                return found
         if identity.is_administrator:
             return self.directory
         raise CannotImpersonateClient(
-            f"the directory of the domain decides what {identity.name} may change, and {identity.name} has delegated "
-            f"no credentials: log on with Kerberos and a forwardable ticket (kinit -f), and have the domain trust "
-            f"{qm.computer_name} for delegation; or ask an administrator of {qm.computer_name}"
+            f"the directory of the domain decides what {identity.name} may change, and {qm.computer_name} cannot show it "
+            f"credentials of {identity.name}: be a user of the domain, and have the domain trust {qm.computer_name} for "
+            f"delegation to the service ldap; or ask an administrator of {qm.computer_name}"
         )
 
     def create_directory_object(

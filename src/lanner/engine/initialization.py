@@ -153,6 +153,10 @@ class Initialization:
             qm.enterprise_reference = Enterprise(non_ldap_capable_queue_manager_notification=True)
         else:
             _raise_unless_offline(result, "the enterprise's object cannot be read")
+        _, found = self._directory.read_directory("Enterprise", None, ["WeakenedSecurity"])
+        if isinstance(found, Enterprise) and qm.enterprise_reference is not None:
+            # It decides whose credentials a change of the directory carries (3.1.1.6).
+            qm.enterprise_reference.weakened_security = found.weakened_security
 
     def _load_queues(self) -> None:
         qm = self._queue_manager

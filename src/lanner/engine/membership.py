@@ -49,6 +49,7 @@ class Membership:
         self.refuse_messages_on_their_way()
         qm.directory_integrated = self._settings.directory_integrated
         qm.site_identifier_list = [uuid.UUID(site) for site in self._settings.site_identifiers]
+        qm.directory_server_list = self._directory.directory.servers()
         qm.out_routing_server_identifier_list = []
         qm.in_routing_server_identifier_list = []
         qm.routing_server = False

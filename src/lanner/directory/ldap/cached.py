@@ -211,11 +211,15 @@ class CachedDirectory:
     def format_name_at(self, path: str) -> str | None:
         return self._call(lambda: self._directory.format_name_at(path), None)
 
-    def acting_for(self, credentials: object) -> CachedDirectory:
+    def acting_for(self, account: str) -> CachedDirectory | None:
         # It is about to change something.
         self._changed()
-        other = CachedDirectory(self._directory.acting_for(credentials), patience=self._patience, clock=self._clock)
-        other._threads.shutdown(wait=False)
+        directory = self._call(lambda: self._directory.acting_for(account), None, forced=True)
+        if directory is None:
+            return None
+        other = CachedDirectory(directory, patience=self._patience, clock=self._clock)
+        # One thread for both: its own would outlive the call.
+        other.close()
         other._threads = self._threads
         return other
 

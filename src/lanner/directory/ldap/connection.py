@@ -69,8 +69,9 @@ class LogOn:
     keytab: Path | None = None
     ticket_cache: str = ""
     protocol: str = "ntlm"
-    # Kerberos credentials that a user has delegated: a gssapi.Credentials, used in place of the others.
-    delegated: Any = field(default=None, repr=False, compare=False)
+    # A principal for which this account acts (MS-SFU: constrained delegation, which the domain must
+    # allow the account); empty: for itself. Kerberos only.
+    acts_for: str = ""
 
     def credential(self) -> Any:  # noqa: ANN401 - one of pyspnego's credential classes
         if self.keytab is not None:
@@ -83,6 +84,8 @@ class LogOn:
         return spnego.KerberosCCache(self.ticket_cache, self.user or None)
 
     def __str__(self) -> str:
+        if self.acts_for:
+            return f"{self.acts_for} (by {self.user})"
         return self.user or "the tickets of this process"
 
 
@@ -246,14 +249,32 @@ class LdapConnection:
 
 
 def _context(log_on: LogOn, host: str, wanted: spnego.ContextReq) -> Any:  # noqa: ANN401 (pyspnego's)
-    if log_on.delegated is None:
+    if not log_on.acts_for:
         return spnego.client(
             log_on.credential(), hostname=host, service="ldap", protocol=log_on.protocol, context_req=wanted
         )
-    # Imported here: whoever has delegated credentials has the libraries.
+    # Imported here: they come with the extra kerberos.
+    import gssapi
+    import krb5
     from spnego._gss import GSSAPIProxy
 
-    return GSSAPIProxy(hostname=host, service="ldap", context_req=wanted, _gssapi_credential=log_on.delegated)
+    try:
+        kerberos = krb5.init_context()
+        own = krb5.parse_name_flags(kerberos, log_on.user.encode())
+        options = krb5.get_init_creds_opt_alloc(kerberos)
+        # Only a ticket that may be forwarded can be shown to the directory server.
+        krb5.get_init_creds_opt_set_forwardable(options, True)
+        ticket = krb5.get_init_creds_password(kerberos, own, options, password=(log_on.password or "").encode())
+        cache = krb5.cc_new_unique(kerberos, b"MEMORY")
+        krb5.cc_initialize(kerberos, cache, own)
+        krb5.cc_store_cred(kerberos, cache, ticket)
+        place = f"MEMORY:{(cache.name or b'').decode()}"
+        credential = gssapi.Credentials(usage="initiate", store={"ccache": place}).impersonate(
+            gssapi.Name(log_on.acts_for, gssapi.NameType.kerberos_principal)
+        )
+    except (gssapi.exceptions.GSSError, krb5.Krb5Error) as error:
+        raise ConnectionFailed(f"{log_on.user} cannot act for {log_on.acts_for}: {error}") from None
+    return GSSAPIProxy(hostname=host, service="ldap", context_req=wanted, _gssapi_credential=credential)
 
 
 def _described(request: Request) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import logging
 import uuid
@@ -502,15 +503,17 @@ class LdapDirectory:
 
         return self._answer(sid)[1]
 
-    def acting_for(self, credentials: object) -> LdapDirectory:
-        other = LdapDirectory(
-            self._locate,
-            LogOn("the delegated credentials of a user", protocol="kerberos", delegated=credentials),
-            profile=self._profile,
-            find_server=self._find_server,
-        )
-        other.operations.know_contexts_of(self.operations)
-        return other
+    def acting_for(self, account: str) -> LdapDirectory | None:
+        own = self.operations.log_on
+        realm = self.naming.domain.upper()
+        if own.password is None or not realm or importlib.util.find_spec("gssapi") is None:
+            _LOG.warning("%s: a directory call for a user takes Kerberos and the account's password", account)
+            return None
+        computer = own.user.rpartition("\\")[2].partition("@")[0]
+        name = account.rpartition("\\")[2].partition("@")[0]
+        log_on = LogOn(f"{computer}@{realm}", own.password, protocol="kerberos", acts_for=f"{name}@{realm}")
+        other = LdapDirectory(self._locate, log_on, profile=self._profile, find_server=self._find_server)
+        return other if other.initialize() is _SUCCESS else None
 
     def servers(self) -> list[str]:
         try:

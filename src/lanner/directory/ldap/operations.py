@@ -107,11 +107,6 @@ class LdapOperations:
         self.domain = contexts.get("defaultnamingcontext", "")
         self.configuration_context = contexts.get("configurationnamingcontext", "")
 
-    def know_contexts_of(self, other: LdapOperations) -> None:
-        """Take over the naming contexts, which are the same for every identity."""
-        self.root, self.domain = other.root, other.domain
-        self.configuration_context = other.configuration_context
-
     # 3.1.6.18 Prepare, 3.1.6.21 Shut Down an LDAP Connection
     # ------------------------------------------------
 
