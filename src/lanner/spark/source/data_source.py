@@ -9,7 +9,7 @@ What a row has is in `schema`; which queues `queues` means, in `queue_names`.
 
 | option | of | what |
 |---|---|---|
-| managers | all | queue managers: host, host:port, grpc+tls://host:port, with commas; file:PATH with one on each line; dns:NAME or dns:NAME:PORT for all addresses of a name; default 127.0.0.1. A writer has one |
+| managers | all | queue managers: host, host:port, grpc+tls://host:port, with commas; file:PATH with one on each line; dns:NAME or dns:NAME:PORT for all addresses of a name; default 127.0.0.1. A writer spreads its rows over them, or sends each to the one that its column qm_name names |
 | transport | all | flight (default); rpc: remote read of any MSMQ computer, by batches that peek and streams that receive, at least once, see `rpc_reading` |
 | user | all | who reads or writes; without it, anonymous |
 | passwordFile, passwordEnv | all | where the password is: a file of mode 0600, or a variable (default LANNER_PASSWORD), on driver and workers |
@@ -188,5 +188,6 @@ def _check_written(schema: StructType, options: msmq_options.WriteOptions) -> No
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from lanner.spark.columnar.encode import check_columns
+    from lanner.spark.source.spreading import without_place
 
-    check_columns(to_arrow_schema(schema, timezone="UTC"), options.queue)
+    check_columns(without_place(to_arrow_schema(schema, timezone="UTC")), options.queue)

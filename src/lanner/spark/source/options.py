@@ -406,9 +406,5 @@ def write_options(options: Mapping[str, str], *, is_stream: bool) -> WriteOption
         raise InvalidParameter(
             "option transport rpc: it only reads. Write to a queue manager of Lanner, which sends on to others, exactly once"
         )
-    if len(access.managers) > 1:
-        raise InvalidParameter(
-            f"option managers: {len(access.managers)} are given, and one is written to; it sends on what is for others"
-        )
     replay = given.flag("failOnChangedReplay", default=True)
     return WriteOptions(access, given.either("queue"), given.text("writeId"), replay)
