@@ -265,7 +265,7 @@ HERE = Destination(parse(r"DIRECT=OS:alpha\private$\q"), b"", is_transactional=F
 
 def encoded(batch: pa.RecordBatch) -> list[bytes]:
     encoder = PacketEncoder(batch.schema, QueueNames("ALPHA"), "q", lambda _: HERE)
-    made = list(encoder.batches([batch]))
+    made = list(encoder.packets(batch))
     assert all(each.schema == encoder.schema for each in made)
     return list(itertools.chain.from_iterable(each.column(0).to_pylist() for each in made))
 
