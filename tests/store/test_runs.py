@@ -6,24 +6,12 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lanner.model.live import START, Record
 from lanner.store import Store
-from tests.store.conftest import (
-    QUEUE,
-    commit,
-    commit_and_checkpoint,
-    crash,
-    entries,
-    ids,
-    lookup_id,
-    open_store,
-    put,
-    take,
-)
+from tests.store.conftest import QUEUE, commit, commit_and_checkpoint, crash, ids, lookup_id, open_store, put, take
 
 LAST = lookup_id(0, 0) | 0xFF_FFFF_FFFF_FFFF
 
@@ -79,7 +67,6 @@ OPERATIONS = st.lists(
     st.one_of(
         st.tuples(st.just("put"), st.integers(1, 4)),
         st.tuples(st.just("express"), st.integers(1, 3)),
-        st.tuples(st.just("again"), st.integers(1, 2)),
         st.tuples(st.just("delete"), st.integers(1, 4)),
         st.tuples(st.just("take"), st.integers(1, 4)),
         st.tuples(st.just("commit"), st.just(0)),
@@ -94,18 +81,12 @@ def test_runs_are_what_single_steps_are(operations: list[tuple[str, int]], data:
     """Whichever layer the messages lie in."""
     with tempfile.TemporaryDirectory() as path, closing(open_store(Path(path) / "store")) as store:
         there: dict[int, Record] = {}
-        volatile: set[int] = set()
         following = lookup_id(3, 1)
         for name, count in operations:
             if name in ("put", "express"):
                 records = put_run(store, following, *[b"%d" % following] * count, express=name == "express")
                 there |= dict(enumerate(records, following))
-                volatile |= set(range(following, following + count)) if name == "express" else set()
                 following += count
-            elif name == "again":
-                # Given back, for instance: the same message under a new visibility number.
-                for key in data.draw(st.lists(st.sampled_from(sorted(there)), max_size=count)) if there else []:
-                    there[key] = put(store, key, b"%d" % key, express=key in volatile)
             elif name == "delete":
                 keys = data.draw(st.lists(st.sampled_from(sorted(there)), max_size=count, unique=True)) if there else []
                 rows = [(key, there.pop(key)) for key in keys]
@@ -129,34 +110,6 @@ def test_runs_are_what_single_steps_are(operations: list[tuple[str, int]], data:
                 assert [key for key, _ in found] == [key for key in sorted(there) if key > after][:room]
                 assert store.stats(QUEUE)[0] == len(there)
         assert ids(store) == sorted(there)
-        commit_and_checkpoint(store)
-        # Nothing is left of what was deleted, or replaced: a number whose message is gone either.
-        durable = len(there.keys() - volatile)
-        assert (entries(store, "messages"), entries(store, "visible")) == (durable, durable)
-
-
-@pytest.mark.parametrize("is_committed", [False, True])
-def test_what_was_read_and_put_again_is_deleted_as_it_is_now(store: Store, is_committed: bool) -> None:
-    """A deletion does not rely on what a read saw before the message was replaced, deleted or undone."""
-    first = lookup_id(3, 1)
-    put_run(store, first, b"given back", b"deleted", b"taken", b"as it was read")
-    commit_and_checkpoint(store)
-    with store.lock:
-        rows = store.read_run(QUEUE, START, LAST, 10, 1 << 20)
-    again = put(store, first, b"given back")
-    deleted = take(store, first + 1)
-    put(store, first + 1, b"another")
-    with store.lock:
-        store.take_run(QUEUE, first + 1, first + 2, 1, 1 << 20, ())
-    if is_committed:
-        commit(store)
-    with store.lock:
-        gone = store.delete_run(QUEUE, [(first, again), (first + 1, deleted), *rows[2:]])
-    assert [key for key, _ in gone] == [first, first + 1, first + 3]
-    assert ids(store) == []
-    assert store.stats(QUEUE) == (0, 0)
-    commit_and_checkpoint(store)
-    assert (entries(store, "messages"), entries(store, "visible")) == (0, 0)
 
 
 def test_a_corrupt_message_is_put_aside_and_the_others_are_read(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import NamedTuple
 
 from lanner.model.errors import StoreCorrupt
@@ -142,7 +142,6 @@ class QueueView(Overlay[int, Record, int]):
         "_begin",
         "_environment",
         "_high",
-        "_known",
         "express",
         "express_messages",
         "express_size",
@@ -171,9 +170,6 @@ class QueueView(Overlay[int, Record, int]):
         # The highest lookup id seen in each priority: above it nothing can be replaced, and a new
         # message is always above it.
         self._high: dict[int, int] = {}
-        # The visibility numbers of messages that `read_run` has returned straight from the snapshot,
-        # and that nothing has hidden or replaced since: to delete them nothing has to be read again.
-        self._known: dict[int, int] = {}
 
     # Reading
 
@@ -224,12 +220,7 @@ class QueueView(Overlay[int, Record, int]):
         self, after: int, upto: int, count: int, size: int, passed_over: Container[int] = ()
     ) -> list[tuple[int, Record]]:
         """Return messages in order, as `Store.read_run`; StoreCorrupt if the first of them fails its checksum."""
-        rows, stored = self._run(after, upto, count, size, passed_over)
-        known = self._known
-        for lookup_id, record in stored:
-            if not record.reference:
-                known[lookup_id] = record.visibility
-        return rows
+        return self._run(after, upto, count, size, passed_over)[0]
 
     def take_run(
         self, after: int, upto: int, count: int, size: int, passed_over: Container[int]
@@ -241,11 +232,8 @@ class QueueView(Overlay[int, Record, int]):
             # numbers. What `_hide` does, without the layers below: each receive comes here.
             layer = self.current or self._begin(self)
             hidden, references = layer.hidden, layer.references
-            known = self._known
             for lookup_id, record in stored:
                 hidden[lookup_id] = record.visibility
-                if known:
-                    known.pop(lookup_id, None)
                 if record.reference:
                     references[lookup_id] = record.reference
                 if self._runs:
@@ -479,8 +467,6 @@ class QueueView(Overlay[int, Record, int]):
         """
         size = len(record.packet)
         environment = self._environment
-        if self._known:
-            self._known.pop(lookup_id, None)
         if record is environment.last_read:
             # Straight from the snapshot, and nothing has been put or hidden since: no layer has it,
             # and no need to ask the disk. What `_hide` does, without the layers below: each receive
@@ -519,32 +505,6 @@ class QueueView(Overlay[int, Record, int]):
         was_there = self._hide_in_layers(lookup_id)
         return self.hide_stored(lookup_id) is not None if was_there is None else was_there
 
-    def delete_run(self, rows: Iterable[tuple[int, Record]]) -> list[tuple[int, Record]]:
-        """Delete messages as `delete` does, and return those that were there."""
-        known, runs, gone = self._known, self._runs, []
-        hidden: dict[int, int] | None = None
-        count = size = 0
-        for row in rows:
-            lookup_id, record = row
-            number = known.pop(lookup_id, None)
-            if number is None:
-                if self.delete(lookup_id, record):
-                    gone.append(row)
-                continue
-            if hidden is None:
-                hidden = (self.current or self._begin(self)).hidden
-            hidden[lookup_id] = number
-            if runs:
-                self._grow_runs(lookup_id)
-            count += 1
-            size += len(record.packet)
-            gone.append(row)
-        if count:
-            self._environment.last_read = None
-            self.messages -= count
-            self.size -= size
-        return gone
-
     def _hide_in_layers(self, lookup_id: int) -> bool | None:
         """Hide a message in the layers below the current one.
 
@@ -570,7 +530,6 @@ class QueueView(Overlay[int, Record, int]):
     def _hide(self, lookup_id: int, size: int, number: int, reference: bytes) -> None:
         """Hide a message that lies below the current layer; its index entry ends too."""
         self._environment.last_read = None
-        self._known.pop(lookup_id, None)
         layer = self.current or self._begin(self)
         layer.hidden[lookup_id] = number
         if reference:
@@ -588,7 +547,6 @@ class QueueView(Overlay[int, Record, int]):
         self.messages = self.size = self.express_messages = self.express_size = 0
         self.express = None
         self._high.clear()
-        self._known.clear()
         self.current = None  # its rows belong to the old generation
         self.below = ()  # still committed, then swept with the rest of the old generation
         self.forget_runs()
@@ -601,7 +559,6 @@ class QueueView(Overlay[int, Record, int]):
             layer.restore_rows(self._environment)
         self.messages, self.size = self.synced.messages, self.synced.size
         self._high.clear()
-        self._known.clear()
 
     def raise_high(self, lookup_id: int) -> None:
         """Note a lookup id that came in by another way than `put`."""

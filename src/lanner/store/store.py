@@ -242,7 +242,8 @@ class Store:
 
     def delete_run(self, queue: int, rows: Iterable[tuple[int, Record]]) -> list[tuple[int, Record]]:
         """Delete messages as `delete` does, and return those that were there."""
-        return (self._queues.get(queue) or self._commits.queue(queue)).delete_run(rows)
+        delete = (self._queues.get(queue) or self._commits.queue(queue)).delete
+        return [row for row in rows if delete(*row)]
 
     def next(self, queue: int, after: int) -> int | None:
         """Return the lowest lookup id above `after` (-1: from the start)."""
