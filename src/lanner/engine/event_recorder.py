@@ -152,6 +152,10 @@ class EventRecorder:
         kind = REMOVALS.get(reason, EventKind.PURGED)
         self._tell_run(kind, queue, [row[0] for row in rows], [row[1] for row in rows], reason)
 
+    def run_delivered(self, queue: Queue, rows: Sequence[tuple[int, Record]]) -> None:
+        """Record that another queue manager has messages of an outgoing queue."""
+        self._tell_run(EventKind.TRANSFERRED_OUT, queue, [row[0] for row in rows], [row[1] for row in rows])
+
     def _tell_run(
         self, kind: EventKind, queue: Queue, lookup_ids: list[int], records: Sequence[Record], reason: int = 0
     ) -> None:
