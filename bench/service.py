@@ -28,7 +28,6 @@ from bench.peers.redis import Redis
 from bench.report import Figures
 from bench.service_clients import DURABLE, PASSWORD, USER
 from bench.workload import BODY
-from lanner import Message
 from lanner.security.users import UserFile
 
 # Of this process alone: the ports of a queue manager are fixed, and another run may be under way.
@@ -47,8 +46,8 @@ class Service:
         settings = directory / "service" / "lanner.toml"
         settings.write_text(f'data = "{self.data}"\nbind = "{address}"\n', encoding="utf-8")
         command = [sys.executable, "-c", "from lanner.cli import main; main()", "serve", "--config", str(settings)]
-        environment = {} if source is None else {"PYTHONPATH": str(source)}
-        self.server = Server(command, directory / "service", environment)
+        self._environment = {} if source is None else {"PYTHONPATH": str(source)}
+        self.server = Server(command, directory / "service", self._environment)
         self._names = 0
         try:
             self._wait()
@@ -70,12 +69,13 @@ class Service:
     def queue(self, count: int) -> str:
         """Return a new queue with so many messages, which the user of the benchmark may use."""
         self._names += 1
-        name = f"bench{self._names}"
-        with lanner.connect(data=self.data) as qm:
-            queue = qm.create_queue(name, access={USER: "full"})
-            for start in range(0, count, 1000):
-                queue.send_many([Message(body=BODY, recoverable=True)] * min(1000, count - start))
-            return queue.name
+        # In a process with the client of that version: another may not speak to this service.
+        words = [sys.executable, "-m", "bench.service_clients", "lanner_fill", str(self.data), str(count)]
+        words += [f"bench{self._names}", "1000"]
+        filled = subprocess.run(
+            words, env={**os.environ, **self._environment}, stdout=subprocess.PIPE, text=True, check=True
+        )
+        return filled.stdout.strip()
 
     def close(self) -> None:
         self.server.stop()

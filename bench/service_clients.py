@@ -79,6 +79,19 @@ def lanner_send(where: str, count: int, name: str, per: int) -> None:
             Watch().repeat(count // per, lambda: queue.send_many([new() for _ in range(per)]))
 
 
+def lanner_fill(where: str, count: int, name: str, per: int) -> None:
+    """Create a queue with so many messages, which the user of the benchmark may use, and print its name."""
+    with lanner.connect(**target(where)) as qm:
+        try:
+            queue = qm.create_queue(name, access={USER: "full"})
+        except lanner.errors.PropertyNotallowed:
+            # A version without access lists: everybody may use a queue there.
+            queue = qm.create_queue(name)
+        for start in range(0, count, per):
+            queue.send_many([new()] * min(per, count - start))
+        print(queue.name, flush=True)
+
+
 async def lanner_send_tasks(where: str, count: int, name: str, tasks: int) -> None:
     async with await lanner.aio.connect(**target(where)) as qm:
         queue = qm.open(name)
@@ -259,6 +272,7 @@ CLIENTS: dict[str, Client] = {
     for one in (
         lanner_send,
         lanner_receive,
+        lanner_fill,
         lanner_consume,
         pika_send,
         pika_send_window,

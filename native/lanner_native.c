@@ -509,6 +509,101 @@ bad:
     return NULL;
 }
 
+/* Rows of staged messages (store/rows.py) ---------------------------------------------------------- */
+
+#define STAGED_HEAD 13
+#define STAGED_KEY 21
+#define CHECKSUM_SIZE 4
+#define FORMAT_REFERENCE 2
+
+/* Lists of keys and of values, and no pairs: those would be garbage collected, and take as long as the rest.
+ * staged_rows(head, first, packets) -> (keys, values) */
+static PyObject *
+staged_rows(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t first;
+    if (!has_count(count, 3, "staged_rows") || !is_kind(PyBytes_Check(args[0]), "head", "bytes")
+        || !is_kind(PyList_Check(args[2]), "packets", "list") || as_number(args[1], MAX_U64, "first", &first) < 0)
+        return NULL;
+    if (PyBytes_Size(args[0]) != STAGED_HEAD) {
+        PyErr_SetString(PyExc_ValueError, "the head of a key has another size");
+        return NULL;
+    }
+    PyObject *keys = PyList_New(0), *values = PyList_New(0);
+    if (!keys || !values)
+        goto bad;
+    for (Py_ssize_t i = 0; i < PyList_Size(args[2]); i++) {
+        PyObject *packet = PyList_GetItem(args[2], i);
+        if (!packet || !is_kind(PyBytes_Check(packet), "a packet", "bytes"))
+            goto bad;
+        const Py_ssize_t size = PyBytes_Size(packet);
+        PyObject *key = PyBytes_FromStringAndSize(NULL, STAGED_KEY);
+        PyObject *value = PyBytes_FromStringAndSize(NULL, CHECKSUM_SIZE + size);
+        if (key && value) {
+            unsigned char *k = (unsigned char *)PyBytes_AsString(key), *v = (unsigned char *)PyBytes_AsString(value);
+            memcpy(k, PyBytes_AsString(args[0]), STAGED_HEAD);
+            put_be(k + STAGED_HEAD, first + (uint64_t)i, 8);
+            memcpy(v + CHECKSUM_SIZE, PyBytes_AsString(packet), (size_t)size);
+            put_le(v, checksum(v + CHECKSUM_SIZE, (size_t)size, 0), CHECKSUM_SIZE);
+        }
+        const int has_key = append_new(keys, key), has_value = append_new(values, value);
+        if (has_key < 0 || has_value < 0)
+            goto bad;
+    }
+    return Py_BuildValue("(NN)", keys, values);
+bad:
+    Py_XDECREF(keys);
+    Py_XDECREF(values);
+    return NULL;
+}
+
+/* published_rows(number, generation, lookup_id, visibility, count, head, first, arrived, flags, size)
+ * -> (keys of messages, values, keys of the index, entries) */
+static PyObject *
+published_rows(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t given)
+{
+    uint64_t number, generation, lookup_id, visibility, count, first, arrived, flags, size;
+    if (!has_count(given, 10, "published_rows") || !is_kind(PyBytes_Check(args[5]), "head", "bytes")
+        || as_number(args[0], MAX_U32, "number", &number) < 0
+        || as_number(args[1], MAX_U32, "generation", &generation) < 0
+        || as_number(args[2], MAX_U64, "lookup id", &lookup_id) < 0
+        || as_number(args[3], MAX_U64, "visibility", &visibility) < 0
+        || as_number(args[4], MAX_U32, "count", &count) < 0 || as_number(args[6], MAX_U64, "first", &first) < 0
+        || as_number(args[7], MAX_U32, "arrived", &arrived) < 0 || as_number(args[8], 0xFFFF, "flags", &flags) < 0
+        || as_number(args[9], MAX_U32, "size", &size) < 0)
+        return NULL;
+    if (PyBytes_Size(args[5]) != STAGED_HEAD) {
+        PyErr_SetString(PyExc_ValueError, "the head of a key has another size");
+        return NULL;
+    }
+    unsigned char value[RECORD_HEADER + STAGED_KEY], entry[INDEX_ENTRY_SIZE];
+    memset(value, 0, sizeof value);
+    value[4] = FORMAT_REFERENCE;
+    put_le(value + 6, flags, 2);
+    put_le(value + 20, arrived, 4);
+    memcpy(value + RECORD_HEADER, PyBytes_AsString(args[5]), STAGED_HEAD);
+    put_be(entry + 8, size, 4);
+    PyObject *lists[4] = {PyList_New(0), PyList_New(0), PyList_New(0), PyList_New(0)};
+    if (!lists[0] || !lists[1] || !lists[2] || !lists[3])
+        goto bad;
+    for (uint64_t i = 0; i < count; i++) {
+        put_le(value + 12, visibility + i, 8);
+        put_be(value + RECORD_HEADER + STAGED_HEAD, first + i, 8);
+        put_le(value, checksum(value + CHECKSUM_SIZE, sizeof value - CHECKSUM_SIZE, 0), CHECKSUM_SIZE);
+        put_be(entry, lookup_id + i, 8);
+        if (append_new(lists[0], new_key(number, generation, lookup_id + i)) < 0
+            || append_new(lists[1], PyBytes_FromStringAndSize((const char *)value, sizeof value)) < 0
+            || append_new(lists[2], new_key(number, generation, visibility + i)) < 0
+            || append_new(lists[3], PyBytes_FromStringAndSize((const char *)entry, sizeof entry)) < 0)
+            goto bad;
+    }
+    return Py_BuildValue("(NNNN)", lists[0], lists[1], lists[2], lists[3]);
+bad:
+    for (int k = 0; k < 4; k++)
+        Py_XDECREF(lists[k]);
+    return NULL;
+}
+
 static uint64_t
 take_le(const unsigned char *p, int size)
 {
@@ -659,6 +754,8 @@ enum {
     PROPERTIES_SIZE = 56,
     MAX_LABEL = 0xFA,
     MAX_ASKED = 0xF,
+    ID_SHIFT = 4,
+    ID_MASK = 0xFFFFF,
 };
 static const uint64_t max_packet = 0x400000;
 
@@ -696,10 +793,11 @@ has_shape(const unsigned char *p, uint64_t size, const unsigned char *t, Py_ssiz
         && ((sum + 3) & ~(uint64_t)3) == size && is_label_sound(p + PROPERTIES_SIZE, (Py_ssize_t)label_size);
 }
 
-/* What is written over in a packet: `front` is what it begins with, `header` its TransactionHeader, if it has one. */
+/* What is written over in a packet: `front` is what it begins with, `header` its TransactionHeader, if it has one.
+ * The number of the transaction in that header is higher by `step` in each next packet. */
 typedef struct {
     const unsigned char *front, *header;
-    uint64_t ordinal;
+    uint64_t ordinal, flags, step;
 } Stamp;
 
 /* Whether a program may ask for what the packet at `p` asks for, as client_packet.Stamp has it. */
@@ -742,8 +840,12 @@ packets_of_shape(PyObject *const *args, Stamp *stamp)
             memcpy(q, stamp->front, DESTINATION_AT);
             put_le(q + 8, size, 4);
             put_le(q + 56, stamp->ordinal++, 4);
-            if (transaction >= 0)
+            if (transaction >= 0) {
                 memcpy(q + transaction, stamp->header, TRANSACTION_SIZE);
+                put_le(q + transaction, stamp->flags, 4);
+                stamp->flags = (stamp->flags & ~((uint64_t)ID_MASK << ID_SHIFT))
+                               | ((((stamp->flags >> ID_SHIFT) + stamp->step) & ID_MASK) << ID_SHIFT);
+            }
         }
         if (append_new(packets, packet) < 0)
             Py_CLEAR(packets);
@@ -762,22 +864,61 @@ equal_packets(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t cou
     return has_count(count, 5, "equal_packets") ? packets_of_shape(args, NULL) : NULL;
 }
 
-/* stamp_packets(data, start, template, transaction, properties, front, header, ordinal) -> (list[bytes], int) */
+/* stamp_packets(data, start, template, transaction, properties, front, header, ordinal, step) -> (list[bytes], int) */
 static PyObject *
 stamp_packets(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
-    if (!has_count(count, 8, "stamp_packets")
+    if (!has_count(count, 9, "stamp_packets")
         || !is_kind(PyBytes_Check(args[5]) && PyBytes_Check(args[6]), "front and header each", "bytes"))
         return NULL;
     const long long transaction = PyLong_AsLongLong(args[3]);
-    Stamp stamp = {(const unsigned char *)PyBytes_AsString(args[5]), (const unsigned char *)PyBytes_AsString(args[6]), 0};
-    if (PyErr_Occurred() || as_number(args[7], MAX_U64, "ordinal", &stamp.ordinal) < 0)
+    Stamp stamp = {(const unsigned char *)PyBytes_AsString(args[5]), (const unsigned char *)PyBytes_AsString(args[6]),
+                   0, 0, 0};
+    if (PyErr_Occurred() || as_number(args[7], MAX_U64, "ordinal", &stamp.ordinal) < 0
+        || as_number(args[8], MAX_U32, "step", &stamp.step) < 0)
         return NULL;
     if (PyBytes_Size(args[5]) != DESTINATION_AT || PyBytes_Size(args[6]) != (transaction < 0 ? 0 : TRANSACTION_SIZE)) {
         PyErr_SetString(PyExc_ValueError, "what is written over has another size");
         return NULL;
     }
+    if (transaction >= 0)
+        stamp.flags = get_le(stamp.header);
     return packets_of_shape(args, &stamp);
+}
+
+/* What packets hold (store/packet_contents.py) ------------------------------------------------------ */
+
+/* packet_contents(packets, properties) -> (bytes of bodies, digest) */
+static PyObject *
+packet_contents(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (!has_count(count, 2, "packet_contents") || !is_kind(PyList_Check(args[0]), "packets", "list"))
+        return NULL;
+    const Py_ssize_t properties = PyLong_AsSsize_t(args[1]);
+    if (PyErr_Occurred())
+        return NULL;
+    uint64_t bodies = 0, digest = 0;
+    for (Py_ssize_t i = 0; i < PyList_Size(args[0]); i++) {
+        PyObject *packet = PyList_GetItem(args[0], i);
+        if (!packet || !is_kind(PyBytes_Check(packet), "a packet", "bytes"))
+            return NULL;
+        const Py_ssize_t size = PyBytes_Size(packet);
+        if (properties < 0 || properties > size - PROPERTIES_SIZE) {
+            PyErr_SetString(PyExc_ValueError, "a packet does not have its properties there");
+            return NULL;
+        }
+        const unsigned char *p = (const unsigned char *)PyBytes_AsString(packet) + properties;
+        const uint64_t left = (uint64_t)(size - properties - PROPERTIES_SIZE);
+        const uint64_t label = 2 * (uint64_t)p[1], body = get_le(p + 32), extension = get_le(p + 52);
+        if (label + extension + body > left) {
+            PyErr_SetString(PyExc_ValueError, "a packet is shorter than its label, extension and body");
+            return NULL;
+        }
+        p += PROPERTIES_SIZE;
+        digest += (uint64_t)checksum(p + label + extension, (size_t)body, checksum(p, (size_t)label, 0)) + 1;
+        bodies += body;
+    }
+    return Py_BuildValue("(KK)", (unsigned long long)bodies, (unsigned long long)digest);
 }
 
 /* Rows of the log of events (engine/event_rows.py) ------------------------------------------------ */
@@ -959,7 +1100,8 @@ equal_envelopes(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t c
 static PyMethodDef functions[] = {
     FUNCTION(crc32),        FUNCTION(log_rows),     FUNCTION(log_deletions),
     FUNCTION(pack_packets), FUNCTION(checkpoint_rows), FUNCTION(equal_packets),
-    FUNCTION(stamp_packets), FUNCTION(equal_envelopes), FUNCTION(decode_plain),
+    FUNCTION(stamp_packets), FUNCTION(packet_contents), FUNCTION(staged_rows),
+    FUNCTION(published_rows), FUNCTION(equal_envelopes), FUNCTION(decode_plain),
     FUNCTION(event_rows),   {NULL, NULL, 0, NULL},
 };
 

@@ -627,6 +627,26 @@ def test_the_first_steps_lead_to_modules() -> None:
     assert wrong_paths(PACKAGE, ARCHITECTURE.read_text(encoding="utf-8")) == []
 
 
+def missing_places(guide: str) -> list[str]:
+    """List the files and folders that CONTRIBUTING.md names and that do not exist."""
+    named = re.findall(r"`([\w./-]+(?:/[\w.-]+|\.(?:py|md|toml)))`", guide)
+    return [name for name in named if not (ROOT / name).exists() and not (PACKAGE / name).exists()]
+
+
+def test_the_guide_for_contributors_names_files_that_exist() -> None:
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert missing_places(guide) == []
+    for subject in ("An event", "A packet", "An RPC method", "A setting", "A command", "A job"):
+        assert f"### {subject} " in guide
+
+
+def test_a_missing_place_in_the_guide_is_found() -> None:
+    assert missing_places("`engine/queues.py` `tests/cli` `wire/none.py` `docs/none.md` `make lint`") == [
+        "wire/none.py",
+        "docs/none.md",
+    ]
+
+
 def test_modules_that_are_not_named_or_not_there_are_found(tree: Path) -> None:
     (tree / "engine" / "timers.py").touch()
     (tree / "engine" / "queues.py").touch()

@@ -25,10 +25,11 @@ from lanner import native
 from lanner.engine import event_rows
 from lanner.model.enums import PositionState
 from lanner.model.live import Record
+from lanner.store import packet_contents, rows
 from lanner.store import record as record_rows
-from lanner.store import rows
 from lanner.store.checksum import crc32
-from lanner.store.record import HEADER, INDEX_ENTRY, MESSAGE_KEY, encode
+from lanner.store.record import HEADER, INDEX_ENTRY, MESSAGE_KEY, encode, encode_reference
+from lanner.store.staging import STAGED_HEAD, STAGED_KEY
 from lanner.wire import packet_runs, packet_template
 from lanner.wire.builder import MessageProperties, build
 from lanner.wire.envelope import event_fields, header_offsets
@@ -47,6 +48,9 @@ REFERENCES = SimpleNamespace(
     pack_packets=packet_template._pack_packets,
     equal_packets=packet_runs._equal_packets,
     stamp_packets=packet_runs._stamp_packets,
+    staged_rows=rows._staged_rows,
+    published_rows=rows._published_rows,
+    packet_contents=packet_contents._packet_contents,
     equal_envelopes=packet_runs._equal_envelopes,
 )
 PUT, DELETE = 1, 2
@@ -165,6 +169,41 @@ def test_a_packet_that_is_too_long_is_refused(functions: SimpleNamespace) -> Non
     assert len(functions.pack_packets(front, -1, 60, b"", b"", -1, 120, [1], [b""], [bytes(4)], [])[0]) == 120
 
 
+def test_staged_rows_are_checksum_and_packet(functions: SimpleNamespace) -> None:
+    found = functions.staged_rows(STAGED_HEAD.pack(7, 3, 4), 2**32 - 1, [b"first", b""])
+    assert found == (
+        [STAGED_KEY.pack(7, 3, 4, 2**32 - 1), STAGED_KEY.pack(7, 3, 4, 2**32)],
+        [zlib.crc32(b"first").to_bytes(4, "little") + b"first", bytes(4)],
+    )
+    assert functions.staged_rows(bytes(13), 0, []) == ([], [])
+
+
+def test_published_rows_refer_to_staged_ones_and_are_in_the_index(functions: SimpleNamespace) -> None:
+    found = functions.published_rows(3, 2, 2**40, 70, 2, STAGED_HEAD.pack(7, 3, 4), 5, 9, 6, 1000)
+    assert found == (
+        [MESSAGE_KEY.pack(3, 2, 2**40 + i) for i in range(2)],
+        [encode_reference(STAGED_KEY.pack(7, 3, 4, 5 + i), 70 + i, 9, 6) for i in range(2)],
+        [MESSAGE_KEY.pack(3, 2, 70 + i) for i in range(2)],
+        [INDEX_ENTRY.pack(2**40 + i, 1000) for i in range(2)],
+    )
+
+
+def packet_with(label: bytes, extension: bytes, body: bytes) -> bytes:
+    sizes = struct.pack("<xB30xI16xI", len(label) // 2, len(body), len(extension))
+    return bytes(64) + sizes + label + extension + body + bytes(3)
+
+
+def test_contents_are_bodies_and_a_digest_of_labels_and_bodies(functions: SimpleNamespace) -> None:
+    one, two = packet_with(b"l\0\0\0", b"not looked at", b"body"), packet_with(b"", b"", bytes(5000))
+    digest = zlib.crc32(b"body", zlib.crc32(b"l\0\0\0")) + zlib.crc32(bytes(5000)) + 2
+    assert functions.packet_contents([one, two], 64) == functions.packet_contents([two, one], 64) == (5004, digest)
+    for properties in (-1, 65 + len(one), len(one)):
+        with pytest.raises(REFUSALS):
+            functions.packet_contents([one], properties)
+    with pytest.raises(ValueError, match="shorter than"):
+        functions.packet_contents([one[:-8]], 64)
+
+
 # Both forms, compared
 # -------------------------------------------------------------------------------------------
 
@@ -262,7 +301,10 @@ RIGHT: dict[str, list[Any]] = {
     "log_deletions": [DELETE, 1, 1, {1: 5}, {1: b"r"}],
     "checkpoint_rows": [1, 1, [(1, Record(b"x"))], {1: 5}, {}],
     "equal_packets": [bytes(200), 0, bytes(180), 64, 84],
-    "stamp_packets": [bytes(200), 0, bytes(180), 64, 84, bytes(64), bytes(20), 1],
+    "stamp_packets": [bytes(200), 0, bytes(180), 64, 84, bytes(64), bytes(20), 1, 1],
+    "packet_contents": [[bytes(130)], 70],
+    "staged_rows": [bytes(13), 5, [b"one", b"two"]],
+    "published_rows": [1, 2, 3, 4, 5, bytes(13), 6, 7, 8, 9],
     "pack_packets": [bytes(120), 60, 64, b"", b"", -1, 1000, [1], [b""], [b"body"], [0]],
     "equal_envelopes": [[bytes(64), bytes(64)]],
     "decode_plain": [encode(Record(b"x"), 5), Record],
@@ -312,13 +354,13 @@ def test_a_shape_with_places_outside_is_refused(
         compiled.equal_packets(bytes(300), start, bytes(180), transaction, properties)
     header = bytes(20 if transaction >= 0 else 0)
     with pytest.raises(ValueError, match="headers"):
-        compiled.stamp_packets(bytes(300), start, bytes(180), transaction, properties, bytes(64), header, 1)
+        compiled.stamp_packets(bytes(300), start, bytes(180), transaction, properties, bytes(64), header, 1, 0)
 
 
 @pytest.mark.parametrize(("transaction", "front", "header"), [(64, 64, 19), (64, 63, 20), (-1, 64, 20), (-1, 0, 0)])
 def test_a_stamp_of_another_size_is_refused(compiled: ModuleType, transaction: int, front: int, header: int) -> None:
     with pytest.raises(ValueError, match="another size"):
-        compiled.stamp_packets(bytes(300), 0, bytes(180), transaction, 84, bytes(front), bytes(header), 1)
+        compiled.stamp_packets(bytes(300), 0, bytes(180), transaction, 84, bytes(front), bytes(header), 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -389,6 +431,12 @@ def test_references_are_counted_right(compiled: ModuleType) -> None:
         compiled.log_deletions(DELETE, 1, 1, {1: 2, 3: 4}, {3: staged})
         compiled.pack_packets(bytes(120), 60, 64, b"", b"", -1, 10_000, [1], [label], [body], [0])
         assert len(compiled.equal_packets(shaped * 2, 0, shaped, -1, 64)[0]) == 2
+        assert len(compiled.stamp_packets(shaped * 2, 0, shaped, -1, 64, bytes(64), b"", 2**32, 0)[0]) == 2
+        assert len(compiled.staged_rows(bytes(13), 1, [packet, packet])[1]) == 2
+        compiled.published_rows(1, 1, 1, 1, 3, bytes(13), 1, 1, 1, 1)
+        compiled.packet_contents([shaped, shaped], 64)
+        with pytest.raises(TypeError):
+            compiled.staged_rows(bytes(13), 1, [packet, None])
         compiled.decode_plain(staged, Record)
         compiled.decode_plain(encode(record, 7), Record)
         for known in ({}, {header: (7, 4)}, {header: (7, "")}):
@@ -398,7 +446,6 @@ def test_references_are_counted_right(compiled: ModuleType) -> None:
         with pytest.raises(ZeroDivisionError):
             compiled.decode_plain(encode(record, 7), lambda *_: 1 // 0)
         assert compiled.equal_envelopes([shaped, shaped[:-1], b"x" * 64]) == 2
-        assert len(compiled.stamp_packets(shaped * 2, 0, shaped, -1, 64, bytes(64), b"", 2**32)[0]) == 2
         with pytest.raises(OverflowError):
             compiled.log_rows(PUT, 1, 1, {1: record, 2: broken}, {}, {}, 10_000)
         with pytest.raises(OverflowError):

@@ -350,12 +350,18 @@ class Chooser:
     A row's tests run many lines that implement other rows. Of the candidates the line is looked for
     that is most typical of the row and speaks most of what it demands; lines of a function that
     cites the row by its number come first. The row gets the function of this line, and of it the
-    best lines that can be mutated. A row whose function has nothing to mutate (its demand is a
-    table, a layout, a name) has no mutant, rather than one in a line of another row.
+    best lines that can be mutated.
+
+    Where nothing in that function can be mutated, the function of the next best line takes its
+    place, and so on: no row is left out as long as its tests run a candidate. That the best
+    function has nothing to mutate may mean that the demand is a table or a layout, and then the
+    line that is mutated can be another row's. It means as often that the search has stopped at a
+    function that only speaks of the demand. To leave such rows out would make the figure better by
+    not asking about them; a line of another row can only make it worse.
 
     This is what a reader does who looks for the lines of a requirement. Of 38 rows whose lines were
-    looked for by reading, it passes over 6, and of the other 32 it chooses the function that was
-    found for 21. Coverage and citations without the words chose it for 9 of 38.
+    looked for by reading, the search found the function that the reader found for 21. Coverage and
+    citations without the words found it for 9.
 
     How typical a line is of a row is told by Ochiai's coefficient, as tools that locate faults use
     it:
@@ -379,7 +385,8 @@ class Chooser:
             {row: texts.words(test.id for test in measured.members(mask)) for row, mask in measured.of_row.items()}
         )
         self._marked = functools.reduce(operator.or_, measured.of_row.values(), 0)
-        self._best: dict[str, tuple[Rank, Place]] = {}
+        # Per row and function: its best line, and the mutations of the best one that has some.
+        self._ranks: defaultdict[str, dict[Place, Rank]] = defaultdict(dict)
         self._by_place: defaultdict[str, dict[Place, tuple[Rank, list[Mutation]]]] = defaultdict(dict)
         for module in sorted(measured.lines):
             self._add_module(module)
@@ -410,9 +417,9 @@ class Chooser:
         return self._requirements.likeness(row, text) + self._tests.likeness(row, text)
 
     def _offer(self, row: str, rank: Rank, place: Place, found: list[Mutation]) -> None:
-        """Note the function if it has the best line of the row so far, and the mutations if they are the best of the function."""
-        if row not in self._best or rank > self._best[row][0]:
-            self._best[row] = rank, place
+        """Note how good the best line of the function is for the row, and the mutations of the best that has some."""
+        ranks = self._ranks[row]
+        ranks[place] = max(rank, ranks.get(place, rank))
         if found:
             best, of_place = self._by_place[row].get(place, (rank, []))
             if rank > best:
@@ -421,11 +428,13 @@ class Chooser:
                 self._by_place[row][place] = rank, of_place + found
 
     def _mutations(self, row: str) -> tuple[str, list[Mutation]]:
-        """Return the mutations of the row's function, none if nothing in it can be mutated; and the module."""
-        if row not in self._best:
+        """Return the mutations of the best function that has some, and its module; none if no function has any."""
+        found = self._by_place[row]
+        places = [place for place in self._ranks[row] if place in found]
+        if not places:
             return "", []
-        place = self._best[row][1]
-        return place[0], self._by_place[row].get(place, (None, []))[1]
+        best = max(places, key=self._ranks[row].__getitem__)
+        return best[0], found[best][1]
 
     def _claim(self, row_id: str, citations: set[Citation]) -> Claim:
         row = self._rows[row_id]

@@ -17,6 +17,7 @@ DOCUMENTS = {
     "mqqp": "MS-MQQP",
     "mqrr": "MS-MQRR",
     "mqdssm": "MS-MQDSSM",
+    "mqcn": "MS-MQCN",
     "mqmr": "MS-MQMR",
     "mqac": "MC-MQAC",
 }

@@ -10,12 +10,17 @@ import pytest
 
 from lanner.directory.ldap.cached import CachedDirectory
 from lanner.directory.ldap.messages import Search
-from lanner.model.enums import DirectoryOperationResult
+from lanner.model.enums import DirectoryOperationResult, MessageClass, SenderIdentifierType
+from lanner.security.signing import sign
+from lanner.wire.message import Message
+from lanner.wire.user_certificates import UserSignCert, UserSignCerts
 from tests.active_directory.conftest import Wire, equals, made
 from tests.active_directory.conftest import World as DirectoryWorld
-from tests.active_directory.domain import DNS_DOMAIN, Domain
+from tests.active_directory.domain import DNS_DOMAIN, ROOT, Domain
+from tests.security.samples import signing_key
 from tests.transfer.enterprise import QUICK
 from tests.transfer.world import Node, World
+from tests.wire.samples import make
 
 SUCCESS = DirectoryOperationResult.SUCCESS
 
@@ -80,6 +85,7 @@ def is_offline(node: Node) -> bool:
     return node.engine.queue_manager.directory_offline
 
 
+@pytest.mark.spec("QQB-2.3-1/queues and queue managers")
 def test_public_queues_across_sites(members: Members, network: World, domain: Domain) -> None:
     alpha, router, omega = members.alpha, members.router, members.omega
     for node in (alpha, router, omega):
@@ -123,6 +129,26 @@ def test_public_queues_across_sites(members: Members, network: World, domain: Do
     alpha.sync()
     network.tick(10)
     assert [message.body for message in omega.messages(f"PUBLIC={second.identifier}")] == [b"again"]
+
+
+@pytest.mark.spec("QQB-2.3-1/users")
+def test_the_sender_of_a_signed_message_is_looked_up(members: Members, domain: Domain, wire: Wire) -> None:
+    """MS-MQQB 3.1.5.8.3: the certificate is that of the user whom the message names."""
+    engine = members.omega.engine
+    name = f"user{members.world.computer}"
+    domain.add_user(name)
+    dn = f"CN={name},CN=Users,{ROOT}"
+    sid = domain.attributes(dn)["objectSid"][0]
+    packet = make(body=b"signed", sender_identifier_type=SenderIdentifierType.SID, sender_identifier=sid)
+    message = Message(sign(packet, signing_key()))
+    assert engine.sender_checked(engine.examine_message(message)).refusal is MessageClass.NACK_BAD_SIGNATURE
+    keys = UserSignCerts((UserSignCert(uuid.uuid4(), signing_key().certificate),))
+    domain.modify(dn, mSMQSignCertificates=keys.pack(), mSMQDigests=tuple(keys.digests))
+    members.caches[-1]._changed()
+    wire.clear()
+    assert engine.sender_checked(engine.examine_message(message)).is_sender_known
+    escaped = "".join(f"\\{octet:02x}" for octet in sid)
+    assert any(f"(objectSid={escaped})" in str(one.filter) for one in wire.requests(Search))
 
 
 def test_what_was_read_is_kept(members: Members, domain: Domain, wire: Wire) -> None:

@@ -11,7 +11,7 @@ PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "decisions.md"
 SAFE_DEFAULTS = "## Safe defaults"
 # [decision], (decision: 0xC00E0006), [interpretation: ...]
 MARK = re.compile(r"[\[(](?:decision|interpretation)\b")
-ROW = re.compile(r"\b(?:DMPR|DSSM|QQB|MQMQ|MQQP|MQRR|MQMR|MQAC)-[\d.]+-\d+\b")
+ROW = re.compile(r"\b(?:DMPR|DSSM|QQB|MQMQ|MQQP|MQRR|MQMR|MQAC|MQCN)-[\d.]+-\d+\b")
 
 
 def marked(rows: dict[str, spec_rows.Row]) -> set[str]:

@@ -184,16 +184,17 @@ def test_a_line_that_the_tests_of_other_rows_run_too_comes_later(
     assert chosen_functions(project, capsys, "X-2") == {"duple"}
 
 
-def test_a_row_whose_function_has_nothing_to_mutate_has_no_mutant(
+def test_a_function_with_nothing_to_mutate_gives_way_to_the_next(
     project: mutants.Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rather than one in a line that is less its own."""
+    """A row is left out only if its tests run no line that can be mutated."""
     module = project.source / "pack" / "mod.py"
     module.write_text(MODULE.replace("number * 2", "number + number"), encoding="utf-8")
-    test_file = project.tests / "unit" / "test_mod.py"
-    test_file.write_text(TESTS.replace("    double(2)\n\n", "    double(2)\n    grade(1)\n\n"), encoding="utf-8")
     run(project, "--list", "--row", "X-2")
     assert "0 mutants; 0 equivalent ones are known; 2 rows have no line to mutate" in capsys.readouterr().out
+    test_file = project.tests / "unit" / "test_mod.py"
+    test_file.write_text(TESTS.replace("    double(2)\n\n", "    double(2)\n    grade(1)\n\n"), encoding="utf-8")
+    assert chosen_functions(project, capsys, "X-2") == {"grade"}
 
 
 def test_a_function_that_cites_the_row_comes_first(

@@ -281,6 +281,30 @@ async def test_a_send_that_cannot_be_repeated_says_that_it_may_have_been_done(
 
 
 @WHEN
+async def test_each_of_many_sends_that_cannot_be_repeated_speaks_of_its_own_message(
+    form: Form, proxy: Proxy, qm: lanner.aio.QueueManager, when: Literal["asked", "done"]
+) -> None:
+    async with through(form, proxy) as cut:
+        q = await new_queue(qm)
+        mine = cut.open(q.name)
+        await mine.send("first")
+        proxy.lose_call(2, when=when)
+        proxy.listen_no_more()
+        sent = [str(number) for number in range(20)]
+        ends = await asyncio.gather(*(mine.send(each) for each in sent), return_exceptions=True)
+        failed = [end for end in ends if not isinstance(end, str)]
+        assert failed
+        known = "; messages that were under way may have been sent: 0 of 1 are known to be"
+        for end in failed:
+            assert isinstance(end, errors.RemoteMachineNotAvailable | errors.ServiceNotAvailable)
+            assert end.args[0].endswith(known) or "are known to be" not in end.args[0]
+        assert any(end.args[0].endswith(known) for end in failed if isinstance(end, errors.LannerError))
+        arrived = [str(body) for body in await bodies(q)][1:]
+        assert len(set(arrived)) == len(arrived)
+        assert {each for each, end in zip(sent, ends, strict=True) if isinstance(end, str)} <= set(arrived)
+
+
+@WHEN
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
 async def test_a_send_of_several_frames_that_is_cut_between_them_loses_and_doubles_nothing(
     form: Form, proxy: Proxy, qm: lanner.aio.QueueManager, number: int, when: Literal["asked", "done"]

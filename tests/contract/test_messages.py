@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import uuid
 
@@ -234,3 +235,33 @@ async def test_a_label_that_is_too_long_is_refused_before_anything_is_sent(qm: l
     text = "label of 250 characters, at most 249"
     await refused(errors.LabelTooLong, text, q.send(lanner.Message(label="\U0001f985" * 125)))
     assert await q.count() == 1
+
+
+# Sends that share requests
+# ----------------------------------------------------------------------------------------------------
+
+
+async def test_sends_of_many_tasks_and_threads_end_each_by_itself(qm: lanner.aio.QueueManager) -> None:
+    """Sends under way together may be one request; each caller gets its own identifier, or its own error."""
+    q = await new_queue(qm, quota_kb=10)
+    messages: list[lanner.Message | bytes | str] = [lanner.Message(body=str(number)) for number in range(20)]
+    messages[5] = lanner.Message(body=bytes(20_000))
+    messages[9] = lanner.Message(body="9", label="x" * 1000)
+    messages[13] = "13"
+    messages[14] = b"14"
+    ends = await asyncio.gather(*(q.send(each) for each in messages), return_exceptions=True)
+    full, label = ends.pop(5), ends.pop(8)
+    assert isinstance(full, errors.InsufficientResources)
+    assert full.args[0].startswith(f"queue {q.path_name} is full: quota 10 KiB, used ")
+    assert full.args[0].endswith(", message 20 KiB; receive or purge messages, or raise the quota")
+    assert isinstance(label, errors.LabelTooLong)
+    del messages[5], messages[8]
+    found = await q.receive_many(100)
+    by_id = {message.id: message for message in found}
+    assert len(ends) == len(found) == 18
+    for end, message in zip(ends, messages, strict=True):
+        body = message.body if isinstance(message, lanner.Message) else message
+        assert isinstance(end, str)
+        assert by_id[end].body == body
+        if isinstance(message, lanner.Message):
+            assert message.id == end

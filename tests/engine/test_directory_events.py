@@ -40,7 +40,7 @@ class Journal:
     def of(cls, h: Harness) -> Journal:
         journal = cls()
         h.engine.change_notification_subscribers.append(
-            lambda operation, about: journal.entries.append((operation, about))
+            lambda operation, about, _: journal.entries.append((operation, about))
         )
         for name in ("create_object", "delete_object", "read", "write"):
             journal._watch(h.directory, name)

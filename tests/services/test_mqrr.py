@@ -18,7 +18,9 @@ from lanner.rpc.pdu import AuthLevel
 from lanner.security.access_masks import QueueAccess
 from lanner.security.identity import ANONYMOUS, SYSTEM
 from lanner.services.interfaces import mqrr
+from lanner.services.interfaces.mqmp import QMCOMM
 from lanner.services.interfaces.mqmq import DlId, MulticastId, QueueFormat
+from lanner.services.interfaces.mqqp import QM2QM
 from lanner.services.interfaces.mqrr import REMOTE_READ
 from lanner.wire.extension_headers import Extensions
 from lanner.wire.identifiers import MessageIdentifier
@@ -123,6 +125,7 @@ async def test_version_one_is_bound_and_version_two_is_not(site: Site) -> None:
 
 @pytest.mark.spec("MQRR-2.2-1")
 @pytest.mark.spec("MQRR-2.2-2")
+@pytest.mark.spec("MQRR-2.2.4.1-1")
 @pytest.mark.spec("MQRR-1.7-1")
 @BOTH
 @served
@@ -443,7 +446,6 @@ async def test_the_access_list_decides(site: Site) -> None:
 
 @pytest.mark.spec("MQRR-2.2.4-3")
 @pytest.mark.spec("MQRR-2.2.4-4")
-@pytest.mark.spec("MQRR-2.2.4.1-2")
 @pytest.mark.spec("MQRR-3.1.4.10-9")
 @pytest.mark.spec("MQRR-3.1.4.13-8")
 @pytest.mark.spec("MQRR-3.1.4.14-16")
@@ -472,6 +474,20 @@ async def test_a_handle_that_is_none(site: Site) -> None:
             assert await fault(call) == NCA_FAULT_CONTEXT_MISMATCH
     assert await fault(closed.close()) == NCA_FAULT_CONTEXT_MISMATCH
     assert site.lookup_ids() == before
+
+
+@pytest.mark.spec("MQRR-2.2.4.1-2")
+@served
+async def test_a_handle_of_another_interface(site: Site) -> None:
+    """qm2qm has made it on the same association, and takes it."""
+    site.send(b"one")
+    peer = await site.peer(REMOTE_READ, QM2QM, QMCOMM)
+    elsewhere = await peer.opened()
+    for handle in (elsewhere.context, elsewhere.open_context):
+        q = Opened(peer, handle)
+        for call in (q.read(), q.purge(), q.cancel(1), q.status(mqrr.R_CREATE_CURSOR), q.close()):
+            assert await fault(call) == NCA_FAULT_CONTEXT_MISMATCH
+    assert (await elsewhere.read(PEEK)).status == OK
 
 
 @pytest.mark.spec("MQRR-3.1.4.3-5")
@@ -515,7 +531,7 @@ async def test_a_handle_serves_its_association(site: Site) -> None:
 @pytest.mark.spec("MQRR-3.1.4.9-3")
 @pytest.mark.spec("MQRR-3.1.4.9-4")
 @pytest.mark.spec("MQRR-3.1.4.9-5")
-@pytest.mark.spec("MQRR-1.3.1-2")
+@pytest.mark.spec("MQRR-1.3.1-2/peek, receive and give back")
 @served
 async def test_a_receive_has_two_phases(site: Site) -> None:
     site.send(b"low", priority=1)
@@ -533,6 +549,21 @@ async def test_a_receive_has_two_phases(site: Site) -> None:
     assert site.count() == 2
     assert (await other.read()).body == b"second"
     assert (await other.read()).body == b"low"
+
+
+@pytest.mark.spec("MQRR-1.3.1-2/a restart")
+def test_a_lookup_identifier_outlives_a_restart(tmp_path: Path) -> None:
+    async def seen(*bodies: bytes) -> list[tuple[bytes, int]]:
+        async with serving(tmp_path, make=bool(bodies)) as site:
+            site.send(*bodies)
+            q = await site.opened()
+            cursor = await q.cursor()
+            first, second = await q.read(PEEK, cursor=cursor), await q.read(PEEK_NEXT, cursor=cursor)
+            return [(one.body, one.lookup_id) for one in (first, second)]
+
+    before = asyncio.run(seen(b"one", b"two"))
+    assert [body for body, _ in before] == [b"one", b"two"]
+    assert asyncio.run(seen()) == before
 
 
 @pytest.mark.spec("MQRR-3.1.4.7-11")

@@ -449,6 +449,18 @@ async def test_waiting(site: Site) -> None:
     assert (await (await site.opened(T)).read()).body == b"one"
 
 
+@pytest.mark.spec("MQRR-3.1.4.13-30")
+@served
+async def test_what_may_not_wait_does_not_get_what_comes_next(site: Site) -> None:
+    """The cursor is answered after the read was: a message that comes now is too late for it."""
+    s = await scene(site)
+    read = s.t.begin(RECEIVE, 0, transaction=s.unit.uow)
+    assert await s.t.cursor()
+    s.send(b"late")
+    assert (await read).status == MQ_ERROR_IO_TIMEOUT
+    assert (await s.receive()).body == b"late"
+
+
 @pytest.mark.spec("MQRR-3.1.4.13-35")
 @pytest.mark.spec("MQRR-3.1.4.13-37")
 @pytest.mark.spec("MQRR-3.1.4.13-38")

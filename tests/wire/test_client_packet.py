@@ -189,6 +189,24 @@ def test_the_ordinals_of_a_run_begin_again_after_32_bits() -> None:
 
 
 @FORMS
+def test_packets_that_are_transactions_of_their_own_have_numbers_in_a_row(
+    monkeypatch: pytest.MonkeyPatch,
+    form: Callable[..., tuple[list[bytes], int]],
+) -> None:
+    monkeypatch.setattr(client_packet, "stamp_packets", form)
+    alike = [built(transaction=0, body=bytes(size)) for size in range(4)]
+    named = [built(transaction=0, response_queue_format_name=REPLIES, body=bytes(size)) for size in range(3)]
+    one = stamp(transaction=0xF_FFFE, is_alone=True)
+    runs, error = one.stamped_runs(memoryview(b"".join([*alike, *named])), 9, 70)
+    assert error is None
+    assert [len(run) for run in runs] == [4, 3]
+    found = [Message(packet) for run in runs for packet in run]
+    assert [each.transaction_identifier for each in found] == [0xF_FFFE, 0xF_FFFF, 0, 1, 2, 3, 4]
+    assert all(each.first_in_transaction and each.last_in_transaction for each in found)
+    assert [each.identifier.ordinal for each in found] == [*range(70, 77)]
+
+
+@FORMS
 def test_what_cannot_be_sent_ends_the_runs_and_what_is_no_packet_all(
     monkeypatch: pytest.MonkeyPatch,
     form: Callable[..., tuple[list[bytes], int]],
@@ -222,7 +240,7 @@ def test_a_damaged_packet_in_a_run_is_what_it_is_alone(data: st.DataObject, *, t
         places = one._places(good)
         at_transaction = -1 if transaction is None else places[0]
         front, header = one.stamped(good, 1)[:64], one._transaction
-        found = form(damaged, 0, good, at_transaction, places[1], front, header, 2)
+        found = form(damaged, 0, good, at_transaction, places[1], front, header, 2, 0)
         assert found in (([], 0), ([alone], len(damaged)))
 
 

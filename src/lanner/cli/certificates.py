@@ -1,4 +1,4 @@
-"""`lanner certificate`: the certificate that the queue manager shows to others over TLS."""
+"""`lanner certificate`: those of users, by which signatures are known, and the one for TLS between queue managers."""
 
 from __future__ import annotations
 
@@ -9,23 +9,29 @@ from typing import Annotated
 
 import typer
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding
 
-from lanner.cli.errors import CommandError
-from lanner.cli.options import DEFAULT_DATA, Data, Json
-from lanner.cli.output import say, show_fields, write_json
-from lanner.cli.session import Place, open_manager
+from lanner.cli.errors import CommandError, nothing
+from lanner.cli.options import DEFAULT_DATA, Data, DryRun, Json, Yes
+from lanner.cli.output import confirm, say, show_fields, show_table, write_json
+from lanner.cli.session import Place, open_manager, reaching
 from lanner.client import QueueManager
 from lanner.client.runtimes import is_embedded, runtime_of
 from lanner.security.private_files import write_private
 from lanner.security.tls_certificates import make_tls_certificate
 from lanner.transfer.tls import certification_of, fingerprint
 
-app = typer.Typer(help="The certificate for TLS between queue managers.", no_args_is_help=True)
+app = typer.Typer(
+    help="Certificates: of users who sign messages, and of TLS between queue managers.", no_args_is_help=True
+)
 
 # In the data directory.
 CERTIFICATE_FILE = "tls-certificate.pem"
 KEY_FILE = "tls-key.pem"
 _DEFAULT_DAYS = 730
+# Digits of a fingerprint in a table; `remove` takes as many as tell it apart.
+_SHORT = 16
 
 
 @app.command()
@@ -137,3 +143,101 @@ def _show(document: dict[str, object]) -> None:
             for name, value in document.items()
         ]
     )
+
+
+# Of users
+# ---------------------------------------------------------------------------------------------------------
+
+
+@app.command("list")
+@reaching
+def list_certificates(*, at: Place, json: Json = False) -> None:
+    """List the certificates of users: messages that they sign are known for their users'."""
+    with open_manager(at) as manager:
+        documents = manager.certificates()
+    if json:
+        for document in documents:
+            write_json(document)
+        return
+    if not documents:
+        raise nothing("no certificate is registered; `lanner certificate add NAME FILE` registers one")
+    rows = [
+        (
+            one["user"],
+            one["subject"],
+            one["not_valid_after"][:10],
+            one["sha256"][:_SHORT],
+        )
+        for one in documents
+    ]
+    show_table([(title, False) for title in ("USER", "SUBJECT", "UNTIL", "SHA256")], rows)
+
+
+@app.command()
+@reaching
+def add(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The user.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="X.509, in DER or PEM.", show_default=False)],
+    *,
+    at: Place,
+    json: Json = False,
+) -> None:
+    """Register a user's certificate: messages that it signs are known for the user's."""
+    found = read_certificate(file)
+    with open_manager(at) as manager:
+        sid = next((one["sid"] for one in manager.users() if one["name"].casefold() == name.casefold()), None)
+        if sid is None:
+            raise CommandError(f"there is no user {name}; `lanner user list` shows them")
+        manager.register_certificate(found.public_bytes(Encoding.PEM).decode(), sid)
+    document = {
+        "name": name,
+        "subject": found.subject.rfc4514_string(),
+        "not_valid_after": found.not_valid_after_utc.isoformat(),
+        "sha256": found.fingerprint(hashes.SHA256()).hex(),
+    }
+    if json:
+        write_json(document)
+    else:
+        say(f"the certificate {document['subject']} of {name} is registered")
+
+
+@app.command()
+@reaching
+def remove(
+    sha256: Annotated[
+        str,
+        typer.Argument(metavar="SHA256", help="Its fingerprint, or the beginning of it.", show_default=False),
+    ],
+    *,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    at: Place,
+    json: Json = False,
+) -> None:
+    """Remove a user's certificate: messages that it signs are no longer known for the user's."""
+    with open_manager(at) as manager:
+        wanted = sha256.lower().replace(":", "")
+        found = [one for one in manager.certificates() if one["sha256"].startswith(wanted)]
+        if len(found) != 1:
+            which = "no certificate has" if not found else f"{len(found)} certificates have"
+            raise CommandError(f"{which} the fingerprint {sha256}; `lanner certificate list` shows them")
+        document = found[0]
+        if not dry_run:
+            confirm(f"Remove the certificate {document['subject']} of {document['user']}?", yes=yes)
+            manager.remove_certificate(document["sha256"])
+    if json:
+        write_json(document | {"dry_run": dry_run})
+    else:
+        say(f"{'would remove' if dry_run else 'removed'} the certificate {document['subject']} of {document['user']}")
+
+
+def read_certificate(file: Path) -> x509.Certificate:
+    """Return the certificate in a file, in DER or PEM."""
+    try:
+        content = file.read_bytes()
+        is_pem = content.lstrip().startswith(b"-----BEGIN")
+        return x509.load_pem_x509_certificate(content) if is_pem else x509.load_der_x509_certificate(content)
+    except OSError as error:
+        raise CommandError(f"{file}: {error.strerror}") from error
+    except ValueError:
+        raise CommandError(f"{file} is no X.509 certificate in DER or PEM") from None

@@ -10,6 +10,7 @@ import typer
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from lanner.cli.certificates import read_certificate
 from lanner.cli.errors import CommandError, UsageError, nothing
 from lanner.cli.options import DEFAULT_DATA, Data, DryRun, Json, Yes
 from lanner.cli.output import confirm, say, show_table, write_json
@@ -207,12 +208,7 @@ def certificate(
     identity = _file(data).identity(name)
     if identity is None:
         raise UserError(f"there is no user {name}; `lanner user list` shows them")
-    try:
-        content = file.read_bytes()
-        is_pem = content.lstrip().startswith(b"-----BEGIN")
-        found = x509.load_pem_x509_certificate(content) if is_pem else x509.load_der_x509_certificate(content)
-    except ValueError:
-        raise CommandError(f"{file} is no X.509 certificate in DER or PEM") from None
+    found = read_certificate(file)
     _register(data, identity, found)
     document = {
         "name": identity.name,

@@ -340,6 +340,7 @@ class FlightTable(_Table):
     max_writers: Number = _FLIGHT.max_writers
     max_stages: Number = _FLIGHT.max_stages
     max_staged_mb: Number = _FLIGHT.max_staged_mb
+    max_message_mb: Number = _FLIGHT.max_message_mb
     max_connections: Number = _FLIGHT.max_connections
     max_connections_per_peer: Number = _FLIGHT.max_connections_per_peer
     max_calls: Number = _FLIGHT.max_calls
@@ -420,6 +421,9 @@ class HttpTable(_Table):
     tls_key: Annotated[Path | None, Field(strict=False)] = None
     # What browsers may call this computer, beside its names and addresses.
     hosts: list[str] = Field(default_factory=list)
+    # A directory whose pages (*.html) the console shows to administrators: reports of the data
+    # pipeline.
+    reports: Annotated[Path | None, Field(strict=False)] = None
     # Seconds without a connection and a session after which the process ends, and after which a
     # session of a browser does.
     idle_timeout: Interval = 300.0
@@ -494,6 +498,10 @@ class DirectoryTable(_Table):
     keytab: Path | None = None
     # Where a new queue manager is put.
     site: str = "Default-First-Site-Name"
+    # When change notifications of other computers are processed (MS-MQCN notes 3 and 14).
+    notifications: Literal["delayed", "immediate"] = "delayed"
+    # Version 1 is sent by a queue manager that is a directory server: Windows 2000 reads no other.
+    notification_version: Literal[1, 2] = 2
 
     @field_validator("domain")
     @classmethod

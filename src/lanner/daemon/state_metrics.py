@@ -11,16 +11,15 @@ import shutil
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from lanner.model.directory_objects import KILOBYTE, OutgoingQueue
 from lanner.model.enums import INFINITE, MessageClass, OutgoingState
-from lanner.model.live import START
-from lanner.model.lookup_ids import LANE_SHIFT, lane_of
 from lanner.security.printable import one_line
+from lanner.services.oldest import SLICE, oldest_arrival
 
 if TYPE_CHECKING:
     from lanner.host.runtime import Runtime
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
     from lanner.transfer.transfer import Transfer
 
 Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily
-
-# Not in the specification: queues that are looked at while the store's lock is held.
-_SLICE: Final = 100
 
 
 def metric_name(queue: Queue) -> str:
@@ -92,19 +88,12 @@ class RateCollector(Collector):
                     ages.add_metric([name], self._age(queue, now))
                     if queue.quota != INFINITE:
                         quotas.add_metric([name], queue.quota * KILOBYTE)
-            named = [(metric_name(queue), queue) for queue in islice(queues, _SLICE)]
+            named = [(metric_name(queue), queue) for queue in islice(queues, SLICE)]
         return families
 
     def _age(self, queue: Queue, now: float) -> float:
-        """Return the age of the oldest message: the first of one of the priorities."""
-        store, after = self._runtime.store, START
-        oldest = now
-        while (lookup_id := store.next(queue.number, after)) is not None:
-            record = store.get(queue.number, lookup_id)
-            if record is not None:
-                oldest = min(oldest, record.arrived)
-            after = (lane_of(lookup_id) + 1 << LANE_SHIFT) - 1
-        return max(0.0, now - oldest)
+        arrived = oldest_arrival(self._runtime.store, queue)
+        return 0.0 if arrived is None else max(0.0, now - arrived)
 
 
 class StateCollector(Collector):

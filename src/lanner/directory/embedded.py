@@ -18,7 +18,15 @@ from typing import Final, TypeVar
 
 from lanner.directory.entries import AlreadyThere, Entries, guid_of, text_of
 from lanner.directory.filters import AttributeFilter, Operator, SortOrder, field_of, matches, plain_name, sort_objects
-from lanner.directory.names import rdn_values, split_pathname, split_queue_name, unescape, without_server
+from lanner.directory.names import (
+    dn_key,
+    parent_dn,
+    rdn_values,
+    split_pathname,
+    split_queue_name,
+    unescape,
+    without_server,
+)
 from lanner.directory.protocol import MemoryTable, Refused, Table
 from lanner.directory.schema import (
     CLASSES,
@@ -71,6 +79,8 @@ _LOG = logging.getLogger(__name__)
 DEFAULT_ROOT: Final = "DC=lanner,DC=local"
 # The site every new forest of Active Directory has.
 DEFAULT_SITE_NAME: Final = "Default-First-Site-Name"
+# Nothing outside sees it: queue managers with a directory of their own send no notifications.
+EMBEDDED_SERVER: Final = "localhost"
 
 # Ours: far from the users of the local file, which start at 1000 under the same SID.
 FIRST_COMPUTER_RID: Final = 0x1000_0000
@@ -281,6 +291,35 @@ class EmbeddedDirectory:
 
         return self._answer(first)
 
+    @property
+    def server(self) -> str:
+        """The name under which this directory would be asked: it has one server, which is this process."""
+        return EMBEDDED_SERVER
+
+    def knows_server(self, name: str) -> bool:
+        return name == EMBEDDED_SERVER
+
+    def read_at(
+        self,
+        server: str,
+        object_type: str,
+        filters: Sequence[AttributeFilter] | None,
+        attributes: Sequence[str] | None = None,
+    ) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
+        if server and not self.knows_server(server):
+            return DirectoryOperationResult.DIRECTORY_NOT_CONNECTED, None
+        return self.read(object_type, filters, attributes)
+
+    def queues_of(self, computer_name: str) -> tuple[DirectoryOperationResult, list[uuid.UUID] | None]:
+        parent = dn_key(self._naming.queue_manager(computer_name))
+        return self._answer(
+            lambda: [
+                guid_of(entry)
+                for entry in self._entries.of_class(QUEUE.ldap_class)
+                if dn_key(parent_dn(text_of(entry, "distinguishedName"))) == parent
+            ]
+        )
+
     def read_begin(
         self,
         object_type: str,
@@ -478,6 +517,20 @@ class EmbeddedDirectory:
 
     # Computers
     # ------------------------------------------------------------------------------------------
+
+    def acting_for(self, account: str) -> EmbeddedDirectory:
+        """Rights on its objects are checked by the queue manager."""
+        del account
+        return self
+
+    def servers(self) -> list[str]:
+        """The directory is in the queue manager itself."""
+        return []
+
+    def account(self, name_or_sid: str | bytes) -> tuple[DirectoryOperationResult, tuple[str, bytes] | None]:
+        """The names of accounts are those of the account file."""
+        del name_or_sid
+        return DirectoryOperationResult.OBJECT_NOT_FOUND, None
 
     def computer_sid(self, computer_name: str) -> bytes | None:
         computer = self._computer(computer_name) if self.connected else None

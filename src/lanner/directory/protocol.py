@@ -67,6 +67,29 @@ class Directory(Protocol):
         """3.1.6.7 Write Directory."""
         ...
 
+    @property
+    def server(self) -> str:
+        """The name of the directory server that the last operation went to; empty before the first."""
+        ...
+
+    def knows_server(self, name: str) -> bool:
+        """Return whether a name is that of a directory server which this directory uses."""
+        ...
+
+    def read_at(
+        self,
+        server: str,
+        object_type: str,
+        filters: Sequence[AttributeFilter] | None,
+        attributes: Sequence[str] | None = None,
+    ) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
+        """3.1.6.3 as the directory is now, never a remembered answer; at a server by its name, or at any one if that is empty."""
+        ...
+
+    def queues_of(self, computer_name: str) -> tuple[DirectoryOperationResult, list[uuid.UUID] | None]:
+        """Return the identifiers of all public queues of a computer."""
+        ...
+
     def initialize(self) -> DirectoryOperationResult:
         """3.1.3, once more if the directory could not be reached the last time."""
         ...
@@ -83,6 +106,21 @@ class Directory(Protocol):
 
     def format_name_at(self, path: str) -> str | None:
         """The format name of the queue, distribution list or queue alias at a path of the directory (MC-MQAC 3.12.6.1); None if there is none."""
+        ...
+
+    def acting_for(self, account: str) -> Directory | None:
+        r"""Return the same directory with the rights of a user, by a name such as `MQ\alice`.
+
+        None: the user's credentials cannot be had.
+        """
+        ...
+
+    def servers(self) -> list[str]:
+        """Return the names of the directory's servers, those to be tried first at the front (MS-MQDMPR 3.1.3)."""
+        ...
+
+    def account(self, name_or_sid: str | bytes) -> tuple[DirectoryOperationResult, tuple[str, bytes] | None]:
+        r"""Return the name, as in `MQ\alice`, and the SID of a user or group, which either of them names."""
         ...
 
     def computer_sid(self, computer_name: str) -> bytes | None:

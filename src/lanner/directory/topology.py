@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from lanner.directory.embedded import EmbeddedDirectory
 from lanner.directory.filters import AttributeFilter, Operator
@@ -28,6 +28,7 @@ from lanner.model.directory_objects import (
 from lanner.model.enums import DirectoryOperationResult
 from lanner.model.errors import LannerError
 from lanner.security.certificates import add_certificate, certificates_of
+from lanner.security.listed_keys import check_signing_keys
 from lanner.wire.public_keys import MqdsPublicKeys
 from lanner.wire.sid import Sid, sid_text
 from lanner.wire.spelling import check_computer, format_name
@@ -110,10 +111,20 @@ class Topology:
     signers: tuple[Signer, ...] = ()
 
 
-def provision(directory: Directory, topology: Topology) -> list[str]:
+class Changes(Protocol):
+    """What changes objects: a directory, or the events of a queue manager that announce the changes."""
+
+    def create_object(self, obj: DirectoryObject) -> tuple[DirectoryOperationResult, uuid.UUID | None]: ...
+
+    def delete_object(self, obj: DirectoryObject) -> DirectoryOperationResult: ...
+
+    def write(self, obj: DirectoryObject, attributes: Sequence[str] | None = None) -> DirectoryOperationResult: ...
+
+
+def provision(directory: Directory, topology: Topology, changes: Changes | None = None) -> list[str]:
     """Make or change what the topology names, and tell what; doing it again changes nothing.
 
-    Called with the store's lock held.
+    Called with the store's lock held. `changes` makes the changes; without it the directory does.
 
     TopologyError, and nothing is changed, if the parts of it do not fit together.
     """
@@ -121,7 +132,7 @@ def provision(directory: Directory, topology: Topology) -> list[str]:
         # What only turns out when it is done, such as an identifier that something else has, turns
         # out there.
         _Provisioning(directory.rehearsal()).run(topology)
-    return _Provisioning(directory).run(topology)
+    return _Provisioning(directory, changes).run(topology)
 
 
 def survey(directory: Directory) -> Topology:
@@ -129,14 +140,15 @@ def survey(directory: Directory) -> Topology:
     return _Provisioning(directory).survey()
 
 
-def remove(directory: Directory, kind: str, *names: str) -> None:
+def remove(directory: Directory, kind: str, *names: str, changes: Changes | None = None) -> None:
     """Take a site, a computer with its public queues, a link (of two sites), a list or a user out of the directory. With the store's lock held."""
-    _Provisioning(directory).remove(kind, names)
+    _Provisioning(directory, changes).remove(kind, names)
 
 
 class _Provisioning:
-    def __init__(self, directory: Directory) -> None:
+    def __init__(self, directory: Directory, changes: Changes | None = None) -> None:
         self._directory = directory
+        self._changes: Changes = changes or directory
         self._done: list[str] = []
 
     def run(self, topology: Topology) -> list[str]:
@@ -188,9 +200,12 @@ class _Provisioning:
                 raise TopologyError(
                     f"{what}: the directory knows it as {found.identifier}, not as {computer.identifier}"
                 )
-            for keys in filter(None, (computer.encryption_keys, computer.signing_keys)):
+            for keys, check in (
+                (computer.encryption_keys, MqdsPublicKeys.unpack),
+                (computer.signing_keys, check_signing_keys),
+            ):
                 try:
-                    MqdsPublicKeys.unpack(keys)
+                    check(keys)
                 except LannerError as error:
                     raise TopologyError(f"{what}: its keys cannot be read: {error}") from None
             need(computer.sites, sites, what, "site")
@@ -516,16 +531,16 @@ class _Provisioning:
         return found
 
     def _create(self, obj: DirectoryObject, what: str) -> None:
-        _require(self._directory.create_object(obj)[0], what)
+        _require(self._changes.create_object(obj)[0], what)
         self._done.append(f"{what} is new")
 
     def _write(self, obj: DirectoryObject, attributes: Sequence[str], what: str) -> None:
-        _require(self._directory.write(obj, attributes), what)
+        _require(self._changes.write(obj, attributes), what)
         if f"{what} is new" not in self._done:
             self._done.append(f"{what} is changed")
 
     def _delete(self, obj: DirectoryObject, what: str) -> None:
-        _require(self._directory.delete_object(obj), what)
+        _require(self._changes.delete_object(obj), what)
 
 
 def _standing(computer: QueueManager) -> tuple[object, ...]:

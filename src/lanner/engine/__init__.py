@@ -40,6 +40,7 @@ above it in this list.
     dtc                 the side of a distributed transaction coordinator
     dispatch            the order in which messages leave for other computers
     staging             many messages written under a token and published together
+    membership          enter a domain, and leave it
     initialization      the steps of MS-MQDMPR 3.1.3
     engine              the facade; start, stop, timers, recovery from a failing store
 

@@ -46,7 +46,8 @@ class Access:
         if identity.is_system:
             return
         _check_scope(covers_queue_rights(identity, rights), identity, rights, queue.pathname)
-        if isinstance(queue, OutgoingQueue) or (queue.is_system and not queue.parent):
+        is_own = queue.is_system and not queue.parent and queue.security is None
+        if isinstance(queue, OutgoingQueue) or is_own:
             # They have no descriptor. `check_open` decides what may be read; the rest is
             # administration.
             _require_administrator(queue, identity, rights)

@@ -9,12 +9,15 @@ the timers for sites and site gates, and the change notifications for other prot
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from lanner.directory import AttributeFilter, Operator, matches
 from lanner.directory.topology import TopologyError, provision, remove
 from lanner.model.directory_objects import DirectoryObject, Queue, QueueManager, RoutingLink, Site, attributes_of
 from lanner.model.enums import DirectoryOperationResult, QueueType
+from lanner.model.errors import CannotImpersonateClient
+from lanner.security.domain_accounts import is_domain_name
+from lanner.security.identity import SYSTEM
 
 if TYPE_CHECKING:
     import uuid
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from lanner.directory import Directory, SortOrder
     from lanner.directory.topology import Computer, Topology
     from lanner.engine.core import Core
+    from lanner.security.identity import Identity
 
 _T = TypeVar("_T", bound=DirectoryObject)
 
@@ -52,6 +56,24 @@ class ChangeNotification(enum.Enum):
     QUEUE_MANAGER_UPDATE = "QueueManagerUpdate"
 
 
+# What a subscriber of Send Change Notification wants to do once the directory has made the change,
+# with the identifier of the object; None: nothing.
+Completion: TypeAlias = "Callable[[uuid.UUID], None] | None"
+# iOperation, iDirectoryObject, and the attributes that a write changes (None: all of them).
+ChangeNotificationSubscriber: TypeAlias = (
+    "Callable[[ChangeNotification, DirectoryObject, Sequence[str] | None], Completion]"
+)
+
+
+class _Announcing:
+    """The events of a queue manager as `topology` calls them, so that owners hear of its changes."""
+
+    def __init__(self, events: DirectoryEvents) -> None:
+        self.create_object = events.create_directory_object
+        self.delete_object = events.delete_directory_object
+        self.write = events.write_directory
+
+
 def identifier_is(identifier: uuid.UUID) -> list[AttributeFilter]:
     """Return the filter that finds one object."""
     return [AttributeFilter("Identifier", Operator.EQUALS, identifier)]
@@ -66,32 +88,72 @@ class DirectoryEvents:
         self._settings = core.settings
         self._clocks = core.clocks
         self.directory = directory
-        self.change_notification_subscribers: list[Callable[[ChangeNotification, DirectoryObject], None]] = []
+        self.change_notification_subscribers: list[ChangeNotificationSubscriber] = []
         # When the timers 3.1.2.1, 3.1.2.2 and 3.1.2.5 expire on the monotonic clock; None: they do
         # not run.
         self._sites_due: float | None = None
         self._site_gates_due: float | None = None
         self._online_due: float | None = None
+        # The Directory Server List Update Timer (3.1.3).
+        self._servers_due: float | None = None
         # What routing reads again and again: when it was read, and all objects of the kind.
         self._routing_data: dict[type[DirectoryObject], tuple[float, list[Any]]] = {}
 
+    def directory_of(self, identity: Identity) -> Directory:
+        """Return the directory with the credentials that a change for a user carries (MS-MQDMPR 3.1.1.6).
+
+        With Enterprise.WeakenedSecurity they are the computer's, else those of the user. The queue
+        manager itself and its administrators act as the computer if they delegate nothing.
+        Raises CannotImpersonateClient.
+        """
+        qm = self._queue_manager
+        weakened = qm.enterprise_reference is not None and qm.enterprise_reference.weakened_security
+        if not qm.directory_integrated or identity.is_system or weakened:
+            return self.directory
+        if is_domain_name(identity.name):
+            found = self.directory.acting_for(identity.name)
+            if found is not None:
+                return found
+        if identity.is_administrator:
+            return self.directory
+        raise CannotImpersonateClient(
+            f"the directory of the domain decides what {identity.name} may change, and {qm.computer_name} cannot show it "
+            f"credentials of {identity.name}: be a user of the domain, and have the domain trust {qm.computer_name} for "
+            f"delegation to the service ldap; or ask an administrator of {qm.computer_name}"
+        )
+
     def create_directory_object(
-        self, directory_object: DirectoryObject, attributes: Sequence[str] | None = None
+        self,
+        directory_object: DirectoryObject,
+        attributes: Sequence[str] | None = None,
+        *,
+        identity: Identity = SYSTEM,
     ) -> tuple[DirectoryOperationResult, uuid.UUID | None]:
         """3.1.7.1.18 Create Directory Object."""
+        directory = self.directory_of(identity)
+        complete: Callable[[uuid.UUID], None] = _nothing_to_complete
         if _is_public_queue(directory_object):
-            self._send_change_notification(ChangeNotification.QUEUE_CREATION, directory_object)
-        result, identifier = self.directory.create_object(directory_object, attributes)
+            complete = self._send_change_notification(ChangeNotification.QUEUE_CREATION, directory_object)
+        result, identifier = directory.create_object(directory_object, attributes)
         self._note_connection(result)
         self._forget_routing_data(directory_object)
+        if result is DirectoryOperationResult.SUCCESS and identifier is not None:
+            complete(identifier)
         return result, identifier
 
-    def delete_directory_object(self, directory_object: DirectoryObject) -> DirectoryOperationResult:
+    def delete_directory_object(
+        self, directory_object: DirectoryObject, *, identity: Identity = SYSTEM
+    ) -> DirectoryOperationResult:
         """3.1.7.1.19 Delete Directory Object."""
+        directory = self.directory_of(identity)
+        complete: Callable[[uuid.UUID], None] = _nothing_to_complete
         if _is_public_queue(directory_object):
-            self._send_change_notification(ChangeNotification.QUEUE_DELETION, directory_object)
+            complete = self._send_change_notification(ChangeNotification.QUEUE_DELETION, directory_object)
         self._forget_routing_data(directory_object)
-        return self._note_connection(self.directory.delete_object(directory_object))
+        result = self._note_connection(directory.delete_object(directory_object))
+        if result is DirectoryOperationResult.SUCCESS:
+            complete(directory_object.identifier)
+        return result
 
     def read_directory(
         self,
@@ -120,6 +182,21 @@ class DirectoryEvents:
         if object_type == "QueueManager" and matches(self._queue_manager, filters):
             return DirectoryOperationResult.SUCCESS, self._queue_manager
         return DirectoryOperationResult.DIRECTORY_NOT_CONNECTED, None
+
+    def read_directory_at(
+        self, server: str, object_type: str, identifier: uuid.UUID, attributes: Sequence[str]
+    ) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
+        """Do Read Directory at a directory server, or at any one if `server` is empty (MS-MQCN 3.2.5.2).
+
+        The event itself takes no server. While the directory is offline nothing is read: the local
+        answers are what the caller has already.
+        """
+        if self._queue_manager.directory_offline:
+            return DirectoryOperationResult.DIRECTORY_NOT_CONNECTED, None
+        result, found = self.directory.read_at(server, object_type, identifier_is(identifier), attributes)
+        if not server:
+            self._note_connection(result)
+        return result, found
 
     def read_directory_begin(
         self,
@@ -157,16 +234,23 @@ class DirectoryEvents:
         return found if result is DirectoryOperationResult.END_OF_DATA else None
 
     def write_directory(
-        self, directory_object: DirectoryObject, attributes: Sequence[str] | None = None
+        self,
+        directory_object: DirectoryObject,
+        attributes: Sequence[str] | None = None,
+        *,
+        identity: Identity = SYSTEM,
     ) -> DirectoryOperationResult:
         """3.1.7.1.24 Write Directory."""
-        result = self._note_connection(self.directory.write(directory_object, attributes))
+        result = self._note_connection(self.directory_of(identity).write(directory_object, attributes))
         self._forget_routing_data(directory_object)
         if result is DirectoryOperationResult.SUCCESS:
+            operation = None
             if _is_public_queue(directory_object):
-                self._send_change_notification(ChangeNotification.QUEUE_UPDATE, directory_object)
+                operation = ChangeNotification.QUEUE_UPDATE
             elif isinstance(directory_object, QueueManager):
-                self._send_change_notification(ChangeNotification.QUEUE_MANAGER_UPDATE, directory_object)
+                operation = ChangeNotification.QUEUE_MANAGER_UPDATE
+            if operation is not None:
+                self._send_change_notification(operation, directory_object, attributes)(directory_object.identifier)
         return result
 
     def check_directory_online(self) -> None:
@@ -262,7 +346,7 @@ class DirectoryEvents:
         for computer in topology.computers:
             if computer.name.casefold() == own:
                 self._check_own_keys(computer)
-        done = provision(self.directory, topology)
+        done = provision(self.directory, topology, _Announcing(self))
         self.read_routing_data()
         return done
 
@@ -284,7 +368,7 @@ class DirectoryEvents:
         own = self._queue_manager.computer_name
         if kind == "computer" and own.casefold() in map(str.casefold, names):
             raise TopologyError(f"computer {own}: that is this one, which stays in its directory")
-        remove(self.directory, kind, *names)
+        remove(self.directory, kind, *names, changes=_Announcing(self))
         self.read_routing_data()
 
     def read_routing_data(self) -> None:
@@ -324,6 +408,13 @@ class DirectoryEvents:
             named = self.site_gates(site.identifier, links)
             site.site_gate_collection += [gate for gate in named if gate.identifier not in known]
 
+    def directory_server_list_update(self) -> None:
+        """3.1.3: read DirectoryServerList again; while no answer comes it stays."""
+        servers = self.directory.servers()
+        if servers:
+            self._queue_manager.directory_server_list = servers
+            self._attributes.save_queue_manager()
+
     def _note_connection(self, result: DirectoryOperationResult) -> DirectoryOperationResult:
         """Begin the offline mode if the directory is away, except in a workgroup.
 
@@ -337,9 +428,27 @@ class DirectoryEvents:
                 self._clocks.deadline_changed()
         return result
 
-    def _send_change_notification(self, operation: ChangeNotification, directory_object: DirectoryObject) -> None:
-        for subscriber in self.change_notification_subscribers:
-            subscriber(operation, directory_object)
+    def _send_change_notification(
+        self,
+        operation: ChangeNotification,
+        directory_object: DirectoryObject,
+        attributes: Sequence[str] | None = None,
+    ) -> Callable[[uuid.UUID], None]:
+        """Raise MS-MQCN 3.3.4.1 Send Change Notification; return what is to be done after the change.
+
+        DECISIONS: MS-MQDMPR raises it before a create or a delete. The message needs the identifier
+        that the directory gives a new object, and must not announce what then fails.
+        """
+        found = [
+            subscriber(operation, directory_object, attributes) for subscriber in self.change_notification_subscribers
+        ]
+        completions = [completion for completion in found if completion is not None]
+
+        def complete(identifier: uuid.UUID) -> None:
+            for completion in completions:
+                completion(identifier)
+
+        return complete
 
     # Timers 3.1.2.1, 3.1.2.2, 3.1.2.5 -------------------------------------------------------------
 
@@ -348,10 +457,11 @@ class DirectoryEvents:
         now = self._clocks.monotonic()
         self._sites_due = now + self._settings.directory_sites_update_interval
         self._site_gates_due = now + self._settings.directory_site_gates_update_interval
+        self._servers_due = now + self._settings.directory_server_list_update_interval
 
     def next_deadline(self) -> float | None:
         """Return when `on_timer` has something to do, on the monotonic clock."""
-        timers = (self._sites_due, self._site_gates_due, self._online_due)
+        timers = (self._sites_due, self._site_gates_due, self._online_due, self._servers_due)
         return min((due for due in timers if due is not None), default=None)
 
     def on_timer(self) -> None:
@@ -363,9 +473,16 @@ class DirectoryEvents:
         if self._site_gates_due is not None and self._site_gates_due <= now:
             self._site_gates_due = now + self._settings.directory_site_gates_update_interval
             self.directory_site_gates_update()
+        if self._servers_due is not None and self._servers_due <= now:
+            self._servers_due = now + self._settings.directory_server_list_update_interval
+            self.directory_server_list_update()
         if self._online_due is not None and self._online_due <= now:
             self._online_due = None
             self.check_directory_online()
+
+
+def _nothing_to_complete(_identifier: uuid.UUID) -> None:
+    """Do nothing: nobody was told of the change."""
 
 
 def _is_public_queue(directory_object: DirectoryObject) -> bool:

@@ -28,6 +28,9 @@ from lanner.engine.expiry import Expiry
 from lanner.engine.initialization import Initialization
 from lanner.engine.moving import Moving
 from lanner.engine.names import Names
+from lanner.engine.notification_processing import NotificationProcessing
+from lanner.engine.notification_queue import NotificationQueue
+from lanner.engine.notification_sending import NotificationSending
 from lanner.engine.opening import OpenQueues
 from lanner.engine.outgoing_queues import OutgoingQueues
 from lanner.engine.outgoing_sequences import OutgoingSequences
@@ -40,10 +43,11 @@ from lanner.engine.sending import Sending
 from lanner.engine.staging import Staging
 from lanner.engine.transactions import Transactions
 from lanner.engine.waiting import WaitingReads
-from lanner.model.directory_objects import OutgoingQueue
+from lanner.model.directory_objects import OutgoingQueue, Queue
 from lanner.model.enums import OutgoingState, QueueManagerState
 
 if TYPE_CHECKING:
+    import uuid
     from collections.abc import Callable, Iterable
 
     from lanner.directory import Directory
@@ -115,6 +119,9 @@ class Engine:
         self.dtc = dtc = DistributedTransactions(core, transactions, coordinator)
         self.dispatch = dispatch = Dispatch(core)
         staging = Staging(core, positions, arrivals, sending)
+        NotificationSending(core, events, registry, acknowledger)
+        processing = NotificationProcessing(core, names, queues)
+        self.notifications = NotificationQueue(core, opening, reading, processing)
         self._initialization = Initialization(core, names, positions, outgoing)
 
         # Events that a higher layer raises (3.1.4).
@@ -136,6 +143,7 @@ class Engine:
         self.open_cursor = cursors.open_cursor
         self.close_cursor = cursors.close_cursor
         self.create_queue = queues.create_queue
+        self.create_elsewhere = queues.create_elsewhere
         self.delete_queue = queues.delete_queue
         self.open_queue = opening.open_queue
         self.close_queue = opening.close_queue
@@ -248,6 +256,8 @@ class Engine:
 
         # What the data pipeline needs: staged sends, holds on expiry.
         self.stage_messages = staging.stage_messages
+        self.stage_packets = staging.stage_packets
+        self.stage_terms = staging.stage_terms
         self.publish_stages = staging.publish_stages
         self.drop_stage = staging.drop_stage
         self.drop_abandoned_stages = staging.drop_abandoned_stages
@@ -314,12 +324,21 @@ class Engine:
         self.save_queue_manager()
         qm.connection_active = True
         qm.queue_manager_state = QueueManagerState.READY
+        self.notifications.start()
 
     def _recover(self) -> None:
         """Recover in-doubt transactions, then what a purge left behind."""
         self.transactions.recover_prepared()
         self.positions.recover_purges()
         self.dtc.reenlist()
+
+    def check_leaving_identifier(self) -> None:
+        """Raise CannotJoinDomain while messages are on their way that need the identifier of this queue manager."""
+        self._initialization.membership.refuse_messages_on_their_way()
+
+    def restore_queue(self, identifier: uuid.UUID) -> Queue | None:
+        """Make the queue of an object that this queue manager has in its domain; None if the queue is here."""
+        return self._initialization.membership.restore_queue(identifier)
 
     def queue_manager_stopped(self) -> None:
         """3.1.4.2 Queue Manager Stopped: every protocol that subscribed shuts down.
@@ -370,7 +389,11 @@ class Engine:
     def next_delay(self) -> float | None:
         """Return the seconds until the next timer event; None if no timer runs."""
         now = self.clocks.monotonic()
-        timers = (self.waiting.next_deadline(), self.directory_events.next_deadline())
+        timers = (
+            self.waiting.next_deadline(),
+            self.directory_events.next_deadline(),
+            self.notifications.next_deadline(),
+        )
         delays = [due - now for due in timers if due is not None]
         expiry = self.expiry.next_deadline
         if expiry is not None:
@@ -382,6 +405,7 @@ class Engine:
         self.waiting.expire()
         self.expiry.expire_messages(self.positions.time_to_be_received_timer_expired)
         self.directory_events.on_timer()
+        self.notifications.on_timer()
 
     # A failing store ------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ manager and its directory, and publishes the certificates of local users.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from lanner.engine.directory_events import identifier_is
 from lanner.model.directory_objects import GUID_NULL, InternalCertificate, QueueManager, User
 from lanner.model.enums import DirectoryOperationResult, MessageClass, SenderIdentifierType
 from lanner.model.errors import (
+    CannotImpersonateClient,
     CorruptedSecurityData,
     MessageNotAuthenticated,
     NoDs,
@@ -23,6 +25,7 @@ from lanner.model.errors import (
 )
 from lanner.security.certificates import add_certificate, remove_certificate
 from lanner.security.examination import NO_KEYS, Examination, examine
+from lanner.security.listed_keys import read_signing_keys
 from lanner.security.signing import is_registered, is_signed
 from lanner.wire.encrypted_body import clear_encrypted
 from lanner.wire.message import Message
@@ -49,6 +52,9 @@ def names_certified_sender(examination: Examination) -> bool:
     )
 
 
+_LOG = logging.getLogger(__name__)
+
+
 class Examiner:
     """What a message proves about its sender."""
 
@@ -65,7 +71,8 @@ class Examiner:
     def signing_keys_of(self, message: Message) -> MqdsPublicKeys | None:
         """Return PublicSigningKeyList of the queue manager that signed the message.
 
-        Return None if a user signed it.
+        Return None if a user signed it. DECISIONS: a certificate in the message must be one of the
+        list, or that of a key in it.
         """
         if message.sender_identifier_type is not SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER:
             return None
@@ -79,7 +86,7 @@ class Examiner:
                 return None
             keys = found.public_signing_key_list
         try:
-            return MqdsPublicKeys.unpack(keys)
+            return read_signing_keys(keys, message.sender_certificate)
         except RemoteProtocolError:
             return None
 
@@ -150,7 +157,13 @@ class Examiner:
         add_certificate(user, certificate)
         if user.certificates == published:
             return True
-        result = self._directory.write_directory(user, ["Certificates", "CertificateDigestList"])
+        try:
+            result = self._directory.write_directory(user, ["Certificates", "CertificateDigestList"], identity=identity)
+        except CannotImpersonateClient as error:
+            if not is_internal:
+                raise
+            _LOG.warning("what %s signs can be verified on this computer only: %s", identity.name, error)
+            return False
         return result is DirectoryOperationResult.SUCCESS
 
     def unregister_certificate(self, identity: Identity, certificate: bytes) -> bool:
@@ -166,7 +179,7 @@ class Examiner:
         if user is None:
             return False
         remove_certificate(user, UserSignCert(GUID_NULL, certificate).digest)
-        result = self._directory.write_directory(user, ["Certificates", "CertificateDigestList"])
+        result = self._directory.write_directory(user, ["Certificates", "CertificateDigestList"], identity=identity)
         return result is DirectoryOperationResult.SUCCESS
 
     def _user_of(self, identity: Identity) -> User | None:

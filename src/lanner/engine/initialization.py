@@ -12,13 +12,18 @@ from typing import TYPE_CHECKING, Final
 
 from lanner.directory.embedded import ADMINISTRATORS
 from lanner.engine.directory_events import adopt, identifier_is
+from lanner.engine.membership import Membership
 from lanner.engine.persistence import apply_attributes
 from lanner.engine.queue_kinds import ADMINISTRATION_QUEUE
 from lanner.model.directory_objects import INITIALIZATION_RETRY_TIMER_DURATION, Enterprise, OutgoingQueue, Queue
 from lanner.model.enums import DirectoryOperationResult, OutgoingState, QueueType
 from lanner.model.errors import DsError
+from lanner.security.access_masks import QueueAccess
 from lanner.security.queue_security import default_queue_manager_security
+from lanner.wire.change_notification import NOTIFY_QUEUE_NUMBER
 from lanner.wire.path_name import PathName
+from lanner.wire.security_descriptor import Acl, SecurityDescriptor, allow
+from lanner.wire.sid import ANONYMOUS_LOGON, BUILTIN_ADMINISTRATORS, EVERYONE
 
 if TYPE_CHECKING:
     from lanner.engine.core import Core
@@ -38,6 +43,24 @@ SYSTEM_QUEUES: Final = (
     ("change_notification_queue", r".\private$\notify_queue$", "Change notification queue"),
     ("awaiting_final_ack_queue", r".\private$\awaiting_final_ack$", "Messages that await their final acknowledgment"),
 )
+# The system queue that other queue managers send to, with its private queue number (MS-MQCN 1.9).
+# Anyone may send to it: what its messages may cause is checked when they are processed.
+_ADDRESSED: Final = {
+    "change_notification_queue": (
+        NOTIFY_QUEUE_NUMBER,
+        SecurityDescriptor(
+            owner=BUILTIN_ADMINISTRATORS,
+            group=BUILTIN_ADMINISTRATORS,
+            dacl=Acl(
+                (
+                    allow(BUILTIN_ADMINISTRATORS, QueueAccess.GENERIC_ALL),
+                    allow(EVERYONE, QueueAccess.WRITE_MESSAGE),
+                    allow(ANONYMOUS_LOGON, QueueAccess.WRITE_MESSAGE),
+                )
+            ),
+        ).pack(),
+    )
+}
 
 
 class Initialization:
@@ -53,6 +76,7 @@ class Initialization:
         self._positions = positions
         self._outgoing = outgoing
         self._queues = outgoing.queues
+        self.membership = Membership(core, names, outgoing.queues)
 
     def run(self) -> None:
         """Do the steps of 3.1.3 up to the queues and their states."""
@@ -61,6 +85,9 @@ class Initialization:
         if provisioning:
             self._provision()
         self._load_queues()
+        changes = self._queue_manager.directory_integrated != self._settings.directory_integrated
+        if changes and self._settings.changes_membership:
+            self.membership.change()
         if self._queue_manager.directory_integrated:
             self._synchronise_with_directory(provisioning=provisioning)
             self._directory.start_timers()
@@ -99,6 +126,7 @@ class Initialization:
         if settings.public_keys is not None:
             qm.public_encryption_key_list, qm.public_signing_key_list = settings.public_keys()
         qm.site_identifier_list = [uuid.UUID(site) for site in settings.site_identifiers]
+        qm.directory_server_list = self._directory.directory.servers()
         result, identifier = self._directory.directory.create_object(qm)
         if identifier is not None:
             # A computer that is set up again keeps the object it has (MS-MQDSSM 3.1.6.1.1.2).
@@ -125,6 +153,10 @@ class Initialization:
             qm.enterprise_reference = Enterprise(non_ldap_capable_queue_manager_notification=True)
         else:
             _raise_unless_offline(result, "the enterprise's object cannot be read")
+        _, found = self._directory.read_directory("Enterprise", None, ["WeakenedSecurity"])
+        if isinstance(found, Enterprise) and qm.enterprise_reference is not None:
+            # It decides whose credentials a change of the directory carries (3.1.1.6).
+            qm.enterprise_reference.weakened_security = found.weakened_security
 
     def _load_queues(self) -> None:
         qm = self._queue_manager
@@ -151,9 +183,17 @@ class Initialization:
         for attribute, pathname, label in SYSTEM_QUEUES:
             path = PathName.parse(pathname)
             queue = self._registry.find_by_path(path)
+            number, security = _ADDRESSED.get(attribute, (0, None))
             if queue is None:
                 is_transactional = attribute == "system_transactional_deadletter_queue"
-                queue = self._queues.make_system_queue(path, label, transactional=is_transactional)
+                queue = self._queues.make_system_queue(
+                    path, label, transactional=is_transactional, number=number, security=security
+                )
+            elif (queue.private_queue_number, queue.security) != (number, security):
+                # It was made by a version without change notifications.
+                self._registry.unindex(queue)
+                queue.private_queue_number, queue.security = number, security
+                self._registry.register(queue)
             setattr(self._queue_manager, attribute, queue)
         path = PathName.parse(ADMINISTRATION_QUEUE)
         if self._registry.find_by_path(path) is None:

@@ -54,6 +54,15 @@ class Numbers:
         """Return the number that the packets of a new transaction carry."""
         return self._transaction_index.next() & _INDEX_MASK
 
+    @property
+    def coming_transaction_index(self) -> int:
+        """The number that `next_transaction_index` returns next."""
+        return self._transaction_index.last + 1 & _INDEX_MASK
+
+    def skip_transaction_indexes(self, count: int) -> None:
+        """Leave out as many numbers in a row: they are given to packets already."""
+        self._transaction_index.next(count)
+
     def next_handle(self) -> int:
         """Return the handle of a new descriptor or cursor."""
         self._handles += 1

@@ -155,18 +155,7 @@ class Sending:
         if descriptor.multiple:
             raise InvalidParameter(f"{descriptor.format_name}: packets are built for one destination")
         queue, transaction = self._destination(descriptor, transaction)
-        if not isinstance(queue, OutgoingQueue):
-            check_demands(queue, _PLAIN)
-        name = parse(descriptor.format_name)
-        stamp = Stamp(
-            source=self._queue_manager.identifier,
-            destination=name,
-            host=self.host_of(queue, name) if isinstance(name, PublicFormatName) else None,
-            sender=self.sender_shown(descriptor),
-            transaction=None if transaction is None else transaction.index,
-            now=int(self._clocks.wall()),
-            longest=self._long_live_time,
-        )
+        stamp = self.stamp(descriptor, queue, None if transaction is None else transaction.index)
         ordinal = self._numbers.coming_message_ordinal
         runs, error = stamp.stamped_runs(octets, most, ordinal)
         self._numbers.next_message_ordinals(sum(map(len, runs)))
@@ -201,6 +190,28 @@ class Sending:
             self.last_ordinal = ordinal & _U32
             ordinals.append(self.last_ordinal)
         return _OK
+
+    def stamp(
+        self, descriptor: OpenQueueDescriptor, queue: Queue, index: int | None, *, is_alone: bool = False
+    ) -> Stamp:
+        """Return what makes the packets of a program this queue manager's own.
+
+        `index`: the number of the transaction, or of the first of them if each packet is alone in
+        its own.
+        """
+        if not isinstance(queue, OutgoingQueue):
+            check_demands(queue, _PLAIN)
+        name = parse(descriptor.format_name)
+        return Stamp(
+            source=self._queue_manager.identifier,
+            destination=name,
+            host=self.host_of(queue, name) if isinstance(name, PublicFormatName) else None,
+            sender=self.sender_shown(descriptor),
+            transaction=index,
+            now=int(self._clocks.wall()),
+            longest=self._long_live_time,
+            is_alone=is_alone,
+        )
 
     def sender_shown(self, descriptor: OpenQueueDescriptor) -> bytes:
         """Return the SID that a message without a signature names as its sender; empty: none."""

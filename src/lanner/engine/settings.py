@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -14,6 +14,7 @@ from lanner.security.audit import AuditLog
 from lanner.security.encryption import DEFAULT_PREFERENCES, EncryptionPreferences, PrivateKeys
 from lanner.security.identity import Identity
 from lanner.security.profile import Profile
+from lanner.security.signing import SigningKey
 from lanner.wire.builder import DEFAULT_TIME_TO_REACH_QUEUE
 from lanner.wire.sid import Sid
 
@@ -54,6 +55,16 @@ class EventSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class NotificationSettings:
+    """When change notifications are processed, and in which version they are sent (MS-MQCN)."""
+
+    # MS-MQCN notes 3 and 14: False processes them when they arrive, as Windows 2000 does.
+    is_delayed: bool = True
+    # Version 0x01, which only a directory server sends: Windows 2000 reads no other.
+    sends_version_1: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class EngineSettings:
     """Names, limits and switches. Times are seconds."""
 
@@ -67,6 +78,9 @@ class EngineSettings:
     # me").
     local_addresses: frozenset[str] = field(default_factory=frozenset)
     directory_integrated: bool = False
+    # Whether a queue manager that was made outside a domain enters the one of the directory, or one
+    # of a domain leaves it: `lanner domain` has changed the membership of this computer.
+    changes_membership: bool = False
     hardened_security: bool = False
     # The documents' defaults, or ours where theirs are not safe.
     profile: Profile = Profile.SAFE
@@ -94,6 +108,9 @@ class EngineSettings:
     # MS-MQDMPR 3.1.2.1 and 3.1.2.2.
     directory_sites_update_interval: float = 12 * 3600.0
     directory_site_gates_update_interval: float = 3600.0
+    # The Directory Server List Update Timer of MS-MQDMPR 3.1.3: no published document says how
+    # often.
+    directory_server_list_update_interval: float = 12 * 3600.0
     # Sites of the queue manager in the directory, set at provisioning (MS-MQDMPR 3.1.3); no
     # directory takes a queue manager without one, and without its object no public queue can be
     # made.
@@ -103,6 +120,11 @@ class EngineSettings:
     # Returns the private encryption keys; called when a message arrives that is encrypted for this
     # queue manager.
     private_keys: Callable[[], PrivateKeys] | None = None
+    # Returns the private signing keys with certificates of them; called for a message that the
+    # queue manager itself signs.
+    signing_keys: Callable[[], Sequence[SigningKey]] | None = None
+    # What is done about change notifications (MS-MQCN) in a directory-integrated queue manager.
+    notifications: NotificationSettings = NotificationSettings()
     encryption: EncryptionPreferences = DEFAULT_PREFERENCES
     # Whether RSA keys below 1,024 bits are used. None: as the profile says.
     legacy_crypto: bool | None = None

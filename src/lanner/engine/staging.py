@@ -16,10 +16,10 @@ from lanner.engine.sending import check_demands
 from lanner.engine.tables import STAGE_VISITS
 from lanner.model.directory_objects import KILOBYTE, OutgoingQueue
 from lanner.model.enums import INFINITE, DeliveryGuarantee, EnqueueStatus, QueueAccessType, SenderIdentifierType
-from lanner.model.errors import InsufficientResources, InvalidParameter, QueueNotAvailable
+from lanner.model.errors import InsufficientResources, InvalidParameter, QueueNotAvailable, RemoteProtocolError
 from lanner.model.live import START, MessagePosition
 from lanner.model.lookup_ids import SEQUENTIAL_ID_MASK
-from lanner.wire.envelope import may_expire, read_envelope, wants_attention
+from lanner.wire.envelope import is_express, may_expire, read_envelope, wants_attention
 from lanner.wire.format_name import FormatName, PublicFormatName
 from lanner.wire.packet_template import PacketTemplate
 
@@ -61,19 +61,52 @@ class Staging:
         """
         queue = self._stageable(descriptor)
         now = int(self._clocks.wall())
-        packets = []
+        packed = [self._pack_run(descriptor, queue, run, now) for run in runs if len(run)]
+        self._stage(queue, token, packed, now)
+
+    def stage_terms(self, descriptor: OpenQueueDescriptor) -> tuple[bytes, bool]:
+        """Return what packets for `stage_packets` must say: the SID of their sender (empty: none), and whether they are transactional."""
+        queue = self._stageable(descriptor)
+        return self._sending.sender_shown(descriptor), queue.transactional
+
+    def stage_packets(
+        self, descriptor: OpenQueueDescriptor, token: bytes, octets: memoryview, count: int
+    ) -> list[list[bytes]]:
+        """Write `count` messages under a token whose packets a program has built, one behind the other.
+
+        What only the queue manager can say is written into them; the rest is checked
+        (`wire.client_packet`). All are staged, or none. Return the packets, in runs of equal shape.
+        """
+        queue = self._stageable(descriptor)
+        numbers = self._numbers
+        index = numbers.coming_transaction_index if queue.transactional else None
+        stamp = self._sending.stamp(descriptor, queue, index, is_alone=queue.transactional)
+        try:
+            runs, error = stamp.stamped_runs(octets, count, numbers.coming_message_ordinal)
+        except RemoteProtocolError as broken:
+            raise InvalidParameter(str(broken)) from None
+        found = sum(map(len, runs))
+        if error is not None:
+            raise InvalidParameter(f"message {found} of {count}: {error.args[0]}")
+        if found != count:
+            raise InvalidParameter(f"{found} packets, {count} expected")
+        if any(is_express(run[0]) for run in runs):
+            raise InvalidParameter("a packet to stage: it is express, recoverable expected")
+        numbers.next_message_ordinals(count)
+        if index is not None:
+            numbers.skip_transaction_indexes(count)
+        self._stage(queue, token, runs, int(self._clocks.wall()))
+        return runs
+
+    def _stage(self, queue: Queue, token: bytes, runs: list[list[bytes]], now: int) -> None:
         for run in runs:
-            if not len(run):
-                continue
-            made = self._pack_run(descriptor, queue, run, now)
             # Flags and times are the same in all packets of a run.
-            first = made[0]
+            first = run[0]
             if may_expire(first, in_transit=isinstance(queue, OutgoingQueue)) or wants_attention(first):
                 self._visits.put(token, b"")
-            packets.append((read_envelope(first).priority, made))
         if self._store.refuses_sends:
             raise disk_full()
-        self._store.stage(token, queue.number, packets, now)
+        self._store.stage(token, queue.number, [(read_envelope(run[0]).priority, run) for run in runs], now)
 
     def _pack_run(self, descriptor: OpenQueueDescriptor, queue: Queue, run: MessageRun, now: int) -> list[bytes]:
         properties = run.properties

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 # Module-level names: an enumeration looks up its members slowly (Python 3.11).
 _ENQUEUE, _DEQUEUE = OperationType.ENQUEUE, OperationType.DEQUEUE
-_AVAILABLE, _DELETED = PositionState.AVAILABLE, PositionState.DELETED
+_AVAILABLE, _DELETED, _LOCKED = PositionState.AVAILABLE, PositionState.DELETED, PositionState.LOCKED
+_ACK_RECEIVE = MessageClass.ACK_RECEIVE
 
 
 class Transactions:
@@ -100,7 +101,12 @@ class Transactions:
                     self._commit_sends(run)
                     index += len(run) - 1
             elif operation.operation_type is _DEQUEUE:
-                self._commit_receive(position, operation, transaction)
+                received = _received_run(operations, index - 1)
+                if len(received) > 1:
+                    self._positions.locked_messages_received(position.queue, received)
+                    index += len(received) - 1
+                else:
+                    self._commit_receive(position, operation, transaction)
             else:
                 self._commit_move(position, operation)
         operations.clear()
@@ -297,6 +303,24 @@ def _run_of(operations: list[TransactionalOperation], index: int, timed_out: set
         positions.append(position)
     if len(positions) > 1:
         del positions[equal_envelopes([position.record.packet for position in positions]) :]
+    return positions
+
+
+def _received_run(operations: list[TransactionalOperation], index: int) -> list[MessagePosition]:
+    """Return the positions of receives from one queue, one after the other, that end as all others do."""
+    queue = operations[index].message_position.queue
+    positions = []
+    for operation in islice(operations, index, None):
+        position = operation.message_position
+        if (
+            operation.operation_type is not _DEQUEUE
+            or position.queue is not queue
+            or position.state is not _LOCKED
+            or position.is_uncommitted_send
+            or operation.dequeue_reason is not _ACK_RECEIVE
+        ):
+            break
+        positions.append(position)
     return positions
 
 

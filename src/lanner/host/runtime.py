@@ -8,9 +8,11 @@ meanwhile.
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import time
+import uuid
 from collections import deque
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,33 +23,44 @@ from lanner.host.change import Change
 from lanner.host.coordinator import Coordinator
 from lanner.host.event_keeper import EventKeeper
 from lanner.host.internal_signing_key import internal_signing_key
+from lanner.host.membership import Membership
 from lanner.host.timers import Timers
 from lanner.model.live import OpenQueueDescriptor, Transaction
 from lanner.security.accounts import Accounts
 from lanner.security.audit import AUDIT_FILE, AuditLog
+from lanner.security.certificates import self_signed
 from lanner.security.internal_certificates import CERTIFICATE_FILE, InternalCertificates
-from lanner.security.keys import QueueManagerKeys
+from lanner.security.keys import BEST_FIRST, QueueManagerKeys
+from lanner.security.listed_keys import published_certificate
+from lanner.security.signing import SigningKey
 from lanner.security.tokens import TOKEN_FILE, TokenFile
 from lanner.security.users import USER_FILE, UserFile
 from lanner.store import Store
+from lanner.wire.user_certificates import UserSignCert, UserSignCerts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
     from lanner.directory import Directory
+    from lanner.directory.ldap import CachedDirectory
     from lanner.security.encryption import PrivateKeys
     from lanner.security.identity import Identity
-    from lanner.security.signing import SigningKey
 
 
 class Runtime:
     """One running queue manager."""
 
     def __init__(self, data: str | Path, settings: EngineSettings, directory: Directory | None = None) -> None:
-        """`directory`: the one of a domain, in which settings.site_identifiers are; without it there is one in the store."""
+        """`directory`: the one of a domain, in which settings.site_identifiers are.
+
+        Without it, it is that of the domain which `lanner domain` has joined, or one in the store.
+        """
         self.path = Path(data)
         self.store = Store.open(self.path)
         self._profile = settings.profile
+        self._is_in_domain = directory is not None
         self.audit = settings.audit or AuditLog(self.path / AUDIT_FILE)
         self.users = UserFile(self.path / USER_FILE, self.audit, settings.local_origin)
         self.tokens = TokenFile(self.path / TOKEN_FILE)
@@ -55,7 +68,14 @@ class Runtime:
         self.lock = self.store.lock
         self._abandoned: deque[OpenQueueDescriptor | Transaction] = deque()
         self._is_closing = False
+        self._own_directory: CachedDirectory | None = None
         try:
+            if directory is None:
+                membership = Membership.load(self.path)
+                if membership is not None:
+                    settings = membership.settings(settings)
+                    if membership.is_member:
+                        directory = self._own_directory = membership.directory(settings.profile)
             with self.change() as change:
                 if directory is None:
                     embedded = EmbeddedDirectory(self.store.table("directory"), profile=settings.profile)
@@ -66,11 +86,12 @@ class Runtime:
                     settings,
                     public_keys=settings.public_keys or self._public_key_lists,
                     private_keys=settings.private_keys or self._private_keys,
+                    signing_keys=settings.signing_keys or self._signing_keys,
                     is_domain_user=settings.is_domain_user or self.users.is_domain_user,
                     is_local_account=settings.is_local_account or self.users.is_local,
                     resolve_identity=settings.resolve_identity or self.users.resolve,
                     groups_naming=settings.groups_naming or self.users.groups_naming,
-                    accounts=Accounts(self.users),
+                    accounts=Accounts(self.users, partial(_account, directory)),
                     audit=self.audit,
                 )
                 self.engine = Engine(
@@ -90,6 +111,7 @@ class Runtime:
                     self._event_keeper = EventKeeper(self.store, settings.event_settings)
             change.wait()
         except BaseException:
+            self._close_directory()
             self.store.close()
             raise
         self._timers.start()
@@ -101,7 +123,28 @@ class Runtime:
         return Change(self.store, self._ask)
 
     def _public_key_lists(self) -> tuple[bytes, bytes]:
-        return self._keys.public_key_lists()
+        encryption, signing = self._keys.public_key_lists()
+        if self._is_in_domain:
+            # MS-MQDSSM 3.1.6.1.1.9: the computer's account has certificates there.
+            signing = UserSignCerts((UserSignCert(uuid.uuid4(), self._new_certificate),)).pack()
+        return encryption, signing
+
+    @cached_property
+    def _best_signing_key(self) -> rsa.RSAPrivateKey:
+        return self._keys.signing[BEST_FIRST[0]].for_library()
+
+    @cached_property
+    def _new_certificate(self) -> bytes:
+        name = self.engine.queue_manager.computer_name
+        return self_signed(self._best_signing_key, name, dt.datetime.now(dt.UTC))
+
+    def _signing_keys(self) -> list[SigningKey]:
+        """Return the key that this queue manager signs with, and the certificate that it has published of it."""
+        key = self._best_signing_key
+        published = published_certificate(
+            self.engine.queue_manager.public_signing_key_list, key.public_key().public_numbers().n
+        )
+        return [SigningKey(key, published or self._new_certificate)]
 
     def _private_keys(self) -> PrivateKeys:
         return self._keys.encryption
@@ -153,4 +196,14 @@ class Runtime:
         try:
             change.wait()
         finally:
+            self._close_directory()
             self.store.close()
+
+    def _close_directory(self) -> None:
+        if self._own_directory is not None:
+            self._own_directory.close()
+
+
+def _account(directory: Directory, name_or_sid: str | bytes) -> tuple[str, bytes] | None:
+    """Return the name and the SID of an account of the domain, None if there is none or no answer."""
+    return directory.account(name_or_sid)[1]

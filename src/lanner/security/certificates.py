@@ -37,6 +37,14 @@ class CertificateWithKey:
 def generate_certificate(name: str, now: dt.datetime) -> CertificateWithKey:
     """Make a key and a self-signed X.509 certificate for it, both in DER."""
     key = rsa.generate_private_key(PUBLIC_EXPONENT, INTERNAL_KEY_BITS)
+    return CertificateWithKey(
+        self_signed(key, name, now),
+        key.private_bytes(serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+    )
+
+
+def self_signed(key: rsa.RSAPrivateKey, name: str, now: dt.datetime) -> bytes:
+    """Make a self-signed X.509 certificate for a key, in DER."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:MAX_COMMON_NAME])])
     certificate = (
         x509.CertificateBuilder()
@@ -49,10 +57,7 @@ def generate_certificate(name: str, now: dt.datetime) -> CertificateWithKey:
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
-    return CertificateWithKey(
-        certificate.public_bytes(serialization.Encoding.DER),
-        key.private_bytes(serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
-    )
+    return certificate.public_bytes(serialization.Encoding.DER)
 
 
 def certificates_of(user: User) -> UserSignCerts:

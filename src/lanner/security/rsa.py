@@ -97,6 +97,17 @@ class RsaKey:
     def bits(self) -> int:
         return self.modulus.bit_length()
 
+    def for_library(self) -> rsa.RSAPrivateKey:
+        """Return the key as the cryptography package has it; ValueError for one that is too short for it."""
+        primes = self.prime1, self.prime2
+        exponents = (
+            rsa.rsa_crt_dmp1(self.private_exponent, primes[0]),
+            rsa.rsa_crt_dmq1(self.private_exponent, primes[1]),
+        )
+        public = rsa.RSAPublicNumbers(self.public_exponent, self.modulus)
+        coefficient = rsa.rsa_crt_iqmp(*primes)
+        return rsa.RSAPrivateNumbers(*primes, self.private_exponent, *exponents, coefficient, public).private_key()
+
     @classmethod
     def generate(cls, bits: int) -> RsaKey:
         if bits >= SMALLEST_LIBRARY_KEY:

@@ -16,20 +16,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
-
 from lanner.directory import AttributeFilter, Operator
 from lanner.directory.topology import TopologyError, survey
 from lanner.model.directory_objects import QueueManager
-from lanner.model.errors import GenericError, IllegalUser, InvalidParameter, StatusError
+from lanner.model.errors import InvalidParameter, StatusError
 from lanner.security.keys import best_key_bits
 from lanner.security.scopes import ADMIN, OPERATE, READ
 from lanner.services.account_documents import ORDERS
 from lanner.services.callers import require_administrator
+from lanner.services.certificate_documents import CertificateDocuments
 from lanner.services.event_documents import EventDocuments
 from lanner.services.management_events import ManagementEvents
 from lanner.services.management_properties import QUEUE_PROPERTIES, QueriedQueue, get_properties
+from lanner.services.oldest import oldest_message
 from lanner.services.outgoing_documents import PROGRESS, outgoing_document, values_of
 from lanner.services.outgoing_queues import transfer_info
 from lanner.services.peer_documents import PeerDocuments
@@ -38,7 +37,6 @@ from lanner.services.transaction_documents import TransactionDocuments
 from lanner.services.user_documents import UserDocuments
 from lanner.transfer.addresses import format_address, get_destination_info
 from lanner.wire.format_name import FormatName, parse
-from lanner.wire.sid import Sid
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
@@ -91,7 +89,9 @@ class Documents:
         self._about = about
         self._peer_documents = PeerDocuments(engine, transfer)
         self._management = ManagementEvents(engine, changes, transfer)
+        certificates = CertificateDocuments(engine)
         self._questions: dict[str, _Handler] = {
+            **certificates.questions,
             "status": self._status,
             "queues": self._queues,
             "outgoing": self._outgoing,
@@ -102,9 +102,9 @@ class Documents:
             "sessions": lambda _identity, _request: self._sessions.describe(),
         }
         self._orders: dict[str, _Handler] = {
+            **certificates.orders,
             "provision": self._provision,
             "remove from directory": self._remove_from_directory,
-            "register certificate": self._register_certificate,
             "trust peer": self._trust_peer,
             "forget peer": self._forget_peer,
             "close session": self._close_session,
@@ -118,10 +118,11 @@ class Documents:
             "checkpoint": lambda _identity, _request: engine.store.checkpoint_everything(),
             "examine": self._examine,
             "events": lambda _identity, request: EventDocuments(engine).read(request),
+            "oldest message": lambda _identity, _request: oldest_message(engine),
             **users.slow,
             **(others or {}),
         }
-        self._slow_questions = frozenset({"examine", "events", *(others or {})} - ORDERS)
+        self._slow_questions = frozenset({"examine", "events", "oldest message", *(others or {})} - ORDERS)
         # The actions of MS-MQMR 3.1.4.2.
         self._actions = {"pause": "PAUSE", "resume": "RESUME", "resend": "EOD_RESEND"}
         self._of_operators = OPERATIONS | self._actions.keys()
@@ -346,25 +347,6 @@ class Documents:
         kind, names = _text(request, "kind"), _texts(request, "names")
         with _told():
             self._engine.remove_from_directory(kind, *names)
-        return None
-
-    # Users
-    # --------------------------------------------------------------------------------------------------------
-
-    def _register_certificate(self, identity: Identity, request: Request) -> object:
-        """Make the certificate of a user known to receivers, or that of who asks if no `sid` says otherwise."""
-        engine = self._engine
-        resolve = engine.settings.resolve_identity
-        try:
-            certificate = x509.load_pem_x509_certificate(_text(request, "certificate").encode())
-            sid = _text(request, "sid") if "sid" in request else None
-            owner = identity if sid is None else resolve and resolve(Sid.parse(sid))
-        except ValueError as error:
-            raise InvalidParameter(str(error)) from None
-        if owner is None:
-            raise IllegalUser(f"no account here has the SID {sid}")
-        if not engine.register_certificate(owner, certificate.public_bytes(Encoding.DER)):
-            raise GenericError(f"the directory refused the certificate of {owner.name}")
         return None
 
 

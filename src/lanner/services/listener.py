@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import socket
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lanner.host.committer import Committer
+from lanner.host.history import INTERVAL, History
 from lanner.rpc.endpoint_mapper import EPMAPPER_PORT, EndpointMapper
 from lanner.rpc.mgmt import MgmtInterface
 from lanner.rpc.pdu import AuthLevel, SyntaxId
@@ -32,6 +35,8 @@ from lanner.services.remote_read import RemoteRead
 from lanner.services.user_documents import UserDocuments
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from lanner.engine import Engine
     from lanner.host.budget import Budget
     from lanner.rpc.pac import LogonInformation
@@ -107,6 +112,7 @@ class RpcListener:
         self.socket = directory / LOCAL_SOCKET
         self._server: RpcServer | None = None
         self._committer: Committer | None = None
+        self._sampling: asyncio.Task[None] | None = None
 
     @property
     def server(self) -> RpcServer:
@@ -158,12 +164,14 @@ class RpcListener:
         def revoked(token: str) -> None:
             loop.call_soon_threadsafe(log_on.revoked, token)
 
-        of_users = UserDocuments(engine, self._tokens, tickets, revoked)
+        history = History()
+        self._sampling = asyncio.create_task(self._take_samples(history))
+        of_users = UserDocuments(engine, self._tokens, tickets, revoked, history)
         server = self._server = RpcServer(
             [
                 *QueueClient(queues, ports).interfaces,
                 RemoteRead(queues, ports).interface,
-                RemoteReadService(engine, committer, ports, 60 * settings.cancel_timeout).interface,
+                RemoteReadService(engine, committer, ports, 60 * settings.cancel_timeout, self._address_of).interface,
                 ManagementService(engine, committer, self._transfer),
                 LannerInterface(
                     engine, committer, self._transfer, self._about, log_on, of_users, others, self._clients
@@ -202,6 +210,14 @@ class RpcListener:
     def _clients(self) -> list[ServerSocket]:
         return self.server.clients()
 
+    def _address_of(self, queue_manager: UUID) -> str | None:
+        """Return the address that messages of a queue manager come from; of several, the first that was seen."""
+        if queue_manager == self._engine.queue_manager.identifier:
+            is_open = ipaddress.ip_address(self._bind).is_unspecified
+            return None if is_open else self._bind
+        pin = None if self._transfer is None else self._transfer.identities.pins.get(queue_manager)
+        return next(iter(pin.addresses), None) if pin is not None else None
+
     def identity_of(self, principal: str, logon: LogonInformation | None) -> Identity | None:
         """Return who a Kerberos principal is.
 
@@ -233,8 +249,17 @@ class RpcListener:
                 self.ports[0],
             )
 
+    async def _take_samples(self, history: History) -> None:
+        while True:
+            with self._engine.store.lock:
+                history.sample(time.time(), self._engine.local_queues())
+            await asyncio.sleep(INTERVAL)
+
     async def stop(self) -> None:
         """Hang up on everybody: what they hold is given back."""
+        if self._sampling is not None:
+            self._sampling.cancel()
+            self._sampling = None
         if self._server is not None:
             await self._server.stop()
             self._server = None

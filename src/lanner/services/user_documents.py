@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lanner.host.administrators import is_administrator
+from lanner.host.history import INTERVAL, SPANS, History
 from lanner.model.enums import QueueAccessType
-from lanner.model.errors import AccessDenied, InvalidParameter, UnsupportedOperation
+from lanner.model.errors import AccessDenied, InvalidParameter, QueueNotFound, UnsupportedOperation
 from lanner.security.access_masks import QueueAccess
 from lanner.security.roles import Role, role_of
 from lanner.security.scopes import READ
@@ -66,17 +67,20 @@ class UserDocuments:
         tokens: TokenFile | None = None,
         tickets: Tickets | None = None,
         revoked: Callable[[str], object] = lambda _: None,
+        history: History | None = None,
     ) -> None:
-        """`revoked` is told which token has been."""
+        """`revoked` is told which token has been. Only a service keeps a history."""
         self._engine = engine
         self._tokens = tokens
         self._tickets = tickets
         self._revoked = revoked
+        self._history = history
         self._overviews: dict[Identity, tuple[float, Document]] = {}
         self.handlers: dict[str, Callable[[Identity, Request], object]] = {
             "who am i": self._who_am_i,
             "overview": self._overview,
             "queue page": self._queue_page,
+            "history": self._show_history,
             "ticket": self._ticket,
         }
         # They wait for the disk, without the store's lock.
@@ -177,6 +181,31 @@ class UserDocuments:
             "total": len(queues),
             "items": [{column: COLUMNS[column](queue) for column in columns} for queue in shown],
         }
+
+    def _show_history(self, identity: Identity, request: Request) -> Document:
+        """Points of one queue that the user may see, or of all queues for who sees them all."""
+        span, path = request.get("seconds", min(SPANS)), request.get("queue")
+        if type(span) is not int or span not in SPANS:
+            raise InvalidParameter(f"`seconds` of a history is one of {', '.join(map(str, SPANS))}")
+        if self._history is None:
+            raise UnsupportedOperation("a history is kept while `lanner serve` runs")
+        number = None
+        if path is None:
+            if not is_administrator(self._engine, identity, READ):
+                raise AccessDenied(f"{identity.name} does not see all queues: ask for one of them")
+        else:
+            number = self._named(identity, str(path)).number
+        points = self._history.points(span, number)
+        return {"interval": INTERVAL * SPANS[span], "points": points}
+
+    def _named(self, identity: Identity, path: str) -> Queue:
+        if path.startswith(".\\"):
+            path = self._engine.queue_manager.computer_name + path[1:]
+        for queue in self._engine.local_queues():
+            if queue.pathname.lower() == path.lower():
+                self._engine.check_queue_access(queue, identity, QueueAccess.GET_QUEUE_PROPERTIES)
+                return queue
+        raise QueueNotFound(f"there is no queue {path[:200]}")
 
     # Tokens
     # -------------------------------------------------------------------------------------------------------

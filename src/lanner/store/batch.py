@@ -13,9 +13,9 @@ from lanner.store.event_log import EVENT, EventBlock, encode_block, put_block
 from lanner.store.format import table_key
 from lanner.store.overlay import Layer
 from lanner.store.queue_view import STATISTICS, MessageLayer, QueueView, Totals
-from lanner.store.record import MESSAGE_KEY, encode_staged
+from lanner.store.record import MESSAGE_KEY
 from lanner.store.rows import checkpoint_rows, log_deletions, log_rows
-from lanner.store.staging import Publication
+from lanner.store.staging import Publication, StagedRows
 from lanner.store.table import Table
 from lanner.store.write_ahead_log import Operation
 
@@ -58,7 +58,7 @@ class Batch:
         self.number = number
         self.queues: dict[QueueView, MessageLayer] = {}
         self.tables: dict[Table, Layer[bytes, bytes, None]] = {}
-        self.staged: list[tuple[bytes, bytes]] = []  # key of a staged row, packet
+        self.staged: list[StagedRows] = []
         self.publications: list[Publication] = []
         # Called under the lock with the batch's number when it is durable.
         self.completions: list[Callable[[int], None]] = []
@@ -146,7 +146,7 @@ class Batch:
 
     def cost(self) -> int:
         """Return about how many bytes of the map a commit of this batch reads: a page for each message."""
-        touched = len(self.staged)
+        touched = sum(len(keys) for keys, _ in self.staged)
         for layer in self.queues.values():
             touched += len(layer.rows) + len(layer.hidden)
         return 4096 * touched
@@ -158,8 +158,8 @@ class Batch:
         for layer in self.queues.values():
             for record in layer.rows.values():
                 size += len(record.packet)
-        for _, packet in self.staged:
-            size += len(packet)
+        for _, values in self.staged:
+            size += sum(map(len, values))
         for block in self.events:
             size += EVENT.size * len(block.records)
         return size
@@ -173,9 +173,11 @@ class Batch:
         """The same, with a stop after each piece of the work."""
         for queue, layer in self.queues.items():
             yield from self._write_queue(txn, environment, queue.number, layer)
-        staged = iter(self.staged)
-        while some := [(key, encode_staged(packet)) for key, packet in islice(staged, _PIECE)]:
-            txn.cursor(environment.staged).putmulti(some)
+        for keys, values in self.staged:
+            # As `_put` does: those of the newest stage come behind all others.
+            cursor = txn.cursor(environment.staged)
+            is_last = not cursor.last() or cursor.key() < keys[0]
+            cursor.putmulti(zip(keys, values, strict=True), append=is_last)
             yield
         for queue, totals in self.totals.items():
             txn.put(_totals_key(queue.number), STATISTICS.pack(*totals), db=environment.visible)

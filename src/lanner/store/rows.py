@@ -1,4 +1,4 @@
-"""The rows of a layer of messages as the write-ahead log and the database take them.
+"""The rows of messages as the write-ahead log and the database take them: of a layer, staged, published.
 
 These loops run once for each message. `lanner.native` chooses between them and the same functions
 in C.
@@ -9,10 +9,10 @@ from __future__ import annotations
 import struct
 
 from lanner.native import chosen
-from lanner.store.record import INDEX_ENTRY, MESSAGE_KEY, Record, encode
+from lanner.store.record import INDEX_ENTRY, MESSAGE_KEY, Record, encode, encode_reference, encode_staged
 from lanner.store.write_ahead_log import Operation
 
-__all__ = ["checkpoint_rows", "log_deletions", "log_rows"]
+__all__ = ["checkpoint_rows", "log_deletions", "log_rows", "published_rows", "staged_rows"]
 
 _key = MESSAGE_KEY.pack
 _entry = INDEX_ENTRY.pack
@@ -87,6 +87,42 @@ def _checkpoint_rows(
     return messages, index
 
 
+def _staged_rows(head: bytes, first: int, packets: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """Return keys and values of the staged rows of packets; a key is `head` and a number, from `first` on.
+
+    Two lists, because thousands of pairs keep the garbage collector busy.
+    """
+    return [head + _number(number) for number in range(first, first + len(packets))], list(map(encode_staged, packets))
+
+
+def _published_rows(
+    number: int,
+    generation: int,
+    lookup_id: int,
+    visibility: int,
+    count: int,
+    head: bytes,
+    first: int,
+    arrived: int,
+    flags: int,
+    size: int,
+) -> tuple[list[bytes], list[bytes], list[bytes], list[bytes]]:
+    """Return keys and values of published messages, and those of their index of visibility numbers.
+
+    Lookup ids, visibility numbers and the staged rows, whose keys are `head` and a number, all go
+    up by one.
+    """
+    indices = range(count)
+    return (
+        [_key(number, generation, lookup_id + index) for index in indices],
+        [encode_reference(head + _number(first + index), visibility + index, arrived, flags) for index in indices],
+        [_key(number, generation, visibility + index) for index in indices],
+        [_entry(lookup_id + index, size) for index in indices],
+    )
+
+
 log_rows = chosen(_log_rows)
 log_deletions = chosen(_log_deletions)
 checkpoint_rows = chosen(_checkpoint_rows)
+staged_rows = chosen(_staged_rows)
+published_rows = chosen(_published_rows)

@@ -24,7 +24,8 @@ from lanner.store.environment import Environment
 from lanner.store.event_log import put_block
 from lanner.store.lock import StoreLock
 from lanner.store.queue_view import QueueView, Totals
-from lanner.store.record import INDEX_ENTRY, MESSAGE_KEY, encode_reference, staged_packet
+from lanner.store.record import staged_packet
+from lanner.store.rows import published_rows, staged_rows
 from lanner.store.table import Table
 
 __all__ = [
@@ -35,11 +36,14 @@ __all__ = [
     "PublishedEvents",
     "Stage",
     "StagedGroup",
+    "StagedRows",
     "Stages",
 ]
 
 # stage, queue, 7 - priority, number within these.
 STAGED_KEY = struct.Struct(">QIBQ")
+# The same without the number.
+STAGED_HEAD = struct.Struct(">QIB")
 # A row of table "garbage": this letter and the stage whose rows are to be swept.
 GARBAGE_STAGE = struct.Struct(">cQ")
 
@@ -57,6 +61,10 @@ _PAUSE_SECONDS = 0.001
 # The event of an arrival, of its lookup id, packet and visibility number; nothing, of all of a
 # queue, if no log of them is kept.
 EventMaker = Callable[[int, bytes, int], bytes]
+
+
+# Keys, which ascend, and values.
+StagedRows = tuple[list[bytes], list[bytes]]
 
 
 class PublishedEvents(NamedTuple):
@@ -134,10 +142,10 @@ class Publication:
         messages, visible = txn.cursor(environment.messages), txn.cursor(environment.visible)
         for done in range(0, self.group.messages, _CHUNK):
             indices = range(done, min(done + _CHUNK, self.group.messages))
-            rows, entries = self._rows(indices), self._entries(indices)
+            keys, values, numbers, entries = self._rows(indices)
             with lock.urgent(timeout=0.05):
-                messages.putmulti(rows)
-                visible.putmulti(entries)
+                messages.putmulti(zip(keys, values, strict=True))
+                visible.putmulti(zip(numbers, entries, strict=True))
                 if self.events is not None:
                     self._write_events(txn, environment, self.events, indices)
             if len(indices) == _CHUNK:
@@ -162,25 +170,20 @@ class Publication:
                 records.append(record)
         put_block(txn, environment, events.first + first, records)
 
-    def _rows(self, indices: range) -> list[tuple[bytes, bytes]]:
-        key, staged = MESSAGE_KEY.pack, STAGED_KEY.pack
-        number, generation, stage = self.view.number, self.generation, self.stage
-        queue, lane = self.group.queue, self.group.lane
-        lookup_id, visibility, arrived, flags = self.first_lookup_id, self.first_visibility, self.arrived, self.flags
-        return [
-            (
-                key(number, generation, lookup_id + index),
-                encode_reference(staged(stage, queue, lane, index), visibility + index, arrived, flags),
-            )
-            for index in indices
-        ]
-
-    def _entries(self, indices: range) -> list[tuple[bytes, bytes]]:
-        key, entry = MESSAGE_KEY.pack, INDEX_ENTRY.pack
-        number, generation = self.view.number, self.generation
-        lookup_id, visibility = self.first_lookup_id, self.first_visibility
-        average = min(self.group.size // self.group.messages, 0xFFFF_FFFF)
-        return [(key(number, generation, visibility + index), entry(lookup_id + index, average)) for index in indices]
+    def _rows(self, indices: range) -> tuple[list[bytes], list[bytes], list[bytes], list[bytes]]:
+        group, start = self.group, indices.start
+        return published_rows(
+            self.view.number,
+            self.generation,
+            self.first_lookup_id + start,
+            self.first_visibility + start,
+            len(indices),
+            STAGED_HEAD.pack(self.stage, group.queue, group.lane),
+            start,
+            self.arrived,
+            self.flags,
+            min(group.size // group.messages, 0xFFFF_FFFF),
+        )
 
 
 def _give_way() -> None:
@@ -200,17 +203,14 @@ class Stages:
         self._garbage = garbage
         self._numbers = numbers
 
-    def add(
-        self, token: bytes, queue: int, packets: Iterable[tuple[int, Sequence[bytes]]], now: int
-    ) -> list[tuple[bytes, bytes]]:
+    def add(self, token: bytes, queue: int, packets: Iterable[tuple[int, list[bytes]]], now: int) -> list[StagedRows]:
         """Count messages, given as (priority, packets), into the stage `token`; return the rows to write."""
         if not 0 < len(token) <= _MAX_TOKEN:
             raise InvalidParameter(f"a stage token of {len(token)} bytes: 1 to {_MAX_TOKEN} are allowed")
         raw = self._stages.get(token)
         stage = Stage(self._numbers.next(), now) if raw is None else Stage.unpack(raw)
         stage.written = now
-        rows: list[tuple[bytes, bytes]] = []
-        key, number = STAGED_KEY.pack, stage.number
+        rows: list[StagedRows] = []
         for priority, run in packets:
             if not run:
                 continue
@@ -218,7 +218,7 @@ class Stages:
             group = stage.groups.get((queue, lane))
             if group is None:
                 group = stage.groups[queue, lane] = StagedGroup(queue, lane, 0, 0)
-            rows += [(key(number, queue, lane, index), packet) for index, packet in enumerate(run, group.messages)]
+            rows.append(staged_rows(STAGED_HEAD.pack(stage.number, queue, lane), group.messages, run))
             group.messages += len(run)
             group.size += sum(map(len, run))
         self._stages.put(token, stage.pack())

@@ -408,14 +408,13 @@ class Store:
 
     # Staging
 
-    def stage(self, token: bytes, queue: int, packets: Iterable[tuple[int, Sequence[bytes]]], now: int) -> None:
+    def stage(self, token: bytes, queue: int, packets: Iterable[tuple[int, list[bytes]]], now: int) -> None:
         """Write messages, given as (priority, packets), under a token: durable with this batch, invisible until published.
 
         A token may be written to many times and for many queues; it exists from the first time,
         even without messages.
         """
-        rows = self._stages.add(token, queue, packets, now)
-        self._commits.current.staged += rows
+        self._commits.current.staged += self._stages.add(token, queue, packets, now)
 
     def publish(
         self,

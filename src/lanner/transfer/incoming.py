@@ -610,7 +610,7 @@ class Incoming:
         return queue
 
     def _find_queue(self, name: FormatName) -> Queue | None:
-        """A queue that can be sent to. Peers cannot send to journals, subqueues and system queues.
+        """A queue that can be sent to. Peers cannot send to journals, subqueues and system queues, but for the notification queue.
 
         A packet that came here is for here, by whatever name of this computer its sender knows it:
         behind a proxy or an address translation these are not names that we know.
@@ -623,6 +623,9 @@ class Incoming:
             if isinstance(name, PrivateFormatName) and name.queue_manager_identifier == GUID_NULL:
                 name = PrivateFormatName(engine.queue_manager.identifier, name.number)
             queue = engine.find_queue(name)
+        if queue is not None and queue is engine.queue_manager.change_notification_queue:
+            # MS-MQCN 3.2.3: in workgroup mode it is not opened, and no message is for it.
+            return queue if engine.notifications.is_open else None
         return None if queue is None or queue.is_system or queue.parent else queue
 
     # Sequences

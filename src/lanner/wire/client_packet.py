@@ -17,7 +17,7 @@ from lanner.wire import layout as at
 from lanner.wire.builder import MessageProperties, sender_header, transaction_header
 from lanner.wire.format_name import FormatName, is_relative
 from lanner.wire.message import Message
-from lanner.wire.packet_runs import stamp_packets
+from lanner.wire.packet_runs import stamp_packets, stepped
 from lanner.wire.queue_names import NAME_SIZES, encode_destination
 from lanner.wire.reader import guid_to_bytes
 
@@ -72,6 +72,7 @@ class Stamp:
         "_properties",
         "_required",
         "_source",
+        "_step",
         "_transaction",
         "_transaction_at",
     )
@@ -86,8 +87,12 @@ class Stamp:
         transaction: int | None,
         now: int,
         longest: int,
+        is_alone: bool = False,
     ) -> None:
-        """`host`: of a public destination; `sender`: a SID; `longest`: the limit of TimeToReachQueue."""
+        """`host`: of a public destination; `sender`: a SID; `longest`: the limit of TimeToReachQueue.
+
+        `is_alone`: each packet is a transaction of its own, numbered from `transaction` on.
+        """
         kind, address, name = encode_destination(destination)
         if address is None:
             address = bytes(16) if host is None else guid_to_bytes(host)
@@ -95,7 +100,9 @@ class Stamp:
         security = sender_header(sender, SenderIdentifierType.SID, False) if sender else b""
         self._source, self._address = guid_to_bytes(source), address
         self._destination = name
-        self._transaction = b"" if transaction is None else transaction_header(MessageProperties(), transaction)
+        header = MessageProperties(first_in_transaction=is_alone, last_in_transaction=is_alone)
+        self._transaction = b"" if transaction is None else transaction_header(header, transaction)
+        self._step = int(is_alone)
         self._transaction_at = at.DESTINATION_OFFSET + len(name)
         # What a packet without other names has between its fixed part and its properties.
         self._middle = security
@@ -119,7 +126,7 @@ class Stamp:
         while position < end:
             packet, position = _cut(octets, position)
             try:
-                first = self.stamped(packet, ordinal + count)
+                first = self.stamped(packet, ordinal + count, count)
             except InvalidParameter as error:
                 check_octets(octets[position:], most - count - 1)
                 return runs, error
@@ -131,8 +138,9 @@ class Stamp:
                 transaction_at if self._transaction else -1,
                 properties,
                 first[: at.DESTINATION_OFFSET],
-                self._transaction,
+                stepped(self._transaction, self._step * (count + 1)),
                 ordinal + count + 1,
+                self._step,
             )
             runs.append([first, *more])
             count += 1 + len(more)
@@ -140,8 +148,11 @@ class Stamp:
                 raise RemoteProtocolError(f"more than {most} packets")
         return runs, None
 
-    def stamped(self, packet: bytes, ordinal: int) -> bytes:
-        """Return a packet as the queue manager sends it; InvalidParameter for one that a program cannot send."""
+    def stamped(self, packet: bytes, ordinal: int, place: int = 0) -> bytes:
+        """Return a packet as the queue manager sends it; InvalidParameter for one that a program cannot send.
+
+        `place`: how many packets come before it.
+        """
         size = len(packet)
         version, base_flags, signature, packet_size, reach, received, flags = _read_front(packet)
         if version != at.VERSION_NUMBER or signature != at.SIGNATURE or packet_size != size:
@@ -154,11 +165,11 @@ class Stamp:
             raise _wrong(f"BaseHeader.Flags {base_flags:#06x}")
         if not packet.startswith(self._destination, at.DESTINATION_OFFSET):
             raise _wrong("it is for another destination")
-        place, properties = self._places(packet)
+        behind, properties = self._places(packet)
         label = properties + at.PROPERTIES_HEADER_SIZE
         if label > size:
             raise _wrong("it ends before its properties")
-        if self._middle and not packet.startswith(self._middle, place + len(transaction)):
+        if self._middle and not packet.startswith(self._middle, behind + len(transaction)):
             raise _wrong("it names another sender")
         asked, label_length, message_class, body_size, allocation, privacy, extension = _read_properties(
             packet, properties
@@ -193,7 +204,8 @@ class Stamp:
         )
         if not transaction:
             return front + packet[at.DESTINATION_OFFSET :]
-        return b"".join((front, packet[at.DESTINATION_OFFSET : place], transaction, packet[place + len(transaction) :]))
+        own = stepped(transaction, self._step * place)
+        return b"".join((front, packet[at.DESTINATION_OFFSET : behind], own, packet[behind + len(own) :]))
 
     def _places(self, packet: bytes) -> tuple[int, int]:
         """Return where the TransactionHeader and the MessagePropertiesHeader begin: behind the other names, if there are any."""

@@ -23,11 +23,11 @@ from lanner.wire.envelope import envelope_bytes
 from lanner.wire.plain_sender import plain_sender
 from lanner.wire.quick_check import common_offsets
 
-__all__ = ["Shape", "equal_envelopes", "equal_packets", "shape_of", "stamp_packets"]
+__all__ = ["Shape", "equal_envelopes", "equal_packets", "shape_of", "stamp_packets", "stepped"]
 
 _sizes = struct.Struct("<xB30xI16xI").unpack_from  # LabelLength, MessageSize, ExtensionSize
 _asked = struct.Struct("<B31xII").unpack_from  # Flags, MessageSize, AllocationBodySize
-_size = struct.Struct("<I").unpack_from
+_size = _u32 = struct.Struct("<I").unpack_from
 # Of the BaseHeader: all but PacketSize. Of the fixed part of the UserHeader: all but SentTime,
 # MessageID and Flags.
 _BASE: Final = slice(0, 8)
@@ -101,11 +101,13 @@ def _stamp_packets(
     front: bytes,
     header: bytes,
     ordinal: int,
+    step: int,
 ) -> tuple[list[bytes], int]:
     """Return the packets from `start` on that have the shape of a template, stamped, and where the first other one begins.
 
     `front` is what they begin with, up to the name of the destination: PacketSize and MessageID are
-    filled in, from `ordinal` on. `header` is their TransactionHeader, if they have one.
+    filled in, from `ordinal` on. `header` is their TransactionHeader, if they have one; the number
+    of the transaction in it is higher by `step` in each next packet.
     """
     packets: list[bytes] = []
     end = transaction if transaction >= 0 else properties
@@ -116,10 +118,19 @@ def _stamp_packets(
         if asked > at.ACKNOWLEDGE_MASK or allocation != body_size:
             break
         number = (ordinal + len(packets) & 0xFFFF_FFFF).to_bytes(4, "little")
-        parts = front[:8], packet[8:12], front[12:56], number, front[60:], packet[len(front) : end], header
-        packets.append(b"".join((*parts, packet[behind:])))
+        parts = front[:8], packet[8:12], front[12:56], number, front[60:], packet[len(front) : end]
+        packets.append(b"".join((*parts, stepped(header, step * len(packets)), packet[behind:])))
         start += size
     return packets, start
+
+
+def stepped(header: bytes, step: int) -> bytes:
+    """Return a TransactionHeader, or nothing, with a number of the transaction that is higher by `step`."""
+    if not step or not header:
+        return header
+    flags: int = _u32(header)[0]
+    number = (flags >> at.ID_SHIFT) + step & at.ID_MASK
+    return (flags & ~(at.ID_MASK << at.ID_SHIFT) | number << at.ID_SHIFT).to_bytes(4, "little") + header[4:]
 
 
 def _equal_envelopes(packets: list[bytes]) -> int:

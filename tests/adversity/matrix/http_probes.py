@@ -139,8 +139,18 @@ HTTP_PROBES: Final[Probes] = {
     **{
         (f"GET {path}", ""): plainly("GET", path)
         for path in (
-            *("/overview", "/whoami", "/status", "/settings", "/metrics", "/queues", "/outgoing", "/sessions"),
-            *("/deadletters", "/peers", "/transactions", "/users", "/tokens", "/definitions"),
+            *(
+                "/overview",
+                "/whoami",
+                "/status",
+                "/settings",
+                "/metrics",
+                "/history",
+                "/queues",
+                "/outgoing",
+                "/sessions",
+            ),
+            *("/deadletters", "/peers", "/transactions", "/users", "/certificates", "/tokens", "/definitions"),
             *("/health/live", "/health/ready"),
         )
     },
@@ -181,6 +191,8 @@ HTTP_PROBES: Final[Probes] = {
         lambda caller, name: request(caller, "PATCH", f"/users/{name}", json={"role": "administrator"})
     ),
     ("DELETE /users/{name}", ""): on_new_user(lambda caller, name: request(caller, "DELETE", f"/users/{name}")),
+    ("POST /certificates", ""): plainly("POST", "/certificates", 400, json={"certificate": "none"}),
+    ("DELETE /certificates/{sha256}", ""): plainly("DELETE", f"/certificates/{'00' * 32}", 400),
     ("POST /tokens", ""): plainly("POST", "/tokens", json={"scope": ["read"]}),
     ("DELETE /tokens/{identifier}", ""): revoke,
     ("POST /definitions", ""): define,

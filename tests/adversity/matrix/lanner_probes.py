@@ -210,6 +210,16 @@ def asking(request: str, **arguments: object) -> Probe:
     return probe
 
 
+def asking_in_vain(request: str, **arguments: object) -> Probe:
+    """Ask for what is not there, which is told to who may know."""
+
+    async def probe(caller: Caller) -> str:
+        done = InvalidParameter.status, UnsupportedOperation.status
+        return outcome(await ask(caller, request=request, **arguments), *done)
+
+    return probe
+
+
 def about_outgoing(request: str) -> Probe:
     """About messages that wait for a computer that is off."""
 
@@ -317,6 +327,12 @@ def about_user(request: str, **arguments: object) -> Probe:
     return probe
 
 
+async def history_of_queue(caller: Caller) -> str:
+    """How full a queue of the owner's was."""
+    name = rf".\private$\{await caller.world.queue()}"
+    return outcome(await ask(caller, request="history", queue=name))
+
+
 async def revoke_token(caller: Caller) -> str:
     """End a token: its own, or the owner's."""
     whose = caller.owner if caller.takes_anothers else caller
@@ -385,6 +401,14 @@ ASK_PROBES: Final[Probes] = {
     ("events", ""): about_events,
     ("metrics", ""): asking("metrics"),
     ("settings", ""): asking("settings"),
+    ("oldest message", ""): asking("oldest message"),
+    ("history", ""): asking("history"),
+    ("history", "of a queue"): history_of_queue,
+    ("certificates", ""): asking("certificates"),
+    # Those who may are told that there is none.
+    ("remove certificate", ""): asking_in_vain("remove certificate", sha256="00" * 32),
+    ("reports", ""): asking_in_vain("reports"),
+    ("report", ""): asking_in_vain("report", name="none.html"),
     ("users", ""): asking("users"),
     ("add user", ""): about_user("add user", password=PASSWORD),
     ("set user", ""): about_user("set user", role="administrator"),

@@ -262,7 +262,10 @@ class EmbeddedBackend(Asked):
             self.waiter,
             None if transfer is None else transfer.transfer,
             of_users=of_users,
-            others={**AccountDocuments(self.runtime.users).handlers, "metrics": _no_service, "settings": _no_service},
+            others={
+                **AccountDocuments(self.runtime.users).handlers,
+                **dict.fromkeys(("metrics", "settings", "reports", "report"), _no_service),
+            },
         )
         documents.check(identity, {"request": request})
         slow = documents.slow(identity, {"request": request, **arguments})

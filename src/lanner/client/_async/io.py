@@ -119,7 +119,7 @@ class Together(Generic[Item, T]):
 
     def __init__(
         self,
-        work: Callable[[list[Item]], Awaitable[Sequence[T | LannerError]]],
+        work: Callable[[list[Item]], Awaitable[Sequence[T | Exception]]],
         undo: Callable[[T], Coroutine[Any, Any, Any]],
     ) -> None:
         """`work` returns a result or an error for each item; `undo` takes back the result of a task that was cancelled."""
@@ -148,7 +148,7 @@ class Together(Generic[Item, T]):
             spawn(self._run, wanted)
 
     async def _run(self, wanted: list[tuple[Item, asyncio.Future[T]]]) -> None:
-        results: Sequence[T | LannerError]
+        results: Sequence[T | Exception]
         try:
             results = await self._work([item for item, _ in wanted])
         except Exception as error:  # noqa: BLE001 (that of every task)
@@ -158,7 +158,7 @@ class Together(Generic[Item, T]):
                     future.set_exception(copy(error))
             return
         for (_, future), result in zip(wanted, results, strict=True):
-            if isinstance(result, LannerError):
+            if isinstance(result, Exception):
                 if not future.done():
                     future.set_exception(result)
             elif future.done():

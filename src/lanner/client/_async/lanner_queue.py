@@ -13,9 +13,9 @@ from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
-from lanner.client._async.io import Lock, Together, Uninterrupted, spawn
+from lanner.client._async.io import Lock, Together, Uninterrupted, gather, spawn
 from lanner.client._async.lanner_batches import LannerBatch, ask_for_batch
 from lanner.client._async.lanner_connection import LannerConnection, SendError
 from lanner.client._async.lanner_sending import Sending, is_plain
@@ -53,8 +53,10 @@ if TYPE_CHECKING:
     from lanner.client.preparing import Sendable
     from lanner.wire.builder import MessageProperties
     from lanner.wire.format_name import FormatName
+    from lanner.wire.packet_template import MessageRun
 
 T = TypeVar("T")
+_Runs: TypeAlias = "list[MessageRun | MessageProperties]"
 
 # What is larger fits no request: the packet's own error says how large it would be.
 _LARGEST_BODY: Final = MAX_REQUEST_SIZE - 0x0001_0000
@@ -74,8 +76,10 @@ class LannerQueue:
         self._packet_name = name
         # Who packets to this queue are from; None: they are built there.
         self._sender: bytes | None = None
-        # Receives of one message each outside transactions: those that are under way, and how
-        # several become one.
+        # Sends and receives of one message each outside transactions: those that are under way, and
+        # how several become one.
+        self._sends: dict[object, None] = {}
+        self._sends_together: Together[tuple[LannerQueue, Sendable], str] = Together(_send_together, _keep)
         self._receiving: dict[object, None] = {}
         self._together: Together[LannerQueue, Held] = Together(_receive_together, Held.give_back)
         # A queue object that is dropped without being closed must not keep its queue open.
@@ -175,16 +179,71 @@ class LannerQueue:
         return properties
 
     async def send(self, message: Sendable, unit: BackendTransaction | None) -> str:
-        return (await self.send_many([message], unit))[0]
+        if unit is not None:
+            return (await self.send_many([message], unit))[0]
+        call = object()
+        try:
+            self._sends[call] = None
+            if len(self._sends) > 1:
+                return await self._sends_together.call((self, message))
+            return (await self.send_many([message], None))[0]
+        finally:
+            self._sends.pop(call, None)
+
+    async def send_for(self, messages: Sequence[Sendable]) -> list[str | Exception]:
+        """Send a message for each of several callers, and return what each gets: the identifier or its error."""
+        found: list[str | Exception] = []
+        runs: _Runs | None = None
+        # What is wrong with one of them, its own caller finds out.
+        with contextlib.suppress(Exception):
+            prepared = [to_message(message) for message in messages]
+            runs = await self._runs(prepared, is_transactional=False)
+        if runs is not None:
+            try:
+                found += await self._send_runs(prepared, runs, None)
+            except SendError as error:
+                found += error.sent
+            except _Lost as lost:
+                found += lost.sent
+                found += [lost.error_of(1, 0) for _ in range(len(found), len(messages))]
+            except RemoteMachineNotAvailable as error:
+                found += [copy(error) for _ in messages]
+            except StatusError:
+                # The first is refused. The others may be sent.
+                pass
+        if len(found) < len(messages):
+            left = [partial(self.send_many, [message], None) for message in messages[len(found) :]]
+            for each in await gather(left):
+                if not isinstance(each, (list, Exception)):
+                    raise each
+                found.append(each[0] if isinstance(each, list) else each)
+        return found
 
     async def send_many(self, messages: Sequence[Sendable], unit: BackendTransaction | None) -> list[str]:
         prepared = [to_message(message) for message in messages]
-        runs = [
-            together(some, await self.prepare(some[0], is_transactional=unit is not None)) for some in alike(prepared)
+        runs = await self._runs(prepared, is_transactional=unit is not None)
+        try:
+            return await self._send_runs(prepared, runs, unit)
+        except SendError as error:
+            raise error.error from None
+        except _Lost as lost:
+            raise lost.error_of(len(prepared), len(lost.sent)) from lost.error
+
+    async def _runs(self, messages: Sequence[Message], *, is_transactional: bool) -> _Runs:
+        """Return what packets are built from, of the messages that go together once."""
+        return [
+            together(some, await self.prepare(some[0], is_transactional=is_transactional)) for some in alike(messages)
         ]
+
+    async def _send_runs(self, messages: Sequence[Message], runs: _Runs, unit: BackendTransaction | None) -> list[str]:
+        """Send messages and return their identifiers.
+
+        SendError if one was refused behind others that are sent; _Lost if messages may have been
+        sent of which nothing is known.
+        """
         sending = Sending(runs, None if unit is None else _own(unit), self.backend.sends)
         try:
-            while len(sending.identifiers) < len(prepared):
+            while len(sending.identifiers) < len(messages):
                 try:
                     await self.do(partial(self._send, sending))
                 except RemoteMachineNotAvailable:
@@ -192,18 +251,17 @@ class LannerQueue:
                         raise
         except SendError as error:
             sending.identifiers += error.sent
-            raise error.error from None
+            raise SendError(error.error, sending.identifiers) from None
         except StatusError as error:
             is_lost = isinstance(error, RemoteMachineNotAvailable) and (sending.is_under_way or sending.identifiers)
-            if not (is_lost or sending.is_repeating):
-                raise
-            raise RemoteMachineNotAvailable(
-                f"{error.args[0]}; messages that were under way may have been sent: "
-                f"{len(sending.identifiers)} of {len(prepared)} are known to be"
-            ) from error
+            if is_lost or sending.is_repeating:
+                raise _Lost(error, sending.identifiers) from error
+            if sending.identifiers:
+                raise SendError(error, sending.identifiers) from None
+            raise
         finally:
             sending.end()
-            for message, identifier in zip(prepared, sending.identifiers, strict=False):
+            for message, identifier in zip(messages, sending.identifiers, strict=False):
                 message.id = identifier
         return sending.identifiers
 
@@ -592,6 +650,30 @@ class Held:
     async def give_back(self) -> None:
         """Have the messages put back: the caller they are for was cancelled."""
         await self.connection.give_back([self.number])
+
+
+class _Lost(Exception):
+    """The connection was lost while messages were under way: some are known to be sent, and others may be."""
+
+    def __init__(self, error: StatusError, sent: list[str]) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.sent = sent
+
+    def error_of(self, count: int, known: int) -> RemoteMachineNotAvailable:
+        """Return the error of a call that has sent so many messages."""
+        return RemoteMachineNotAvailable(
+            f"{self.error.args[0]}; messages that were under way may have been sent: {known} of {count} are known to be"
+        )
+
+
+async def _send_together(calls: list[tuple[LannerQueue, Sendable]]) -> list[str | Exception]:
+    """Send for all callers, who use the same queue object."""
+    return await calls[0][0].send_for([message for _, message in calls])
+
+
+async def _keep(identifier: str) -> None:
+    """Do nothing: a message whose caller was cancelled meanwhile stays sent."""
 
 
 async def _receive_together(callers: list[LannerQueue]) -> list[Held | LannerError]:

@@ -117,7 +117,7 @@ class _Gathered(Generic[Item, T]):
 class Together(Generic[Item, T]):
     """Calls of many threads that are made as one: those that come while others are made are the next."""
 
-    def __init__(self, work: Callable[[list[Item]], Sequence[T | LannerError]], undo: Callable[[T], object]) -> None:
+    def __init__(self, work: Callable[[list[Item]], Sequence[T | Exception]], undo: Callable[[T], object]) -> None:
         """`work` returns a result or an error for each item."""
         del undo  # only the main thread can be interrupted, and it calls for itself
         self._work = work

@@ -222,6 +222,23 @@ class QueueManager(Closeable):
         )
         return document
 
+    def history(self, queue: str | None = None, *, seconds: int = 900) -> Document:
+        """Return how full a queue was, and its rates, or those of all queues together.
+
+        `points` are time, messages, and messages per second in and out. `seconds` is 900, 3600 or
+        86400. UnsupportedOperation if no service runs.
+        """
+        document: Document = self._backend.ask("history", queue=queue, seconds=seconds)
+        return document
+
+    def oldest_message(self) -> Document | None:
+        """Return the `queue` whose oldest message has waited longest, and when that has `arrived`; None if all are empty.
+
+        For administrators.
+        """
+        document: Document | None = self._backend.ask("oldest message")
+        return document
+
     # Tokens
     # -------------------------------------------------------------------------------------------------------
 
@@ -356,6 +373,23 @@ class QueueManager(Closeable):
         document: Document = self._backend.ask("settings")
         return document
 
+    def reports(self) -> list[Document]:
+        """Return the reports of the data pipeline that the service shows: name, bytes, made. For administrators.
+
+        UnsupportedOperation if the setting `http.reports` names no directory.
+        """
+        documents: list[Document] = self._backend.ask("reports")
+        return documents
+
+    def report(self, name: str) -> bytes:
+        """Return a report, a page of HTML. For administrators."""
+        parts, offset = [], 0
+        while offset is not None:
+            told: Document = self._backend.ask("report", name=name, offset=offset)
+            parts.append(str(told["octets"]).encode("latin-1"))
+            offset = told["next"]
+        return b"".join(parts)
+
     def users(self) -> list[Document]:
         """Return the accounts of the queue manager."""
         documents: list[Document] = self._backend.ask("users")
@@ -425,6 +459,19 @@ class QueueManager(Closeable):
         """
         documents: list[Document] = self._backend.ask("abort transaction", transaction=str(transaction))
         return documents
+
+    def certificates(self) -> list[Document]:
+        """Return the certificates of users by which signatures are known: user, subject, validity, fingerprint.
+
+        For administrators.
+        """
+        documents: list[Document] = self._backend.ask("certificates")
+        return documents
+
+    def remove_certificate(self, sha256: str) -> Document:
+        """Remove a user's certificate by its fingerprint, or the beginning of it; return what it was. For administrators."""
+        document: Document = self._backend.ask("remove certificate", sha256=sha256)
+        return document
 
     def register_certificate(self, certificate: str, sid: str | None = None) -> None:
         """Make the certificate (PEM) of a user known to receivers; without a SID, of the user of this object."""

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 
 from lanner.directory.filters import AttributeFilter, SortOrder
 from lanner.directory.ldap.directory import LdapDirectory
+from lanner.directory.ldap.service_location import server_key
 from lanner.model.directory_objects import DirectoryObject
 from lanner.model.enums import DirectoryOperationResult
 
@@ -31,6 +32,8 @@ LIFETIME: Final = 60.0
 PATIENCE: Final = 2.0
 RETRY_INTERVAL: Final = 10.0
 MAX_KEPT: Final = 20_000
+# Names of servers that are remembered; senders of notifications choose them.
+MAX_NAMED: Final = 256
 
 _NOT_CONNECTED: Final = DirectoryOperationResult.DIRECTORY_NOT_CONNECTED
 _KEPT: Final = (DirectoryOperationResult.SUCCESS, DirectoryOperationResult.OBJECT_NOT_FOUND)
@@ -54,9 +57,16 @@ class CachedDirectory:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="directory")
         self._kept: OrderedDict[Any, tuple[float, Any]] = OrderedDict()
         self._away_until = 0.0
+        # Reads at a server that somebody named: one that does not answer must not hold up those of
+        # the domain. By its name, until when it counts as one that does not.
+        self._named_threads = ThreadPoolExecutor(1, thread_name_prefix="directory-named")
+        self._named_away: dict[str, float] = {}
+        # When the names of the domain controllers were read, and these.
+        self._server_keys: tuple[float, frozenset[str]] | None = None
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._named_threads.shutdown(wait=False, cancel_futures=True)
 
     # Calls
     # ------------------------------------------------------------------------------------------------
@@ -127,6 +137,54 @@ class CachedDirectory:
         away: _Found = (_NOT_CONNECTED, None)
         return self._read(key, lambda: self._directory.read(object_type, filters, attributes), away)
 
+    @property
+    def server(self) -> str:
+        return self._directory.server
+
+    def knows_server(self, name: str) -> bool:
+        """Return whether a name is that of a domain controller.
+
+        All names are read together and kept, also that there was no answer: senders of
+        notifications choose what is asked for, and must not cause a question each.
+        """
+        now = self._clock()
+        if self._server_keys is None or now - self._server_keys[0] >= LIFETIME:
+            nothing: frozenset[str] = frozenset()
+            self._server_keys = (now, self._call_named(self._directory.server_keys, nothing))
+        return server_key(name) in self._server_keys[1]
+
+    def read_at(
+        self,
+        server: str,
+        object_type: str,
+        filters: Sequence[AttributeFilter] | None,
+        attributes: Sequence[str] | None = None,
+    ) -> _Found:
+        away: _Found = (_NOT_CONNECTED, None)
+        if not server:
+            return self._call(lambda: self._directory.read(object_type, filters, attributes), away)
+        if self._clock() < self._named_away.get(server, 0.0):
+            return away
+        answer = self._call_named(lambda: self._directory.read_at(server, object_type, filters, attributes), away)
+        if answer[0] is _NOT_CONNECTED:
+            if len(self._named_away) >= MAX_NAMED:
+                self._named_away.clear()
+            self._named_away[server] = self._clock() + RETRY_INTERVAL
+        return answer
+
+    def _call_named(self, operation: Callable[[], T], away: T) -> T:
+        """Return what the thread for named servers answers, or `away` if that takes too long."""
+        future = self._named_threads.submit(operation)
+        try:
+            return future.result(self._patience)
+        except FutureTimeoutError:
+            future.cancel()
+            return away
+
+    def queues_of(self, computer_name: str) -> tuple[DirectoryOperationResult, list[uuid.UUID] | None]:
+        away: tuple[DirectoryOperationResult, list[uuid.UUID] | None] = (_NOT_CONNECTED, None)
+        return self._call(lambda: self._directory.queues_of(computer_name), away)
+
     def read_begin(
         self,
         object_type: str,
@@ -152,6 +210,25 @@ class CachedDirectory:
 
     def format_name_at(self, path: str) -> str | None:
         return self._call(lambda: self._directory.format_name_at(path), None)
+
+    def acting_for(self, account: str) -> CachedDirectory | None:
+        # It is about to change something.
+        self._changed()
+        directory = self._call(lambda: self._directory.acting_for(account), None, forced=True)
+        if directory is None:
+            return None
+        other = CachedDirectory(directory, patience=self._patience, clock=self._clock)
+        # One thread for both: its own would outlive the call.
+        other.close()
+        other._threads = self._threads
+        return other
+
+    def servers(self) -> list[str]:
+        return self._call(self._directory.servers, [], forced=True)
+
+    def account(self, name_or_sid: str | bytes) -> tuple[DirectoryOperationResult, tuple[str, bytes] | None]:
+        away: tuple[DirectoryOperationResult, tuple[str, bytes] | None] = (_NOT_CONNECTED, None)
+        return self._read(("account", name_or_sid), lambda: self._directory.account(name_or_sid), away)
 
     def computer_sid(self, computer_name: str) -> bytes | None:
         return self._call(lambda: self._directory.computer_sid(computer_name), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import random
+import re
 import secrets
 import socket
 import struct
@@ -26,6 +27,7 @@ _RECORD: Final = struct.Struct(">HHIH")
 _TRUNCATED: Final = 0x0200
 # More pointers than labels a name can have: whoever sends that wants us to run in circles.
 _MAX_POINTERS: Final = 128
+_HOST_NAME: Final = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,24 @@ def domain_controllers(domain: str, servers: Sequence[str] = ()) -> list[Server]
         problems.append(f"{name_server}: no record {question}")
     why = "; ".join(problems) or "no DNS server is configured"
     raise LocationError(f"domain {domain}: no domain controller found ({why})")
+
+
+def named_server(name: str, servers: Sequence[str] = ()) -> list[Server]:
+    """Return a server by its DNS name, with each of its addresses; none where DNS does not know it."""
+    host = server_key(name)
+    if not _HOST_NAME.fullmatch(host):
+        return []
+    found: list[Server] = []
+    for name_server in list(servers) or name_servers():
+        found = [Server(host, address) for address in _addresses(name_server, host)]
+        if found:
+            break
+    return found
+
+
+def server_key(name: str) -> str:
+    r"""Return the name of a server for comparisons: without leading backslashes (\\dc1) and a final dot."""
+    return name.removeprefix("\\\\").rstrip(".").lower()
 
 
 def _in_order(records: list[tuple[int, int, int, str]]) -> list[tuple[str, int]]:

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 
 from lanner.http.api import (
     access,
+    certificates,
     dead_letters,
     definitions,
     events,
@@ -32,6 +33,7 @@ for part in (
     peers,
     transactions,
     users,
+    certificates,
     definitions,
     events,
     health,

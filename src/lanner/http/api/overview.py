@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
 
+from lanner.http.names import queue_name
 from lanner.http.sessions import Manager
 
 router = APIRouter(tags=["overview"])
@@ -15,6 +16,17 @@ router = APIRouter(tags=["overview"])
 async def overview(qm: Manager) -> dict[str, Any]:
     """Sums over the queues that the user may see; for an administrator, also dead letters and outgoing queues."""
     return await qm.overview()
+
+
+@router.get("/history")
+async def history(
+    qm: Manager,
+    queue: Annotated[str | None, Query(description="Of this queue; else of all together, for administrators.")] = None,
+    seconds: Annotated[int, Query(description="900, 3600 or 86400.")] = 900,
+) -> dict[str, Any]:
+    """How full a queue was: `points` of time, messages, and messages per second in and out."""
+    name = None if queue is None else qm.open(queue_name(queue)).path_name
+    return await qm.history(name, seconds=seconds)
 
 
 @router.get("/whoami")

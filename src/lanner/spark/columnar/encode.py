@@ -23,7 +23,7 @@ from lanner.spark.columnar.schema import BINARY, BY_NAME, SETTABLE, STRING
 from lanner.wire.builder import MessageProperties, encode_label
 from lanner.wire.packet_template import MessageRun
 
-__all__ = ["RowEncoder", "check_columns"]
+__all__ = ["RowEncoder", "cast_column", "check_columns", "is_text"]
 
 # Columns that name the queue a row goes to.
 _QUEUE_COLUMNS: Final = ("queue", "dest_format_name")
@@ -75,20 +75,20 @@ class RowEncoder:
         self._names = names
         self._queue = queue
         self._columns = check_columns(schema, queue)
-        self._queue_column = next((name for name in _QUEUE_COLUMNS if name in self._columns), None)
+        self.queue_column = next((name for name in _QUEUE_COLUMNS if name in self._columns), None)
 
     def messages(self, batch: pa.RecordBatch, first: int = 0) -> Iterator[tuple[str, MessageRun]]:
         """The messages of a batch: runs of rows that differ in label and body alone and go to the same queue, in the order of the rows.
 
         `first`: the number of the first row, for what is told of one that cannot be sent.
         """
-        columns = {name: self._values(batch.column(name), name) for name in self._columns}
+        columns = {name: cast_column(batch.column(name), name).to_pylist() for name in self._columns}
         bodies = columns.pop("body")
         labels = columns.pop("label", None)
         end = 0
         for values, rows in groupby(self._common(columns, bodies)):
             start, end = end, end + sum(1 for _ in rows)
-            yield self._queue_of(columns, start, first), self._run(columns, bodies, labels, start, end, first)
+            yield self.queue_of(columns, start, first), self._run(columns, bodies, labels, start, end, first)
             del values
 
     def _common(self, columns: dict[str, list[Any]], bodies: list[Any]) -> Iterable[object]:
@@ -97,10 +97,11 @@ class RowEncoder:
             return zip(*columns.values(), map(_kind, bodies), strict=True)
         return map(_kind, bodies)
 
-    def _queue_of(self, columns: dict[str, list[Any]], row: int, first: int) -> str:
+    def queue_of(self, columns: dict[str, list[Any]], row: int, first: int) -> str:
+        """Return where a row goes."""
         queue = self._queue
-        if self._queue_column is not None:
-            queue = columns[self._queue_column][row] or queue
+        if self.queue_column is not None:
+            queue = columns[self.queue_column][row] or queue
         return self._known(queue, first + row)
 
     def _run(
@@ -113,12 +114,12 @@ class RowEncoder:
         first: int,
     ) -> MessageRun:
         try:
-            properties = self._message(columns, start, bodies[start])
+            properties = self.properties(columns, start, bodies[start])
         except StatusError as error:
             raise type(error)(f"row {first + start}: {error.args[0]}") from None
         own = bodies[start:end]
         if isinstance(own[0], str):
-            own = [self._text(body, properties.body_type, first + row) for row, body in enumerate(own, start)]
+            own = [self.text(body, properties.body_type, first + row) for row, body in enumerate(own, start)]
         elif own[0] is None:
             own = [b""] * len(own)
         if labels is None:
@@ -126,7 +127,8 @@ class RowEncoder:
         return MessageRun(properties, [self._label(labels[row], first + row) for row in range(start, end)], own)
 
     @staticmethod
-    def _text(body: str, body_type: int, row: int) -> bytes:
+    def text(body: str, body_type: int, row: int) -> bytes:
+        """Return a body that was given as text."""
         try:
             return encode_text(body, body_type)
         except StatusError as error:
@@ -141,22 +143,10 @@ class RowEncoder:
 
     def _known(self, queue: str | None, row: int) -> str:
         if queue is None:
-            raise InvalidParameter(f"row {row}: {self._queue_column} is null, and no option queue says where to then")
+            raise InvalidParameter(f"row {row}: {self.queue_column} is null, and no option queue says where to then")
         return queue
 
-    def _values(self, column: pa.Array, name: str) -> list[Any]:
-        kind = BY_NAME[name].type
-        if name == "body" and _is_text(column.type):
-            kind = STRING
-        if column.type != kind:
-            try:
-                column = column.cast(kind)
-            except pa.ArrowException as error:
-                raise InvalidParameter(f"column {name}: {error}") from None
-        values: list[Any] = column.to_pylist()
-        return values
-
-    def _message(self, columns: dict[str, list[Any]], row: int, body: str | bytes | None) -> MessageProperties:
+    def properties(self, columns: dict[str, list[Any]], row: int, body: str | bytes | None) -> MessageProperties:
         """Return the properties that a run has in common, from its first row.
 
         The body determines the body type.
@@ -187,7 +177,19 @@ def _kind(body: str | bytes | None) -> object:
     return None if body is None else type(body)
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def cast_column(column: pa.Array, name: str) -> pa.Array:
+    """Return a column with the type that rows have it with; a body may be text, too."""
+    kind = STRING if name == "body" and is_text(column.type) else BY_NAME[name].type
+    if column.type == kind:
+        return column
+    try:
+        return column.cast(kind)
+    except pa.ArrowException as error:
+        raise InvalidParameter(f"column {name}: {error}") from None
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a column of this type is text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
@@ -213,7 +215,7 @@ def check_columns(schema: pa.Schema, queue: str | None = None) -> tuple[str, ...
         if set(pair) <= set(names):
             raise InvalidParameter(f"columns {pair[0]} and {pair[1]} say the same: give one of them")
     kind = schema.field("body").type
-    if not (_is_text(kind) or pa.types.is_large_binary(kind) or kind == BINARY):
+    if not (is_text(kind) or pa.types.is_large_binary(kind) or kind == BINARY):
         raise InvalidParameter(f"column body is {kind}: binary or text expected")
     if queue is None and not set(_QUEUE_COLUMNS) & set(names):
         raise InvalidParameter("where to: give the option queue, or a column of that name")

@@ -49,9 +49,11 @@ _SIMPLE: Final = {
     "timestamp": TIMESTAMP,
     "date": pa.date32(),
 }
-_TOKEN: Final = re.compile(r"\s*(`[^`]+`|\w+|[<>(),:])")
+_TOKEN: Final = re.compile(r"\s*+(`[^`]+`|\w+|[<>(),:])")
 # Not in the specification: characters of a schema, and how deep it is.
 _MAX_SCHEMA, _MAX_DEPTH = 20_000, 20
+# Of a precision or a scale.
+_MAX_DIGITS: Final = 2
 _EMPTY: Final = object()
 
 
@@ -60,8 +62,15 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = _TOKEN.findall(text)
-        if len(text) > _MAX_SCHEMA or "".join(self._tokens) != re.sub(r"\s+(?=(?:[^`]*`[^`]*`)*[^`]*$)", "", text):
+        if len(text) > _MAX_SCHEMA:
+            raise self._wrong()
+        # One behind the other: the time grows with the text, and no faster.
+        self._tokens: list[str] = []
+        end = 0
+        while found := _TOKEN.match(text, end):
+            self._tokens.append(found[1])
+            end = found.end()
+        if text[end:].strip():
             raise self._wrong()
         self._at = 0
 
@@ -74,10 +83,10 @@ class _Parser:
         if self._at >= len(self._tokens):
             raise self._wrong()
         self._at += 1
-        return str(self._tokens[self._at - 1])
+        return self._tokens[self._at - 1]
 
     def _peek(self) -> str:
-        return str(self._tokens[self._at]) if self._at < len(self._tokens) else ""
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
 
     def _expect(self, token: str) -> None:
         if self._next() != token:
@@ -115,7 +124,7 @@ class _Parser:
 
     def _number(self) -> int:
         token = self._next()
-        if not token.isascii() or not token.isdigit():
+        if not token.isascii() or not token.isdigit() or len(token) > _MAX_DIGITS:
             raise self._wrong()
         return int(token)
 
@@ -200,7 +209,14 @@ class BodyFormat:
         """Objects in UTF-8, parsed by Arrow; None if there is anything else among them."""
         if not pa.types.is_struct(self.type) or pc.any(pc.not_equal(body_types, 0)).as_py() or bodies.null_count:
             return None
-        lines = b"\n".join(bodies.to_pylist())
+        given = bodies.to_pylist()
+        lines = b"\n".join(given)
+        # Behind a whole value only a comma or a bracket can go on with what a body has begun, and no
+        # text goes on behind the end of a line. So bodies of this form do not reach into each
+        # other: each is one row at least, and all are if there are no more rows. An octet of zero
+        # would end the text for the parser.
+        if b"\0" in lines or not all(one.startswith(b"{") and one.endswith(b"}") for one in given):
+            return None
         options = pj.ParseOptions(explicit_schema=pa.schema(list(self.type)), unexpected_field_behavior="ignore")
         try:
             table = pj.read_json(io.BytesIO(lines), parse_options=options)

@@ -21,6 +21,7 @@ names are imported on first use, so that `settings` can be imported without pyar
     errors        the errors of the service, beside those of the queue manager
     readers       named readers of a queue and their leases
     writing       staged and published writes
+    staged_parts  what a writer sends, cut into parts: rows or packets
     staged_room   how much each user may have staged
     arrivals      waits until a queue has new messages
     courtesy      limits the CPU and memory that streams take from the queue manager

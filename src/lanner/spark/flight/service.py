@@ -21,6 +21,7 @@ import lanner.model.errors as model_errors
 from lanner.host.operations import Operations
 from lanner.host.runtime import Runtime
 from lanner.model.directory_objects import OutgoingQueue, Queue
+from lanner.model.enums import QueueAccessType
 from lanner.model.errors import AccessDenied, IllegalFormatname, InvalidParameter, QueueNotFound
 from lanner.security.identity import Identity
 from lanner.spark.columnar.event_names import EVENTS_NAME, EVENTS_NUMBER, is_events
@@ -39,8 +40,9 @@ from lanner.spark.flight.reader_pool import ReaderPool
 from lanner.spark.flight.readers import DEFAULT_LEASE, Lease, Readers
 from lanner.spark.flight.requests import MAX_EPOCH, Request
 from lanner.spark.flight.settings import FlightSettings
+from lanner.spark.flight.staged_parts import Contents
 from lanner.spark.flight.tickets import Grant
-from lanner.spark.flight.writing import Contents, StagedWrites
+from lanner.spark.flight.writing import StagedWrites
 
 Answer = dict[str, Any]
 Source = QueueSource | EventSource
@@ -49,6 +51,8 @@ Source = QueueSource | EventSource
 MAX_WAIT: Final = 60_000
 MAX_POLLED_QUEUES: Final = 1000
 MAX_PARTITIONS: Final = 100_000
+# Not in the specification: octets of the tickets of one plan: each repeats what was asked for.
+MAX_TICKETS_SIZE: Final = 32 << 20
 MICROSECONDS: Final = 1_000_000
 # Not in the specification: messages that are counted unless the caller sets a limit; about a
 # second.
@@ -137,6 +141,7 @@ class Service:
             "forget": (self._forget, "forget a named reader and its start"),
             "hold": (self._hold, "let nothing expire up to a number: it is being processed"),
             "acknowledge": (self._acknowledge, "remove everything up to a number: it has been processed"),
+            "destination": (self._destination, "what a writer must know of a queue to build packets for it"),
             "publish": (self._publish, "make staged messages visible in one commit, once"),
             "drop": (self._drop, "drop staged messages"),
             "published": (self._published, "the last batch that a writer has published"),
@@ -240,6 +245,12 @@ class Service:
             parts = scan.source.split(scan.after, scan.upto, max(-(-size // min(least, MAX_PARTITIONS)), 1))
         if len(parts) > MAX_PARTITIONS:
             raise InvalidParameter(f"{len(parts)} partitions, at most {MAX_PARTITIONS}: ask for bigger ones")
+        size = len(json.dumps(scan.ticket)) * len(parts)
+        if size > MAX_TICKETS_SIZE:
+            raise InvalidParameter(
+                f"{len(parts)} partitions have tickets of {size} octets together, at most {MAX_TICKETS_SIZE}: ask for bigger "
+                "partitions, or with shorter conditions"
+            )
         tickets = [scan.ticket | dataclasses.asdict(part) for part in parts]
         are_shared = self._share(identity, scan, tickets)
         about = self._about(scan.source) | {
@@ -262,8 +273,10 @@ class Service:
         if self._pool is None or isinstance(source, EventSource) or not self._pool.begin():
             return [False] * len(tickets)
         found = []
+        room = MAX_TICKETS_SIZE
         for ticket in tickets:
-            snapshot = source.snapshot(ticket["after"], ticket["upto"])
+            # A grant beyond it is left out: the queue manager itself serves this ticket.
+            snapshot = source.snapshot(ticket["after"], ticket["upto"]) if room > 0 else None
             found.append(snapshot is not None)
             if snapshot is not None:
                 grant = Grant(
@@ -281,6 +294,7 @@ class Service:
                     body_schema=ticket.get("body_schema"),
                 )
                 ticket["grant"] = self._pool.tickets.sealed(grant)
+                room -= len(ticket["grant"])
         return found
 
     def scan(self, identity: Identity, ticket: bytes) -> GrantedScan:
@@ -368,6 +382,7 @@ class Service:
             "user": operations.identity.name,
             "horizon": horizon,
             "near": self.near_socket if may_read_near else None,
+            "takes_packets": True,
         }
 
     def _bounds(self, operations: Operations, request: Request, _: Client) -> Answer:
@@ -530,6 +545,24 @@ class Service:
         request.done()
         contents = self._writes.stage(self.operations(identity), token, writer, batch, queue, schema, batches)
         return self.answer({"token": token.hex(), **_contents(contents)})
+
+    def _destination(self, operations: Operations, request: Request, _: Client) -> Answer:
+        name = request.text("queue")
+        request.done()
+        engine = self._runtime.engine
+        with self._runtime.change() as change:
+            handle = operations.open(operations.names.format_name(name), QueueAccessType.SEND)
+            try:
+                sender, is_transactional = engine.stage_terms(handle)
+            finally:
+                engine.close_queue(handle)
+        change.soon()
+        return {
+            "format_name": handle.format_name,
+            "sender": sender.hex(),
+            "is_transactional": is_transactional,
+            "queue_manager_id": str(engine.queue_manager.identifier),
+        }
 
     def _publish(self, operations: Operations, request: Request, _: Client) -> Answer:
         writer, batch, tokens = request.text("writer"), request.number("batch", 0), request.octets_list("tokens")

@@ -21,11 +21,11 @@ import hashlib
 import json
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -34,12 +34,10 @@ from lanner.host.runtime import Runtime
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import AccessDenied, InsufficientResources, InvalidParameter, StatusError
 from lanner.model.live import OpenQueueDescriptor
-from lanner.spark.columnar.encode import RowEncoder
 from lanner.spark.flight.errors import PublicationDiffers, StageUnknown
 from lanner.spark.flight.settings import FlightSettings
+from lanner.spark.flight.staged_parts import Contents, parts
 from lanner.spark.flight.staged_room import StagedRoom
-from lanner.store.checksum import crc32
-from lanner.wire.packet_template import MessageRun
 
 STAGES: Final = "pipeline_stages"
 WRITERS: Final = "pipeline_user_writers"
@@ -50,33 +48,11 @@ OLD_WRITER_EXPIRY: Final = "pipeline_writer_expiry"
 FORGET_AT_ONCE: Final = 100
 _EXPIRES: Final = struct.Struct(">I")
 _LATEST: Final = 0xFFFF_FFFF
-# Not in the specification: messages that are made while the store's lock is held once, a few
-# milliseconds.
-AT_ONCE: Final = 250
 # Not in the specification: bytes of bodies between two commits. Staged messages are in memory until
 # then.
 SYNC_EVERY: Final = 8 << 20
 MAX_TOKEN_BYTES: Final = 64
 MAX_WRITER_BYTES: Final = 1024
-_DIGEST_BITS: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """What was staged or published: the digest does not depend on the order of the messages."""
-
-    messages: int = 0
-    bytes: int = 0  # of bodies
-    digest: int = 0
-
-    def __add__(self, other: Contents) -> Contents:
-        digest = (self.digest + other.digest) % (1 << _DIGEST_BITS)
-        return Contents(self.messages + other.messages, self.bytes + other.bytes, digest)
-
-    @classmethod
-    def of(cls, run: MessageRun) -> Contents:
-        digest = sum(map(crc32, run.bodies, map(crc32, run.labels))) + len(run)
-        return cls(len(run), sum(map(len, run.bodies)), digest % (1 << _DIGEST_BITS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +186,7 @@ class StagedWrites:
         """
         _check_user(operations)
         _check(token, writer, batch)
-        encoder = RowEncoder(schema, operations.names, queue)
+        found_parts = parts(schema, operations.names, queue, batches)
         row = _StageRow(str(operations.identity.sid), writer, batch, is_whole=False)
         with self._runtime.lock:
             if self._stages.get(token) is not None:
@@ -223,21 +199,19 @@ class StagedWrites:
             with ExitStack() as stack:
                 handles: dict[str, OpenQueueDescriptor] = {}
                 unsynced = 0
-                for first, name, run in _runs(encoder, batches):
+                for part in found_parts:
+                    name = part.queue
                     if name not in handles:
-                        with _naming(lambda row=first: row):  # type: ignore[misc]
+                        with _naming(lambda row=part.first: row):  # type: ignore[misc]
                             handles[name] = operations.open(operations.names.format_name(name), QueueAccessType.SEND)
                         stack.callback(operations.close, handles[name])
-                    part = Contents.of(run)
-                    contents += part
-                    self._check_size(contents, writer, batch)
-                    unsynced += part.bytes
-                    counted = _Counted(first, run.bodies)
-                    with self._runtime.change() as change, _naming(lambda rows=counted: rows.row):  # type: ignore[misc]
-                        self._room.check(row.owner, operations.identity.name, part.messages, part.bytes)
-                        counted_run = MessageRun(run.properties, run.labels, counted)
-                        self._engine.stage_messages(handles[name], token, [counted_run])
-                        self._room.add(token, row.owner, part.messages, part.bytes)
+                    with self._runtime.change() as change, _naming(lambda part=part: part.row):  # type: ignore[misc]
+                        found = part.stage(self._engine, handles[name], token)
+                        contents += found
+                        self._check_size(contents, writer, batch)
+                        self._room.check(row.owner, operations.identity.name, found.messages, found.bytes)
+                        self._room.add(token, row.owner, found.messages, found.bytes)
+                    unsynced += found.bytes
                     if unsynced >= SYNC_EVERY:
                         change.wait()
                         unsynced = 0
@@ -405,36 +379,6 @@ class StagedWrites:
         identity = operations.identity
         if row is not None and row.owner != str(identity.sid) and not identity.is_administrator:
             raise AccessDenied(f"{what} belongs to another user than {identity.name}")
-
-
-def _runs(encoder: RowEncoder, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, str, MessageRun]]:
-    """The number of the first row, queue and messages, never so many that others wait long for the lock."""
-    row = 0
-    for batch in batches:
-        for start in range(0, len(batch), AT_ONCE):
-            for name, run in encoder.messages(batch.slice(start, AT_ONCE), row):
-                yield row, name, run
-                row += len(run)
-
-
-class _Counted(Sequence[bytes]):
-    """Bodies that know which of them was asked for last: that is the row that could not be packed."""
-
-    def __init__(self, first: int, bodies: Sequence[bytes]) -> None:
-        self.row = first
-        self._first = first
-        self._bodies = bodies
-
-    def __len__(self) -> int:
-        return len(self._bodies)
-
-    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 (a number or a slice)
-        return self._bodies[index]
-
-    def __iter__(self) -> Iterator[bytes]:
-        for row, body in enumerate(self._bodies, self._first):
-            self.row = row
-            yield body
 
 
 @contextmanager

@@ -1,0 +1,42 @@
+"""Certificates of users, by which signatures are known. For administrators."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict
+
+from lanner.http.sessions import Manager
+
+router = APIRouter(tags=["certificates"])
+
+
+class NewCertificate(BaseModel):
+    """A certificate in PEM, and the SID of its user; without one, it is that of the user who asks."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    certificate: str
+    sid: str | None = None
+
+
+@router.get("/certificates")
+async def certificates(qm: Manager) -> list[dict[str, Any]]:
+    """The certificates that are registered: user, subject, validity, fingerprint."""
+    return await qm.certificates()
+
+
+@router.post("/certificates", status_code=HTTPStatus.NO_CONTENT)
+async def add(qm: Manager, new: NewCertificate) -> Response:
+    """Register a user's certificate: messages that it signs are known for the user's."""
+    await qm.register_certificate(new.certificate, new.sid)
+    return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+@router.delete("/certificates/{sha256}", status_code=HTTPStatus.NO_CONTENT)
+async def remove(qm: Manager, sha256: str) -> Response:
+    """Remove a certificate by its fingerprint, or by the beginning of it that only one has."""
+    await qm.remove_certificate(sha256)
+    return Response(status_code=HTTPStatus.NO_CONTENT)

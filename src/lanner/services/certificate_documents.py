@@ -1,0 +1,94 @@
+"""The certificates of users as documents, for administrators: those that the directory publishes, registered and removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from lanner.directory.topology import Signer, survey
+from lanner.model.errors import GenericError, IllegalUser, InvalidParameter
+from lanner.security.identity import Identity
+from lanner.wire.sid import Sid
+
+if TYPE_CHECKING:
+    from lanner.engine import Engine
+
+Document = dict[str, Any]
+Request = Mapping[str, Any]
+
+
+class CertificateDocuments:
+    """The certificates that one queue manager's directory knows."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.questions: dict[str, Callable[[Identity, Request], object]] = {"certificates": self._list}
+        self.orders: dict[str, Callable[[Identity, Request], object]] = {
+            "register certificate": self._register,
+            "remove certificate": self._remove,
+        }
+
+    def _list(self, identity: Identity, request: Request) -> list[Document]:
+        del identity, request
+        return [self._document(signer, one) for signer, one in self._found()]
+
+    def _found(self) -> list[tuple[Signer, bytes]]:
+        return [(signer, one) for signer in survey(self._engine.directory).signers for one in signer.certificates]
+
+    def _document(self, signer: Signer, octets: bytes) -> Document:
+        """Return whose a certificate is, and how long it is valid."""
+        # `add_certificate` lets in nothing else.
+        found = x509.load_der_x509_certificate(octets)
+        return {
+            "user": signer.name or signer.sid,
+            "sid": signer.sid,
+            "subject": found.subject.rfc4514_string(),
+            "issuer": found.issuer.rfc4514_string(),
+            "not_valid_before": found.not_valid_before_utc.isoformat(),
+            "not_valid_after": found.not_valid_after_utc.isoformat(),
+            "sha256": found.fingerprint(hashes.SHA256()).hex(),
+        }
+
+    def _register(self, identity: Identity, request: Request) -> None:
+        """Make the certificate of a user known to receivers, or that of who asks if no `sid` says otherwise."""
+        engine = self._engine
+        resolve = engine.settings.resolve_identity
+        try:
+            certificate = x509.load_pem_x509_certificate(_text(request, "certificate").encode())
+            sid = _text(request, "sid") if "sid" in request else None
+            owner = identity if sid is None else resolve and resolve(Sid.parse(sid))
+        except ValueError as error:
+            raise InvalidParameter(str(error)) from None
+        if owner is None:
+            raise IllegalUser(f"no account here has the SID {sid}")
+        if not engine.register_certificate(owner, certificate.public_bytes(Encoding.DER)):
+            raise GenericError(f"the directory refused the certificate of {owner.name}")
+
+    def _remove(self, identity: Identity, request: Request) -> Document:
+        """Remove a certificate by its fingerprint, or by the beginning of it that only one has."""
+        wanted = _text(request, "sha256").lower().replace(":", "")
+        found = [
+            (signer, octets, document)
+            for signer, octets in self._found()
+            if (document := self._document(signer, octets))["sha256"].startswith(wanted)
+        ]
+        if len(found) != 1 or not wanted:
+            many = f"{len(found)} certificates have" if len(found) > 1 else "no certificate has"
+            raise InvalidParameter(f"{many} the fingerprint {wanted[:80]!r}; `lanner certificate list` shows them")
+        signer, octets, document = found[0]
+        owner = Identity(signer.name, Sid.parse(signer.sid))
+        if not self._engine.unregister_certificate(owner, octets):
+            raise GenericError(f"the directory did not remove the certificate of {document['user']}")
+        self._engine.audit.done("remove certificate", identity, user=document["user"], sha256=document["sha256"])
+        return document
+
+
+def _text(request: Request, key: str) -> str:
+    value = request.get(key)
+    if not isinstance(value, str):
+        raise InvalidParameter(f"a request needs the text `{key}`")
+    return value

@@ -1,0 +1,206 @@
+"""What a writer sends, cut into parts that are staged one after the other under the store's lock.
+
+A stream has rows, of which messages are made here (`columnar.encode`), or packets that the writer
+has built (`columnar.packing`), which are checked and stored as they are. Both give the same
+`Contents` for the same messages, so a batch may come again in the other form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lanner.engine import Engine
+from lanner.host.names import QueueNames
+from lanner.model.errors import InvalidParameter
+from lanner.model.live import OpenQueueDescriptor
+from lanner.spark.columnar.encode import RowEncoder
+from lanner.store.checksum import crc32
+from lanner.store.packet_contents import packet_contents
+from lanner.wire.layout import locate
+from lanner.wire.packet_template import MessageRun
+
+__all__ = ["Contents", "Part", "parts"]
+
+# Not in the specification: messages that are made while the store's lock is held once, a few
+# milliseconds; and packets, which take less each.
+AT_ONCE: Final = 250
+PACKETS_AT_ONCE: Final = 1000
+BYTES_AT_ONCE: Final = 2 << 20
+_DIGEST_BITS: Final = 64
+Packets = list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What was staged or published: the digest does not depend on the order of the messages."""
+
+    messages: int = 0
+    bytes: int = 0  # of bodies
+    digest: int = 0
+
+    def __add__(self, other: Contents) -> Contents:
+        digest = (self.digest + other.digest) % (1 << _DIGEST_BITS)
+        return Contents(self.messages + other.messages, self.bytes + other.bytes, digest)
+
+    @classmethod
+    def of(cls, run: MessageRun) -> Contents:
+        digest = sum(map(crc32, run.bodies, map(crc32, run.labels))) + len(run)
+        return cls(len(run), sum(map(len, run.bodies)), digest % (1 << _DIGEST_BITS))
+
+    @classmethod
+    def of_packets(cls, packets: Packets) -> Contents:
+        """The same of packets of equal shape, at least one."""
+        return cls(len(packets), *packet_contents(packets, locate(packets[0]).properties))
+
+
+class Part(Protocol):
+    """Messages of consecutive rows that go to one queue."""
+
+    first: int  # the number of the first row
+    queue: str
+
+    @property
+    def row(self) -> int:
+        """The row at fault, if the part cannot be staged."""
+
+    def stage(self, engine: Engine, handle: OpenQueueDescriptor, token: bytes) -> Contents:
+        """Stage the messages. The caller holds the store's lock."""
+
+
+def parts(schema: pa.Schema, names: QueueNames, queue: str | None, batches: Iterable[pa.RecordBatch]) -> Iterator[Part]:
+    """Return the parts of a stream; InvalidParameter at once if its columns cannot be written.
+
+    `queue`: where rows go that name none themselves.
+    """
+    if "packet" in schema.names:
+        _check_packets(schema, queue)
+        return _packet_parts(queue, batches)
+    return _row_parts(RowEncoder(schema, names, queue), batches)
+
+
+# Rows
+# ---------------------------------------------------------------------------------------------------------------
+
+
+class _RowPart:
+    def __init__(self, first: int, queue: str, run: MessageRun) -> None:
+        self.first = first
+        self.queue = queue
+        self._run = run
+        self._bodies = _Counted(first, run.bodies)
+
+    @property
+    def row(self) -> int:
+        return self._bodies.row
+
+    def stage(self, engine: Engine, handle: OpenQueueDescriptor, token: bytes) -> Contents:
+        run = self._run
+        engine.stage_messages(handle, token, [MessageRun(run.properties, run.labels, self._bodies)])
+        return Contents.of(run)
+
+
+def _row_parts(encoder: RowEncoder, batches: Iterable[pa.RecordBatch]) -> Iterator[Part]:
+    row = 0
+    for batch in batches:
+        for start in range(0, len(batch), AT_ONCE):
+            for name, run in encoder.messages(batch.slice(start, AT_ONCE), row):
+                yield _RowPart(row, name, run)
+                row += len(run)
+
+
+class _Counted(Sequence[bytes]):
+    """Bodies that know which of them was asked for last: that is the row that could not be packed."""
+
+    def __init__(self, first: int, bodies: Sequence[bytes]) -> None:
+        self.row = first
+        self._first = first
+        self._bodies = bodies
+
+    def __len__(self) -> int:
+        return len(self._bodies)
+
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 (a number or a slice)
+        return self._bodies[index]
+
+    def __iter__(self) -> Iterator[bytes]:
+        for row, body in enumerate(self._bodies, self._first):
+            self.row = row
+            yield body
+
+
+# Packets
+# ------------------------------------------------------------------------------------------------------------
+
+
+class _PacketPart:
+    def __init__(self, first: int, queue: str, octets: memoryview, count: int) -> None:
+        self.first = self.row = first
+        self.queue = queue
+        self._octets = octets
+        self._count = count
+
+    def stage(self, engine: Engine, handle: OpenQueueDescriptor, token: bytes) -> Contents:
+        runs = engine.stage_packets(handle, token, self._octets, self._count)
+        return sum(map(Contents.of_packets, runs), Contents())
+
+
+def _check_packets(schema: pa.Schema, queue: str | None) -> None:
+    kinds = {field.name: field.type for field in schema}
+    wanted = {"packet": pa.binary(), "queue": pa.string()}
+    if len(kinds) < len(schema) or any(kinds[name] != wanted.get(name) for name in kinds):
+        raise InvalidParameter("packets are written as columns packet (binary) and queue (string), and no others")
+    if queue is None and "queue" not in kinds:
+        raise InvalidParameter("where to: give the option queue, or a column of that name")
+
+
+def _packet_parts(queue: str | None, batches: Iterable[pa.RecordBatch]) -> Iterator[Part]:
+    row = 0
+    for batch in batches:
+        packets = batch.column(batch.schema.get_field_index("packet"))
+        if packets.null_count:
+            raise InvalidParameter(f"row {row + int(np.argmax(pc.is_null(packets)))}: there is no packet")
+        for name, start, end in _queue_runs(batch, queue, row):
+            for at in _cut(packets, start, end):
+                places, data = _octets(packets[at.start : at.stop])
+                yield _PacketPart(row + at.start, name, memoryview(data)[places[0] : places[-1]], len(at))
+        row += len(batch)
+
+
+def _octets(packets: pa.BinaryArray) -> tuple[np.ndarray[Any, Any], Any]:
+    _, offsets, data = packets.buffers()
+    places = np.frombuffer(offsets, np.int32)[packets.offset : packets.offset + len(packets) + 1]
+    return places, b"" if data is None else data
+
+
+def _cut(packets: pa.BinaryArray, start: int, end: int) -> Iterator[range]:
+    """Cut rows into what is staged under one hold of the lock."""
+    places, _ = _octets(packets)
+    while start < end:
+        upto = int(np.searchsorted(places, int(places[start]) + BYTES_AT_ONCE, side="right")) - 1
+        upto = min(end, start + PACKETS_AT_ONCE, max(upto, start + 1))
+        yield range(start, upto)
+        start = upto
+
+
+def _queue_runs(batch: pa.RecordBatch, queue: str | None, first: int) -> Iterator[tuple[str, int, int]]:
+    """Yield queues, and the rows that go there."""
+    if not len(batch):
+        return
+    if "queue" not in batch.schema.names:
+        assert queue is not None  # noqa: S101 (it was checked)
+        yield queue, 0, len(batch)
+        return
+    runs = pc.run_end_encode(batch.column(batch.schema.get_field_index("queue")))
+    start = 0
+    for name, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        target = name or queue
+        if target is None:
+            raise InvalidParameter(f"row {first + start}: queue is null, and no option queue says where to then")
+        yield target, start, end
+        start = end
