@@ -80,7 +80,9 @@ def percentile(values: list[float]) -> float:
 
 def log_on() -> httpx.Client:
     """Return a client with the cookie of a session."""
-    answer = httpx.post(f"{URL}/login", data={"user": "alice", "password": PASSWORD, "next": "/"}, trust_env=False)
+    # The first request starts the HTTP process.
+    form = {"user": "alice", "password": PASSWORD, "next": "/"}
+    answer = httpx.post(f"{URL}/login", data=form, trust_env=False, timeout=60.0)
     if answer.status_code != httpx.codes.SEE_OTHER:
         raise SystemExit(f"no log-on: {answer.status_code}")
     return httpx.Client(base_url=URL, cookies=answer.cookies, trust_env=False, timeout=60.0)
