@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,11 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from playwright.sync_api import Page, expect
+from typer.testing import CliRunner
 
 import lanner
+from lanner.cli.app import app
 from lanner.security.certificates import generate_certificate
-from tests.cli.conftest import LANNER
 from tests.contract.service import USERS
 from tests.http.service import HttpService
 
@@ -47,6 +47,11 @@ class World:
         queue = self.manager.open(NAME)
         queue.send(lanner.Message(body="x", label="one", recoverable=True))
         return queue.peek_by_lookup_id(0, "last").lookup_id
+
+    def filled(self) -> str:
+        """Put a message into a queue that others are moved to, and return its name."""
+        self.manager.open("other").send(lanner.Message(body="x", recoverable=True))
+        return "other"
 
     def certificate(self) -> Path:
         made = x509.load_der_x509_certificate(generate_certificate("bob", dt.datetime.now(dt.UTC)).certificate)
@@ -83,9 +88,9 @@ COMMANDS: dict[str, Words] = {
     "lanner queue create": lambda w: ["created"],
     "lanner queue delete": lambda w: [w.manager.create_queue("deleted").path_name, "--yes"],
     "lanner queue set": lambda w: ["orders", "--label", "new"],
-    "lanner queue purge": lambda w: ["other", "--yes"],
+    "lanner queue purge": lambda w: [w.filled(), "--yes"],
     "lanner peek": lambda w: ["orders"],
-    "lanner peek --filter": lambda w: ["orders", "--filter", f"lookup_id={w.lookup_id()}"],
+    "lanner peek --filter": lambda w: [w.lookup_id() and "orders", "--filter", "label=one"],
     "lanner send": lambda w: ["orders", "hello"],
     "lanner receive": lambda w: [w.lookup_id() and "orders"],
     "lanner resend": lambda w: ["orders", "--lookup-id", w.lookup_id()],
@@ -94,7 +99,7 @@ COMMANDS: dict[str, Words] = {
     "lanner move --dry-run": lambda w: [w.lookup_id() and "orders", ".\\" + r"private$\other", "--all", "--dry-run"],
     "lanner copy": lambda w: ["orders", ".\\" + r"private$\other", "--lookup-id", w.lookup_id()],
     "lanner export": lambda w: [w.lookup_id() and "orders", w.folder / "orders.export"],
-    "lanner import": lambda w: ["other", w.folder / "orders.export"],
+    "lanner import": lambda w: [w.folder / "orders.export", "other"],
     "lanner deadletter list": lambda w: [],
     "lanner journal": lambda w: [w.lookup_id() and w.manager.open(NAME).receive(0).label and "orders"],
     "lanner outgoing list": lambda w: [],
@@ -105,7 +110,7 @@ COMMANDS: dict[str, Words] = {
     "lanner machine online": lambda w: [],
     "lanner queue access show": lambda w: ["orders"],
     "lanner queue access grant": lambda w: ["orders", "bob", "peek"],
-    "lanner certificate list": lambda w: w.registered() and [],
+    "lanner certificate list": lambda w: [] if w.registered() else ["none"],
     "lanner certificate add": lambda w: ["bob", w.certificate()],
     "lanner certificate remove": lambda w: [w.registered(), "--yes"],
     "lanner certificate make": lambda w: ["--certificate", w.folder / "tls.pem", "--key", w.folder / "tls.key"],
@@ -137,45 +142,52 @@ def test_every_command_works(world: World) -> None:
     for name, arguments in COMMANDS.items():
         words = [word for word in name.split() if not word.startswith("--")]
         where = [] if "--host" in name or name == "lanner serve" else ["--data", world.service.data]
-        done = subprocess.run(
-            [LANNER, *words[1:], *map(str, arguments(world)), *map(str, where)],
-            check=False,
-            input="a long enough word\n",
-            capture_output=True,
-            text=True,
-        )
+        command = [*words[1:], *map(str, arguments(world)), *map(str, where)]
+        done = CliRunner().invoke(app, command, input="a long enough word\n")
         # 1 of the doctor: it has found something, such as the dead letter.
-        if done.returncode not in ((0, 1) if name == "lanner doctor" else (0,)) or not done.stdout + done.stderr:
-            wrong.append((name, done.returncode, done.stdout[-300:], done.stderr[-500:]))
-    assert wrong == []
+        if done.exit_code not in ((0, 1) if name == "lanner doctor" else (0,)) or not done.output:
+            wrong.append((name, done.exit_code, done.output[-500:], done.exception))
+    assert not wrong, "\n".join(map(str, wrong))
     assert world.manager.status()["online"]
 
 
 Ask = Callable[[httpx.Client, World], httpx.Response]
+
+
+def end_session(client: httpx.Client, world: World) -> httpx.Response:
+    with lanner.connect(world.service.address, "bob", USERS["bob"]) as other:
+        assert other.who_am_i()["user"] == "bob"
+        number = next(one["number"] for one in world.manager.sessions() if one["user"] == "bob")
+        return client.delete(f"/sessions/client/{number}")
+
+
+def getting(path: str) -> Ask:
+    return lambda client, w: client.get(path)
+
+
+def passing(verb: str) -> Ask:
+    return lambda client, w: client.post(f"{ROUTE}/messages/{w.lookup_id()}/{verb}", json={"target": r"private$\other"})
+
+
 ROUTES: dict[str, Ask] = {
     **{
-        f"GET {path}": lambda client, w, path=path: client.get(path)
+        f"GET {path}": getting(path)
         for path in (
             *("/queues", "/deadletters", "/outgoing", "/settings", "/certificates", "/overview", "/history"),
             *("/sessions", "/definitions", "/metrics", "/health/ready"),
         )
     },
-    "POST /queues": lambda client, w: client.post("/queues", json={"name": r"private$\by route"}),
-    "DELETE /queues/{name}": lambda client, w: client.delete(f"/queues/{quote('private$' + chr(92) + 'by route')}"),
+    "POST /queues": lambda client, w: client.post("/queues", json={"name": r"private$\by-route"}),
+    "DELETE /queues/{name}": lambda client, w: client.delete(f"/queues/{quote('private$' + chr(92) + 'by-route')}"),
     "GET /queues/{name}": lambda client, w: client.get(ROUTE),
-    "PATCH /queues/{name}": lambda client, w: client.patch(ROUTE, json={"label": "by route"}),
+    "PATCH /queues/{name}": lambda client, w: client.patch(ROUTE, json={"label": "by-route"}),
     "GET /queues/{name}/access": lambda client, w: client.get(f"{ROUTE}/access"),
     "GET /queues/{name}/messages": lambda client, w: client.get(f"{ROUTE}/messages", params={"label": "x"}),
     "POST /queues/{name}/messages": lambda client, w: client.post(f"{ROUTE}/messages", json={"body": "hi"}),
     "DELETE /queues/{name}/messages": lambda client, w: client.delete(f"{ROUTE}/messages"),
     "GET /queues/{name}/messages/{lookup_id}": lambda client, w: client.get(f"{ROUTE}/messages/{w.lookup_id()}"),
     "DELETE /queues/{name}/messages/{lookup_id}": lambda client, w: client.delete(f"{ROUTE}/messages/{w.lookup_id()}"),
-    **{
-        f"POST /queues/{{name}}/messages/{{lookup_id}}/{verb}": lambda client, w, verb=verb: client.post(
-            f"{ROUTE}/messages/{w.lookup_id()}/{verb}", json={"target": r"private$\other"}
-        )
-        for verb in ("move", "copy", "resend")
-    },
+    **{f"POST /queues/{{name}}/messages/{{lookup_id}}/{verb}": passing(verb) for verb in ("move", "copy", "resend")},
     "POST /deadletters/{lookup_id}/return": lambda client, w: client.post(
         f"/deadletters/{w.dead_letter()}/return", json={}
     ),
@@ -187,15 +199,8 @@ ROUTES: dict[str, Ask] = {
     "DELETE /certificates/{sha256}": lambda client, w: client.delete(f"/certificates/{w.registered()}"),
     "POST /definitions": lambda client, w: client.post("/definitions", json={"queues": []}),
     "PATCH /users/{name}": lambda client, w: client.patch("/users/bob", json={"role": "user"}),
-    "DELETE /sessions/{kind}/{number}": lambda client, w: client.delete(f"/sessions/client/{_other_session(w)}"),
+    "DELETE /sessions/{kind}/{number}": end_session,
 }
-
-
-def _other_session(world: World) -> int:
-    """Leave a connection open, which its end by another closes."""
-    other = lanner.connect(world.service.address, "bob", USERS["bob"])
-    assert other.who_am_i()["user"] == "bob"
-    return next(int(one["number"]) for one in world.manager.sessions() if one["user"] == "bob")
 
 
 def test_every_route_works(world: World) -> None:
@@ -207,7 +212,7 @@ def test_every_route_works(world: World) -> None:
             answer = ask(client, world)
             if not answer.is_success:
                 wrong.append((name, answer.status_code, answer.text[:300]))
-    assert wrong == []
+    assert not wrong, "\n".join(map(str, wrong))
 
 
 # The address of each screen, and what stands on it.

@@ -43,6 +43,8 @@ async def samples(visitor: Looking, queue: str | None = None, span: int = 900) -
     own = visitor.sampler.series(queue)[_ENOUGH:]
     if span > min(seconds for seconds, _ in SPANS):
         own = own[-1:]
+    # Two samples of one second are one point.
+    own = list({point[0]: point for point in own}.values())
     first = own[0][0] if own else float("inf")
     interval = before[1][0] - before[0][0] if len(before) > 1 else 0
     return JSONResponse(

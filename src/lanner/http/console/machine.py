@@ -78,7 +78,7 @@ def _text(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
-    return str(value)
+    return str(value) or "none"
 
 
 # Offline and online

@@ -14,8 +14,8 @@ from typing import Any, Final
 MOST_SITES: Final = 9
 MOST_COMPUTERS: Final = 4
 _COLUMNS: Final = 3
-_BOX: Final = 264
-_GAP: Final = 104
+_BOX: Final = 260
+_GAP: Final = 102
 _HEAD: Final = 40
 _ROW: Final = 44
 _WIDTH: Final = 1000
@@ -74,7 +74,8 @@ def draw_sites(enterprise: Mapping[str, Any], own: str, stuck: frozenset[str] = 
     for name, one in (enterprise.get("computers") or {}).items():
         for site in one.get("sites") or ():
             members.setdefault(site, []).append((name, one))
-    shown = list(members)[:MOST_SITES]
+    home = [site for site, those in members.items() if any(name.lower() == own.lower() for name, _ in those)]
+    shown = list(dict.fromkeys([*home, *members]))[:MOST_SITES]
     height = _HEAD + _ROW * max(1, min(MOST_COMPUTERS, max((len(members[one]) for one in shown), default=1))) + 28
     boxes = []
     for place, site in enumerate(shown):
