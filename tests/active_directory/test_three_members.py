@@ -168,7 +168,9 @@ def test_three_members_in_two_sites(domain: Domain, members: tuple[Member, Membe
     east.run("queue", "access", "grant", r".\signed", r"MQ\sigrid", "send")
     west.run("queue", "create", "any")
     with lanner.connect(west.address, user=f"sigrid@{REALM}", password=PASSWORD, authentication="kerberos") as sigrid:
-        sigrid.open(lookup(west, "signed")).send(lanner.Message("signed by me", authenticate=True, recoverable=True))
+        sigrid.open(lookup(west, "signed")).send(
+            lanner.Message(body="signed by me", authenticate=True, recoverable=True)
+        )
     signed = received(east, r".\signed")
     assert (signed.value, signed.authenticated) == ("signed by me", True)
     assert str(Sid.unpack(signed.sender_id)) == sid

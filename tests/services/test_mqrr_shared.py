@@ -33,6 +33,7 @@ from tests.services.site import until
 from tests.services.test_mqrr_transactions import OK
 from tests.statuses import (
     MQ_ERROR_INVALID_HANDLE,
+    MQ_ERROR_INVALID_PARAMETER,
     MQ_ERROR_IO_TIMEOUT,
     MQ_ERROR_MESSAGE_ALREADY_RECEIVED,
     MQ_ERROR_MESSAGE_NOT_FOUND,
@@ -150,7 +151,6 @@ async def test_of_two_closes_at_once_one_acts(site: Site) -> None:
 @served
 async def test_a_message_to_a_private_name_keeps_its_destination(site: Site) -> None:
     qm = site.runtime.engine.queue_manager
-    site.service._address_of = lambda _: "192.0.2.7"
     with site.runtime.change() as change:
         number = site.operations.find(".\\private$\\q").private_queue_number
         name = site.operations.names.format_name(f"PRIVATE={qm.identifier}\\{number:08x}")
@@ -190,13 +190,15 @@ async def test_a_message_to_a_private_name_keeps_its_destination(site: Site) -> 
         ),
     ],
 )
-@served
-async def test_where_a_direct_message_came_from(site: Site, source: str, overlay: bytes, extended: bytes) -> None:
-    site.service._address_of = lambda _: source
-    site.send(b"x")
-    packet = (await (await site.opened()).read(PEEK)).packet
-    assert packet[32:48] == overlay
-    assert packet.endswith(extended)
+def test_where_a_direct_message_came_from(tmp_path: Path, source: str, overlay: bytes, extended: bytes) -> None:
+    async def run() -> None:
+        async with serving(tmp_path, source=source) as site:
+            site.send(b"x")
+            packet = (await (await site.opened()).read(PEEK)).packet
+        assert packet[32:48] == overlay
+        assert packet.endswith(extended)
+
+    asyncio.run(run())
 
 
 async def until_arrived(qm: lanner.aio.QueueManager) -> None:
@@ -318,7 +320,7 @@ async def test_a_subqueue_of_what_has_none(site: Site, name: str) -> None:
     peer = await site.peer()
     before = len(site.runtime.engine.queue_manager.queue_collection)
     for call in (site.opened(name, peer=peer), site.opened_for_move(name, peer)):
-        assert await fault(call) in (MQ_ERROR_QUEUE_NOT_FOUND, 0xC00E0006)
+        assert await fault(call) in (MQ_ERROR_QUEUE_NOT_FOUND, MQ_ERROR_INVALID_PARAMETER)
     assert len(site.runtime.engine.queue_manager.queue_collection) == before
 
 
