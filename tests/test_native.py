@@ -23,11 +23,11 @@ from hypothesis import strategies as st
 
 from lanner import native
 from lanner.model.live import Record
-from lanner.store import packet_contents, rows
+from lanner.store import rows
 from lanner.store.checksum import crc32
 from lanner.store.record import HEADER, INDEX_ENTRY, MESSAGE_KEY, encode, encode_reference
 from lanner.store.staging import STAGED_HEAD, STAGED_KEY
-from lanner.wire import packet_runs, packet_template
+from lanner.wire import packet_contents, packet_runs, packet_template
 from lanner.wire.builder import MessageProperties, build
 from lanner.wire.format_name import FormatName
 from lanner.wire.layout import locate
