@@ -44,6 +44,8 @@ DEFAULT_ADDRESS: Final = "grpc://127.0.0.1:1810"
 
 # Not in the specification: a longer ticket goes through the port.
 MAX_TICKET: Final = 1 << 15
+# Not in the specification: octets of a record batch that is written; larger ones go in parts.
+_MAX_PIECE: Final = 4 << 20
 
 Answer = dict[str, Any]
 
@@ -72,6 +74,16 @@ class Plan:
     schema: pa.Schema
     partitions: list[Partition]
     about: Answer
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in parts that the service takes, whatever `flight.max_message_mb` may be there."""
+    if batch.nbytes <= _MAX_PIECE or len(batch) <= 1:
+        yield batch
+        return
+    half = len(batch) // 2
+    yield from _pieces(batch.slice(0, half))
+    yield from _pieces(batch.slice(half))
 
 
 class FlightQueues:
@@ -417,7 +429,8 @@ class Staging:
         """Send the rows of a batch."""
         for one in (batch,) if self._encoder is None else self._encoder.packets(batch):
             with self._told():
-                self._put.write_batch(one)
+                for piece in _pieces(one):
+                    self._put.write_batch(piece)
             self._rows += len(one)
 
     def finish(self) -> Answer:

@@ -478,7 +478,9 @@ class FlightListener:
             share=SHARE,
             cost=DESCRIPTORS,
         )
-        self._front = server.front = Front(listening, backend, door, tls)
+        self._front = server.front = Front(
+            listening, backend, door, tls, budget=budget, max_message=settings.max_message_mb << 20
+        )
         if pool is not None:
             server.reader_address = lambda host: settings.address(pool.port, host)
         self._service, self._server, self._tokens, self._pool = service, server, tokens, pool
