@@ -886,7 +886,7 @@ stamp_packets(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t cou
     return packets_of_shape(args, &stamp);
 }
 
-/* What packets hold (store/packet_contents.py) ------------------------------------------------------ */
+/* What packets hold (wire/packet_contents.py) ------------------------------------------------------ */
 
 /* packet_contents(packets, properties) -> (bytes of bodies, digest) */
 static PyObject *

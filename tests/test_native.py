@@ -25,12 +25,12 @@ from lanner import native
 from lanner.engine import event_rows
 from lanner.model.enums import PositionState
 from lanner.model.live import Record
-from lanner.store import packet_contents, rows
 from lanner.store import record as record_rows
+from lanner.store import rows
 from lanner.store.checksum import crc32
 from lanner.store.record import HEADER, INDEX_ENTRY, MESSAGE_KEY, encode, encode_reference
 from lanner.store.staging import STAGED_HEAD, STAGED_KEY
-from lanner.wire import packet_runs, packet_template
+from lanner.wire import packet_contents, packet_runs, packet_template
 from lanner.wire.builder import MessageProperties, build
 from lanner.wire.envelope import event_fields, header_offsets
 from lanner.wire.format_name import FormatName

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -176,10 +176,21 @@ def packet(destination: Destination, **changes: Any) -> bytes:  # noqa: ANN401 (
     return build(properties, source=source, ordinal=5, sent_time=7, destination=name)
 
 
-def put(root: FlightQueues, batch: pa.RecordBatch, monkeypatch: pytest.MonkeyPatch, queue: str | None = "q") -> str:
-    """Send a batch as it is."""
-    monkeypatch.setattr(root, "_packet_encoder", lambda *_: None)
-    token: str = root.stage([batch], batch.schema, writer="w", queue=queue)["token"]
+class Raw(FlightQueues):
+    """Sends batches as they are."""
+
+    def _packet_encoder(self, schema: pa.Schema, queue: str | None) -> None:
+        del schema, queue
+
+
+@pytest.fixture
+def raw(address: str) -> Iterator[Raw]:
+    with Raw(address, user="root", password="secret") as queues:
+        yield queues
+
+
+def put(raw: Raw, batch: pa.RecordBatch, queue: str | None = "q") -> str:
+    token: str = raw.stage([batch], batch.schema, writer="w", queue=queue)["token"]
     return token
 
 
@@ -188,9 +199,9 @@ def packets_of(*found: bytes | None, **columns: list[Any]) -> pa.RecordBatch:
 
 
 def test_what_only_the_queue_manager_can_say_is_written_over(
-    qm: QueueManager, root: FlightQueues, destination: Destination, monkeypatch: pytest.MonkeyPatch
+    root: FlightQueues, raw: Raw, destination: Destination
 ) -> None:
-    token = put(root, packets_of(*[packet(destination)] * 3), monkeypatch)
+    token = put(raw, packets_of(*[packet(destination)] * 3))
     root.publish("w", 0, [token])
     found = [Message(row["packet"]) for row in root.table("q", columns=["packet"]).to_pylist()]
     assert {each.source_machine_identifier for each in found} == {destination.source}
@@ -214,22 +225,19 @@ def test_what_only_the_queue_manager_can_say_is_written_over(
 )
 def test_a_packet_that_says_more_is_refused_and_nothing_is_staged(
     qm: QueueManager,
-    root: FlightQueues,
+    raw: Raw,
     destination: Destination,
-    monkeypatch: pytest.MonkeyPatch,
     changes: dict[str, Any],
     complaint: str,
 ) -> None:
     batch = packets_of(packet(destination), packet(destination, **changes))
     with pytest.raises(InvalidParameter, match=complaint):
-        put(root, batch, monkeypatch)
+        put(raw, batch)
     with runtime_of(qm).lock:
         assert list(runtime_of(qm).store.table("stages").items()) == []
 
 
-def test_octets_that_are_no_packets_are_refused(
-    root: FlightQueues, destination: Destination, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_octets_that_are_no_packets_are_refused(raw: Raw, destination: Destination) -> None:
     good = packet(destination)
     for found, complaint in (
         ([b""], "0 packets, 1 expected"),
@@ -239,12 +247,10 @@ def test_octets_that_are_no_packets_are_refused(
         ([good, None], "row 1: there is no packet"),
     ):
         with pytest.raises(InvalidParameter, match=complaint):
-            put(root, packets_of(*found), monkeypatch)
+            put(raw, packets_of(*found))
 
 
-def test_columns_beside_packets_are_refused(
-    root: FlightQueues, destination: Destination, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_columns_beside_packets_are_refused(raw: Raw, destination: Destination) -> None:
     good = packet(destination)
     for batch, queue, complaint in (
         (packets_of(good, label=["x"]), "q", "and no others"),
@@ -253,7 +259,7 @@ def test_columns_beside_packets_are_refused(
         (packets_of(good, queue=pa.nulls(1, pa.string())), None, "row 0: queue is null"),
     ):
         with pytest.raises(LannerError, match=complaint):
-            put(root, batch, monkeypatch, queue)
+            put(raw, batch, queue)
 
 
 # The encoder
