@@ -10,17 +10,20 @@ from typing import Any, Final
 
 import pytest
 
-from lanner.model.errors import MQ_OK, InvalidParameter
+from lanner.model.errors import MQ_OK, AccessDenied, InvalidParameter
 from lanner.rpc.async_client import connect_tcp
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.pdu import AuthLevel
+from lanner.rpc.security import Credentials
 from lanner.security.identity import Identity
+from lanner.security.roles import Role
 from lanner.security.tokens import MAX_NEW, TokenFile
+from lanner.security.users import USER_FILE, UserFile
 from lanner.services.interfaces.lanner import LANNER, LANNER_ASK
 from lanner.services.log_on import MAX_TICKETS, Tickets
 from lanner.services.slow_requests import SlowRequests
 from lanner.wire.sid import Sid
-from tests.adversity.attacks.victim import USER, victim
+from tests.adversity.attacks.victim import ADMINISTRATOR, USER, victim
 
 ALICE: Final = Identity("alice", Sid.parse("S-1-5-21-1-2-3-1000"))
 BOB: Final = Identity("bob", Sid.parse("S-1-5-21-1-2-3-1001"))
@@ -92,3 +95,27 @@ def test_the_audit_log_of_a_service_is_not_pushed_out_by_tokens(tmp_path: Path) 
             return 2 * MAX_NEW
 
         assert asyncio.run(main()) == MAX_NEW
+
+
+def test_monitors_do_not_read_reports_which_have_messages(tmp_path: Path) -> None:
+    folder = tmp_path / "reports"
+    folder.mkdir()
+    (folder / "today.html").write_text("<p>a message</p>")
+    with victim(tmp_path, f'[http]\nreports = "{folder}"') as place:
+
+        async def asked(who: Credentials, request: str) -> int:
+            async with await connect_tcp(
+                place.address, place.port(), credentials=who, level=AuthLevel.PKT_PRIVACY
+            ) as client:
+                bound = await client.bind(LANNER)
+                answer: Any = await bound.call(
+                    LANNER_ASK, request=json.dumps({"request": request, "name": "today.html"})
+                )
+                status: int = answer[RETURNS]
+                return status
+
+        UserFile(place.data / USER_FILE).set_role(USER.user, Role.MONITOR)
+        for request in ("reports", "report"):
+            assert asyncio.run(asked(ADMINISTRATOR, request)) == MQ_OK
+            assert asyncio.run(asked(USER, request)) == AccessDenied.status
+        assert asyncio.run(asked(USER, "status")) == MQ_OK
