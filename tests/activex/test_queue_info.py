@@ -20,7 +20,7 @@ from lanner.activex.tables import (
 )
 from lanner.com.automation.values import EMPTY, MISSING, Variant
 from lanner.com.constants import E_NOTIMPL
-from lanner.model.directory_objects import OutgoingQueue, Queue, QueueManager
+from lanner.model.directory_objects import Enterprise, OutgoingQueue, Queue, QueueManager
 from lanner.model.enums import DirectoryOperationResult, MessagePrivacyLevel, QueuePrivacyLevel
 from lanner.model.errors import RemoteMachineNotAvailable, StatusError
 from lanner.rpc.server import RpcServer
@@ -35,8 +35,10 @@ from lanner.wire.sid import ANONYMOUS_LOGON, BUILTIN_ADMINISTRATORS, EVERYONE, S
 from lanner.wire.vartypes import VT
 from tests.activex.world import World, called_by
 from tests.engine.harness import START_TIME
+from tests.security.samples import signing_key
 from tests.statuses import (
     MQ_ERROR_ACCESS_DENIED,
+    MQ_ERROR_CANNOT_IMPERSONATE_CLIENT,
     MQ_ERROR_DS_ERROR,
     MQ_ERROR_ILLEGAL_FORMATNAME,
     MQ_ERROR_ILLEGAL_PROPERTY_VALUE,
@@ -886,6 +888,44 @@ class TestPublicElsewhere:
         by_path = info(world, r"BETA\pub")
         world.call(by_path, "refresh")
         assert world.call(by_path, "get_format_name") == f"PUBLIC={remote.identifier}"
+
+    @pytest.mark.spec("MQAC-3.10.4.1.26-5", "MQAC-3.10.4.1.26-6", "MQCN-3.3.4.1-1")
+    def test_create(self, new_world: Callable[..., World]) -> None:
+        """In the directory alone, for who may create queues on the other computer, which is told of it."""
+        world = new_world(directory_integrated=True, signing_keys=lambda: [signing_key()])
+        security = SecurityDescriptor(
+            owner=ALICE.sid, dacl=Acl((allow(ALICE.sid, QueueManagerAccess.CREATE_QUEUE),))
+        ).pack()
+        with world.held() as h:
+            h.directory.answers["server"] = "dc1.mq.test"
+            sites = list(h.engine.queue_manager.site_identifier_list)
+            beta = QueueManager(computer_name="BETA", site_identifier_list=sites, security=security)
+            _, host = h.directory.create_object(beta)
+        made = info(world, r"BETA\orders")
+        world.call(made, "put_label", "told")
+        assert world.status(made, "create", by=STRANGER) == MQ_ERROR_ACCESS_DENIED
+        assert world.status(info(world, r"GAMMA\orders"), "create", by=ALICE) & 0x80000000
+        assert world.status(made, "create", MISSING, TRUE, by=ALICE) == MQ_ERROR_CANNOT_IMPERSONATE_CLIENT
+        with world.held() as h:
+            h.engine.queue_manager.enterprise_reference = Enterprise(weakened_security=True)
+        assert world.status(made, "create", MISSING, TRUE, by=ALICE) == 0
+        found = self.published(world)
+        assert (found.label, found.pathname.lower()) == ("told", r"beta\orders")
+        assert made.format_name == f"PUBLIC={found.identifier}"
+        assert (EVERYONE, QueueAccess.RECEIVE_MESSAGE) in [
+            (sid, mask & QueueAccess.RECEIVE_MESSAGE) for sid, mask in dacl(found)
+        ]
+        assert world.status(info(world, r"BETA\orders"), "create", by=ALICE) == MQ_ERROR_QUEUE_EXISTS
+        with world.held() as h:
+            assert [queue.pathname for queue in h.engine.local_queues() if "orders" in queue.pathname] == []
+            (outgoing,) = h.engine.outgoing_queues()
+            assert outgoing.destination_format_name.lower() == rf"private={host}\00000003"
+            assert outgoing.message_count == 2
+
+    def test_create_in_a_workgroup(self, world: World, remote: Queue) -> None:
+        """The directory of this computer alone would have it."""
+        assert world.status(info(world, r"BETA\orders"), "create", by=ALICE) == MQ_ERROR_ILLEGAL_QUEUE_PATHNAME
+        assert self.published(world).identifier == remote.identifier
 
     @pytest.mark.spec("MQAC-3.10.4.1.30-2")
     @pytest.mark.parametrize("name", NAMES)

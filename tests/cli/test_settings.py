@@ -106,6 +106,7 @@ def test_without_a_file_everything_has_a_default(monkeypatch: pytest.MonkeyPatch
         "flight.max_writers": 100_000,
         "flight.max_stages": 10_000,
         "flight.max_staged_mb": 65_536,
+        "flight.max_message_mb": 32,
         "events.enabled": False,
         "events.keep_days": 7,
         "events.max_mb": 1024,

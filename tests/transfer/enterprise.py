@@ -20,14 +20,21 @@ class Enterprise:
     """Computers by name, in the order given: 127.0.0.2, 127.0.0.3 and so on."""
 
     def __init__(
-        self, world: World, computers: Iterable[Computer], links: Iterable[Link] = (), *, window_size: int = 64
+        self,
+        world: World,
+        computers: Iterable[Computer],
+        links: Iterable[Link] = (),
+        *,
+        window_size: int = 64,
+        **settings: object,
     ) -> None:
+        """`settings` are those of each engine."""
         self.world = world
         self._computers = {computer.name: computer for computer in computers}
         self._links = tuple(links)
         self._public_queues: dict[str, dict[str, UUID]] = {}
         self.nodes = {
-            name: world.node(name, f"127.0.0.{number}", **QUICK, window_size=window_size)
+            name: world.node(name, f"127.0.0.{number}", **QUICK, window_size=window_size, **settings)
             for number, name in enumerate(self._computers, 2)
         }
         self.tell_everybody()
@@ -81,7 +88,7 @@ class Enterprise:
             self.world.unreachable.pop(self.nodes[name].address, None)
 
 
-def line(world: World, *, window_size: int = 64) -> Enterprise:
+def line(world: World, *, window_size: int = 64, **settings: object) -> Enterprise:
     """ALPHA - ROUTER - OMEGA: the router stands in both sites."""
     return Enterprise(
         world,
@@ -91,6 +98,7 @@ def line(world: World, *, window_size: int = 64) -> Enterprise:
             Computer("OMEGA", sites=("east",)),
         ),
         window_size=window_size,
+        **settings,
     )
 
 

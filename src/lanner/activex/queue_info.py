@@ -311,9 +311,15 @@ class MSMQQueueInfo(ComObject):
                     setattr(request, attribute, getattr(self.queue, attribute))
             request.transactional = transactional
             # Its descriptor (3.10.4.1.26.1) is the default of MS-MQDMPR 3.1.7.1.3.1.
-            queue = engine.create_queue(request, identity=call.identity)
-            if world_readable and queue.security is not None:
-                engine.set_queue_properties(queue, {"security": _with_world_readers(queue.security)})
+            if engine.queue_manager.directory_integrated and not engine.is_local_host(path.computer):
+                queue = engine.create_elsewhere(request, call.identity)
+                if world_readable and queue.security is not None:
+                    queue.security = _with_world_readers(queue.security)
+                    _require_success(engine.write_directory(queue, ["Security"]), f"{path} could not be changed")
+            else:
+                queue = engine.create_queue(request, identity=call.identity)
+                if world_readable and queue.security is not None:
+                    engine.set_queue_properties(queue, {"security": _with_world_readers(queue.security)})
             self._copy(queue)
             if queue.queue_type is QueueType.PUBLIC:
                 self.format_name = str(PublicFormatName(queue.identifier))
@@ -334,8 +340,7 @@ class MSMQQueueInfo(ComObject):
                 with environment.engine.audit.change("delete queue", call.identity, {"queue": queue.pathname}):
                     _require(queue, call.identity, QueueAccess.DELETE_QUEUE)
                     result = environment.engine.delete_directory_object(queue, identity=call.identity)
-                    if result is not DirectoryOperationResult.SUCCESS:
-                        raise _directory_error(result, f"{name} could not be deleted")
+                    _require_success(result, f"{name} could not be deleted")
             self._reset()
         await change
 
@@ -418,8 +423,7 @@ class MSMQQueueInfo(ComObject):
                 for attribute, value in changes.items():
                     setattr(queue, attribute, value)
                 result = environment.engine.write_directory(queue, list(changes), identity=call.identity)
-                if result is not DirectoryOperationResult.SUCCESS:
-                    raise _directory_error(result, f"{name} could not be changed")
+                _require_success(result, f"{name} could not be changed")
             self._changes.clear()
         await change
 
@@ -444,6 +448,11 @@ def _directory_error(result: DirectoryOperationResult, what: str) -> StatusError
     text = f"{what}: {result.value}"
     is_away = result is DirectoryOperationResult.DIRECTORY_NOT_CONNECTED
     return NoDs(text) if is_away else DsError(text)
+
+
+def _require_success(result: DirectoryOperationResult, message: str) -> None:
+    if result is not DirectoryOperationResult.SUCCESS:
+        raise _directory_error(result, message)
 
 
 def _require(queue: Queue, identity: Identity, right: QueueAccess) -> None:

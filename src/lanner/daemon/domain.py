@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lanner.daemon.settings import SettingsError
 from lanner.directory import AttributeFilter, Operator
 from lanner.directory.ldap import CachedDirectory, LdapDirectory, LogOn, domain_controllers, named_server
+from lanner.engine.settings import NotificationSettings
 from lanner.model.directory_objects import Site
 from lanner.model.enums import DirectoryOperationResult
 from lanner.security.profile import Profile
@@ -60,6 +61,13 @@ def _reason(result: DirectoryOperationResult) -> str:
     if result is DirectoryOperationResult.OBJECT_NOT_FOUND:
         return "the domain has no such site"
     return f"the domain cannot be reached as the account of this computer ({result.value})"
+
+
+def notification_settings(table: DirectoryTable) -> NotificationSettings:
+    """What `[directory]` says about change notifications."""
+    return NotificationSettings(
+        is_delayed=table.notifications == "delayed", sends_version_1=table.notification_version == 1
+    )
 
 
 def log_on(table: DirectoryTable) -> LogOn:

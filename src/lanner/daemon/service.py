@@ -14,6 +14,7 @@ import ipaddress
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -32,7 +33,7 @@ from lanner.activex import COCLASSES
 from lanner.activex.coordinated import CoordinatedTransactions
 from lanner.activex.environment import ActivexSettings, Environment
 from lanner.com.server.listener import ComListener, ComSettings
-from lanner.daemon.domain import member_of
+from lanner.daemon.domain import member_of, notification_settings
 from lanner.daemon.http_process import HttpListener
 from lanner.daemon.metrics import MetricsListener, metrics_registry
 from lanner.daemon.metrics_server import metrics_text
@@ -165,6 +166,7 @@ class Daemon:
                 "domain; leave the table [directory] out"
             )
         overrides["directory_integrated"] = True
+        overrides["notifications"] = notification_settings(settings.directory)
         overrides["dns_domain"] = settings.directory.domain
         if membership.site is not None:
             overrides["site_identifiers"] = (str(membership.site),)
@@ -332,8 +334,14 @@ class Daemon:
             "peers": {name: peer.addresses for name, peer in settings.known_peers.items()},
             "tls": self._about_tls(),
             "listeners": self.addresses,
+            "disk": self._disk_space(),
             "limits": [one.document() for one in self.budget.usage()],
         }
+
+    def _disk_space(self) -> dict[str, int]:
+        """Return the octets of the data directory's disk, and how many of them are free."""
+        said = shutil.disk_usage(self.settings.data)
+        return {"total": said.total, "free": said.free}
 
     def _about_tls(self) -> dict[str, object]:
         """Where the files of TLS between queue managers are: `lanner doctor PEER` speaks as this one does."""

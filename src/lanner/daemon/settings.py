@@ -340,6 +340,7 @@ class FlightTable(_Table):
     max_writers: Number = _FLIGHT.max_writers
     max_stages: Number = _FLIGHT.max_stages
     max_staged_mb: Number = _FLIGHT.max_staged_mb
+    max_message_mb: Number = _FLIGHT.max_message_mb
     max_connections: Number = _FLIGHT.max_connections
     max_connections_per_peer: Number = _FLIGHT.max_connections_per_peer
     max_calls: Number = _FLIGHT.max_calls
@@ -497,6 +498,10 @@ class DirectoryTable(_Table):
     keytab: Path | None = None
     # Where a new queue manager is put.
     site: str = "Default-First-Site-Name"
+    # When change notifications of other computers are processed (MS-MQCN notes 3 and 14).
+    notifications: Literal["delayed", "immediate"] = "delayed"
+    # Version 1 is sent by a queue manager that is a directory server: Windows 2000 reads no other.
+    notification_version: Literal[1, 2] = 2
 
     @field_validator("domain")
     @classmethod

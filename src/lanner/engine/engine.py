@@ -143,6 +143,7 @@ class Engine:
         self.open_cursor = cursors.open_cursor
         self.close_cursor = cursors.close_cursor
         self.create_queue = queues.create_queue
+        self.create_elsewhere = queues.create_elsewhere
         self.delete_queue = queues.delete_queue
         self.open_queue = opening.open_queue
         self.close_queue = opening.close_queue

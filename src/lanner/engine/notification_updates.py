@@ -158,7 +158,8 @@ def property_value(owner: DirectoryObject, name: str) -> PropertyValue:
         return int(value is QueueScope.ENTERPRISE)
     if name in _FLAGS:
         return int(value)
-    return b"" if name == "security" and value is None else value  # type: ignore[no-any-return] # of a table above
+    found: PropertyValue = b"" if name == "security" and value is None else value
+    return found
 
 
 def attribute_values(values: Mapping[int, PropertyValue], names: Mapping[int, str]) -> dict[str, object]:
@@ -176,7 +177,7 @@ def _attribute_value(name: str, value: PropertyValue) -> object:
             raise RemoteProtocolError(f"{name}: {value!r} is neither 0 nor 1")
         return bool(value)
     if name == "scope":
-        if value not in _SCOPES:
+        if not isinstance(value, int) or value not in _SCOPES:
             raise RemoteProtocolError(f"Scope {value!r}: 0 or 1 expected")
         return _SCOPES[value]
     if name == "privacy_level":

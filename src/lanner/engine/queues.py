@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Final
 
+from lanner.directory import AttributeFilter, Operator
 from lanner.engine.checks import require_ready
 from lanner.engine.queue_properties import check_changes, copied_attributes, rights_to_change
-from lanner.model.directory_objects import OutgoingQueue, Queue, attributes_of
+from lanner.model.directory_objects import OutgoingQueue, Queue, QueueManager, attributes_of
 from lanner.model.enums import DirectoryOperationResult, MessageClass, QueueType
 from lanner.model.errors import (
     AccessDenied,
@@ -19,8 +20,9 @@ from lanner.model.errors import (
     QueueNotFound,
     StatusError,
 )
+from lanner.security.access import is_granted
 from lanner.security.access_lists import descriptor_text
-from lanner.security.access_masks import QueueAccess, QueueManagerAccess
+from lanner.security.access_masks import QUEUE_MANAGER_MAPPING, QueueAccess, QueueManagerAccess
 from lanner.security.identity import SYSTEM
 from lanner.security.profile import Profile
 from lanner.security.queue_security import check_owner, create_default_queue_security_descriptor, readable_in_a_domain
@@ -123,6 +125,40 @@ class Queues:
             self._create_journal(queue, path)
         return queue
 
+    def create_elsewhere(self, request: Queue, identity: Identity) -> Queue:
+        """Create a public queue of another computer in the directory (MC-MQAC 3.10.4.1.26).
+
+        The queue manager that owns it hears of it (MS-MQCN). The descriptor that the directory has
+        for that queue manager says who may do this.
+        """
+        require_ready(self._queue_manager)
+        path = PathName.parse(request.pathname)
+        with self._audit.change("create queue", identity, {"queue": request.pathname}):
+            wanted = [AttributeFilter("ComputerName", Operator.EQUALS, path.computer)]
+            result, host = self._directory.read_directory("QueueManager", wanted, ["Security", "ComputerName"])
+            if result is not DirectoryOperationResult.SUCCESS or not isinstance(host, QueueManager):
+                raise _directory_error(result, f"queue {path}: its computer cannot be found in the directory")
+            rights = QueueManagerAccess.CREATE_QUEUE
+            if not identity.is_system and not is_granted(host.security, identity, rights, QUEUE_MANAGER_MAPPING):
+                raise AccessDenied(f"{identity.name} has no right {rights.name} on {path.computer}")
+            queue = Queue(**copied_attributes(request))
+            queue.queue_type = QueueType.PUBLIC
+            now = int(self._clocks.wall())
+            queue.create_time = queue.modify_time = now
+            queue.security = create_default_queue_security_descriptor(
+                queue.security,
+                identity,
+                profile=self._settings.profile,
+                machine_sid=lambda: self._sid_of(path.computer),
+                is_domain_user=self._settings.is_domain_user,
+                is_published=True,
+            )
+            result, identifier = self._directory.create_directory_object(queue, identity=identity)
+            if result is not DirectoryOperationResult.SUCCESS or identifier is None:
+                raise _directory_error(result, f"queue {path} could not be created in the directory")
+            queue.identifier = identifier
+        return queue
+
     def make_system_queue(
         self, path: PathName, label: str, *, transactional: bool, number: int = 0, security: bytes | None = None
     ) -> Queue:
@@ -160,7 +196,10 @@ class Queues:
 
     def machine_sid(self) -> Sid | None:
         """Return the SID of the computer's account in the directory, None if the directory does not have it."""
-        sid = self._directory.directory.computer_sid(self._queue_manager.computer_name)
+        return self._sid_of(self._queue_manager.computer_name)
+
+    def _sid_of(self, computer: str) -> Sid | None:
+        sid = self._directory.directory.computer_sid(computer)
         return None if sid is None else Sid.unpack(sid)
 
     def _publish(self, queue: Queue, identity: Identity) -> None:

@@ -24,6 +24,7 @@ from lanner.host.coordinator import Coordinator
 from lanner.host.event_keeper import EventKeeper
 from lanner.host.internal_signing_key import internal_signing_key
 from lanner.host.membership import Membership
+from lanner.host.stream_lags import StreamLags
 from lanner.host.timers import Timers
 from lanner.model.live import OpenQueueDescriptor, Transaction
 from lanner.security.accounts import Accounts
@@ -66,6 +67,7 @@ class Runtime:
         self.tokens = TokenFile(self.path / TOKEN_FILE)
         self.certificates = InternalCertificates(self.path / CERTIFICATE_FILE)
         self.lock = self.store.lock
+        self.stream_lags = StreamLags()
         self._abandoned: deque[OpenQueueDescriptor | Transaction] = deque()
         self._is_closing = False
         self._own_directory: CachedDirectory | None = None

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 
 from lanner.directory.filters import AttributeFilter, SortOrder
 from lanner.directory.ldap.directory import LdapDirectory
+from lanner.directory.ldap.service_location import server_key
 from lanner.model.directory_objects import DirectoryObject
 from lanner.model.enums import DirectoryOperationResult
 
@@ -60,7 +61,8 @@ class CachedDirectory:
         # the domain. By its name, until when it counts as one that does not.
         self._named_threads = ThreadPoolExecutor(1, thread_name_prefix="directory-named")
         self._named_away: dict[str, float] = {}
-        self._known: dict[str, tuple[float, bool]] = {}
+        # When the names of the domain controllers were read, and these.
+        self._server_keys: tuple[float, frozenset[str]] | None = None
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -140,13 +142,16 @@ class CachedDirectory:
         return self._directory.server
 
     def knows_server(self, name: str) -> bool:
+        """Return whether a name is that of a domain controller.
+
+        All names are read together and kept, also that there was no answer: senders of
+        notifications choose what is asked for, and must not cause a question each.
+        """
         now = self._clock()
-        known = self._known.get(name)
-        if known is None or now - known[0] >= LIFETIME:
-            if len(self._known) >= MAX_NAMED:
-                self._known.clear()
-            self._known[name] = known = (now, self._call_named(lambda: self._directory.knows_server(name), away=False))
-        return known[1]
+        if self._server_keys is None or now - self._server_keys[0] >= LIFETIME:
+            nothing: frozenset[str] = frozenset()
+            self._server_keys = (now, self._call_named(self._directory.server_keys, nothing))
+        return server_key(name) in self._server_keys[1]
 
     def read_at(
         self,

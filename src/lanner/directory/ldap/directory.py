@@ -275,11 +275,16 @@ class LdapDirectory:
 
     def knows_server(self, name: str) -> bool:
         """Return whether a name is that of a domain controller of our domain, as DNS lists them."""
+        return server_key(name) in self.server_keys()
+
+    def server_keys(self) -> frozenset[str]:
+        """Return the names of the domain controllers of our domain, with and without the domain; none if DNS does not answer."""
         try:
-            return bool(self._servers_named(name))
+            names = [server_key(one.host) for one in self._locate()]
         except OSError as error:
             _LOG.info("the domain controllers cannot be listed: %s", error)
-            return False
+            return frozenset()
+        return frozenset(names) | {name.partition(".")[0] for name in names}
 
     def _servers_named(self, name: str) -> list[Server]:
         wanted = server_key(name)
