@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -19,6 +21,8 @@ import lanner.com
 from lanner.directory.ldap.computer_account import principals_of
 from lanner.model.directory_objects import GUID_NULL, RoutingLink, Site
 from lanner.model.errors import AccessDenied
+from lanner.security.internal_certificates import InternalCertificates
+from lanner.security.signing import SigningKey
 from lanner.security.users import USER_FILE, UserFile
 from lanner.wire.message import Message
 from lanner.wire.sid import Sid
@@ -168,6 +172,11 @@ def test_three_members_in_two_sites(domain: Domain, members: tuple[Member, Membe
     east.run("queue", "access", "grant", r".\signed", r"MQ\sigrid", "send")
     west.run("queue", "create", "any")
     with lanner.connect(west.address, user=f"sigrid@{REALM}", password=PASSWORD, authentication="kerberos") as sigrid:
+        certificate = InternalCertificates(west.data.parent / "sigrid.json").find_or_create(
+            sid, "sigrid", dt.datetime.now(dt.UTC)
+        )
+        sigrid.register_certificate(ssl.DER_cert_to_PEM_cert(certificate.certificate))
+        sigrid.signing_key = SigningKey.load(certificate.certificate, certificate.private_key)
         sigrid.open(lookup(west, "signed")).send(
             lanner.Message(body="signed by me", authenticate=True, recoverable=True)
         )

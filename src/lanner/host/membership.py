@@ -1,8 +1,8 @@
 """The domain that `lanner domain join` has made a data directory a member of.
 
 What the queue manager needs to be a member is in one private file of the data directory, with the
-password of the computer's account; beside it are the keys by which the computer accepts Kerberos
-tickets. So every program that opens the directory, and a backup of it, has the same domain.
+password of the computer's account; beside it are the keys with which it accepts users of the domain.
+So every program that opens the directory, and a backup of it, has the same domain.
 """
 
 from __future__ import annotations

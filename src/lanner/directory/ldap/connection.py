@@ -272,7 +272,7 @@ def _context(log_on: LogOn, host: str, wanted: spnego.ContextReq) -> Any:  # noq
         credential = gssapi.Credentials(usage="initiate", store={"ccache": place}).impersonate(
             gssapi.Name(log_on.acts_for, gssapi.NameType.kerberos_principal)
         )
-    except (gssapi.exceptions.GSSError, krb5.Krb5Error) as error:
+    except (gssapi.raw.GSSError, krb5.Krb5Error) as error:
         raise ConnectionFailed(f"{log_on.user} cannot act for {log_on.acts_for}: {error}") from None
     return GSSAPIProxy(hostname=host, service="ldap", context_req=wanted, _gssapi_credential=credential)
 
