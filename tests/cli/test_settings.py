@@ -70,6 +70,7 @@ def test_without_a_file_everything_has_a_default(monkeypatch: pytest.MonkeyPatch
         "http.tls_certificate": None,
         "http.tls_key": None,
         "http.hosts": [],
+        "http.reports": None,
         "http.idle_timeout": 300.0,
         "http.session_timeout": 1800.0,
         "http.max_connections": 512,
