@@ -40,7 +40,8 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 Document = dict[str, Any]
 
 _PAGE: Final = 50
-# Queues of the overview, those that may be among them, and the samples after which a session has rates.
+# Queues of the overview, those that may be among them, and the samples after which a session has
+# rates.
 _BUSIEST: Final = 8
 _LIKELY: Final = 24
 _ENOUGH: Final = 3
