@@ -28,7 +28,7 @@ from typing import Any, TypeAlias
 from bench.machine import facts
 from bench.peers.process import PeerError
 from bench.report import print_rows
-from bench.service import Service
+from bench.service import Service, cpu_of
 from bench.service_clients import PASSWORD, USER
 from bench.workload import BODY
 from lanner.model.enums import DeliveryGuarantee
@@ -217,27 +217,21 @@ def run_client(kind: str, target: Target, count: int) -> None:
 # ---------------------------------------------------------------------------------------
 
 
-def nanoseconds_of(pid: int) -> int:
-    """Return the processor time of a process: that of all its threads."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
-    return sum(int(task.read_text(encoding="ascii").split()[0]) for task in tasks)
-
-
 def measure(service: Service, address: str, kind: str, level: str, count: int) -> float:
     """Return microseconds of the server for one message."""
     name = service.queue(0 if "send" in kind else count + WARM_UP)
     words = [sys.executable, "-m", "bench.foreign", "--client", kind, address, level, f"DIRECT=OS:{name}", str(count)]
-    spent: list[int] = []
+    spent: list[float] = []
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         if process.stdin is None or process.stdout is None:
             raise PeerError("there are no pipes")
         for _ in ("ready", "done"):
             if not process.stdout.readline():
                 raise PeerError(f"{kind} at level {level} failed")
-            spent.append(nanoseconds_of(service.server.process.pid))
+            spent.append(cpu_of(service.server.process.pid))
             process.stdin.write("go\n")
             process.stdin.flush()
-    return (spent[1] - spent[0]) / count / 1000
+    return (spent[1] - spent[0]) / count * 1e6
 
 
 def compare(arguments: argparse.Namespace, directory: Path) -> None:

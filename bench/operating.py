@@ -1,6 +1,6 @@
 """What operating costs: how fast commands start, how fast the console shows a deep queue, and what open consoles take from the engine.
 
-    python -m bench.operating [--messages N] [--rounds N] [--seconds S]
+    python -m bench.operating [--messages N] [--rounds N] [--seconds S] [--only start|pages|consoles]
 
 All of it runs against one `lanner serve` on a loopback address.
 
@@ -80,7 +80,9 @@ def percentile(values: list[float]) -> float:
 
 def log_on() -> httpx.Client:
     """Return a client with the cookie of a session."""
-    answer = httpx.post(f"{URL}/login", data={"user": "alice", "password": PASSWORD, "next": "/"}, trust_env=False)
+    # The first request starts the HTTP process.
+    form = {"user": "alice", "password": PASSWORD, "next": "/"}
+    answer = httpx.post(f"{URL}/login", data=form, trust_env=False, timeout=60.0)
     if answer.status_code != httpx.codes.SEE_OTHER:
         raise SystemExit(f"no log-on: {answer.status_code}")
     return httpx.Client(base_url=URL, cookies=answer.cookies, trust_env=False, timeout=60.0)
@@ -178,15 +180,19 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--only", choices=("start", "pages", "consoles"))
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         data = Path(name, "data")
         for key, value in facts(Path(name)).items():
             print(f"- {key}: {value}")
         with service(data) as manager:
-            starts(data, max(20, arguments.rounds))
-            consoles(manager, arguments.rounds, arguments.seconds)
-            pages(manager, arguments.messages, 60)
+            if arguments.only in (None, "start"):
+                starts(data, max(20, arguments.rounds))
+            if arguments.only in (None, "consoles"):
+                consoles(manager, arguments.rounds, arguments.seconds)
+            if arguments.only in (None, "pages"):
+                pages(manager, arguments.messages, 60)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +83,17 @@ class Service:
 
 
 def cpu_of(pid: int) -> float:
-    """Return the processor time of a process in seconds."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Return the processor time in seconds of all threads that a process has now.
+
+    Not from `/proc/PID/stat`: that counts in ticks of 10 ms, which is a tenth of what a thousand
+    messages cost.
+    """
+    spent = 0
+    for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        # A thread may end meanwhile.
+        with suppress(OSError):
+            spent += int(task.read_text(encoding="ascii").split()[0])
+    return spent / 1e9
 
 
 def measured(kind: str, where: str, count: int, name: str, per: int, *, clients: int, server: int) -> dict[str, float]:

@@ -604,6 +604,31 @@ bad:
     return NULL;
 }
 
+static uint64_t
+take_le(const unsigned char *p, int size)
+{
+    uint64_t v = 0;
+    for (int i = 0; i < size; i++)
+        v |= (uint64_t)p[i] << 8 * i;
+    return v;
+}
+
+/* decode_plain(raw, make) -> what `make` returns, or None */
+static PyObject *
+decode_plain(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (!has_count(count, 2, "decode_plain") || !is_kind(PyBytes_Check(args[0]), "a stored record", "bytes"))
+        return NULL;
+    const Py_ssize_t size = PyBytes_Size(args[0]);
+    const unsigned char *p = (const unsigned char *)PyBytes_AsString(args[0]);
+    /* Format, state, flags and counts: those of a message that nothing has happened to. */
+    static const unsigned char plain[8] = {FORMAT_INLINE, STATE_AVAILABLE};
+    if (size < RECORD_HEADER || memcmp(p + 4, plain, 8) || checksum(p + 4, (size_t)size - 4, 0) != get_le(p))
+        Py_RETURN_NONE;
+    return PyObject_CallFunction(args[1], "y#KK", (const char *)p + RECORD_HEADER, size - RECORD_HEADER,
+                                 (unsigned long long)take_le(p + 20, 4), (unsigned long long)take_le(p + 12, 8));
+}
+
 /* crc32(data, value=0) -> int */
 static PyObject *
 crc32(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
@@ -722,6 +747,7 @@ bad:
 enum {
     FIXED_AT = 12,
     FIXED_END = 52,
+    SENT_TIME_END = 56,
     FLAGS_AT = 60,
     DESTINATION_AT = 64,
     TRANSACTION_SIZE = 20,
@@ -860,7 +886,7 @@ stamp_packets(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t cou
     return packets_of_shape(args, &stamp);
 }
 
-/* What packets hold (store/packet_contents.py) ------------------------------------------------------ */
+/* What packets hold (wire/packet_contents.py) ------------------------------------------------------ */
 
 /* packet_contents(packets, properties) -> (bytes of bodies, digest) */
 static PyObject *
@@ -895,6 +921,179 @@ packet_contents(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t c
     return Py_BuildValue("(KK)", (unsigned long long)bodies, (unsigned long long)digest);
 }
 
+/* Rows of the log of events (engine/event_rows.py) ------------------------------------------------ */
+
+#define EVENT_SIZE 88
+enum { CG = 0x1, SH = 0x80000, TH = 0x100000, CQ = 0x400000, SECURITY_SIZE = 16 };
+/* The sizes of the names of queues by their type; -1: their length stands before them. */
+static const int name_sizes[8] = {0, 0, 4, 4, 4, 16, 20, -1};
+
+/* Where the headers of a packet begin and end that its event is made of; security is 0 if there is none. */
+typedef struct {
+    uint64_t security, sender_end, properties;
+} Headers;
+
+static int
+find_headers(const unsigned char *p, uint64_t size, Headers *found)
+{
+    uint64_t at = DESTINATION_AT;
+    const uint64_t flags = get_le(p + FLAGS_AT);
+    for (int shift = 10; shift <= 16; shift += 3) {
+        const int step = name_sizes[flags >> shift & 7];
+        if (step < 0 && at + 2 > size)
+            return 0;
+        at = step < 0 ? (at + 2 + take_le(p + at, 2) + 3) & ~(uint64_t)3 : at + (uint64_t)step;
+    }
+    if (flags & CQ)
+        at += 16;
+    if (flags & TH) {
+        if (at >= size)
+            return 0;
+        at += TRANSACTION_SIZE + (p[at] & CG ? 16 : 0);
+    }
+    found->security = found->sender_end = 0;
+    if (flags & SH) {
+        if (at + SECURITY_SIZE > size)
+            return 0;
+        found->security = at;
+        found->sender_end = at + SECURITY_SIZE + take_le(p + at + 2, 2);
+        uint64_t all = 0;
+        for (int i = 1; i < 3; i++)
+            all += (take_le(p + at + 2 + 2 * i, 2) + 3) & ~(uint64_t)3;
+        for (int i = 0; i < 2; i++)
+            all += (get_le(p + at + 8 + 4 * i) + 3) & ~(uint64_t)3;
+        at += SECURITY_SIZE + ((take_le(p + at + 2, 2) + 3) & ~(uint64_t)3) + all;
+        if (found->sender_end > size)
+            return 0;
+    }
+    found->properties = at;
+    return at + 44 <= size;
+}
+
+static int
+item_number(PyObject *list, Py_ssize_t index, uint64_t highest, const char *what, uint64_t *number)
+{
+    PyObject *item = PyList_GetItem(list, index);
+    return item && is_kind(PyLong_Check(item), what, "int") ? as_number(item, highest, what, number) : -1;
+}
+
+/* event_rows(kind, now, queue, reason, other, lookup_ids, packets, visibilities, aborts, senders)
+ *     -> list[bytes | None] */
+static PyObject *
+event_rows(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    uint64_t kind, now, queue, reason, other, lookup_id, visibility, aborts;
+    if (!has_count(count, 10, "event_rows") || as_number(args[0], 0xFF, "kind", &kind) < 0
+        || as_number(args[1], MAX_U64, "now", &now) < 0 || as_number(args[2], MAX_U32, "queue", &queue) < 0
+        || as_number(args[3], 0xFFFF, "reason", &reason) < 0 || as_number(args[4], MAX_U32, "other", &other) < 0
+        || !is_kind(PyList_Check(args[5]) && PyList_Check(args[6]) && PyList_Check(args[7]) && PyList_Check(args[8]),
+                    "lookup_ids, packets, visibilities and aborts each", "list")
+        || !is_kind(args[9] == Py_None || PyDict_Check(args[9]), "senders", "dict, or None"))
+        return NULL;
+    const Py_ssize_t length = PyList_Size(args[6]);
+    if (PyList_Size(args[5]) != length || PyList_Size(args[7]) != length || PyList_Size(args[8]) != length) {
+        PyErr_SetString(PyExc_ValueError, "the lists are not equally long");
+        return NULL;
+    }
+    PyObject *rows = PyList_New(0);
+    if (!rows)
+        return NULL;
+    for (Py_ssize_t i = 0; i < length; i++) {
+        /* No code of Python runs in this loop, so the lists and what is in them stay as they are. */
+        PyObject *packet = PyList_GetItem(args[6], i);
+        Headers found;
+        if (!packet || !is_kind(PyBytes_Check(packet), "a packet", "bytes")
+            || item_number(args[5], i, MAX_U64, "a lookup id", &lookup_id) < 0
+            || item_number(args[7], i, MAX_U64, "a visibility number", &visibility) < 0
+            || item_number(args[8], i, MAX_U64, "a count of aborts", &aborts) < 0)
+            goto bad;
+        const unsigned char *p = (const unsigned char *)PyBytes_AsString(packet);
+        const uint64_t size = (uint64_t)PyBytes_Size(packet);
+        if (size < DESTINATION_AT || size > MAX_U32 || !find_headers(p, size, &found)) {
+            PyErr_SetString(PyExc_ValueError, "a packet ends within its headers");
+            goto bad;
+        }
+        const uint64_t flags = get_le(p + FLAGS_AT);
+        const unsigned char *properties = p + found.properties;
+        uint64_t sender = other, bits = (flags >> 5 & 1) | (uint64_t)(properties[0] & 15) << 4;
+        bits |= (flags & TH ? 2 : 0) | (get_le(properties + 40) ? 8 : 0);
+        if (found.security && args[9] != Py_None) {
+            PyObject *header = PyBytes_FromStringAndSize((const char *)p + found.security,
+                                                         (Py_ssize_t)(found.sender_end - found.security));
+            PyObject *known = header ? found_in(args[9], header) : NULL;
+            Py_XDECREF(header);
+            if (!known) {
+                if (PyErr_Occurred() || PyList_Append(rows, Py_None) < 0)
+                    goto bad;
+                continue;
+            }
+            uint64_t more = 0;
+            const int is_pair = is_kind(PyTuple_Check(known) && PyTuple_Size(known) == 2
+                                            && PyLong_Check(PyTuple_GetItem(known, 0))
+                                            && PyLong_Check(PyTuple_GetItem(known, 1)),
+                                        "a sender", "pair of numbers")
+                && as_number(PyTuple_GetItem(known, 0), MAX_U32, "a sender", &sender) == 0
+                && as_number(PyTuple_GetItem(known, 1), 0xFF, "a sender's flags", &more) == 0;
+            Py_DECREF(known);
+            if (!is_pair)
+                goto bad;
+            bits |= more;
+        }
+        PyObject *row = PyBytes_FromStringAndSize(NULL, EVENT_SIZE);
+        if (!row)
+            goto bad;
+        unsigned char *q = (unsigned char *)PyBytes_AsString(row);
+        put_le(q, now, 8);
+        put_le(q + 8, lookup_id, 8);
+        put_le(q + 16, visibility, 8);
+        put_le(q + 24, queue, 4);
+        put_le(q + 28, sender, 4);
+        put_le(q + 32, size, 4);
+        memcpy(q + 36, p + FIXED_END, 4); /* SentTime */
+        memcpy(q + 40, properties + 2, 2); /* MessageClass */
+        put_le(q + 42, reason, 2);
+        q[44] = (unsigned char)kind;
+        q[45] = (unsigned char)bits;
+        put_le(q + 46, aborts < 0xFFFF ? aborts : 0xFFFF, 2);
+        memcpy(q + 48, p + 16, 16); /* SourceQueueManager */
+        memcpy(q + 64, p + SENT_TIME_END, 4); /* MessageID */
+        memcpy(q + 68, properties + 4, 20); /* CorrelationID */
+        if (append_new(rows, row) < 0)
+            goto bad;
+    }
+    return rows;
+bad:
+    Py_DECREF(rows);
+    return NULL;
+}
+
+/* equal_envelopes(packets) -> int */
+static PyObject *
+equal_envelopes(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    if (!has_count(count, 1, "equal_envelopes") || !is_kind(PyList_Check(args[0]), "packets", "list"))
+        return NULL;
+    const Py_ssize_t length = PyList_Size(args[0]);
+    const char *first = NULL;
+    Py_ssize_t index = 0;
+    for (; index < length; index++) {
+        PyObject *packet = PyList_GetItem(args[0], index);
+        if (!packet || !is_kind(PyBytes_Check(packet), "a packet", "bytes"))
+            return NULL;
+        if (PyBytes_Size(packet) < DESTINATION_AT) {
+            PyErr_SetString(PyExc_ValueError, "a packet is shorter than its fixed headers");
+            return NULL;
+        }
+        const char *p = PyBytes_AsString(packet);
+        if (!first)
+            first = p;
+        else if (memcmp(p + 2, first + 2, 2) || memcmp(p + FIXED_AT, first + FIXED_AT, SENT_TIME_END - FIXED_AT)
+                 || memcmp(p + FLAGS_AT, first + FLAGS_AT, 4))
+            break;
+    }
+    return PyLong_FromSsize_t(index);
+}
+
 /* The module -------------------------------------------------------------------------------------- */
 
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
@@ -902,7 +1101,8 @@ static PyMethodDef functions[] = {
     FUNCTION(crc32),        FUNCTION(log_rows),     FUNCTION(log_deletions),
     FUNCTION(pack_packets), FUNCTION(checkpoint_rows), FUNCTION(equal_packets),
     FUNCTION(stamp_packets), FUNCTION(packet_contents), FUNCTION(staged_rows),
-    FUNCTION(published_rows), {NULL, NULL, 0, NULL},
+    FUNCTION(published_rows), FUNCTION(equal_envelopes), FUNCTION(decode_plain),
+    FUNCTION(event_rows),   {NULL, NULL, 0, NULL},
 };
 
 static int

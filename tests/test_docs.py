@@ -54,7 +54,7 @@ EXCLUDED = {
     ): "needs an administrator; tests/postgresql.py has it in its settings",
     (
         "operator-guide.md",
-        "$ lanner user certificate alice alice.pem --data data",
+        "$ lanner certificate add alice alice.pem --data data",
     ): "needs a certificate; tests/cli/test_users.py has one",
 }
 

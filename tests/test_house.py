@@ -637,7 +637,7 @@ def test_the_guide_for_contributors_names_files_that_exist() -> None:
     guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert missing_places(guide) == []
     for subject in ("An event", "A packet", "An RPC method", "A setting", "A command", "A job"):
-        assert f"### {subject} " in guide
+        assert f"### {subject}" in guide
 
 
 def test_a_missing_place_in_the_guide_is_found() -> None:

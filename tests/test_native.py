@@ -22,13 +22,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanner import native
+from lanner.engine import event_rows
+from lanner.model.enums import PositionState
 from lanner.model.live import Record
-from lanner.store import packet_contents, rows
+from lanner.store import record as record_rows
+from lanner.store import rows
 from lanner.store.checksum import crc32
 from lanner.store.record import HEADER, INDEX_ENTRY, MESSAGE_KEY, encode, encode_reference
 from lanner.store.staging import STAGED_HEAD, STAGED_KEY
-from lanner.wire import packet_runs, packet_template
+from lanner.wire import packet_contents, packet_runs, packet_template
 from lanner.wire.builder import MessageProperties, build
+from lanner.wire.envelope import event_fields, header_offsets
 from lanner.wire.format_name import FormatName
 from lanner.wire.layout import locate
 
@@ -36,6 +40,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "native" / "lanner_native.c"
 REFERENCES = SimpleNamespace(
     crc32=crc32,
+    decode_plain=record_rows._decode_plain,
+    event_rows=event_rows._event_rows,
     log_rows=rows._log_rows,
     log_deletions=rows._log_deletions,
     checkpoint_rows=rows._checkpoint_rows,
@@ -45,6 +51,7 @@ REFERENCES = SimpleNamespace(
     staged_rows=rows._staged_rows,
     published_rows=rows._published_rows,
     packet_contents=packet_contents._packet_contents,
+    equal_envelopes=packet_runs._equal_envelopes,
 )
 PUT, DELETE = 1, 2
 # What a wrong argument may raise: the references leave it to struct and to the objects themselves.
@@ -299,6 +306,9 @@ RIGHT: dict[str, list[Any]] = {
     "staged_rows": [bytes(13), 5, [b"one", b"two"]],
     "published_rows": [1, 2, 3, 4, 5, bytes(13), 6, 7, 8, 9],
     "pack_packets": [bytes(120), 60, 64, b"", b"", -1, 1000, [1], [b""], [b"body"], [0]],
+    "equal_envelopes": [[bytes(64), bytes(64)]],
+    "decode_plain": [encode(Record(b"x"), 5), Record],
+    "event_rows": [1, 2, 3, 4, 5, [6], [bytes(120)], [7], [8], {}],
 }
 
 
@@ -411,7 +421,8 @@ def test_references_are_counted_right(compiled: ModuleType) -> None:
     broken.arrived = -1
     staged = b"staged row of some message"
     shaped = bytes(8) + (120).to_bytes(4, "little") + bytes(108)
-    held = (packet, record, label, body, broken, staged, shaped)
+    signed, header = bytes(60) + (1 << 19).to_bytes(4, "little") + bytes(80), bytes(16)
+    held = (packet, record, label, body, broken, staged, shaped, signed, header)
     before = [sys.getrefcount(each) for each in held]
     for _ in range(50):
         encoded: dict[int, bytes] = {}
@@ -426,6 +437,15 @@ def test_references_are_counted_right(compiled: ModuleType) -> None:
         compiled.packet_contents([shaped, shaped], 64)
         with pytest.raises(TypeError):
             compiled.staged_rows(bytes(13), 1, [packet, None])
+        compiled.decode_plain(staged, Record)
+        compiled.decode_plain(encode(record, 7), Record)
+        for known in ({}, {header: (7, 4)}, {header: (7, "")}):
+            with contextlib.suppress(TypeError):
+                compiled.event_rows(1, 2, 3, 4, 5, [6], [signed], [7], [8], known)
+            known.clear()  # the name lasts longer than the loop
+        with pytest.raises(ZeroDivisionError):
+            compiled.decode_plain(encode(record, 7), lambda *_: 1 // 0)
+        assert compiled.equal_envelopes([shaped, shaped[:-1], b"x" * 64]) == 2
         with pytest.raises(OverflowError):
             compiled.log_rows(PUT, 1, 1, {1: record, 2: broken}, {}, {}, 10_000)
         with pytest.raises(OverflowError):
@@ -433,6 +453,101 @@ def test_references_are_counted_right(compiled: ModuleType) -> None:
         with pytest.raises(OverflowError):
             compiled.pack_packets(bytes(120), 60, 64, b"", b"", -1, 1000, [1], [label], [body], [0])
     assert [sys.getrefcount(each) for each in held] == before
+
+
+def fields_of(record: Record | None) -> tuple[object, ...]:
+    if record is None:
+        return ()
+    return tuple(getattr(record, name) for name in Record.__slots__)
+
+
+@given(RECORDS | st.builds(Record, st.binary(max_size=300), arrived=SMALL), NUMBERS)
+def test_decoded_records_are_the_same(compiled: ModuleType, record: Record, visibility: int) -> None:
+    raw = encode(record, visibility)
+    made = compiled.decode_plain(raw, Record)
+    assert fields_of(made) == fields_of(record_rows._decode_plain(raw, Record))
+    is_plain = visibility and not (record.flags or record.abort_count or record.move_count)
+    assert fields_of(made) == (
+        (record.packet, record.arrived, visibility, PositionState.AVAILABLE, 0, 0, 0, b"") if is_plain else ()
+    )
+
+
+@pytest.mark.parametrize("place", range(40))
+def test_a_record_that_was_changed_is_not_decoded(functions: SimpleNamespace, place: int) -> None:
+    raw = bytearray(encode(Record(b"packet of 16 .. ", 9), 5))
+    raw[place] ^= 0x10
+    assert functions.decode_plain(bytes(raw), Record) is None
+    assert functions.decode_plain(bytes(raw[:23]), Record) is None
+
+
+# Every shape of names and headers, also wrong ones: the sizes and flags are at random.
+PACKETS = st.builds(
+    lambda flags, fixed, rest: fixed[:60] + flags.to_bytes(4, "little") + rest,
+    st.builds(lambda names, others: names << 10 | others, st.integers(0, 0x1FF), st.integers(0, 0x3FF))
+    | st.integers(0, 2**32 - 1),
+    st.binary(min_size=60, max_size=60),
+    st.binary(max_size=20).map(lambda rest: rest + bytes(130)) | st.binary(max_size=300),
+)
+
+
+@given(PACKETS, NUMBERS, NUMBERS, NUMBERS, st.booleans())
+def test_rows_of_events_are_the_same(
+    compiled: ModuleType, packet: bytes, lookup_id: int, visibility: int, aborts: int, has_senders: bool
+) -> None:
+    senders: dict[bytes, tuple[int, int]] | None = {} if has_senders else None
+    arguments = (1, 2, 3, 4, 5, [lookup_id], [packet], [visibility], [aborts])
+    wanted: list[bytes | None] | None
+    for _ in range(2):
+        try:
+            wanted = REFERENCES.event_rows(*arguments, senders)
+            end = headers_end(packet)
+        except (struct.error, IndexError):
+            wanted = None
+        if wanted is None or end > len(packet):
+            # The reference reads what is there of a packet that was not checked; a slice ends where it ends.
+            with contextlib.suppress(ValueError):
+                compiled.event_rows(*arguments, senders)
+            return
+        assert compiled.event_rows(*arguments, senders) == wanted
+        if senders is None or wanted != [None]:
+            return
+        senders = {event_fields(packet)[-1]: (77, 4)}
+
+
+def headers_end(packet: bytes) -> int:
+    """Return where the headers end that an event is made of, as far as the packet says it."""
+    security, properties = header_offsets(packet, int.from_bytes(packet[60:64], "little"))
+    sender = int.from_bytes(packet[security + 2 : security + 4], "little") if security else 0
+    return max(properties + 44, security + 16 + sender)
+
+
+envelopes = st.lists(
+    st.builds(
+        lambda at, change: bytes(at) + change + bytes(80 - at - len(change)),
+        st.integers(0, 70),
+        st.sampled_from([b"", b"x", b"\0", b"xy"]),
+    ),
+    max_size=6,
+)
+
+
+@given(envelopes)
+def test_equal_envelopes_are_counted_the_same(compiled: ModuleType, packets: list[bytes]) -> None:
+    assert compiled.equal_envelopes(packets) == packet_runs._equal_envelopes(packets)
+
+
+@pytest.mark.parametrize("place", range(64))
+def test_an_envelope_is_flags_times_and_source(functions: SimpleNamespace, place: int) -> None:
+    """PacketSize, the signature and MessageID are not in `Envelope`, so they may differ."""
+    other = bytes(place) + b"x" + bytes(63 - place)
+    is_equal = not (2 <= place < 4 or 12 <= place < 56 or place >= 60)
+    assert functions.equal_envelopes([bytes(64), bytes(64), other]) == (3 if is_equal else 2)
+    assert functions.equal_envelopes([]) == 0
+
+
+def test_a_packet_without_fixed_headers_has_no_envelope(compiled: ModuleType) -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        compiled.equal_envelopes([bytes(64), bytes(63)])
 
 
 # The choice

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import subprocess
@@ -69,8 +70,8 @@ def test_the_migration_guide_names_settings_and_commands_that_exist() -> None:
     text = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
     settings = (ROOT / "docs" / "operator-guide.md").read_text(encoding="utf-8")
     commands = site_pages.commands_page()
-    named = set(re.findall(r"`((?:transfer|quota)\.[a-z_0-9]+)`", text))
-    assert len(named) > 10
+    named = set(re.findall(r"`((?:transfer|quota|security|rpc|directory)\.[a-z_0-9]+)`", text))
+    assert len(named) > 15
     assert not [one for one in named if f"| `{one}` |" not in settings]
     lines = re.findall(r"`(lanner [a-z ]+?)(?:`| [A-Z0-9'-])", text)
     assert len(lines) > 10
@@ -78,3 +79,21 @@ def test_the_migration_guide_names_settings_and_commands_that_exist() -> None:
         # The last words may be an argument in small letters.
         words = line.split()
         assert any(f"## {' '.join(words[:end])}\n" in commands for end in range(2, len(words) + 1)), line
+
+
+def test_the_migration_guide_names_python_that_exists_and_leaves_no_cmdlet_out() -> None:
+    text = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
+    owners = {"qm": lanner.QueueManager, "q": lanner.Queue, "c": lanner.Cursor, "lanner.errors": lanner.errors}
+    calls = re.findall(r"`(?:await |list\()?(qm|q|c|lanner\.errors)\.([A-Za-z_]+)", text)
+    assert len(calls) > 60
+    assert [f"{owner}.{name}" for owner, name in calls if not hasattr(owners[owner], name)] == []
+    fields = re.findall(r"`([a-z_]+)`", text.partition("### Message\n")[2].partition("\n### ")[0])
+    assert len(fields) > 30
+    signature = inspect.signature(lanner.Message).parameters
+    assert [one for one in fields if not hasattr(lanner.ReceivedMessage, one) and one not in signature] == []
+    nouns = ["Queue", "QueueACL", "QueueManager", "QueueManagerACL", "OutgoingQueue", "Certificate"]
+    cmdlets = [f"Get-Msmq{noun}" for noun in nouns] + [f"Set-Msmq{noun}" for noun in nouns[:4]]
+    cmdlets += ["Clear-MsmqOutgoingQueue", "Clear-MsmqQueue", "Enable-MsmqCertificate", "Move-MsmqMessage"]
+    cmdlets += ["New-MsmqMessage", "New-MsmqQueue", "Receive-MsmqQueue", "Remove-MsmqCertificate", "Remove-MsmqQueue"]
+    cmdlets += ["Resume-MsmqOutgoingQueue", "Send-MsmqQueue", "Suspend-MsmqOutgoingQueue"]
+    assert [one for one in cmdlets if f"`{one}" not in text] == []

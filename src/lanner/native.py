@@ -36,10 +36,12 @@ is_native = _MODULE is not None
 
 
 def chosen(reference: Callable[P, R]) -> Callable[P, R]:
-    """Return the compiled function of a reference if there is one, else the reference."""
-    if _MODULE is None:
-        return reference
-    return cast("Callable[P, R]", getattr(_MODULE, reference.__name__.removeprefix("_")))
+    """Return the compiled function of a reference if there is one, else the reference.
+
+    A build of an older source, in a checkout that was updated since, lacks the functions that are
+    new.
+    """
+    return cast("Callable[P, R]", getattr(_MODULE, reference.__name__.removeprefix("_"), reference))
 
 
 def description() -> str:

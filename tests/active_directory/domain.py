@@ -26,7 +26,8 @@ from lanner.directory.ldap.service_location import Server
 from lanner.directory.names import escape
 from lanner.security.profile import Profile
 
-ADDRESS: Final = "127.0.0.10"
+# Several test runs on one machine need an address each.
+ADDRESS: Final = os.environ.get("LANNER_TEST_DC", "127.0.0.10")
 PASSWORD: Final = "Passw0rd.mq"
 REALM: Final = "MQ.TEST"
 DNS_DOMAIN: Final = "mq.test"
@@ -60,6 +61,10 @@ class Domain:
         self._provision()
         self.start()
         self.administrator = self.directory()
+        # What samba_spnupdate would do, for Kerberos.
+        controller = f"CN=DC1,OU=Domain Controllers,{ROOT}"
+        held = [one.decode() for one in self.attributes(controller).get("servicePrincipalName", [])]
+        self.modify(controller, servicePrincipalName=tuple({*held, f"HOST/{HOST}", f"ldap/{HOST}"}))
 
     def _provision(self) -> None:
         command = ["samba-tool", "domain", "provision", f"--realm={REALM}", "--domain=MQ", "--server-role=dc"]

@@ -20,7 +20,7 @@ from lanner.activex.tables import (
 )
 from lanner.com.automation.values import EMPTY, MISSING, Variant
 from lanner.com.constants import E_NOTIMPL
-from lanner.model.directory_objects import OutgoingQueue, Queue, QueueManager
+from lanner.model.directory_objects import Enterprise, OutgoingQueue, Queue, QueueManager
 from lanner.model.enums import DirectoryOperationResult, MessagePrivacyLevel, QueuePrivacyLevel
 from lanner.model.errors import RemoteMachineNotAvailable, StatusError
 from lanner.rpc.server import RpcServer
@@ -38,6 +38,7 @@ from tests.engine.harness import START_TIME
 from tests.security.samples import signing_key
 from tests.statuses import (
     MQ_ERROR_ACCESS_DENIED,
+    MQ_ERROR_CANNOT_IMPERSONATE_CLIENT,
     MQ_ERROR_DS_ERROR,
     MQ_ERROR_ILLEGAL_FORMATNAME,
     MQ_ERROR_ILLEGAL_PROPERTY_VALUE,
@@ -904,6 +905,9 @@ class TestPublicElsewhere:
         world.call(made, "put_label", "told")
         assert world.status(made, "create", by=STRANGER) == MQ_ERROR_ACCESS_DENIED
         assert world.status(info(world, r"GAMMA\orders"), "create", by=ALICE) & 0x80000000
+        assert world.status(made, "create", MISSING, TRUE, by=ALICE) == MQ_ERROR_CANNOT_IMPERSONATE_CLIENT
+        with world.held() as h:
+            h.engine.queue_manager.enterprise_reference = Enterprise(weakened_security=True)
         assert world.status(made, "create", MISSING, TRUE, by=ALICE) == 0
         found = self.published(world)
         assert (found.label, found.pathname.lower()) == ("told", r"beta\orders")

@@ -77,6 +77,10 @@ class Service:
         """End it without a warning."""
         self._end(signal.SIGKILL)
 
+    def stop(self) -> None:
+        """Stop it, to start it again."""
+        self._end(signal.SIGTERM)
+
     def close(self) -> None:
         """Stop it; nothing may have failed in it."""
         self._end(signal.SIGTERM)

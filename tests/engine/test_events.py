@@ -11,15 +11,18 @@ from typing import NamedTuple
 import pytest
 
 from lanner.engine import event_recorder
-from lanner.engine.event_recorder import ACKNOWLEDGE_SHIFT, EVENT_QUEUES, EVENT_SENDERS, SENDER_KEY, TRANSACTIONAL
+from lanner.engine.event_recorder import EVENT_QUEUES, EVENT_SENDERS, SENDER_KEY
+from lanner.engine.event_rows import ACKNOWLEDGE_SHIFT, TRANSACTIONAL
 from lanner.engine.settings import EngineSettings, EventSettings
 from lanner.engine.tables import QUEUE_KEY
+from lanner.model.directory_objects import Queue
 from lanner.model.enums import Acknowledgements, MessageClass, QueueAccessType
 from lanner.model.events import EventKind
 from lanner.security.identity import SYSTEM
 from lanner.store.event_log import EVENT
 from lanner.wire.format_name import parse
 from lanner.wire.message import Message
+from lanner.wire.packet_template import MessageRun
 from tests.engine.harness import START_TIME, Harness, at_once
 from tests.engine.test_staging import stage
 
@@ -93,6 +96,66 @@ def test_a_row_tells_of_message_queue_and_time(h: Harness) -> None:
     assert received[1:4] + received[5:8] == event[1:4] + event[5:8]
     stored = h.store.table(EVENT_QUEUES).get(QUEUE_KEY.pack(queue.number))
     assert json.loads(stored or b"") == [r"DIRECT=OS:ALPHA\private$\q", "destination"]
+
+
+@pytest.mark.parametrize("target", ["q", r"DIRECT=OS:BETA\private$\there"])
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_run_has_the_events_that_its_messages_have_alone(h: Harness, target: str, transactional: bool) -> None:
+    """Sent, and received, together and one by one: the rows differ in numbers alone."""
+    h.create(transactional=transactional)
+    bodies = [b"one", b"another", b"the third"]
+    for is_run in (False, True):
+        sending = h.begin() if transactional else None
+        descriptor = h.open(target, QueueAccessType.SEND)
+        properties = h.properties(application_tag=5)
+        if is_run:
+            ordinals: list[int] = []
+            run = MessageRun(properties, [b""] * 3, bodies)
+            h.engine.enqueue_messages_to_an_open_queue(descriptor, [run], ordinals, sending)
+            assert len(ordinals) == 3
+        else:
+            for body in bodies:
+                properties = h.properties(body, application_tag=5)
+                h.engine.enqueue_message_to_an_open_queue(descriptor, properties, sending)
+        if sending is not None:
+            h.commit(sending)
+        if target == "q" and is_run:
+            assert len(h.engine.dequeue_messages(h.open(), 10, 1 << 30)) == 3
+        elif target == "q":
+            assert [h.receive() for _ in bodies] == bodies
+    h.sync()
+    events = logged(h)
+    half = len(events) // 2
+    assert half == (6 if target == "q" else 3)
+    for alone, together in zip(events[:half], events[half:], strict=True):
+        assert together._replace(lookup_id=0, visibility=0, ordinal=0) == alone._replace(
+            lookup_id=0, visibility=0, ordinal=0
+        )
+    runs = events[half:]
+    # Consecutive places, and the same message on its way in and out.
+    assert [event.lookup_id - runs[0].lookup_id for event in runs] == [0, 1, 2] * (half // 3)
+    assert [event.visibility - runs[0].visibility for event in runs] == [0, 1, 2] * (half // 3)
+    assert [event.ordinal - runs[0].ordinal for event in runs] == [0, 1, 2] * (half // 3)
+
+
+def test_a_listener_hears_of_every_message_of_a_run(tmp_path: Path) -> None:
+    heard: list[tuple[EventKind, bytes]] = []
+
+    def listen(kind: EventKind, queue: Queue | None, lookup_id: int, packet: bytes, reason: int) -> None:
+        heard.append((kind, Message(packet).body))
+
+    h = Harness(tmp_path / "data", event_listener=listen)
+    h.create()
+    run = MessageRun(h.properties(), [b""] * 2, [b"one", b"two"])
+    h.engine.enqueue_messages_to_an_open_queue(h.open("q", QueueAccessType.SEND), [run], [])
+    h.engine.dequeue_messages(h.open(), 10, 1 << 30)
+    assert heard == [
+        (EventKind.ARRIVED, b"one"),
+        (EventKind.ARRIVED, b"two"),
+        (EventKind.RECEIVED, b"one"),
+        (EventKind.RECEIVED, b"two"),
+    ]
+    h.close()
 
 
 def test_arrivals(h: Harness) -> None:

@@ -128,6 +128,7 @@ def test_every_lasting_attribute_of_the_queue_manager_survives(h: Harness, how: 
         "srmp_http_support": True,
         "srmp_pgm_support": True,
         "initialization_retry_timer_duration": 55,
+        "former_identifiers": [uuid.uuid4()],
     }
     # The names and the hardened mode come from the host and its settings at each start; the rest is
     # here.

@@ -492,3 +492,43 @@ def test_a_purge_that_a_crash_interrupted_is_acknowledged_at_the_start(h: Harnes
     h.crash()
     assert h.bodies() == []
     assert [message.message_class for message in h.messages("admin")] == [MessageClass.NACK_QUEUE_PURGED]
+
+
+@pytest.mark.spec("DMPR-3.1.3-3")
+def test_the_list_of_directory_servers_is_read_again(tmp_path: Path) -> None:
+    servers = ["dc1.example.com"]
+
+    class Located:
+        """The directory, with servers that can be found."""
+
+        def __init__(self, directory: Directory) -> None:
+            self._directory = directory
+
+        def __getattr__(self, name: str) -> object:
+            return (lambda: list(servers)) if name == "servers" else getattr(self._directory, name)
+
+    interval = 3600.0
+    h = Harness(
+        tmp_path / "data",
+        wrap_directory=Located,
+        directory_integrated=True,
+        directory_server_list_update_interval=interval,
+    )
+    try:
+        qm = h.engine.queue_manager
+        assert qm.initialization_retry_timer_duration == 120
+        assert [str(site) for site in qm.site_identifier_list] == list(h.engine.settings.site_identifiers)
+        assert qm.directory_server_list == ["dc1.example.com"]
+        servers[:] = ["dc2.example.com", "dc1.example.com"]
+        h.tick(interval - 1)
+        assert qm.directory_server_list == ["dc1.example.com"]
+        h.tick(1)
+        assert qm.directory_server_list == servers
+        # No answer is no news.
+        servers.clear()
+        h.tick(interval)
+        assert qm.directory_server_list == ["dc2.example.com", "dc1.example.com"]
+        h.restart()
+        assert h.engine.queue_manager.directory_server_list == ["dc2.example.com", "dc1.example.com"]
+    finally:
+        h.close()

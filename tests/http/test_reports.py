@@ -87,7 +87,8 @@ def test_the_oldest_message_is_that_which_came_first(manager: lanner.QueueManage
 def test_a_history_is_given_by_http(alice: httpx.Client, bob: httpx.Client, manager: lanner.QueueManager) -> None:
     manager.create_queue("past", access={"Administrators": ["full"]}).send("x")
     name = r"private$\past"
-    for query in ({}, {"queue": name}, {"queue": name, "seconds": 86400}):
+    queries: list[dict[str, str | int]] = [{}, {"queue": name}, {"queue": name, "seconds": 86400}]
+    for query in queries:
         told = alice.get(f"{API}/history", params=query)
         assert told.status_code == 200, told.text
         assert set(told.json()) == {"interval", "points"}

@@ -422,6 +422,21 @@ class TestCertificates:
         with pytest.raises(Refusal, match="not usable"):
             certificate_key(certificate_of(key, public=beyond))
 
+    @pytest.mark.parametrize(
+        ("bits", "exponent"), [(8200, 65_537), (16_384, 65_537), (2056, 65_539), (8192, 0xFFFF_FFFF)]
+    )
+    def test_a_key_that_takes_long_to_use_is_not_used(self, bits: int, exponent: int) -> None:
+        """Whoever can connect sends messages with certificates, and nothing else is done during the arithmetic."""
+        key = rsa.generate_private_key(65_537, 1024)
+
+        def certificate(size: int, number: int) -> bytes:
+            return certificate_of(key, public=rsa.RSAPublicNumbers(number, (1 << size) - 1).public_key())
+
+        with pytest.raises(Refusal, match="not usable"):
+            certificate_key(certificate(bits, exponent))
+        assert certificate_key(certificate(8192, 65_537)).bit_length == 8192
+        assert certificate_key(certificate(2048, 0xFFFF_FFFF)).bit_length == 2048
+
     # The library warns of serial numbers that RFC 5280 forbids; nothing here depends on them.
     @pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")
     @given(st.data())

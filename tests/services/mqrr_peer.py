@@ -236,11 +236,12 @@ async def serving(
     cleanup_seconds: float = 300.0,
     make: bool = True,
     has_mqrr: bool = True,
+    source: str | None = None,
 ) -> AsyncIterator[Site]:
     runtime = Runtime(path / "data", local_settings("alpha"))
     committer = SteeredCommitter(runtime.store, asyncio.get_running_loop())
     ports = ServerPorts()
-    service = RemoteReadService(runtime.engine, committer, ports, cleanup_seconds)
+    service = RemoteReadService(runtime.engine, committer, ports, cleanup_seconds, lambda _: source)
     queues = RemoteQueues(runtime.engine, committer)
     interfaces = [service.interface, RemoteRead(queues, ports).interface, *QueueClient(queues, ports).interfaces]
     server = RpcServer(interfaces if has_mqrr else interfaces[1:], users=runtime.users, authentication_level=level)

@@ -208,6 +208,28 @@ def test_messages_with_numbers_of_their_own_are_removed_and_given_back_one_by_on
         receive(qm, queue, 4000, 3 | entries.NUMBERED)
 
 
+def test_messages_that_a_transaction_received_are_given_back_by_their_numbers_and_the_others_go(
+    qm: QueueManager,
+) -> None:
+    qm.open("kept").send_many(["a", "b", "c", "d"])
+    queue, _ = opened(qm, "receive")
+    connection = connection_of(qm)
+    connection.tell(entries.BEGIN, entries.pack_begin(6000, uuid.uuid4()))
+    request = entries.ReceiveRequest(queue, 6000, 3000, 3 | entries.NUMBERED, 0)
+    found = connection.received(connection.exchange(entries.RECEIVE, entries.pack_receive(request)))
+    assert [message.body for message in found] == ["a", "b", "c"]
+    with pytest.raises(errors.InvalidParameter, match="read 3000 is in use"):
+        receive(qm, queue, 2999, 5 | entries.NUMBERED)
+    # A confirmed one is given back no more.
+    connection.tell(entries.CONFIRM, entries.pack_reads([3001]))
+    connection.exchange(entries.GIVE_BACK, entries.pack_reads([3000, 3001]))
+    connection.exchange(entries.COMMIT, entries.pack_transaction(6000))
+    # The transaction has ended, and its numbers with it.
+    connection.exchange(entries.GIVE_BACK, entries.pack_reads([3002]))
+    (first, last) = qm.open("kept").receive_many(5)
+    assert (first.body, first.abort_count, last.body) == ("a", 0, "d")
+
+
 def test_a_wait_ends_when_its_read_is_given_back(qm: QueueManager) -> None:
     queue, _ = opened(qm, "receive")
     connection = connection_of(qm)

@@ -125,6 +125,7 @@ async def test_version_one_is_bound_and_version_two_is_not(site: Site) -> None:
 
 @pytest.mark.spec("MQRR-2.2-1")
 @pytest.mark.spec("MQRR-2.2-2")
+@pytest.mark.spec("MQRR-2.2.4.1-1")
 @pytest.mark.spec("MQRR-1.7-1")
 @BOTH
 @served

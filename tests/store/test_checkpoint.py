@@ -136,7 +136,7 @@ def test_a_batch_that_fails_during_a_checkpoint_brings_nothing_back_that_the_wri
 def test_horizons_do_not_go_back_when_a_checkpoint_was_refused_before(quiet: Store) -> None:
     with quiet.lock:
         log = quiet.events
-        log.add(bytes(EVENT.size))
+        log.add_run([bytes(EVENT.size)])
     send(quiet, 1)
     with no_room(), pytest.raises(InsufficientResources):
         quiet.checkpoint()
@@ -148,7 +148,7 @@ def test_horizons_do_not_go_back_when_a_checkpoint_was_refused_before(quiet: Sto
 
 def test_a_log_of_events_that_is_opened_before_a_checkpoint_keeps_its_horizon(quiet: Store, tmp_path: Path) -> None:
     with quiet.lock:
-        quiet.events.add(bytes(EVENT.size))
+        quiet.events.add_run([bytes(EVENT.size)])
     send(quiet, 1)
     quiet.close()
     store = open_store(tmp_path / "data")
@@ -162,10 +162,10 @@ def test_a_log_of_events_that_is_opened_before_a_checkpoint_keeps_its_horizon(qu
 def test_events_of_a_failed_batch_are_decided_with_those_in_the_write_ahead_log(quiet: Store) -> None:
     with quiet.lock:
         log = quiet.events
-        log.add(bytes(EVENT.size))
+        log.add_run([bytes(EVENT.size)])
     send(quiet, 1)
     with quiet.lock:
-        log.add(bytes(EVENT.size))
+        log.add_run([bytes(EVENT.size)])
     put(quiet, 2)
     with no_room(), pytest.raises(InsufficientResources):
         commit(quiet)
@@ -180,7 +180,7 @@ def test_events_of_a_failed_batch_are_decided_with_those_in_the_write_ahead_log(
 def test_who_flushes_events_waits_for_a_checkpoint_that_has_them(quiet: Store) -> None:
     with quiet.lock:
         log = quiet.events
-        log.add(bytes(EVENT.size))
+        log.add_run([bytes(EVENT.size)])
     with quiet._commits._commit_lock:
         quiet._commits._lead()
     with quiet._commits._checkpoint_lock:
@@ -202,7 +202,7 @@ def test_horizons_pass_a_batch_of_events_alone_and_do_not_come_back(quiet: Store
     send(quiet, 1)
     quiet.checkpoint()
     with quiet.lock:
-        quiet.events.add(bytes(EVENT.size))
+        quiet.events.add_run([bytes(EVENT.size)])
         if wants_counter:
             commits.counters.want_all()
         commits._swap()
@@ -232,7 +232,7 @@ def test_the_database_is_opened_again_when_sweeping_or_trimming_has_broken_it(
         reopen()
 
     with quiet.lock:
-        quiet.events.add(bytes(EVENT.size))
+        quiet.events.add_run([bytes(EVENT.size)])
         quiet.drop_queue(QUEUE)
     commit_and_checkpoint(quiet)
     monkeypatch.setattr(Environment, "renew", broken)

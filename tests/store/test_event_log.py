@@ -23,7 +23,7 @@ def event(number: int, now: int = 0) -> bytes:
 def add(store: Store, *numbers: int, now: int = 0) -> None:
     with store.lock:
         for number in numbers:
-            store.events.add(event(number, now))
+            store.events.add_run([event(number, now)])
 
 
 def found(store: Store, after: int = 0, upto: int = 1 << 62) -> dict[int, int]:
@@ -50,6 +50,23 @@ def test_events_are_written_with_the_next_commit(tmp_path: Path) -> None:
     assert list(found(store).values()) == [10, 11, 12]
     assert store.events.horizon == max(found(store))
     assert store.events.bounds() == (0, 3)
+    store.close()
+
+
+def test_a_run_of_events_has_numbers_in_a_row_across_blocks(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    add(store, 1)
+    with store.lock:
+        store.events.add_run([event(number) for number in range(2, 2 * BLOCK_EVENTS + 3)])
+        store.events.add_run([])
+    add(store, 2 * BLOCK_EVENTS + 3)
+    store.flush_events()
+    assert found(store) == {number: number for number in range(1, 2 * BLOCK_EVENTS + 4)}
+    assert [len(data) // EVENT.size for _, data in store.events.read(0, 1 << 62, 1 << 30)] == [
+        BLOCK_EVENTS,
+        BLOCK_EVENTS,
+        3,
+    ]
     store.close()
 
 
@@ -82,7 +99,7 @@ def test_ranges(tmp_path_factory: pytest.TempPathFactory, sizes: list[int], afte
     for size in sizes:
         with store.lock:
             for _ in range(size):
-                store.events.add(event(len(model) * 3))
+                store.events.add_run([event(len(model) * 3)])
                 model[len(model) + 1] = len(model) * 3
             gap = store.events.reserve(2)  # of events that are never written
             model |= {gap: -1, gap + 1: -1}

@@ -129,14 +129,14 @@ def test_opening_after_a_crash_does_what_a_checkpoint_would_have_done(quiet: Sto
     with quiet.lock:
         quiet.put(QUEUE, 2, locked, express=False)  # its index entry ends
         quiet.put(QUEUE, 6, locked, express=False)
-        log.add(b"\1" * EVENT.size)
+        log.add_run([b"\1" * EVENT.size])
     take(quiet, 3)
     take(quiet, 100)
     put(quiet, 4, b"again, under another number")
     put(quiet, 2, text(2), queue=8)
     commit(quiet)
     with quiet.lock:
-        log.add(b"\2" * EVENT.size)
+        log.add_run([b"\2" * EVENT.size])
         quiet.drop_queue(8)
         table.delete(b"a")
         table.put(b"b", b"2")

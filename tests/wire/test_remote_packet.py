@@ -8,7 +8,7 @@ import pytest
 
 from lanner.model.directory_objects import GUID_NULL
 from lanner.wire.builder import MessageProperties, build
-from lanner.wire.extension_headers import SubqueueHeader
+from lanner.wire.extension_headers import DeadLetterHeader, Extensions, SubqueueHeader
 from lanner.wire.format_name import parse
 from lanner.wire.message import Message
 from lanner.wire.remote_packet import remote_packet, sections
@@ -50,6 +50,19 @@ def test_a_dead_letter_queue_of_the_application_stands_behind_the_subqueue() -> 
     text += bytes(-len(text) % 4)
     assert struct.unpack_from("<IIB", octets) == (12, 176 + 4 + len(text), 0x13)
     assert octets[160:-28] == struct.pack("<I", 4 + len(text)) + text
+
+
+@pytest.mark.spec("MQRR-2.2.5.2-6")
+@pytest.mark.parametrize(
+    ("name", "is_invalid"), [(".\\private$\\dead", False), ("no queue", True), ("DIRECT=nonsense", True)]
+)
+def test_a_dead_letter_queue_that_cannot_be_one(name: str, is_invalid: bool) -> None:
+    stored = PACKET[: Message(PACKET).end_of_headers] + Extensions(None, DeadLetterHeader(name)).pack()
+    packet = bytearray(stored)
+    struct.pack_into("<I", packet, 8, len(packet))
+    found = remote_packet(bytes(packet), SubqueueHeader())
+    flags = found[Message(found).end_of_headers + 8]
+    assert bool(flags & 0x08) is is_invalid
 
 
 @pytest.mark.spec("MQRR-2.2.5.3-2")

@@ -339,7 +339,7 @@ class MSMQQueueInfo(ComObject):
             else:
                 with environment.engine.audit.change("delete queue", call.identity, {"queue": queue.pathname}):
                     _require(queue, call.identity, QueueAccess.DELETE_QUEUE)
-                    result = environment.engine.delete_directory_object(queue)
+                    result = environment.engine.delete_directory_object(queue, identity=call.identity)
                     _require_success(result, f"{name} could not be deleted")
             self._reset()
         await change
@@ -422,7 +422,7 @@ class MSMQQueueInfo(ComObject):
                 _require(queue, call.identity, QueueAccess.SET_QUEUE_PROPERTIES)
                 for attribute, value in changes.items():
                     setattr(queue, attribute, value)
-                result = environment.engine.write_directory(queue, list(changes))
+                result = environment.engine.write_directory(queue, list(changes), identity=call.identity)
                 _require_success(result, f"{name} could not be changed")
             self._changes.clear()
         await change

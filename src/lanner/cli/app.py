@@ -94,6 +94,7 @@ COMMANDS: Final = {
     "user": ("users.app", "Who may use and administer the queue manager."),
     "token": ("tokens.app", "What programs log on with to the HTTP API."),
     "certificate": ("certificates.app", "The certificate for TLS between queue managers."),
+    "domain": ("domain.app", "The Active Directory domain: join it, leave it, be renamed in it."),
     "directory": ("directory.app", "The enterprise: sites, links, computers, lists."),
     "pipeline": ("pipeline.app", "Jobs on Spark: from queues to tables, and a report."),
 }

@@ -120,7 +120,7 @@ def _verify(directory: Path) -> Contents:
 
 
 def _secrets(directory: Path) -> list[Path]:
-    return sorted([*directory.glob("*.json"), *directory.glob("*.pem")])
+    return sorted([*directory.glob("*.json"), *directory.glob("*.pem"), *directory.glob("*.keytab")])
 
 
 def _told(contents: Contents) -> str:

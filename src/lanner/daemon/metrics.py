@@ -14,6 +14,7 @@ from lanner.daemon.state_metrics import CommitCollector, RateCollector, StateCol
 from lanner.host.accepting import listen_tcp
 from lanner.host.budget import Budget, Door
 from lanner.host.runtime import Runtime
+from lanner.security.printable import one_line
 from lanner.transfer.incidents import Incident
 from lanner.transfer.refusals import Side
 
@@ -132,6 +133,30 @@ class BudgetCollector(Collector):
         return families
 
 
+class StreamCollector(Collector):
+    """How far the streams of the data pipeline are behind."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """What `collect` gives, without asking the engine."""
+        texts = {
+            "lanner_stream_behind_messages": "Messages in the queue behind the last batch of a stream, up to a million",
+            "lanner_stream_behind_bytes": "Bytes of these messages",
+        }
+        return [GaugeMetricFamily(name, text, labels=["name", "user"]) for name, text in texts.items()]
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        """One sample of each for every queue that a user's streams read."""
+        messages, size = families = self.describe()
+        for lag in self._runtime.stream_lags.all():
+            labels = [one_line(lag.queue), one_line(lag.user)]
+            messages.add_metric(labels, lag.messages)
+            size.add_metric(labels, lag.bytes)
+        return families
+
+
 def metrics_registry(runtime: Runtime, transfer: Transfer | None, budget: Budget) -> CollectorRegistry:
     """Return everything that is measured: for `[metrics] bind`, and for the HTTP API."""
     registry = CollectorRegistry()
@@ -139,6 +164,7 @@ def metrics_registry(runtime: Runtime, transfer: Transfer | None, budget: Budget
     registry.register(RateCollector(runtime))
     registry.register(StateCollector(runtime, transfer))
     registry.register(CommitCollector(runtime))
+    registry.register(StreamCollector(runtime))
     if transfer is not None:
         registry.register(TransferCollector(runtime, transfer))
     registry.register(BudgetCollector(budget))

@@ -14,12 +14,15 @@ import ipaddress
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -51,6 +54,7 @@ from lanner.daemon.telemetry import Telemetry
 from lanner.host.addresses import addresses_of, local_settings
 from lanner.host.budget import Budget, Usage, raise_descriptor_limit
 from lanner.host.early_ports import close_early
+from lanner.host.membership import KEYTAB_FILE, Membership
 from lanner.host.runtime import Runtime
 from lanner.model.directory_objects import KILOBYTE
 from lanner.model.enums import INFINITE
@@ -156,6 +160,11 @@ class Daemon:
         membership = self._membership = member_of(settings.directory, settings.data, Profile(settings.security.profile))
         if membership is None:
             return Runtime(settings.data, local_settings(settings.name, **overrides))
+        if Membership.load(settings.data) is not None:
+            raise SettingsError(
+                f"directory.domain: `lanner domain join` has made the queue manager in {settings.data} a member of a "
+                "domain; leave the table [directory] out"
+            )
         overrides["directory_integrated"] = True
         overrides["notifications"] = notification_settings(settings.directory)
         overrides["dns_domain"] = settings.directory.domain
@@ -166,7 +175,7 @@ class Daemon:
             runtime.close()
             raise SettingsError(
                 f"directory.domain: the queue manager in {settings.data} was made outside a domain, and others know it "
-                "by the identifier it has; use a new data directory, or leave directory.domain out"
+                "by the identifier it has; `lanner domain join` takes it into one, or leave directory.domain out"
             )
         return runtime
 
@@ -216,13 +225,17 @@ class Daemon:
         return listeners
 
     def _rpc(self, transfer: Transfer | None) -> RpcListener:
+        rpc = self.settings.rpc.settings
+        joined = self.settings.data / KEYTAB_FILE
+        if rpc.keytab is None and joined.exists() and find_spec("gssapi") is not None:
+            rpc = replace(rpc, keytab=joined)
         reports = Reports(self.settings.http.reports)
         return RpcListener(
             self.runtime.engine,
             self.runtime.users,
             directory=self.settings.data,
             bind=self.settings.bind,
-            settings=self.settings.rpc.settings,
+            settings=rpc,
             transfer=transfer,
             about=self.about,
             logons=self.logons,
@@ -321,8 +334,14 @@ class Daemon:
             "peers": {name: peer.addresses for name, peer in settings.known_peers.items()},
             "tls": self._about_tls(),
             "listeners": self.addresses,
+            "disk": self._disk_space(),
             "limits": [one.document() for one in self.budget.usage()],
         }
+
+    def _disk_space(self) -> dict[str, int]:
+        """Return the octets of the data directory's disk, and how many of them are free."""
+        said = shutil.disk_usage(self.settings.data)
+        return {"total": said.total, "free": said.free}
 
     def _about_tls(self) -> dict[str, object]:
         """Where the files of TLS between queue managers are: `lanner doctor PEER` speaks as this one does."""

@@ -340,6 +340,7 @@ class FlightTable(_Table):
     max_writers: Number = _FLIGHT.max_writers
     max_stages: Number = _FLIGHT.max_stages
     max_staged_mb: Number = _FLIGHT.max_staged_mb
+    max_message_mb: Number = _FLIGHT.max_message_mb
     max_connections: Number = _FLIGHT.max_connections
     max_connections_per_peer: Number = _FLIGHT.max_connections_per_peer
     max_calls: Number = _FLIGHT.max_calls

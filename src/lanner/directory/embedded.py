@@ -518,6 +518,20 @@ class EmbeddedDirectory:
     # Computers
     # ------------------------------------------------------------------------------------------
 
+    def acting_for(self, account: str) -> EmbeddedDirectory:
+        """Rights on its objects are checked by the queue manager."""
+        del account
+        return self
+
+    def servers(self) -> list[str]:
+        """The directory is in the queue manager itself."""
+        return []
+
+    def account(self, name_or_sid: str | bytes) -> tuple[DirectoryOperationResult, tuple[str, bytes] | None]:
+        """The names of accounts are those of the account file."""
+        del name_or_sid
+        return DirectoryOperationResult.OBJECT_NOT_FOUND, None
+
     def computer_sid(self, computer_name: str) -> bytes | None:
         computer = self._computer(computer_name) if self.connected else None
         sid = computer["objectSid"][0] if computer is not None else None

@@ -108,6 +108,21 @@ class Directory(Protocol):
         """The format name of the queue, distribution list or queue alias at a path of the directory (MC-MQAC 3.12.6.1); None if there is none."""
         ...
 
+    def acting_for(self, account: str) -> Directory | None:
+        r"""Return the same directory with the rights of a user, by a name such as `MQ\alice`.
+
+        None: the user's credentials cannot be had.
+        """
+        ...
+
+    def servers(self) -> list[str]:
+        """Return the names of the directory's servers, those to be tried first at the front (MS-MQDMPR 3.1.3)."""
+        ...
+
+    def account(self, name_or_sid: str | bytes) -> tuple[DirectoryOperationResult, tuple[str, bytes] | None]:
+        r"""Return the name, as in `MQ\alice`, and the SID of a user or group, which either of them names."""
+        ...
+
     def computer_sid(self, computer_name: str) -> bytes | None:
         """The objectSid of a computer (MS-MQDMPR 3.1.7.1.3.1), or None if the directory cannot tell."""
         ...

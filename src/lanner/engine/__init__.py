@@ -9,7 +9,7 @@ above it in this list.
     clocks              the clocks, and the alarm for a deadline that has moved nearer
     numbers             counters: SequentialID, message ordinals, queue numbers, handles
     persistence         attributes of queues and of the queue manager in the store
-    event_recorder      the log of events, if it is kept
+    event_recorder      the log of events, if it is kept; its rows are in event_rows
     access              access checks against the descriptors of queues and of the queue manager
     core                all of the above with the store and the settings; every other part gets it
     waiting             waiting reads, their timers, and which of them gets the next message
@@ -40,6 +40,7 @@ above it in this list.
     dtc                 the side of a distributed transaction coordinator
     dispatch            the order in which messages leave for other computers
     staging             many messages written under a token and published together
+    membership          enter a domain, and leave it
     initialization      the steps of MS-MQDMPR 3.1.3
     engine              the facade; start, stop, timers, recovery from a failing store
 

@@ -216,9 +216,11 @@ class Arrivals:
     def arrive_run(self, queue: Queue, first: int, records: Sequence[Record], envelope: Envelope) -> None:
         """Do the same for messages of equal envelopes under lookup ids in a row, whose bytes are counted already."""
         self._positions.write_run(queue, first, records, envelope)
-        if self._recorder is not None or envelope.user_flags & WANTS_ATTENTION:
+        if envelope.user_flags & WANTS_ATTENTION:
             for lookup_id, record in enumerate(records, first):
                 self._tell(MessagePosition(queue, lookup_id, record), envelope)
+        elif self._recorder is not None:
+            self._recorder.run_arrived(queue, first, records)
         self._positions.message_positions_available(queue, first, records)
 
     def _tell(self, position: MessagePosition, envelope: Envelope) -> None:

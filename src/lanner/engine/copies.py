@@ -75,7 +75,7 @@ class Copies:
 
     def is_from_here(self, message: Message) -> bool:
         """Whether this queue manager is the source of a message."""
-        return message.source_machine_identifier == self._queue_manager.identifier
+        return self._registry.is_own(message.source_machine_identifier)
 
     def is_to_internal_queue(self, message: Message) -> bool:
         """Whether a message goes to a queue of queue managers themselves (QQB-3.1.5.8.10-2)."""

@@ -73,13 +73,15 @@ class Delivery:
         sent: list[tuple[int, Record]] = []
         packets: dict[int, bytes] = {}
         for lookup_id, record in delivered:
-            if record is not None and self._recorder is None and lookup_id not in queue.held_positions:
+            if record is not None and lookup_id not in queue.held_positions:
                 # Reading it again would cost more than all that follows.
                 sent.append((lookup_id, record))
             elif (packet := self._take(queue, lookup_id)) is not None:
                 packets[lookup_id] = packet
         gone = self._store.delete_run(queue.number, sent)
         if gone:
+            if self._recorder is not None:
+                self._recorder.run_delivered(queue, gone)
             self._positions.remove_run(queue, gone)
             packets |= {lookup_id: record.packet for lookup_id, record in gone if wants_attention(record.packet)}
         return [packet for _, packet in sorted(packets.items()) if wants_attention(packet)]

@@ -15,6 +15,9 @@ from lanner.directory import AttributeFilter, Operator, matches
 from lanner.directory.topology import TopologyError, provision, remove
 from lanner.model.directory_objects import DirectoryObject, Queue, QueueManager, RoutingLink, Site, attributes_of
 from lanner.model.enums import DirectoryOperationResult, QueueType
+from lanner.model.errors import CannotImpersonateClient
+from lanner.security.domain_accounts import is_domain_name
+from lanner.security.identity import SYSTEM
 
 if TYPE_CHECKING:
     import uuid
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from lanner.directory import Directory, SortOrder
     from lanner.directory.topology import Computer, Topology
     from lanner.engine.core import Core
+    from lanner.security.identity import Identity
 
 _T = TypeVar("_T", bound=DirectoryObject)
 
@@ -90,30 +94,63 @@ class DirectoryEvents:
         self._sites_due: float | None = None
         self._site_gates_due: float | None = None
         self._online_due: float | None = None
+        # The Directory Server List Update Timer (3.1.3).
+        self._servers_due: float | None = None
         # What routing reads again and again: when it was read, and all objects of the kind.
         self._routing_data: dict[type[DirectoryObject], tuple[float, list[Any]]] = {}
 
+    def directory_of(self, identity: Identity) -> Directory:
+        """Return the directory with the credentials that a change for a user carries (MS-MQDMPR 3.1.1.6).
+
+        With Enterprise.WeakenedSecurity they are the computer's, else those of the user. The queue
+        manager itself and its administrators act as the computer if they delegate nothing.
+        Raises CannotImpersonateClient.
+        """
+        qm = self._queue_manager
+        weakened = qm.enterprise_reference is not None and qm.enterprise_reference.weakened_security
+        if not qm.directory_integrated or identity.is_system or weakened:
+            return self.directory
+        if is_domain_name(identity.name):
+            found = self.directory.acting_for(identity.name)
+            if found is not None:
+                return found
+        if identity.is_administrator:
+            return self.directory
+        raise CannotImpersonateClient(
+            f"the directory of the domain decides what {identity.name} may change, and {qm.computer_name} cannot show it "
+            f"credentials of {identity.name}: be a user of the domain, and have the domain trust {qm.computer_name} for "
+            f"delegation to the service ldap; or ask an administrator of {qm.computer_name}"
+        )
+
     def create_directory_object(
-        self, directory_object: DirectoryObject, attributes: Sequence[str] | None = None
+        self,
+        directory_object: DirectoryObject,
+        attributes: Sequence[str] | None = None,
+        *,
+        identity: Identity = SYSTEM,
     ) -> tuple[DirectoryOperationResult, uuid.UUID | None]:
         """3.1.7.1.18 Create Directory Object."""
+        directory = self.directory_of(identity)
         complete: Callable[[uuid.UUID], None] = _nothing_to_complete
         if _is_public_queue(directory_object):
             complete = self._send_change_notification(ChangeNotification.QUEUE_CREATION, directory_object)
-        result, identifier = self.directory.create_object(directory_object, attributes)
+        result, identifier = directory.create_object(directory_object, attributes)
         self._note_connection(result)
         self._forget_routing_data(directory_object)
         if result is DirectoryOperationResult.SUCCESS and identifier is not None:
             complete(identifier)
         return result, identifier
 
-    def delete_directory_object(self, directory_object: DirectoryObject) -> DirectoryOperationResult:
+    def delete_directory_object(
+        self, directory_object: DirectoryObject, *, identity: Identity = SYSTEM
+    ) -> DirectoryOperationResult:
         """3.1.7.1.19 Delete Directory Object."""
+        directory = self.directory_of(identity)
         complete: Callable[[uuid.UUID], None] = _nothing_to_complete
         if _is_public_queue(directory_object):
             complete = self._send_change_notification(ChangeNotification.QUEUE_DELETION, directory_object)
         self._forget_routing_data(directory_object)
-        result = self._note_connection(self.directory.delete_object(directory_object))
+        result = self._note_connection(directory.delete_object(directory_object))
         if result is DirectoryOperationResult.SUCCESS:
             complete(directory_object.identifier)
         return result
@@ -197,10 +234,14 @@ class DirectoryEvents:
         return found if result is DirectoryOperationResult.END_OF_DATA else None
 
     def write_directory(
-        self, directory_object: DirectoryObject, attributes: Sequence[str] | None = None
+        self,
+        directory_object: DirectoryObject,
+        attributes: Sequence[str] | None = None,
+        *,
+        identity: Identity = SYSTEM,
     ) -> DirectoryOperationResult:
         """3.1.7.1.24 Write Directory."""
-        result = self._note_connection(self.directory.write(directory_object, attributes))
+        result = self._note_connection(self.directory_of(identity).write(directory_object, attributes))
         self._forget_routing_data(directory_object)
         if result is DirectoryOperationResult.SUCCESS:
             operation = None
@@ -367,6 +408,13 @@ class DirectoryEvents:
             named = self.site_gates(site.identifier, links)
             site.site_gate_collection += [gate for gate in named if gate.identifier not in known]
 
+    def directory_server_list_update(self) -> None:
+        """3.1.3: read DirectoryServerList again; while no answer comes it stays."""
+        servers = self.directory.servers()
+        if servers:
+            self._queue_manager.directory_server_list = servers
+            self._attributes.save_queue_manager()
+
     def _note_connection(self, result: DirectoryOperationResult) -> DirectoryOperationResult:
         """Begin the offline mode if the directory is away, except in a workgroup.
 
@@ -409,10 +457,11 @@ class DirectoryEvents:
         now = self._clocks.monotonic()
         self._sites_due = now + self._settings.directory_sites_update_interval
         self._site_gates_due = now + self._settings.directory_site_gates_update_interval
+        self._servers_due = now + self._settings.directory_server_list_update_interval
 
     def next_deadline(self) -> float | None:
         """Return when `on_timer` has something to do, on the monotonic clock."""
-        timers = (self._sites_due, self._site_gates_due, self._online_due)
+        timers = (self._sites_due, self._site_gates_due, self._online_due, self._servers_due)
         return min((due for due in timers if due is not None), default=None)
 
     def on_timer(self) -> None:
@@ -424,6 +473,9 @@ class DirectoryEvents:
         if self._site_gates_due is not None and self._site_gates_due <= now:
             self._site_gates_due = now + self._settings.directory_site_gates_update_interval
             self.directory_site_gates_update()
+        if self._servers_due is not None and self._servers_due <= now:
+            self._servers_due = now + self._settings.directory_server_list_update_interval
+            self.directory_server_list_update()
         if self._online_due is not None and self._online_due <= now:
             self._online_due = None
             self.check_directory_online()

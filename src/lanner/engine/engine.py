@@ -43,10 +43,11 @@ from lanner.engine.sending import Sending
 from lanner.engine.staging import Staging
 from lanner.engine.transactions import Transactions
 from lanner.engine.waiting import WaitingReads
-from lanner.model.directory_objects import OutgoingQueue
+from lanner.model.directory_objects import OutgoingQueue, Queue
 from lanner.model.enums import OutgoingState, QueueManagerState
 
 if TYPE_CHECKING:
+    import uuid
     from collections.abc import Callable, Iterable
 
     from lanner.directory import Directory
@@ -330,6 +331,14 @@ class Engine:
         self.transactions.recover_prepared()
         self.positions.recover_purges()
         self.dtc.reenlist()
+
+    def check_leaving_identifier(self) -> None:
+        """Raise CannotJoinDomain while messages are on their way that need the identifier of this queue manager."""
+        self._initialization.membership.refuse_messages_on_their_way()
+
+    def restore_queue(self, identifier: uuid.UUID) -> Queue | None:
+        """Make the queue of an object that this queue manager has in its domain; None if the queue is here."""
+        return self._initialization.membership.restore_queue(identifier)
 
     def queue_manager_stopped(self) -> None:
         """3.1.4.2 Queue Manager Stopped: every protocol that subscribed shuts down.

@@ -10,24 +10,25 @@ from __future__ import annotations
 import json
 import logging
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
+from lanner.engine.event_rows import SIGNED, event_rows
 from lanner.engine.queue_kinds import queue_kind, queue_text
 from lanner.engine.tables import QUEUE_KEY
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import MessageClass
 from lanner.model.errors import InsufficientResources
 from lanner.model.events import EventKind
-from lanner.store.event_log import EVENT
-from lanner.wire import layout as at
 from lanner.wire.envelope import event_fields, sender_of
 from lanner.wire.fields import source_queue_manager
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lanner.engine.clocks import Clocks
     from lanner.engine.settings import EngineSettings, EventListener
     from lanner.model.directory_objects import Queue, QueueManager
-    from lanner.model.live import MessagePosition
+    from lanner.model.live import MessagePosition, Record
     from lanner.store import Store
     from lanner.store.staging import EventMaker
 
@@ -43,12 +44,6 @@ SENDER_KEY: Final = struct.Struct(">I")
 # invent any number of them; messages of those after these have nobody as their sender in the log.
 MAX_SENDERS: Final = 16_384
 
-# EVENT's flags. Above them are the acknowledgments that the message asks for.
-RECOVERABLE: Final = 0x01
-TRANSACTIONAL: Final = 0x02
-SIGNED: Final = 0x04
-ENCRYPTED: Final = 0x08
-ACKNOWLEDGE_SHIFT: Final = 4
 # Set in the number of a sender whose signature was verified here.
 VERIFIED: Final = 1 << 31
 
@@ -60,10 +55,6 @@ REMOVALS: Final = {
     MessageClass.NACK_RECEIVE_TIMEOUT: EventKind.EXPIRED,
     MessageClass.NACK_REACH_QUEUE_TIMEOUT: EventKind.EXPIRED,
 }
-
-_pack = EVENT.pack
-_MOST_ABORTS: Final = 0xFFFF
-_DM_SHIFT, _TH = at.DM_SHIFT, at.TH
 
 
 class EventRecorder:
@@ -87,7 +78,7 @@ class EventRecorder:
         self._is_kept = is_kept
         self._queue_manager = queue_manager
         self._clocks = clocks
-        self._append = store.events.add
+        self._append = store.events.add_run
         self._queues = store.table(EVENT_QUEUES)
         self._source = b""
         # Numbers of the queues whose name and kind are written.
@@ -151,6 +142,40 @@ class EventRecorder:
             aborts=record.abort_count,
         )
 
+    def run_arrived(self, queue: Queue, first: int, records: Sequence[Record]) -> None:
+        """Record that messages of one queue manager came to a queue from outside it, under lookup ids in a row."""
+        kind = self._arrival(queue, records[0].packet)
+        self._tell_run(kind, queue, list(range(first, first + len(records))), records)
+
+    def run_removed(self, queue: Queue, rows: Sequence[tuple[int, Record]], reason: MessageClass) -> None:
+        """Record that messages left a queue for one reason."""
+        kind = REMOVALS.get(reason, EventKind.PURGED)
+        self._tell_run(kind, queue, [row[0] for row in rows], [row[1] for row in rows], reason)
+
+    def run_delivered(self, queue: Queue, rows: Sequence[tuple[int, Record]]) -> None:
+        """Record that another queue manager has messages of an outgoing queue."""
+        self._tell_run(EventKind.TRANSFERRED_OUT, queue, [row[0] for row in rows], [row[1] for row in rows])
+
+    def _tell_run(
+        self, kind: EventKind, queue: Queue, lookup_ids: list[int], records: Sequence[Record], reason: int = 0
+    ) -> None:
+        """Record one event of each message, as `tell` does."""
+        number = queue.number
+        if not records or number in self._inner:
+            return
+        if self._listener is not None:
+            for lookup_id, record in zip(lookup_ids, records, strict=True):
+                self._listener(kind, queue, lookup_id, record.packet, reason)
+        if not self._may_write():
+            return
+        if number not in self._named:
+            self._name(queue)
+        packets = [record.packet for record in records]
+        visibilities = [record.visibility for record in records]
+        aborts = [record.abort_count for record in records]
+        now = int(self._clocks.wall() * 1000)
+        self._write(self._rows(kind, now, number, lookup_ids, packets, visibilities, reason, 0, aborts))
+
     def add(self, kind: EventKind, position: MessagePosition, reason: int = 0, target: Queue | None = None) -> None:
         """Record an event of a message in a queue."""
         queue, record = position.queue, position.record
@@ -173,7 +198,7 @@ class EventRecorder:
             return
         if self._listener is not None:
             self._listener(kind, queue, lookup_id, packet, reason)
-        if not self._is_kept or ((self._is_full or self._store.refuses_sends) and self._has_no_room()):
+        if not self._may_write():
             return
         if queue is not None and number not in self._named:
             self._name(queue)
@@ -181,11 +206,17 @@ class EventRecorder:
             self._name(target)
         now = int(self._clocks.wall() * 1000)
         other = 0 if target is None else target.number
+        self._write(self._rows(kind, now, number, [lookup_id], [packet], [visibility], reason, other, [aborts]))
+
+    def _may_write(self) -> bool:
+        return self._is_kept and not ((self._is_full or self._store.refuses_sends) and self._has_no_room())
+
+    def _write(self, rows: Sequence[bytes]) -> None:
         try:
-            self._append(self._row(kind, now, number, lookup_id, packet, visibility, reason, other, aborts))
+            self._append(rows)
         except InsufficientResources as error:
-            # The event itself has happened and is not undone.
-            _LOG.warning("an event is not in the log: %s", error)
+            # The events themselves have happened and are not undone.
+            _LOG.warning("%s not in the log: %s", "an event is" if len(rows) == 1 else f"{len(rows)} events are", error)
 
     def _has_no_room(self) -> bool:
         """Whether the disk is full. The room that is left is reserved for receiving."""
@@ -210,7 +241,8 @@ class EventRecorder:
             if not is_kept:
                 return b""
             # The batch is closed: no sender can get a number any more.
-            return self._row(kind, now, number, lookup_id, packet, visibility, 0, 0, 0, is_closed=True)
+            [row] = self._rows(kind, now, number, [lookup_id], [packet], [visibility], 0, 0, [0], is_closed=True)
+            return row
 
         return make
 
@@ -223,52 +255,33 @@ class EventRecorder:
         if self._queues.get(key) != value:
             self._queues.put(key, value)
 
-    def _row(
+    def _rows(
         self,
         kind: int,
         now: int,
         queue: int,
-        lookup_id: int,
-        packet: bytes,
-        visibility: int,
+        lookup_ids: list[int],
+        packets: list[bytes],
+        visibilities: list[int],
         reason: int,
         other: int,
-        aborts: int,
+        aborts: list[int],
         *,
         is_closed: bool = False,
-    ) -> bytes:
-        """Return the row of one event; `now` is in milliseconds."""
-        sent_time, ordinal, flags, acknowledge, message_class, correlation, privacy, security, header = event_fields(
-            packet
-        )
-        bits = flags >> _DM_SHIFT & 1 | (acknowledge & 15) << 4
-        if flags & _TH:
-            bits |= TRANSACTIONAL
-        if privacy:
-            bits |= ENCRYPTED
-        if security and kind in ARRIVALS:
-            found = self._headers.get(header)
-            if found is None:
-                found = self._read_header(header, packet, security, is_closed=is_closed)
-            other = found[0]
-            bits |= found[1]
-        return _pack(
-            now,
-            lookup_id,
-            visibility,
-            queue,
-            other,
-            len(packet),
-            sent_time,
-            message_class,
-            reason,
-            kind,
-            bits,
-            min(_MOST_ABORTS, aborts),
-            source_queue_manager(packet),
-            ordinal,
-            correlation,
-        )
+    ) -> Sequence[bytes]:
+        """Return the row of one event of each message; `now` is in milliseconds."""
+        senders = self._headers if kind in ARRIVALS else None
+        rows = event_rows(kind, now, queue, reason, other, lookup_ids, packets, visibilities, aborts, senders)
+        if senders is not None and None in rows:
+            for index, packet in enumerate(packets):
+                if rows[index] is None:
+                    *_, security, header = event_fields(packet)
+                    # An earlier message of these may have had the same.
+                    found = senders.get(header) or self._read_header(header, packet, security, is_closed=is_closed)
+                    place = slice(index, index + 1)
+                    columns = lookup_ids[place], [packet], visibilities[place], aborts[place]
+                    rows[place] = event_rows(kind, now, queue, reason, other, *columns, {header: found})
+        return cast("list[bytes]", rows)
 
     def _read_header(self, header: bytes, packet: bytes, security: int, *, is_closed: bool) -> tuple[int, int]:
         """Return EVENT's `other` and flags for a SecurityHeader up to its sender identifier."""

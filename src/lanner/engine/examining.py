@@ -6,6 +6,7 @@ manager and its directory, and publishes the certificates of local users.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from lanner.engine.directory_events import identifier_is
 from lanner.model.directory_objects import GUID_NULL, InternalCertificate, QueueManager, User
 from lanner.model.enums import DirectoryOperationResult, MessageClass, SenderIdentifierType
 from lanner.model.errors import (
+    CannotImpersonateClient,
     CorruptedSecurityData,
     MessageNotAuthenticated,
     NoDs,
@@ -48,6 +50,9 @@ def names_certified_sender(examination: Examination) -> bool:
         bool(examination.authentication_level)
         and examination.message.sender_identifier_type is SenderIdentifierType.SID
     )
+
+
+_LOG = logging.getLogger(__name__)
 
 
 class Examiner:
@@ -152,7 +157,13 @@ class Examiner:
         add_certificate(user, certificate)
         if user.certificates == published:
             return True
-        result = self._directory.write_directory(user, ["Certificates", "CertificateDigestList"])
+        try:
+            result = self._directory.write_directory(user, ["Certificates", "CertificateDigestList"], identity=identity)
+        except CannotImpersonateClient as error:
+            if not is_internal:
+                raise
+            _LOG.warning("what %s signs can be verified on this computer only: %s", identity.name, error)
+            return False
         return result is DirectoryOperationResult.SUCCESS
 
     def unregister_certificate(self, identity: Identity, certificate: bytes) -> bool:
@@ -168,7 +179,7 @@ class Examiner:
         if user is None:
             return False
         remove_certificate(user, UserSignCert(GUID_NULL, certificate).digest)
-        result = self._directory.write_directory(user, ["Certificates", "CertificateDigestList"])
+        result = self._directory.write_directory(user, ["Certificates", "CertificateDigestList"], identity=identity)
         return result is DirectoryOperationResult.SUCCESS
 
     def _user_of(self, identity: Identity) -> User | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from lanner.directory.embedded import ADMINISTRATORS
 from lanner.engine.directory_events import adopt, identifier_is
+from lanner.engine.membership import Membership
 from lanner.engine.persistence import apply_attributes
 from lanner.engine.queue_kinds import ADMINISTRATION_QUEUE
 from lanner.model.directory_objects import INITIALIZATION_RETRY_TIMER_DURATION, Enterprise, OutgoingQueue, Queue
@@ -75,6 +76,7 @@ class Initialization:
         self._positions = positions
         self._outgoing = outgoing
         self._queues = outgoing.queues
+        self.membership = Membership(core, names, outgoing.queues)
 
     def run(self) -> None:
         """Do the steps of 3.1.3 up to the queues and their states."""
@@ -83,6 +85,9 @@ class Initialization:
         if provisioning:
             self._provision()
         self._load_queues()
+        changes = self._queue_manager.directory_integrated != self._settings.directory_integrated
+        if changes and self._settings.changes_membership:
+            self.membership.change()
         if self._queue_manager.directory_integrated:
             self._synchronise_with_directory(provisioning=provisioning)
             self._directory.start_timers()
@@ -121,6 +126,7 @@ class Initialization:
         if settings.public_keys is not None:
             qm.public_encryption_key_list, qm.public_signing_key_list = settings.public_keys()
         qm.site_identifier_list = [uuid.UUID(site) for site in settings.site_identifiers]
+        qm.directory_server_list = self._directory.directory.servers()
         result, identifier = self._directory.directory.create_object(qm)
         if identifier is not None:
             # A computer that is set up again keeps the object it has (MS-MQDSSM 3.1.6.1.1.2).
@@ -147,6 +153,10 @@ class Initialization:
             qm.enterprise_reference = Enterprise(non_ldap_capable_queue_manager_notification=True)
         else:
             _raise_unless_offline(result, "the enterprise's object cannot be read")
+        _, found = self._directory.read_directory("Enterprise", None, ["WeakenedSecurity"])
+        if isinstance(found, Enterprise) and qm.enterprise_reference is not None:
+            # It decides whose credentials a change of the directory carries (3.1.1.6).
+            qm.enterprise_reference.weakened_security = found.weakened_security
 
     def _load_queues(self) -> None:
         qm = self._queue_manager

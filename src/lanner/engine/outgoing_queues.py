@@ -128,7 +128,7 @@ class OutgoingQueues:
             if found is None:
                 raise QueueNotFound(f"{name}: the directory no longer tells of this queue")
             queue.base_priority = found.base_priority
-        if isinstance(name, PrivateFormatName) and name.queue_manager_identifier == self._queue_manager.identifier:
+        if isinstance(name, PrivateFormatName) and self._registry.is_own(name.queue_manager_identifier):
             raise self._registry.no_queue(name)
         if is_counted and self._registry.count_for_others >= self.max_for_others:
             raise self._too_many(name)

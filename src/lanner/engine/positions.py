@@ -371,8 +371,7 @@ class Positions:
         self, queue: Queue, positions: Sequence[MessagePosition], rows: Sequence[tuple[int, Record]]
     ) -> None:
         if self._recorder is not None:
-            for position in positions:
-                self._recorder.removed(position, _ACK_RECEIVE)
+            self._recorder.run_removed(queue, rows, _ACK_RECEIVE)
         self.remove_run(queue, rows)
         for position in positions:
             for subscriber in self.deleted_subscribers:

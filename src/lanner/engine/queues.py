@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from lanner.directory import AttributeFilter, Operator
 from lanner.engine.checks import require_ready
 from lanner.engine.queue_properties import check_changes, copied_attributes, rights_to_change
-from lanner.model.directory_objects import OutgoingQueue, Queue, QueueManager
+from lanner.model.directory_objects import OutgoingQueue, Queue, QueueManager, attributes_of
 from lanner.model.enums import DirectoryOperationResult, MessageClass, QueueType
 from lanner.model.errors import (
     AccessDenied,
@@ -25,12 +25,14 @@ from lanner.security.access_lists import descriptor_text
 from lanner.security.access_masks import QUEUE_MANAGER_MAPPING, QueueAccess, QueueManagerAccess
 from lanner.security.identity import SYSTEM
 from lanner.security.profile import Profile
-from lanner.security.queue_security import check_owner, create_default_queue_security_descriptor
+from lanner.security.queue_security import check_owner, create_default_queue_security_descriptor, readable_in_a_domain
 from lanner.wire.path_name import PathName
 from lanner.wire.security_descriptor import SecurityDescriptor
 from lanner.wire.sid import Sid
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lanner.engine.core import Core
     from lanner.engine.names import Names
     from lanner.engine.outgoing_sequences import OutgoingSequences
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 # Private queues that every queue manager has have fixed numbers, order_queue$ 4 (MS-MQQB 2.2.4);
 # others begin after them.
 LAST_SYSTEM_QUEUE_NUMBER: Final = 15
+_PUBLISHED: Final = frozenset(attributes_of(Queue, "directory"))
 
 
 class Queues:
@@ -105,7 +108,7 @@ class Queues:
             queue.security,
             identity,
             profile=self._settings.profile,
-            machine_sid=self._machine_sid if qm.directory_integrated else None,
+            machine_sid=self.machine_sid if qm.directory_integrated else None,
             is_domain_user=self._settings.is_domain_user,
             reachable_over_srmp=qm.srmp_http_support,
             is_published=qm.directory_integrated and path.queue_type is QueueType.PUBLIC,
@@ -116,7 +119,7 @@ class Queues:
             queue.transactional = parent.transactional
         self._complete(queue, path)
         if queue.queue_type is QueueType.PUBLIC and parent is None and not skip_directory:
-            self._publish(queue)
+            self._publish(queue, identity)
         self._registry.register(queue)
         if parent is None and not path.is_system:
             self._create_journal(queue, path)
@@ -150,7 +153,7 @@ class Queues:
                 is_domain_user=self._settings.is_domain_user,
                 is_published=True,
             )
-            result, identifier = self._directory.create_directory_object(queue)
+            result, identifier = self._directory.create_directory_object(queue, identity=identity)
             if result is not DirectoryOperationResult.SUCCESS or identifier is None:
                 raise _directory_error(result, f"queue {path} could not be created in the directory")
             queue.identifier = identifier
@@ -191,15 +194,16 @@ class Queues:
                 number = numbers.next(LAST_SYSTEM_QUEUE_NUMBER) + LAST_SYSTEM_QUEUE_NUMBER - 1
             queue.private_queue_number = number
 
-    def _machine_sid(self) -> Sid | None:
+    def machine_sid(self) -> Sid | None:
+        """Return the SID of the computer's account in the directory, None if the directory does not have it."""
         return self._sid_of(self._queue_manager.computer_name)
 
     def _sid_of(self, computer: str) -> Sid | None:
         sid = self._directory.directory.computer_sid(computer)
         return None if sid is None else Sid.unpack(sid)
 
-    def _publish(self, queue: Queue) -> None:
-        result, identifier = self._directory.create_directory_object(queue)
+    def _publish(self, queue: Queue, identity: Identity) -> None:
+        result, identifier = self._directory.create_directory_object(queue, identity=identity)
         if result is not DirectoryOperationResult.SUCCESS or identifier is None:
             raise _directory_error(result, f"queue {queue.pathname} could not be created in the directory")
         queue.identifier = identifier
@@ -243,14 +247,19 @@ class Queues:
             owner = SecurityDescriptor.unpack(security).owner
             if queue.security is None or owner != SecurityDescriptor.unpack(queue.security).owner:
                 check_owner(owner)
+        if queue.queue_type is QueueType.PUBLIC and not queue.parent and not _PUBLISHED.isdisjoint(checked):
+            # Raises before anything is changed.
+            self._directory.directory_of(identity)
+            if isinstance(security, bytes) and self._queue_manager.directory_integrated:
+                checked["security"] = readable_in_a_domain(security, self.machine_sid(), by_all=False)
         for name, value in checked.items():
             setattr(queue, name, value)
-        self._save(queue)
+        self._save(queue, checked, identity)
 
     def replace_security(self, queue: Queue, security: bytes) -> None:
         """Give a queue another descriptor while the queue manager starts; checks no access."""
         queue.security = security
-        self._save(queue)
+        self._save(queue, ["security"], SYSTEM)
 
     def get_queue_properties(self, queue: Queue, *, identity: Identity = SYSTEM) -> Queue:
         """Return a copy of a queue's attributes; Security only if the identity may read it."""
@@ -262,12 +271,19 @@ class Queues:
             snapshot.security = None
         return snapshot
 
-    def _save(self, queue: Queue) -> None:
-        """Write changed attributes; those of a public queue also to the directory."""
+    def _save(self, queue: Queue, changed: Iterable[str], identity: Identity) -> None:
+        """Write changed attributes; those of a public queue also to the directory.
+
+        The others are not written there: the rights to them may be another's (a computer cannot
+        write the owner of its queue).
+        """
         queue.modify_time = int(self._clocks.wall())
         self._attributes.save_queue(queue)
         if queue.queue_type is QueueType.PUBLIC and not queue.parent:
-            result = self._directory.write_directory(queue)
+            published = [name for name in changed if name in _PUBLISHED]
+            if not published:
+                return
+            result = self._directory.write_directory(queue, published, identity=identity)
             if result is not DirectoryOperationResult.SUCCESS:
                 raise _directory_error(result, f"queue {queue.pathname} could not be changed in the directory")
 
@@ -280,15 +296,18 @@ class Queues:
             if queue.is_system:
                 raise AccessDenied(f"queue {queue.pathname} belongs to the queue manager")
             self._access.check_queue_access(queue, identity, QueueAccess.DELETE_QUEUE)
-            self._delete_queue(queue, skip_directory=skip_directory)
+            self._delete_queue(queue, skip_directory=skip_directory, identity=identity)
 
-    def _delete_queue(self, queue: Queue, *, skip_directory: bool) -> None:
+    def _delete_queue(self, queue: Queue, *, skip_directory: bool, identity: Identity) -> None:
         is_published = queue.queue_type is QueueType.PUBLIC and not queue.parent
+        if is_published and not skip_directory:
+            # Raises before anything is gone.
+            self._directory.directory_of(identity)
         for part in [*queue.subqueues.values(), queue, queue.journal_queue]:
             if part is not None:
                 self.delete_one(part)
         if is_published and not skip_directory:
-            result = self._directory.delete_directory_object(queue)
+            result = self._directory.delete_directory_object(queue, identity=identity)
             if result is not DirectoryOperationResult.SUCCESS:
                 raise _directory_error(result, f"queue {queue.pathname} is gone here but not in the directory")
 

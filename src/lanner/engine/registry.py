@@ -86,6 +86,8 @@ class QueueRegistry:
         self._by_path[path_key(part)] = queue
         if queue.queue_type is QueueType.PUBLIC and not queue.parent:
             self._by_identifier[queue.identifier] = queue
+            for former in queue.former_identifiers:
+                self._by_identifier.setdefault(former, queue)
         if queue.private_queue_number:
             self._by_private_number[queue.private_queue_number] = queue
             self._by_private_name.setdefault(private_queue_local_identifier(part.name), queue)
@@ -111,11 +113,13 @@ class QueueRegistry:
             return
         part = PathName.parse(queue.pathname).queue_part
         self._by_path.pop(path_key(part), None)
-        self._by_identifier.pop(queue.identifier, None)
+        for identifier in (queue.identifier, *queue.former_identifiers):
+            if self._by_identifier.get(identifier) is queue:
+                del self._by_identifier[identifier]
         self._by_private_number.pop(queue.private_queue_number, None)
-        identifier = private_queue_local_identifier(part.name)
-        if self._by_private_name.get(identifier) is queue:
-            del self._by_private_name[identifier]
+        number = private_queue_local_identifier(part.name)
+        if self._by_private_name.get(number) is queue:
+            del self._by_private_name[number]
         parent = qm.queue_collection.get(queue.parent)
         if parent is not None and part.subqueue is not None:
             parent.subqueues.pop(part.subqueue.lower(), None)
@@ -169,6 +173,11 @@ class QueueRegistry:
             or host in self._settings.local_addresses
         )
 
+    def is_own(self, identifier: uuid.UUID) -> bool:
+        """Whether an identifier is, or was, that of this queue manager."""
+        qm = self._queue_manager
+        return identifier == qm.identifier or identifier in qm.former_identifiers
+
     def has_path(self, path: PathName) -> bool:
         """Whether a queue has this path; the computer in it is not compared."""
         return path_key(path.queue_part) in self._by_path
@@ -185,11 +194,11 @@ class QueueRegistry:
         elif isinstance(name, PublicFormatName):
             return _queue_or_journal(self._by_identifier.get(name.identifier), is_journal=name.is_journal)
         elif isinstance(name, PrivateFormatName):
-            if name.queue_manager_identifier == self._queue_manager.identifier:
+            if self.is_own(name.queue_manager_identifier):
                 queue = self._by_private_number.get(name.number) or self._by_private_name.get(name.number)
                 return _queue_or_journal(queue, is_journal=name.is_journal)
         elif isinstance(name, MachineFormatName):
-            if name.identifier == self._queue_manager.identifier:
+            if self.is_own(name.identifier):
                 return self._system_queue(name.system_queue)
         elif isinstance(name, ConnectorFormatName):
             return self._by_connector.get(name.key)

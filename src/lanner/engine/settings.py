@@ -78,6 +78,9 @@ class EngineSettings:
     # me").
     local_addresses: frozenset[str] = field(default_factory=frozenset)
     directory_integrated: bool = False
+    # Whether a queue manager that was made outside a domain enters the one of the directory, or one
+    # of a domain leaves it: `lanner domain` has changed the membership of this computer.
+    changes_membership: bool = False
     hardened_security: bool = False
     # The documents' defaults, or ours where theirs are not safe.
     profile: Profile = Profile.SAFE
@@ -105,6 +108,9 @@ class EngineSettings:
     # MS-MQDMPR 3.1.2.1 and 3.1.2.2.
     directory_sites_update_interval: float = 12 * 3600.0
     directory_site_gates_update_interval: float = 3600.0
+    # The Directory Server List Update Timer of MS-MQDMPR 3.1.3: no published document says how
+    # often.
+    directory_server_list_update_interval: float = 12 * 3600.0
     # Sites of the queue manager in the directory, set at provisioning (MS-MQDMPR 3.1.3); no
     # directory takes a queue manager without one, and without its object no public queue can be
     # made.

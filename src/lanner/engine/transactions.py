@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import uuid
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from lanner.engine.checks import require_ready
 from lanner.engine.tables import TRANSACTIONS
@@ -22,11 +22,10 @@ from lanner.model.errors import TransactionSequence
 from lanner.model.events import EventKind
 from lanner.model.live import MessagePosition, Transaction, TransactionalOperation
 from lanner.wire.builder import set_transaction_flags
-from lanner.wire.envelope import envelope_bytes, is_express, read_envelope
+from lanner.wire.envelope import is_express, read_envelope
+from lanner.wire.packet_runs import equal_envelopes
 
 if TYPE_CHECKING:
-    from collections.abc import Container
-
     from lanner.engine.arrivals import Arrivals
     from lanner.engine.core import Core
     from lanner.engine.moving import Moving
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 # Module-level names: an enumeration looks up its members slowly (Python 3.11).
 _ENQUEUE, _DEQUEUE = OperationType.ENQUEUE, OperationType.DEQUEUE
 _AVAILABLE, _DELETED, _LOCKED = PositionState.AVAILABLE, PositionState.DELETED, PositionState.LOCKED
-_ACK_RECEIVE: Final = MessageClass.ACK_RECEIVE
+_ACK_RECEIVE = MessageClass.ACK_RECEIVE
 
 
 class Transactions:
@@ -85,7 +84,7 @@ class Transactions:
         timed_out = {
             id(operation.message_position)
             for operation in operations
-            if operation.operation_type is OperationType.DEQUEUE and operation.message_position.is_uncommitted_send
+            if operation.operation_type is _DEQUEUE and operation.message_position.is_uncommitted_send
         }
         index = 0
         while index < len(operations):
@@ -164,14 +163,14 @@ class Transactions:
             position = operation.message_position
             if _is_gone(position):
                 continue
-            if operation.operation_type is OperationType.ENQUEUE:
+            if operation.operation_type is _ENQUEUE:
                 if transaction.is_prepared:
                     self._store.delete(position.queue.number, position.lookup_id, position.record)
                 if self._recorder is not None:
                     self._recorder.add(EventKind.SEND_ABORTED, position)
                 self._positions.remove(position.queue, position)
             else:
-                self._positions.give_back(position, is_abort=operation.operation_type is OperationType.DEQUEUE)
+                self._positions.give_back(position, is_abort=operation.operation_type is _DEQUEUE)
         transaction.transactional_operations.clear()
 
     def _transaction(self, identifier: uuid.UUID) -> Transaction:
@@ -282,27 +281,28 @@ def read_branch(value: list[str] | None) -> Branch | None:
 
 def _is_gone(position: MessagePosition) -> bool:
     """Whether its queue was deleted (DMPR-3.1.7.1.4-4), or a failing store has undone it."""
-    return position.queue.is_deleted or position.state is PositionState.DELETED
+    return position.queue.is_deleted or position.state is _DELETED
 
 
-def _run_of(operations: list[TransactionalOperation], index: int, timed_out: Container[int]) -> list[MessagePosition]:
+def _run_of(operations: list[TransactionalOperation], index: int, timed_out: set[int]) -> list[MessagePosition]:
     """Return the position of a send, and those of the sends behind it that went to the same queue and have equal envelopes."""
     first = operations[index].message_position
     positions = [first]
-    queue, lookup_id, envelope = first.queue, first.lookup_id, envelope_bytes(first.record.packet)
+    queue, lookup_id = first.queue, first.lookup_id
     for operation in islice(operations, index + 1, None):
         position = operation.message_position
         lookup_id += 1
         if (
-            operation.operation_type is not _ENQUEUE
-            or position.lookup_id != lookup_id
+            position.lookup_id != lookup_id
             or position.queue is not queue
             or position.state is _DELETED
-            or envelope_bytes(position.record.packet) != envelope
-            or id(position) in timed_out
+            or operation.operation_type is not _ENQUEUE
+            or (timed_out and id(position) in timed_out)
         ):
             break
         positions.append(position)
+    if len(positions) > 1:
+        del positions[equal_envelopes([position.record.packet for position in positions]) :]
     return positions
 
 
@@ -326,13 +326,10 @@ def _received_run(operations: list[TransactionalOperation], index: int) -> list[
 
 def _mark_first_and_last(transaction: Transaction) -> None:
     """Set FM and LM of MS-MQMQ 2.2.20.5; they count the messages that are sent (DMPR-3.1.4.3-2)."""
-    sends = [
-        operation.message_position
-        for operation in transaction.transactional_operations
-        if operation.operation_type is OperationType.ENQUEUE
-    ]
-    if sends:
-        last = len(sends) - 1
-        for index in {0, last}:
-            record = sends[index].record
-            record.packet = set_transaction_flags(record.packet, index == 0, index == last)
+    sends = [operation for operation in transaction.transactional_operations if operation.operation_type is _ENQUEUE]
+    if not sends:
+        return
+    first, last = sends[0].message_position.record, sends[-1].message_position.record
+    first.packet = set_transaction_flags(first.packet, True, first is last)
+    if last is not first:
+        last.packet = set_transaction_flags(last.packet, False, True)

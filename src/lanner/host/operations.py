@@ -333,6 +333,17 @@ class Operations:
         positions = engine.dequeue_messages(descriptor, count, size, transaction, two_phase_read=transaction is None)
         return [Read.of(engine, changes, descriptor, position, transaction) for position in positions]
 
+    def receive_run(
+        self, descriptor: OpenQueueDescriptor, count: int, size: int, transaction: Transaction
+    ) -> list[MessagePosition]:
+        """Receive messages in a transaction as `receive_ready` does, for callers that need no `Read` of each."""
+        return self.engine.dequeue_messages(descriptor, count, size, transaction)
+
+    def give_back(self, position: MessagePosition) -> None:
+        """Put a message back that a transaction has received and that did not reach its reader."""
+        if position.transaction is not None:
+            self.engine.give_back_transactional_read(position.transaction, position)
+
     def remove_all(self, reads: Sequence[Read]) -> list[tuple[int, StatusError]]:
         """Remove what receives hold: the second step.
 

@@ -20,6 +20,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from lanner.host.waking import wake
 from lanner.model.enums import PositionState
 from lanner.model.errors import (
     MessageAlreadyReceived,
@@ -183,13 +184,18 @@ class Read:
         """Wait for the message in an event loop; a cancelled wait gives back what it got meanwhile."""
         if self.end is None:
             ended = asyncio.get_running_loop().create_future()
-            self.when_over(partial(ended.get_loop().call_soon_threadsafe, _wake, ended))
+            self.when_over(partial(ended.get_loop().call_soon_threadsafe, self._wake, ended))
             try:
                 await ended
             except asyncio.CancelledError:
                 self.abandon()
                 raise
         return self.position
+
+    def _wake(self, ended: asyncio.Future[None]) -> None:
+        end = self.end
+        size = len(end.record.packet) if isinstance(end, MessagePosition) else 0
+        wake(ended, self.descriptor.sender_identifier, size)
 
     def block(self, timeout: float | None) -> MessagePosition:
         """Wait for the message in a thread.
@@ -286,8 +292,3 @@ class Read:
             if self.cursor is not None and self._cursor_before is not None:
                 self.cursor.position, self.cursor.parked_after, self.cursor.state = self._cursor_before
         change.soon()
-
-
-def _wake(ended: asyncio.Future[None]) -> None:
-    if not ended.done():
-        ended.set_result(None)

@@ -12,7 +12,7 @@ import datetime as dt
 import time
 import uuid
 from collections import deque
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,8 @@ from lanner.host.change import Change
 from lanner.host.coordinator import Coordinator
 from lanner.host.event_keeper import EventKeeper
 from lanner.host.internal_signing_key import internal_signing_key
+from lanner.host.membership import Membership
+from lanner.host.stream_lags import StreamLags
 from lanner.host.timers import Timers
 from lanner.model.live import OpenQueueDescriptor, Transaction
 from lanner.security.accounts import Accounts
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import rsa
 
     from lanner.directory import Directory
+    from lanner.directory.ldap import CachedDirectory
     from lanner.security.encryption import PrivateKeys
     from lanner.security.identity import Identity
 
@@ -51,7 +54,10 @@ class Runtime:
     """One running queue manager."""
 
     def __init__(self, data: str | Path, settings: EngineSettings, directory: Directory | None = None) -> None:
-        """`directory`: the one of a domain, in which settings.site_identifiers are; without it there is one in the store."""
+        """`directory`: the one of a domain, in which settings.site_identifiers are.
+
+        Without it, it is that of the domain which `lanner domain` has joined, or one in the store.
+        """
         self.path = Path(data)
         self.store = Store.open(self.path)
         self._profile = settings.profile
@@ -61,9 +67,17 @@ class Runtime:
         self.tokens = TokenFile(self.path / TOKEN_FILE)
         self.certificates = InternalCertificates(self.path / CERTIFICATE_FILE)
         self.lock = self.store.lock
+        self.stream_lags = StreamLags()
         self._abandoned: deque[OpenQueueDescriptor | Transaction] = deque()
         self._is_closing = False
+        self._own_directory: CachedDirectory | None = None
         try:
+            if directory is None:
+                membership = Membership.load(self.path)
+                if membership is not None:
+                    settings = membership.settings(settings)
+                    if membership.is_member:
+                        directory = self._own_directory = membership.directory(settings.profile)
             with self.change() as change:
                 if directory is None:
                     embedded = EmbeddedDirectory(self.store.table("directory"), profile=settings.profile)
@@ -79,7 +93,7 @@ class Runtime:
                     is_local_account=settings.is_local_account or self.users.is_local,
                     resolve_identity=settings.resolve_identity or self.users.resolve,
                     groups_naming=settings.groups_naming or self.users.groups_naming,
-                    accounts=Accounts(self.users),
+                    accounts=Accounts(self.users, partial(_account, directory)),
                     audit=self.audit,
                 )
                 self.engine = Engine(
@@ -99,6 +113,7 @@ class Runtime:
                     self._event_keeper = EventKeeper(self.store, settings.event_settings)
             change.wait()
         except BaseException:
+            self._close_directory()
             self.store.close()
             raise
         self._timers.start()
@@ -183,4 +198,14 @@ class Runtime:
         try:
             change.wait()
         finally:
+            self._close_directory()
             self.store.close()
+
+    def _close_directory(self) -> None:
+        if self._own_directory is not None:
+            self._own_directory.close()
+
+
+def _account(directory: Directory, name_or_sid: str | bytes) -> tuple[str, bytes] | None:
+    """Return the name and the SID of an account of the domain, None if there is none or no answer."""
+    return directory.account(name_or_sid)[1]

@@ -103,6 +103,9 @@ class Queue(DirectoryObject):
     number: int = persistent(0)
     # The number of the queue this one is the journal or a subqueue of, else 0; ours.
     parent: int = persistent(0)
+    # Not in the specification: the identifiers that a public queue had before its computer joined a
+    # domain, or left one; names with them still mean it.
+    former_identifiers: list[uuid.UUID] = persistent(factory=list)
 
     scope: QueueScope = QueueScope.ENTERPRISE
     total_bytes: int = 0
@@ -217,6 +220,9 @@ class QueueManager(DirectoryObject):
     srmp_pgm_support: bool = persistent(default=False)
     hardened_security: bool = persistent(default=False)
     initialization_retry_timer_duration: int = persistent(INITIALIZATION_RETRY_TIMER_DURATION)
+    # Not in the specification: the identifiers that it had before it joined a domain. Names with
+    # them still mean its queues.
+    former_identifiers: list[uuid.UUID] = persistent(factory=list)
 
     directory_offline: bool = False
     throttled: bool = False

@@ -26,6 +26,8 @@ from lanner.wire.sid import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lanner.security.users import UserFile
 
 # The first name of a SID is the one that is shown.
@@ -46,8 +48,12 @@ _HOW: Final = "give a user or group of `lanner user list`, a Unix user, Everyone
 class Accounts:
     """The accounts that the queue manager knows; without an account file, well-known names and SIDs."""
 
-    def __init__(self, users: UserFile | None = None) -> None:
+    def __init__(
+        self, users: UserFile | None = None, lookup: Callable[[str | bytes], tuple[str, bytes] | None] | None = None
+    ) -> None:
+        """`lookup` asks the directory for the name and the SID of an account, by either of them."""
         self._users = users
+        self._lookup = lookup
         # The accounts of a domain that are known by name.
         self.domain = DomainAccounts()
 
@@ -75,13 +81,31 @@ class Accounts:
         """Return the name of a SID; its text form if no account has it."""
         name = _NAMES.get(sid)
         if name is None and self._users is not None:
-            name = self._users.name_of(sid) or _unix_name(sid) or self.domain.name_of(sid)
+            name = self._users.name_of(sid) or _unix_name(sid) or self._domain_name(sid)
         return str(sid) if name is None else name
 
     def _domain_sid(self, name: str) -> Sid:
-        sid = self.domain.sid_of(name)
-        if sid is None:
-            raise IllegalUser(f"the account {name!r} of a domain is not known here: it has not logged on; give its SID")
+        sid = self.domain.sid_of(name) or self._ask(name)
+        if sid is not None:
+            return sid
+        why = "it has not logged on" if self._lookup is None else "the directory has no such account, or no answer"
+        raise IllegalUser(f"the account {name!r} of a domain is not known here: {why}; give its SID")
+
+    def _domain_name(self, sid: Sid) -> str | None:
+        known = self.domain.name_of(sid)
+        if known is None and sid.is_account:
+            self._ask(sid.pack())
+            known = self.domain.name_of(sid)
+        return known
+
+    def _ask(self, name_or_sid: str | bytes) -> Sid | None:
+        """Ask the directory; what it says is remembered."""
+        found = None if self._lookup is None else self._lookup(name_or_sid)
+        if found is None:
+            return None
+        name, octets = found
+        sid = Sid.unpack(octets)
+        self.domain.learn(sid, name)
         return sid
 
 

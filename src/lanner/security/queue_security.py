@@ -125,9 +125,12 @@ def create_default_queue_security_descriptor(
         entries = _safe_entries(accounts, machine)
         if is_published:
             # A domain controller hides what nobody may read: a public queue that others are to find
-            # by its name.
-            entries.append((EVERYONE, READ_QUEUE))
-        return security.pack() if security.has_dacl else _with_entries(security, *entries).pack()
+            # by its name. The computer writes the object when a local administrator changes the
+            # queue.
+            entries += [(machine, QueueAccess.GENERIC_ALL), (EVERYONE, READ_QUEUE)]
+        if security.has_dacl:
+            return readable_in_a_domain(security.pack(), machine) if is_published else security.pack()
+        return _with_entries(security, *entries).pack()
     security, owner, is_open = _owned(supplied, caller, is_domain_user)
     if not security.has_dacl:
         world, owner_access, anonymous = READ_QUEUE, QueueAccess.GENERIC_ALL, QueueAccess(0)
@@ -301,3 +304,19 @@ def _owned(
 def _with_entries(security: SecurityDescriptor, *entries: tuple[Sid | None, int]) -> SecurityDescriptor:
     aces = tuple(allow(sid, mask) for sid, mask in entries if sid is not None and mask)
     return replace(security, dacl=Acl(aces))
+
+
+def readable_in_a_domain(security: bytes | None, machine: Sid | None, *, by_all: bool = True) -> bytes:
+    """Return the descriptor of a queue that gets an object in a domain.
+
+    A domain controller hides what a reader has no right to; a workgroup needs no such entries.
+    """
+    found = SecurityDescriptor() if security is None else SecurityDescriptor.unpack(security)
+    if not found.has_dacl or found.dacl is None:
+        return found.pack()
+    wanted: dict[Sid, int] = {} if machine is None else {machine: QueueAccess.GENERIC_ALL}
+    if by_all:
+        wanted[EVERYONE] = READ_QUEUE
+    held = {(ace.sid, ace.mask) for ace in found.dacl.aces}
+    entries = tuple(allow(sid, mask) for sid, mask in wanted.items() if (sid, mask) not in held)
+    return replace(found, dacl=replace(found.dacl, aces=(*found.dacl.aces, *entries))).pack()

@@ -12,6 +12,7 @@ import hmac
 import json
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -31,6 +32,10 @@ _SECRET_SIZE: Final = 32
 # Not in the specification: tokens of one user, and characters of a description.
 MAX_TOKENS_OF_USER: Final = 100
 MAX_DESCRIPTION: Final = 100
+# Not in the specification: tokens that a user makes in an hour, those that were revoked among them.
+# The audit log has a record of each, which must not push others out.
+MAX_NEW: Final = 200
+_HOUR: Final = 3600.0
 # Not in the specification: seconds, a hundred years.
 MAX_LIFETIME: Final = 100 * 365.25 * 86400
 
@@ -61,6 +66,8 @@ class TokenFile:
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self.path = path
         self._clock = clock
+        # When each user has made tokens in the last hour. A restart forgets it.
+        self._made: dict[str, deque[float]] = {}
         # What was read last: strangers have tokens looked for as often as they like.
         self._known: tuple[bytes, list[Token]] = b"", []
 
@@ -88,8 +95,17 @@ class TokenFile:
             kept = [token for token in self._read() if not token.is_over(now)]
             if sum(token.sid == made.sid for token in kept) >= MAX_TOKENS_OF_USER:
                 raise InvalidParameter(f"a user has at most {MAX_TOKENS_OF_USER} tokens: revoke one")
+            self._count(made.sid, now)
             self._write([*kept, made])
         return made, f"{PREFIX}_{made.id}_{secret}"
+
+    def _count(self, sid: str, now: float) -> None:
+        """Count a token that a user makes. InvalidParameter for too many."""
+        self._made = {one: times for one, times in self._made.items() if times[-1] > now - _HOUR}
+        times = self._made.setdefault(sid, deque(maxlen=MAX_NEW))
+        if len(times) == MAX_NEW and times[0] > now - _HOUR:
+            raise InvalidParameter(f"a user makes at most {MAX_NEW} tokens in an hour: try again later")
+        times.append(now)
 
     def tokens_of(self, sid: Sid | None = None) -> list[Token]:
         """Return the tokens of a user, or of all users."""

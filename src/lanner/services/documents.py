@@ -7,6 +7,7 @@ computer, the enterprise, the certificates of users.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -60,6 +61,11 @@ _Handler = Callable[["Identity", Request], object]
 OPERATIONS: Final = frozenset(
     {"close session", "take offline", "bring online", "commit transaction", "abort transaction"}
 )
+
+
+# What has contents of messages, which only the administrators among those who may see everything
+# may see.
+WITH_MESSAGES: Final = frozenset({"reports", "report"})
 
 
 class Documents:
@@ -137,6 +143,9 @@ class Documents:
             is_operation = isinstance(name, str) and name in self._of_operators
             scope = READ if self._only_reads(name) else OPERATE if is_operation else ADMIN
             require_administrator(self._engine, identity, scope)
+            if name in WITH_MESSAGES:
+                # A token for reading is enough, and the role of a monitor is not.
+                require_administrator(self._engine, dataclasses.replace(identity, scope=None))
 
     def _only_reads(self, name: object) -> bool:
         return name in self._questions or name in self._slow_questions

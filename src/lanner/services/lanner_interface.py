@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -25,6 +24,7 @@ from lanner.services.interfaces.lanner import (
     MAX_REQUEST_SIZE,
 )
 from lanner.services.lanner_sessions import LannerSessions
+from lanner.services.slow_requests import SlowRequests
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
@@ -59,6 +59,7 @@ class LannerInterface(ServerInterface):
         self._engine = engine
         self._about = about
         self._documents = Documents(engine, committer, transfer, about, of_users, others, clients)
+        self._slow = SlowRequests()
         self._refuse_hardened = refuse_in_hardened_mode(engine)
         handlers: dict[str, Handler] = {LANNER_WHO.name: self.who, LANNER_ASK.name: self.ask, **sessions.handlers}
         if log_on is not None:
@@ -98,7 +99,7 @@ class LannerInterface(ServerInterface):
             self._documents.check(call.identity, asked)
             work = self._documents.slow(call.identity, asked)
             if work is not None:
-                return _in_thread(call, work)
+                return _in_thread(call, self._slow.run(call.identity.sid, work))
             document, change = self._documents.answer(call.identity, asked)
         except StatusError as error:
             log_of_peer(_LOG, logging.INFO, "refused", call.peer, "%r: %s", call, error)
@@ -125,9 +126,9 @@ def _failed(call: ServerCall, error: Exception) -> Results:
     return {"answer": text, RETURNS: GenericError.status}
 
 
-async def _in_thread(call: ServerCall, work: Callable[[], object]) -> Results:
+async def _in_thread(call: ServerCall, work: Awaitable[object]) -> Results:
     try:
-        return {"answer": json.dumps(await asyncio.to_thread(work)), RETURNS: MQ_OK}
+        return {"answer": json.dumps(await work), RETURNS: MQ_OK}
     except StatusError as error:
         return {"answer": str(error.args[0]), RETURNS: error.status}
     except Exception as error:  # noqa: BLE001 (logged, and answered)

@@ -39,6 +39,7 @@ from lanner.model.live import MessagePosition
 from lanner.security.access_lists import AccessChange
 from lanner.services import lanner_transactions
 from lanner.services.message_documents import document_to_properties, position_to_document
+from lanner.services.received_runs import ReceivedRuns
 from lanner.services.sending import check_sender, name_here
 from lanner.services.sent_batches import NAME_SIZE
 from lanner.wire.format_name import FormatName, parse
@@ -114,6 +115,8 @@ class LannerSession:
     ended: dict[int, list[Read]] = field(default_factory=dict)
     # Receives in transactions, so that one whose answer was not awaited can be taken back.
     unconfirmed: dict[int, list[Read]] = field(default_factory=dict)
+    # The same for messages that each have a number of their own.
+    received: ReceivedRuns = field(default_factory=ReceivedRuns)
     # Receives that wait for a message, by their number.
     waiting: dict[int, Read] = field(default_factory=dict)
     # Distributed transactions that the client coordinates through this queue manager.
@@ -149,6 +152,7 @@ class LannerSession:
         """Forget a read whose answer the client has: it will not take it back any more."""
         self._forget_ended(number)
         self.unconfirmed.pop(number, None)
+        self.received.pop(number)
 
     def close(self) -> None:
         """Give back what is held, abort what is open, close the queues."""
@@ -164,6 +168,7 @@ class LannerSession:
         self.transactions.clear()
         self.queues.clear()
         self.held.clear()
+        self.received.clear()
         for number in list(self.ended):
             self._forget_ended(number)
 
@@ -184,11 +189,12 @@ class LannerSession:
     def new_reads(self, first: int, count: int) -> None:
         """Check the numbers in a row that the client has chosen for receives."""
         self._require_room()
-        held, unconfirmed, waiting, ended = self.held, self.unconfirmed, self.waiting, self.ended
-        for number in range(first, first + count):
-            if number in held or number in unconfirmed or number in waiting:
-                raise InvalidParameter(f"read {number} is in use")
-            if number in ended:
+        numbers = range(first, first + count)
+        for used in (self.held.keys(), self.unconfirmed.keys(), self.received.numbers, self.waiting.keys()):
+            if used and not used.isdisjoint(numbers):
+                raise InvalidParameter(f"read {next(number for number in numbers if number in used)} is in use")
+        if self.ended and not self.ended.keys().isdisjoint(numbers):
+            for number in numbers:
                 self._forget_ended(number)
 
     def _queue(self, request: Mapping[str, Any], key: str = "queue") -> OpenQueueDescriptor:
@@ -406,15 +412,18 @@ class LannerSession:
         self, first: int, most: int, descriptor: OpenQueueDescriptor, transaction: Transaction | None
     ) -> list[MessagePosition]:
         """Receive messages that are there, each under a number of its own; IOTimeout if none is."""
-        reads = self.operations.receive_ready(descriptor, most, MAX_ANSWER, transaction)
-        if not reads:
+        if transaction is None:
+            reads = self.operations.receive_ready(descriptor, most, MAX_ANSWER, None)
+            self.held.update((number, [read]) for number, read in enumerate(reads, first))
+            positions = [read.position for read in reads]
+        else:
+            positions = self.operations.receive_run(descriptor, most, MAX_ANSWER, transaction)
+            if positions:
+                self.received.add(first, positions, transaction)
+        if not positions:
             # The error of an empty queue is that of every receive.
             self.operations.receive(descriptor, 0, transaction=transaction)
-        kept = self.held if transaction is None else self.unconfirmed
-        kept.update((number, [read]) for number, read in enumerate(reads, first))
-        while len(self.unconfirmed) > _MAX_UNCONFIRMED:
-            del self.unconfirmed[next(iter(self.unconfirmed))]
-        return [read.position for read in reads]
+        return positions
 
     def look_up(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
         del octets
@@ -469,6 +478,9 @@ class LannerSession:
                 waiting.cancel()
             for read in reversed(self.held.pop(number, []) or self.unconfirmed.pop(number, [])):
                 read.give_back()
+            position = self.received.pop(number)
+            if position is not None:
+                self.operations.give_back(position)
         # The client was cancelled while the removal was on its way to the disk, or its answer to
         # the client.
         for number in numbers:
@@ -681,6 +693,7 @@ class LannerSession:
     def forget_transaction(self, number: int, transaction: Transaction) -> None:
         """Forget a transaction that the session no longer has, and the receives in it."""
         del self.transactions[number]
+        self.received.forget(transaction)
         for read in [read for read, reads in self.unconfirmed.items() if reads[0].transaction is transaction]:
             del self.unconfirmed[read]
 

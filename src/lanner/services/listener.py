@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import socket
 import time
@@ -34,6 +35,8 @@ from lanner.services.remote_read import RemoteRead
 from lanner.services.user_documents import UserDocuments
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from lanner.engine import Engine
     from lanner.host.budget import Budget
     from lanner.rpc.pac import LogonInformation
@@ -168,7 +171,7 @@ class RpcListener:
             [
                 *QueueClient(queues, ports).interfaces,
                 RemoteRead(queues, ports).interface,
-                RemoteReadService(engine, committer, ports, 60 * settings.cancel_timeout).interface,
+                RemoteReadService(engine, committer, ports, 60 * settings.cancel_timeout, self._address_of).interface,
                 ManagementService(engine, committer, self._transfer),
                 LannerInterface(
                     engine, committer, self._transfer, self._about, log_on, of_users, others, self._clients
@@ -206,6 +209,14 @@ class RpcListener:
 
     def _clients(self) -> list[ServerSocket]:
         return self.server.clients()
+
+    def _address_of(self, queue_manager: UUID) -> str | None:
+        """Return the address that messages of a queue manager come from; of several, the first that was seen."""
+        if queue_manager == self._engine.queue_manager.identifier:
+            is_open = ipaddress.ip_address(self._bind).is_unspecified
+            return None if is_open else self._bind
+        pin = None if self._transfer is None else self._transfer.identities.pins.get(queue_manager)
+        return next(iter(pin.addresses), None) if pin is not None else None
 
     def identity_of(self, principal: str, logon: LogonInformation | None) -> Identity | None:
         """Return who a Kerberos principal is.

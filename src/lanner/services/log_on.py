@@ -22,6 +22,7 @@ import secrets
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lanner.model.errors import MQ_OK, AccessDenied, InvalidParameter, StatusError
@@ -48,6 +49,11 @@ _LOG: Final = logging.getLogger(__name__)
 # Not in the specification: seconds for which a ticket is good, and tickets that wait.
 TICKET_LIFE: Final = 60.0
 MAX_TICKETS: Final = 1000
+# Not in the specification: passwords that are verified at a time. Each takes 16 MiB and some tens
+# of milliseconds.
+_VERIFIERS: Final = 4
+# Not in the specification: tickets of one user that wait.
+_MAX_TICKETS_OF_USER: Final = 10
 # Not in the specification: characters of a secret or an address.
 _MAX_TEXT: Final = 1024
 # Not in the specification: characters of the whole request, where each may be an escape.
@@ -67,6 +73,10 @@ class Tickets:
         """Return a secret that is good for one logon as a user, soon."""
         now = self._clock()
         self._issued = {text: one for text, one in self._issued.items() if one[0] > now}
+        own = [text for text, one in self._issued.items() if one[1].sid == identity.sid]
+        # A user who asks for many loses the first of its own, and nobody else's.
+        for text in own[: len(own) + 1 - _MAX_TICKETS_OF_USER]:
+            del self._issued[text]
         while len(self._issued) >= MAX_TICKETS:
             del self._issued[next(iter(self._issued))]
         text = secrets.token_urlsafe(32)
@@ -88,6 +98,8 @@ class LogOn:
         self._tickets = tickets
         self._logons = logons
         self._audit = audit
+        # Its own: nothing else that takes long keeps a password waiting.
+        self._threads = ThreadPoolExecutor(_VERIFIERS, "lanner-passwords")
         # What tokens have opened.
         self._connections: dict[str, weakref.WeakSet[ServerConnection]] = {}
 
@@ -146,11 +158,16 @@ class LogOn:
 
     async def _by_password(self, user: str, password: str, address: str) -> Identity:
         identity = await self._try(
-            user, address, "password", lambda: asyncio.to_thread(self._users.verify, user, password)
+            user, address, "password", lambda: self._in_thread(self._users.verify, user, password)
         )
         if identity is None or identity.is_anonymous:
             raise AccessDenied(f"user name or password of {user!r} is wrong")
         return identity
+
+    async def _in_thread(
+        self, verify: Callable[[str, str], Identity | None], user: str, password: str
+    ) -> Identity | None:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, verify, user, password)
 
     async def _by_token(self, text: str, address: str) -> tuple[Identity, Token]:
         token = self._tokens.verify(text)

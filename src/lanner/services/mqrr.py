@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
@@ -158,8 +158,14 @@ class RemoteReadService:
     """The interface RemoteRead of a queue manager; `interface` is what a server registers."""
 
     def __init__(
-        self, engine: Engine, committer: Committer, ports: ServerPorts, cleanup_seconds: float = 60 * CLEANUP_MINUTES
+        self,
+        engine: Engine,
+        committer: Committer,
+        ports: ServerPorts,
+        cleanup_seconds: float = 60 * CLEANUP_MINUTES,
+        address_of: Callable[[UUID], str | None] = lambda _: None,
     ) -> None:
+        """`address_of` returns the address that a queue manager's messages come from, None if it is not known."""
         handlers: dict[str, Handler] = {
             "R_GetServerPort": self.get_server_port,
             "R_OpenQueue": self.open_queue,
@@ -192,6 +198,7 @@ class RemoteReadService:
         self._committer = committer
         self._ports = ports
         self._cleanup_seconds = cleanup_seconds
+        self._address_of = address_of
         self._moves = MoveContexts()
         self._transactions = RemoteTransactions(engine, committer, cleanup_seconds)
 
@@ -459,7 +466,7 @@ class RemoteReadService:
             request.cleanup = loop.call_later(self._cleanup_seconds, self._give_back, queue, request)
         else:
             queue.forget(request)
-        buffers = _buffers(remote_packet(record.packet, header), asked.max_body_size)
+        buffers = _buffers(remote_packet(record.packet, header, self._address_of), asked.max_body_size)
         return {
             "pdw_arrive_time": record.arrived,
             "p_sequence_id": sequential_id_of(position.lookup_id),

@@ -4,8 +4,7 @@ Each package imports only from those above it in this list. All of them need the
 extra `spark`, except `flight.settings`. Nothing outside this folder imports pyarrow or numpy, so a
 queue manager runs without them.
 
-    columnar  messages as columns: the schema of a row, reading a queue, decoding and encoding,
-    files of packets
+    columnar  messages as columns: their schema, reading, decoding, encoding, files of packets
     flight    the Arrow Flight service of a queue manager, and its client
     source    format("msmq") of Spark: options, partitions, offsets, readers and writers
     report    the HTML page that the report job writes

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import lmdb
@@ -74,13 +74,17 @@ class EventLog:
 
     # Writing
 
-    def add(self, record: bytes) -> None:
-        """Add an event, packed as EVENT, to the current batch."""
-        records = self._records
-        if records is None or len(records) == BLOCK_EVENTS:
-            records = self._begin()
-        self._next()
-        records.append(record)
+    def add_run(self, rows: Sequence[bytes]) -> None:
+        """Add events, packed as EVENT, to the current batch."""
+        added, count = 0, len(rows)
+        while added < count:
+            records = self._records
+            if records is None or len(records) == BLOCK_EVENTS:
+                records = self._begin()
+            some = rows[added : added + BLOCK_EVENTS - len(records)]
+            self._next(len(some))
+            records += some
+            added += len(some)
 
     def _begin(self) -> list[bytes]:
         self._waiting += BLOCK_EVENTS

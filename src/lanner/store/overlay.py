@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from lanner.store.sorted_keys import K, SortedKeys
 
-__all__ = ["Layer", "Overlay"]
+__all__ = ["Layer", "Overlay", "Run"]
 
 V = TypeVar("V")
 H = TypeVar("H")
@@ -54,7 +54,7 @@ class Layer(Generic[K, V, H]):
             self.keys.add(key)
 
 
-class _Run(Generic[K]):
+class Run(Generic[K]):
     """Of the keys in [low, high] the snapshot has none that is not hidden; `following` is the next it has, if known."""
 
     __slots__ = ("following", "high", "low")
@@ -73,7 +73,7 @@ class Overlay(Generic[K, V, H]):
     def __init__(self) -> None:
         self.current: Layer[K, V, H] | None = None
         self.below: tuple[Layer[K, V, H], ...] = ()  # the other layers, the newest first
-        self._runs: list[_Run[K]] = []
+        self._runs: list[Run[K]] = []
 
     # What lies on disk, and the first key after a given one: the two things that differ between
     # views.
@@ -200,7 +200,7 @@ class Overlay(Generic[K, V, H]):
             run = self._run_with(above)
             high = above if run is None else run.high
             above = self._stored_ceiling(self._successor(high))
-        self._remember(_Run(key, high, above))
+        self._remember(Run(key, high, above))
         return above
 
     def _skip_down(self, found: K) -> K | None:
@@ -209,16 +209,16 @@ class Overlay(Generic[K, V, H]):
             run = self._run_with(below)
             low = below if run is None else run.low
             below = self._stored_below(low)
-        self._remember(_Run(low, found, None))
+        self._remember(Run(low, found, None))
         return below
 
-    def _run_with(self, key: K) -> _Run[K] | None:
+    def _run_with(self, key: K) -> Run[K] | None:
         for run in self._runs:
             if run.low <= key <= run.high:
                 return run
         return None
 
-    def _remember(self, new: _Run[K]) -> None:
+    def _remember(self, new: Run[K]) -> None:
         for run in self._runs:
             if run.low <= new.high and new.low <= run.high:
                 if new.high >= run.high:

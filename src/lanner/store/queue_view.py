@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from lanner.model.errors import StoreCorrupt
 from lanner.model.lookup_ids import LANE_SHIFT, lane_of
 from lanner.store.environment import Environment
-from lanner.store.overlay import Layer, Overlay
+from lanner.store.overlay import Layer, Overlay, Run
 from lanner.store.record import MAX_LOOKUP_ID, MESSAGE_KEY, Record, decode, stored_facts
 
 __all__ = ["EXPRESS_OVERHEAD", "GARBAGE_QUEUE", "STATISTICS", "ExpressLayer", "MessageLayer", "QueueView", "Totals"]
@@ -27,6 +27,7 @@ EXPRESS_OVERHEAD = 384
 _key = MESSAGE_KEY.pack
 _PREFIX_SIZE = 8  # of a key: queue and generation
 _parts = MESSAGE_KEY.unpack
+_NOTHING = b"", b""  # of a walk that is over
 
 
 class Totals(NamedTuple):
@@ -481,6 +482,71 @@ class QueueView(Overlay[int, Record, int]):
             self.messages -= 1
             self.size -= size
             return True
+        was_there = self._delete_added(lookup_id, record)
+        return self.hide_stored(lookup_id) is not None if was_there is None else was_there
+
+    def delete_run(self, rows: Iterable[tuple[int, Record]]) -> list[tuple[int, Record]]:
+        """Delete messages as `delete` does, and return those that were there.
+
+        One walk finds those that only the snapshot has, as long as they are in the order of their
+        lookup ids.
+        """
+        gone: list[tuple[int, Record]] = []
+        environment = self._environment
+        environment.message_in = environment.last_read = None
+        cursor, txn, staged = environment.message_cursor, environment.txn, environment.staged
+        walk: Iterator[tuple[bytes, bytes]] = iter(())
+        low = high = -1  # of the keys that the walk has come to without a gap
+        size = 0
+        for row in rows:
+            lookup_id, record = row
+            was_there = self._delete_added(lookup_id, record)
+            if was_there is None:
+                key = _key(self.number, self.generation, lookup_id)
+                found, raw = next(walk, _NOTHING)
+                if found != key:
+                    self._note_hidden(low, high, found)
+                    low = high = -1
+                    walk = cursor.iternext() if cursor.set_range(key) else iter(())
+                    found, raw = next(walk, _NOTHING)
+                    if found != key:
+                        walk = iter(())
+                        continue
+                    low = lookup_id
+                high = lookup_id
+                layer = self.current or self._begin(self)
+                stored, layer.hidden[lookup_id], reference = stored_facts(raw, txn, staged)
+                if reference:
+                    layer.references[lookup_id] = reference
+                if self._runs:
+                    self._grow_runs(lookup_id)
+                self.messages -= 1
+                self.size -= stored
+                size += stored
+                gone.append(row)
+            elif was_there:
+                gone.append(row)
+        if high >= 0:
+            self._note_hidden(low, high, next(walk, _NOTHING)[0])
+        environment.memory.touch(size)
+        return gone
+
+    def _note_hidden(self, low: int, high: int, following: bytes) -> None:
+        """Remember that all keys of the snapshot from `low` to `high` are hidden, and the key that it has behind them."""
+        if low < 0:
+            return
+        prefix = _key(self.number, self.generation, 0)[:_PREFIX_SIZE]
+        above = int.from_bytes(following[_PREFIX_SIZE:], "big") if following.startswith(prefix) else None
+        for run in self._runs:
+            if run.following == low:
+                run.high, run.following = high, above
+                return
+        self._remember(Run(low, high, above))
+
+    def _delete_added(self, lookup_id: int, record: Record) -> bool | None:
+        """Delete a message that is not in the snapshot, or hidden there; None if only the snapshot can say."""
+        size = len(record.packet)
+        environment = self._environment
         express = self.express
         if express is not None and lookup_id in express.rows:
             del express.rows[lookup_id]
@@ -500,10 +566,7 @@ class QueueView(Overlay[int, Record, int]):
             self.messages -= 1
             self.size -= size
             return True
-        if lookup_id in layer.hidden:
-            return False
-        was_there = self._hide_in_layers(lookup_id)
-        return self.hide_stored(lookup_id) is not None if was_there is None else was_there
+        return False if lookup_id in layer.hidden else self._hide_in_layers(lookup_id)
 
     def _hide_in_layers(self, lookup_id: int) -> bool | None:
         """Hide a message in the layers below the current one.

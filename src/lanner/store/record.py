@@ -8,12 +8,14 @@ checksum: publishing writes no packet again.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 import lmdb
 
 from lanner.model.enums import PositionState
 from lanner.model.errors import StoreCorrupt
 from lanner.model.live import MAX_LOOKUP_ID, Record
+from lanner.native import chosen
 from lanner.store.checksum import crc32
 
 __all__ = [
@@ -49,6 +51,9 @@ _HEADER_SIZE = _HEADER.size
 INLINE = 1  # the packet follows
 REFERENCE = 2  # the key of a staged row follows
 _MAX_COUNT = 0xFFFF
+# Format, state, flags and counts of a message that nothing has happened to.
+_PLAIN = bytes((INLINE, int(PositionState.AVAILABLE), 0, 0, 0, 0, 0, 0))
+_PLAIN_END = _CHECKSUM.size + len(_PLAIN)
 
 _AVAILABLE, _LOCKED = int(PositionState.AVAILABLE), int(PositionState.LOCKED)
 _STATES = {int(state): state for state in (PositionState.AVAILABLE, PositionState.LOCKED)}
@@ -78,8 +83,26 @@ def encode_staged(packet: bytes) -> bytes:
     return _CHECKSUM.pack(crc32(packet)) + packet
 
 
+def _decode_plain(raw: bytes, make: Callable[[bytes, int, int], Record]) -> Record | None:
+    """Return the record of a message that nothing has happened to since it came; None if `raw` is anything else.
+
+    `make` is Record: it is given packet, arrival time and visibility number. None also stands for a
+    wrong checksum. `decode` says what there is then.
+    """
+    if len(raw) < _HEADER_SIZE or raw[_CHECKSUM.size : _PLAIN_END] != _PLAIN:
+        return None
+    checksum, _, _, _, _, _, visibility, arrived = _HEADER.unpack_from(raw)
+    return make(raw[_HEADER_SIZE:], arrived, visibility) if crc32(raw[_CHECKSUM.size :]) == checksum else None
+
+
+decode_plain = chosen(_decode_plain)
+
+
 def decode(raw: bytes, txn: lmdb.Transaction, staged: lmdb._Database) -> Record:
     """Make the record of stored bytes; StoreCorrupt if they are not what was written."""
+    record = decode_plain(raw, Record)
+    if record is not None:
+        return record
     if len(raw) < _HEADER_SIZE:
         raise StoreCorrupt(f"record of {len(raw)} bytes, shorter than its header of {_HEADER_SIZE}")
     checksum, version, state, flags, abort_count, move_count, visibility, arrived = _HEADER.unpack_from(raw)

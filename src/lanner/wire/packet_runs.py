@@ -19,10 +19,11 @@ from lanner.model.enums import MessageClass
 from lanner.native import chosen
 from lanner.wire import fields
 from lanner.wire import layout as at
+from lanner.wire.envelope import envelope_bytes
 from lanner.wire.plain_sender import plain_sender
 from lanner.wire.quick_check import common_offsets
 
-__all__ = ["Shape", "equal_packets", "shape_of", "stamp_packets", "stepped"]
+__all__ = ["Shape", "equal_envelopes", "equal_packets", "shape_of", "stamp_packets", "stepped"]
 
 _sizes = struct.Struct("<xB30xI16xI").unpack_from  # LabelLength, MessageSize, ExtensionSize
 _asked = struct.Struct("<B31xII").unpack_from  # Flags, MessageSize, AllocationBodySize
@@ -132,6 +133,18 @@ def stepped(header: bytes, step: int) -> bytes:
     return (flags & ~(at.ID_MASK << at.ID_SHIFT) | number << at.ID_SHIFT).to_bytes(4, "little") + header[4:]
 
 
+def _equal_envelopes(packets: list[bytes]) -> int:
+    """Return how many packets from the first on have its envelope (`wire.envelope.Envelope`).
+
+    Every packet has at least the fixed part of a UserHeader.
+    """
+    wanted = envelope_bytes(packets[0]) if packets else None
+    for index, packet in enumerate(packets):
+        if envelope_bytes(packet) != wanted:
+            return index
+    return len(packets)
+
+
 def _is_sound(packet: bytes, transaction: int, properties: int, label: int) -> bool:
     """Whether what differs between packets of one shape is as `quick_check` wants it."""
     if transaction >= 0 and packet[transaction] & at.CG:
@@ -145,3 +158,4 @@ def _is_sound(packet: bytes, transaction: int, properties: int, label: int) -> b
 
 equal_packets = chosen(_equal_packets)
 stamp_packets = chosen(_stamp_packets)
+equal_envelopes = chosen(_equal_envelopes)

@@ -7,14 +7,22 @@ field of a direct name no longer means the destination, and the headers of MS-MQ
 
 from __future__ import annotations
 
+import ipaddress
 import struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lanner.model.enums import QueueNameType
-from lanner.model.errors import RemoteProtocolError
+from lanner.model.errors import IllegalFormatname, IllegalQueuePathname, RemoteProtocolError
 from lanner.wire.extension_headers import DeadLetterHeader, ExtendedAddressHeader, Extensions, SubqueueHeader
+from lanner.wire.format_name import FormatName
 from lanner.wire.layout import MAX_PACKET_SIZE
 from lanner.wire.message import Message
+from lanner.wire.path_name import PathName
+from lanner.wire.spelling import is_format_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from uuid import UUID
 
 _INFINITE = 0xFFFF_FFFF
 # PacketSize and TimeToReachQueue in the BaseHeader (MS-MQMQ 2.2.19.1).
@@ -23,6 +31,10 @@ _SIZE_OFFSET = 8
 _MAX_SECTIONS = 2
 # Not in the specification: the largest packet with its extension headers that is put together.
 MAX_REMOTE_PACKET = MAX_PACKET_SIZE + 0x10000
+# AddressLength, AddressType, AddressScope, Address (MS-MQRR 2.2.5.1).
+_OVERLAY = struct.Struct("<HHI8s")
+_IPV4, _IPV6 = 0x0001, 0x0006
+_IPV4_VERSION = 4
 # QueueManagerAddress in the UserHeader (MS-MQMQ 2.2.19.2).
 _ADDRESS = slice(32, 48)
 
@@ -34,23 +46,55 @@ class Section(NamedTuple):
     whole_size: int
 
 
-def remote_packet(packet: bytes, subqueue: SubqueueHeader) -> bytes:
-    """Return the message packet of MS-MQRR 2.2.5 for a stored packet."""
+def remote_packet(
+    packet: bytes, subqueue: SubqueueHeader, address_of: Callable[[UUID], str | None] = lambda _: None
+) -> bytes:
+    """Return the message packet of MS-MQRR 2.2.5 for a stored packet.
+
+    `address_of` returns the address of the host that a queue manager's messages come from, None
+    where it is not known; readers then find type 0, which says so.
+    """
     message = Message(packet)
+    source = _source_address(address_of(message.source_machine_identifier))
     dead_letter = message.application_deadletter_queue
     extensions = Extensions(
         subqueue,
         DeadLetterHeader(dead_letter) if dead_letter else None,
-        # The host that the message came from is not kept with it; type 0 tells readers to ignore
-        # the header.
-        ExtendedAddressHeader(),
+        source,
+        is_dead_letter_invalid=bool(dead_letter) and not _names_a_queue(dead_letter),
     ).pack()
     result = bytearray(packet[: message.end_of_headers])
     result += extensions
     _SIZE_AND_TIME.pack_into(result, _SIZE_OFFSET, len(result), _expiry(message))
     if message.destination_queue_type is QueueNameType.DIRECT_QUEUE:
-        result[_ADDRESS] = bytes(16)
+        result[_ADDRESS] = _overlay(source)
     return bytes(result)
+
+
+def _names_a_queue(text: str) -> bool:
+    """Whether a name of a dead-letter queue can be one: a path name, or a format name of one queue."""
+    try:
+        if is_format_name(text):
+            return len(FormatName.parse(text).elements) == 1
+        return bool(PathName.parse(text).name)
+    except (IllegalFormatname, IllegalQueuePathname, ValueError):
+        return False
+
+
+def _source_address(text: str | None) -> ExtendedAddressHeader:
+    """MS-MQRR 2.2.5.5."""
+    if text is None:
+        return ExtendedAddressHeader()
+    address, _, scope = text.partition("%")
+    found = ipaddress.ip_address(address)
+    kind = _IPV4 if found.version == _IPV4_VERSION else _IPV6
+    number = int(scope) if scope.isdecimal() else 0
+    return ExtendedAddressHeader(len(found.packed), kind, number, found.packed.ljust(16, b"\0"))
+
+
+def _overlay(source: ExtendedAddressHeader) -> bytes:
+    """MS-MQRR 2.2.5.1: the same in the 16 octets after SourceQueueManager, with room for 8 octets of the address."""
+    return _OVERLAY.pack(min(source.address_length, 8), source.address_type, source.address_scope, source.address[:8])
 
 
 def _expiry(message: Message) -> int:

@@ -21,6 +21,7 @@ from lanner.services.interfaces.lanner import LANNER, LANNER_CALL, LANNER_OPEN_S
 from tests.adversity.attacks.victim import USER, Victim, victim
 
 _Call = Callable[..., Awaitable[int]]
+_TAKEN: Final = r"DIRECT=OS:VICTIM\private$\taken"
 # As long as they may be, and as many as a transaction may have.
 _NAMES: Final = [f"{number:02}".ljust(64, "x") for number in range(64)]
 
@@ -90,3 +91,44 @@ def test_a_document_of_nothing_but_lists_is_not_read(tmp_path: Path) -> None:
                 await call("exists", name="orders", more=[[]] * 300_000)
 
         _attack(place, attack)
+
+
+def test_a_message_for_many_waiting_peeks_keeps_nobody_else_waiting(tmp_path: Path) -> None:
+    """Each of them is answered with all of it: the answers are made one after the other, and only if they are taken."""
+    with victim(tmp_path) as place, lanner.connect(data=place.data) as other:
+        taken = other.create_queue("taken", access={USER.user: ["peek"], "Everyone": "send"})
+
+        async def attack() -> None:
+            async with await connect_tcp(
+                place.address, place.port(), credentials=USER, level=AuthLevel.PKT_PRIVACY
+            ) as client:
+                bound = await client.bind(LANNER)
+                session = (await bound.call(LANNER_OPEN_SESSION))["session"]
+
+                async def call(**request: object) -> None:
+                    frame = pack_frame(request, b"")
+                    await bound.call(LANNER_CALL, session=session, size=len(frame), request=frame)
+
+                await call(request="open", queue=1, name=_TAKEN, access="peek")
+                peeks = [asyncio.ensure_future(call(request="peek", queue=1, timeout=600_000)) for _ in range(240)]
+                # The last one was read behind all of them.
+                await call(request="exists", name=_TAKEN)
+                assert client._transport is not None
+                client._transport.pause_reading()
+                before = memory(place)
+                await asyncio.to_thread(taken.send, bytes(3 << 20))
+                for _ in range(20):
+                    await asyncio.to_thread(taken.count)
+                # All of them would be 720 MiB. It ends the connection to have so much of them waiting.
+                assert memory(place) - before < 600 << 20
+                for peek in peeks:
+                    peek.cancel()
+                await asyncio.gather(*peeks, return_exceptions=True)
+
+        asyncio.run(attack())
+
+
+def memory(place: Victim) -> int:
+    """Return the most memory that the service has had, in octets."""
+    status = Path(f"/proc/{int((place.data / 'lock').read_text())}/status").read_text()
+    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))

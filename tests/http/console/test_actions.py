@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -132,6 +134,24 @@ def test_all_that_a_filter_finds_is_moved(visit: Visit, manager: lanner.QueueMan
     assert made.count() == 49
 
 
+def test_messages_are_exported_and_stay(visit: Visit, manager: lanner.QueueManager, tmp_path: Path) -> None:
+    made = filled(manager, "exported", 450)
+    made.send(lanner.Message(body=b"\xff\x00", label="octets", recoverable=True))
+    page = visit(queue("exported"))
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Export").click()
+    assert download.value.suggested_filename == "exported.jsonl"
+    download.value.save_as(tmp_path / "all")
+    lines = [json.loads(line) for line in (tmp_path / "all").read_text().splitlines()]
+    assert [line["label"] for line in lines] == [*(f"m{i}" for i in range(450)), "octets"]
+    assert made.count() == 451
+    page.goto(queue("exported", find="octets"))
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Export found").click()
+    download.value.save_as(tmp_path / "found")
+    assert [json.loads(line)["label"] for line in (tmp_path / "found").read_text().splitlines()] == ["octets"]
+
+
 def test_a_message_is_deleted_after_a_plain_confirmation(visit: Visit, manager: lanner.QueueManager) -> None:
     made = filled(manager, "deleted")
     page = visit(queue("deleted"))
@@ -225,6 +245,9 @@ def test_access_decides_what_another_user_sees(visit: Visit, manager: lanner.Que
     expect(other.locator(".banner.bad")).to_contain_text("Nothing was deleted")
     assert made.count() == 3
     page.get_by_label(re.compile(r"Revoke the entries of bob|Revoke the entries of .*\\bob")).click()
+    expect(page.locator("h1")).to_contain_text("Revoke the entries of")
+    assert "peek" in str(made.access().document())
+    page.get_by_role("button", name="Revoke", exact=True).click()
     toast(page, "The access list was changed")
     other.goto(queue("shared"))
     expect(other.locator("main")).to_contain_text("You may not look into")
@@ -262,7 +285,7 @@ def test_an_outgoing_queue_is_paused_and_resumed(visit: Visit, manager: lanner.Q
     name = r"DIRECT=TCP:127.0.0.3\private$\far"
     manager.open(name).send(lanner.Message(body="x", label="Far", recoverable=True))
     page = visit(f"/outgoing?name={quote(name)}")
-    expect(page.locator(".banner.bad")).to_contain_text("127.0.0.3 does not take its messages")
+    expect(page.locator(".banner.bad")).to_contain_text("127.0.0.3 refuses connections")
     page.locator(".banner").get_by_role("button", name="Try now").click()
     toast(page, "Tried again now")
     page.locator("#detail").get_by_role("button", name="Pause…").click()
@@ -287,7 +310,11 @@ def test_a_token_is_made_shown_once_and_revoked(visit: Visit, service: HttpServi
         assert client.get("/api/v1/overview").status_code == 200
     page.goto("/users")
     expect(page.locator("main")).not_to_contain_text(text)
-    page.get_by_label("Revoke the token A program").click()
+    page.get_by_label("Revoke the token A program…").click()
+    expect(page.locator("main")).to_contain_text("programs that use it are logged off")
+    with service.client(token=text) as client:
+        assert client.get("/api/v1/overview").status_code == 200
+    page.get_by_role("button", name="Revoke", exact=True).click()
     expect(page.locator("main")).to_contain_text("No tokens")
     with service.client(token=text) as client:
         assert client.get("/api/v1/overview").status_code == 401

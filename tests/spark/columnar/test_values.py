@@ -114,3 +114,27 @@ def test_what_is_no_format_is_refused() -> None:
         BodyFormat.of("yaml", None)
     with pytest.raises(InvalidParameter, match="without a bodyFormat"):
         BodyFormat.of(None, "int")
+
+
+@pytest.mark.parametrize(
+    "bodies",
+    [
+        [b'{"a":1}{"a":2,"z":', b'{"a":5}', b'}{"a":9}'],
+        [b'{"a":1}{"a":2,"z":{}', b'{"a":5}', b'{}}{"a":9}'],
+        [b'{"a":1}{"a":2,"z":[{}', b'{"a":5}', b'{}]}{"a":9}'],
+        [b'{"a":1}{"z":"}', b'{"a":5}', b'{"a":2}"}{"a":9}'],
+        [b'{"a":1}{"a":66}\0}', b'{"a":5}'],
+        [b'{"a":1}\n{"a":2}', b"", b'{"a":5}'],
+        [b'{"a":1} {"a":2}', b"  ", b'{"a":5}'],
+        [b'{"a":1}/*}', b'{"a":5}', b'{*/{"a":2}{"a":3}'],
+    ],
+)
+def test_the_body_of_one_message_does_not_reach_into_another(bodies: list[bytes]) -> None:
+    """Senders who do not know each other send to one queue."""
+    form = BodyFormat.of("json", "struct<a: int>")
+    assert form is not None
+    alone = [form.values(pa.array([one], pa.binary()), pa.array([0])).to_pylist()[0] for one in bodies]
+    found = form.values(pa.array(bodies, pa.binary()), pa.array([0] * len(bodies))).to_pylist()
+    assert found == alone
+    own = bodies.index(b'{"a":5}')
+    assert found[own] == {"a": 5}

@@ -12,7 +12,14 @@ import pytest
 
 from lanner.client import Message, QueueManager
 from lanner.client.runtimes import operations_of, runtime_of
-from lanner.errors import AccessDenied, InvalidParameter, IOTimeout, QueueNotFound, SharingViolation
+from lanner.errors import (
+    AccessDenied,
+    InsufficientResources,
+    InvalidParameter,
+    IOTimeout,
+    QueueNotFound,
+    SharingViolation,
+)
 from lanner.model.enums import QueueAccessType
 from lanner.model.live import OpenQueueDescriptor
 from lanner.security.access_masks import QueueAccess
@@ -398,3 +405,22 @@ def test_readers_of_a_deleted_queue_are_gone_with_it(qm: QueueManager, root: Fli
         again = readers.Readers(runtime_of(qm))
         assert [key for key, _ in again._table.items()] == []
     again.close()
+
+
+def test_a_user_has_so_many_readers(
+    qm: QueueManager, root: FlightQueues, q: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is a row on the disk, for as long as the queue is there."""
+    monkeypatch.setattr(readers, "MAX_READERS", 3)
+    for name in ("a", "b", "c"):
+        root.acquire(q, name, mode="peek")
+    with pytest.raises(InsufficientResources, match="named readers"):
+        root.acquire(q, "d", mode="peek")
+    # One that is known goes on, and one that is forgotten makes room.
+    assert root.acquire(q, "a", mode="peek")["fence"] == 2
+    assert root.forget(q, "b")
+    assert not root.forget(q, "b")
+    root.acquire(q, "d", mode="peek")
+    with pytest.raises(InsufficientResources, match="named readers"):
+        root.acquire(q, "b", mode="peek")
+    assert qm.open(q).count() == 0

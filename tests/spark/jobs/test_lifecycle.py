@@ -37,6 +37,8 @@ def status(message: dict[str, Any]) -> str:
     for ack in message["acks"]:
         if ack["class"] in (MessageClass.NACK_REACH_QUEUE_TIMEOUT, MessageClass.NACK_RECEIVE_TIMEOUT):
             return "expired"
+        if ack["class"] in (MessageClass.NACK_PURGED, MessageClass.NACK_QUEUE_DELETED, MessageClass.NACK_QUEUE_PURGED):
+            return "purged"
         if ack["class"] >= 0x8000:
             return "refused"
     if "received" in known or told(message, MessageClass.ACK_RECEIVE) is not None:

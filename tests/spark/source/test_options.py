@@ -107,10 +107,10 @@ def test_a_wrong_option_of_a_stream_is_told(options: dict[str, str], words: str)
         stream_options(options)
 
 
-def test_a_writer_has_one_queue_manager() -> None:
+def test_a_write_has_options_of_its_own() -> None:
     assert write_options({"queue": "q", "checkpointLocation": "x"}, is_stream=True).queue == "q"
-    with pytest.raises(InvalidParameter, match="2 are given, and one is written to"):
-        write_options({"managers": "a,b"}, is_stream=False)
+    given = write_options({"managers": "a,b"}, is_stream=False)
+    assert given.access.managers == ("grpc://a:1810", "grpc://b:1810")
     with pytest.raises(InvalidParameter, match="option writeId is for a batch write, not for a stream write"):
         write_options({"writeId": "x"}, is_stream=True)
 

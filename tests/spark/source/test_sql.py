@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from lanner.client import Message, QueueManager
 
@@ -81,3 +83,54 @@ def test_sql_knows_queues_as_tables(filled: QueueManager, address: str, spark: S
         assert (row.n, row.l) == (COUNT, "l4")
     finally:
         spark.catalog.dropTempView("orders_now")
+
+
+@pytest.mark.parametrize("clause", ["options", "tblproperties"])
+def test_a_table_of_the_catalog_keeps_its_options(
+    qm: QueueManager, address: str, spark: SparkSession, tmp_path: Path, clause: str
+) -> None:
+    """Read, written, streamed; Spark hands its options on to nobody."""
+    qm.create_queue("orders").send_many(Message(body=b"x", label=f"l{number}", recoverable=True) for number in range(5))
+    qm.create_queue("answers")
+    given = {"managers": address, "user": "root", "retrySeconds": "0", "queues": "orders", "queue": "answers"}
+    given["columns"] = "label,body,priority"
+    options = ", ".join(f"{name} = '{value}'" for name, value in given.items())
+    spark.sql(f"create table both_ways using msmq {clause} ({options})")
+    try:
+        assert spark.sql("select max(label) from both_ways where priority = 3").first()[0] == "l4"  # type: ignore[index] # there is a row
+        spark.sql("insert into both_ways (label, body) values ('sql', cast('a' as binary))")
+        spark.sql("insert into both_ways select concat('again ', label), body, 5 from both_ways where label = 'l1'")
+        found = [(message.label, message.body_bytes, message.priority) for message in qm.open("answers")]
+        assert found == [("again l1", b"x", 5), ("sql", b"a", 3)]
+        again = spark.sql("select label from both_ways with (queues = 'answers') order by label").collect()
+        assert [row.label for row in again] == ["again l1", "sql"]
+        query = spark.readStream.table("both_ways").writeStream.format("memory").queryName("of_a_table")
+        query.option("checkpointLocation", str(tmp_path / "of_a_table")).trigger(
+            availableNow=True
+        ).start().awaitTermination()
+        assert spark.table("of_a_table").count() == 5
+    finally:
+        spark.sql("drop table both_ways")
+
+
+def test_a_table_that_could_not_be_read_is_not_created(address: str, spark: SparkSession) -> None:
+    for options, complaint in (
+        (f"managers '{address}'", "option queues"),
+        (f"managers '{address}', queus 'orders'", "there is no option 'queus'; the nearest is 'queues'"),
+        (f"managers '{address}', queues 'orders', password 'secret'", "passwordFile"),
+    ):
+        with pytest.raises(AnalysisException, match=complaint):
+            spark.sql(f"create table wrong using msmq options ({options})")
+
+
+def test_a_table_with_declared_columns_says_what_to_do(filled: QueueManager, address: str, spark: SparkSession) -> None:
+    options = f"managers = '{address}', user = 'root', retrySeconds = '0'"
+    spark.sql(f"create table declared (label string, body binary) using msmq options ({options}, queues = 'orders')")
+    try:
+        with pytest.raises(AnalysisException, match="Leave the columns out"):
+            spark.sql("select * from declared").collect()
+        with pytest.raises(AnalysisException, match="Leave the columns out"):
+            spark.sql("insert into declared values ('l', cast('b' as binary))")
+        assert spark.sql(f"select * from declared with ({options}, queues = 'orders')").count() == COUNT
+    finally:
+        spark.sql("drop table declared")

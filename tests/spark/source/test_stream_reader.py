@@ -17,6 +17,7 @@ import pytest
 
 from lanner.client import Message, QueueManager
 from lanner.client.runtimes import runtime_of
+from lanner.daemon.metrics import StreamCollector
 from lanner.errors import IOTimeout, LannerError, QueueNotFound, ServiceNotAvailable, SharingViolation
 from lanner.spark.flight.client import FlightQueues
 from lanner.spark.flight.errors import EpochChanged, LeaseHeld, LeaseLost
@@ -470,3 +471,27 @@ def test_progress_tells_how_far_each_queue_is_behind(qm: QueueManager, address: 
     [(manager, queues)] = (stream.reader.reportLatestOffset() or {})["behind"].items()
     [(name, found)] = queues.items()
     assert (manager, name, found["messages"]) == ("ALPHA", r"DIRECT=OS:ALPHA\private$\q", 1)
+
+
+@pytest.mark.parametrize("is_available_now", [False, True])
+def test_prometheus_tells_how_far_a_stream_is_behind(
+    qm: QueueManager, address: str, monkeypatch: pytest.MonkeyPatch, *, is_available_now: bool
+) -> None:
+    monkeypatch.setattr(stream_driver, "POLL_MS", 10)
+    qm.create_queue("q")
+    fill(qm, "q", 5)
+    collector = StreamCollector(runtime_of(qm))
+    stream = Stream(address, queues="q", maxMessagesPerTrigger="2")
+    if is_available_now:
+        stream.reader.prepareForTriggerAvailableNow()
+
+    def behind() -> tuple[float, float]:
+        messages, size = (list(family.samples) for family in collector.collect())
+        assert [sample.labels for sample in messages] == [{"name": r"DIRECT=OS:ALPHA\private$\q", "user": "root"}]
+        return messages[0].value, size[0].value
+
+    assert collector.collect()[0].samples == []
+    found = [behind() for _ in stream.batches()]
+    assert [messages for messages, _ in found][:1] == [3]
+    assert found[0][1] > 0
+    assert behind() == (0, 0)

@@ -6,7 +6,11 @@ The tests do what Spark does.
 from __future__ import annotations
 
 import pickle
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -21,6 +25,10 @@ from lanner.model.enums import INFINITE
 from lanner.security.access_masks import QueueAccess
 from lanner.spark.flight.client import FlightQueues
 from lanner.spark.flight.errors import PublicationDiffers, StageUnknown
+from lanner.spark.flight.server import FlightListener
+from lanner.spark.flight.settings import FlightSettings
+from lanner.spark.source import writer as source_writer
+from lanner.spark.source.connections import Manager
 from lanner.spark.source.data_source import MsmqDataSource
 from lanner.spark.source.writer import MsmqBatchWriter, MsmqStreamWriter
 from tests.spark.flight.test_reading import grant
@@ -226,6 +234,69 @@ def test_a_batch_that_is_given_up_comes_again(qm: QueueManager, address: str, mo
 def test_giving_up_is_no_error_when_the_queue_manager_is_away(caplog: pytest.LogCaptureFixture) -> None:
     batch_writer("127.0.0.1:1", queue="q").abort([None])
     assert "stays for a day" in caplog.text
+
+
+# Several queue managers
+# ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def beta(start: Callable[..., QueueManager], accounts: Path) -> Iterator[tuple[QueueManager, str]]:
+    manager = start("BETA", "beta")
+    shutil.copy(accounts, runtime_of(manager).users.path)
+    manager.create_queue("q")
+    with FlightListener(runtime_of(manager), FlightSettings(port=0)) as listener:
+        yield manager, listener.address
+
+
+def test_rows_are_spread_or_go_where_they_say(qm: QueueManager, address: str, beta: tuple[QueueManager, str]) -> None:
+    qm.create_queue("q")
+    both = f"{address},{beta[1]}"
+    names: list[object] = ["alpha", "BETA", None, None] * 50
+    batch = rows(*[b"%d" % number for number in range(200)], qm_name=names)
+    writer = batch_writer(both, batch.schema, queue="q")
+    writer.commit(write(writer, [batch], []))
+    here, there = [*map(int, bodies(qm))], [*map(int, bodies(beta[0]))]
+    assert sorted(here + there) == [*range(200)]
+    assert (here, there) == (sorted(here), sorted(there)), "in their order"
+    assert {number % 4 for number in here} == {0, 2, 3}
+    assert {number % 4 for number in there} == {1, 2, 3}
+    plain = rows(*[b"%d" % number for number in range(200)])
+    writer = batch_writer(both, queue="q")
+    writer.commit(write(writer, [plain.slice(0, 70)], [plain.slice(70)]))
+    assert 50 < len(bodies(qm)) - len(here) < 150
+    assert len(bodies(qm)) + len(bodies(beta[0])) == 400
+    batch = rows(b"1", b"2", qm_name=["BETA", "GAMMA"])
+    writer = batch_writer(both, batch.schema, queue="q")
+    with pytest.raises(InvalidParameter, match=r"row 1: qm_name 'GAMMA' is none of .* ALPHA, BETA"):
+        write(writer, [batch])
+    assert stages(qm) == stages(beta[0]) == 0
+
+
+def test_a_spread_batch_that_is_cut_another_way_is_published_once(
+    qm: QueueManager, address: str, beta: tuple[QueueManager, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The crash was between the commits of the two queue managers."""
+    qm.create_queue("q")
+    found = [b"%d" % number for number in range(60)]
+    query = Query(f"{address},{beta[1]}", monkeypatch)
+    with monkeypatch.context() as patch:
+        publish_at = source_writer._publish_at
+
+        def crash_at_beta(manager: Manager, *rest: Any) -> None:  # noqa: ANN401 (as _publish_at has them)
+            if manager.address == beta[1]:
+                raise ServiceNotAvailable("crash")
+            publish_at(manager, *rest)
+
+        patch.setattr(source_writer, "_publish_at", crash_at_beta)
+        with pytest.raises(ServiceNotAvailable):
+            query.commit(0, query.write(0, found[:30], found[30:]))
+    assert 0 < len(bodies(qm)) < 60
+    assert bodies(beta[0]) == []
+    query.commit(0, query.write(0, found[:7], found[7:50], found[50:]))
+    assert sorted(bodies(qm) + bodies(beta[0])) == sorted(found)
+    with pytest.raises(PublicationDiffers):
+        query.commit(0, query.write(0, found[:7]))
 
 
 # What is refused

@@ -383,7 +383,8 @@ class QueueManager(Closeable):
 
     def report(self, name: str) -> bytes:
         """Return a report, a page of HTML. For administrators."""
-        parts, offset = [], 0
+        parts: list[bytes] = []
+        offset: int | None = 0
         while offset is not None:
             told: Document = self._backend.ask("report", name=name, offset=offset)
             parts.append(str(told["octets"]).encode("latin-1"))

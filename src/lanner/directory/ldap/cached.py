@@ -211,6 +211,25 @@ class CachedDirectory:
     def format_name_at(self, path: str) -> str | None:
         return self._call(lambda: self._directory.format_name_at(path), None)
 
+    def acting_for(self, account: str) -> CachedDirectory | None:
+        # It is about to change something.
+        self._changed()
+        directory = self._call(lambda: self._directory.acting_for(account), None, forced=True)
+        if directory is None:
+            return None
+        other = CachedDirectory(directory, patience=self._patience, clock=self._clock)
+        # One thread for both: its own would outlive the call.
+        other.close()
+        other._threads = self._threads
+        return other
+
+    def servers(self) -> list[str]:
+        return self._call(self._directory.servers, [], forced=True)
+
+    def account(self, name_or_sid: str | bytes) -> tuple[DirectoryOperationResult, tuple[str, bytes] | None]:
+        away: tuple[DirectoryOperationResult, tuple[str, bytes] | None] = (_NOT_CONNECTED, None)
+        return self._read(("account", name_or_sid), lambda: self._directory.account(name_or_sid), away)
+
     def computer_sid(self, computer_name: str) -> bytes | None:
         return self._call(lambda: self._directory.computer_sid(computer_name), None)
 

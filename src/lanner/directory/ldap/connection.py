@@ -69,15 +69,23 @@ class LogOn:
     keytab: Path | None = None
     ticket_cache: str = ""
     protocol: str = "ntlm"
+    # A principal for which this account acts (MS-SFU: constrained delegation, which the domain must
+    # allow the account); empty: for itself. Kerberos only.
+    acts_for: str = ""
 
     def credential(self) -> Any:  # noqa: ANN401 - one of pyspnego's credential classes
         if self.keytab is not None:
             return spnego.KerberosKeytab(str(self.keytab), self.user)
         if self.password is not None:
             return spnego.Password(self.user, self.password)
+        if not self.ticket_cache:
+            # That of the process: KRB5CCNAME, or the default of the Kerberos library.
+            return spnego.CredentialCache(self.user or None)
         return spnego.KerberosCCache(self.ticket_cache, self.user or None)
 
     def __str__(self) -> str:
+        if self.acts_for:
+            return f"{self.acts_for} (by {self.user})"
         return self.user or "the tickets of this process"
 
 
@@ -121,13 +129,7 @@ class LdapConnection:
     def _bind(self, log_on: LogOn) -> None:
         try:
             wanted = spnego.ContextReq.default | spnego.ContextReq.integrity | spnego.ContextReq.confidentiality
-            context = spnego.client(
-                log_on.credential(),
-                hostname=self.host,
-                service="ldap",
-                protocol=log_on.protocol,
-                context_req=wanted,
-            )
+            context = _context(log_on, self.host, wanted)
             token = context.step()
             while True:
                 answer = self._exchange(SaslBind(token or b""))[-1]
@@ -244,6 +246,35 @@ class LdapConnection:
         if not data:
             raise ConnectionResetError("the server closed the connection")
         return data
+
+
+def _context(log_on: LogOn, host: str, wanted: spnego.ContextReq) -> Any:  # noqa: ANN401 (pyspnego's)
+    if not log_on.acts_for:
+        return spnego.client(
+            log_on.credential(), hostname=host, service="ldap", protocol=log_on.protocol, context_req=wanted
+        )
+    # Imported here: they come with the extra kerberos.
+    import gssapi
+    import krb5
+    from spnego._gss import GSSAPIProxy
+
+    try:
+        kerberos = krb5.init_context()
+        own = krb5.parse_name_flags(kerberos, log_on.user.encode())
+        options = krb5.get_init_creds_opt_alloc(kerberos)
+        # Only a ticket that may be forwarded can be shown to the directory server.
+        krb5.get_init_creds_opt_set_forwardable(options, True)
+        ticket = krb5.get_init_creds_password(kerberos, own, options, password=(log_on.password or "").encode())
+        cache = krb5.cc_new_unique(kerberos, b"MEMORY")
+        krb5.cc_initialize(kerberos, cache, own)
+        krb5.cc_store_cred(kerberos, cache, ticket)
+        place = f"MEMORY:{(cache.name or b'').decode()}"
+        credential = gssapi.Credentials(usage="initiate", store={"ccache": place}).impersonate(
+            gssapi.Name(log_on.acts_for, gssapi.NameType.kerberos_principal)
+        )
+    except (gssapi.raw.GSSError, krb5.Krb5Error) as error:
+        raise ConnectionFailed(f"{log_on.user} cannot act for {log_on.acts_for}: {error}") from None
+    return GSSAPIProxy(hostname=host, service="ldap", context_req=wanted, _gssapi_credential=credential)
 
 
 def _described(request: Request) -> str:

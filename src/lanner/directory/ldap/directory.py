@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import logging
 import uuid
@@ -116,6 +117,7 @@ class LdapDirectory:
         self._queries: dict[int, _Query] = {}
         self._handles = itertools.count(1)
         self._domain_sid: Sid | None = None
+        self._netbios_name = ""
 
     def initialize(self) -> DirectoryOperationResult:
         return self._answer(self.operations.initialize)[0]
@@ -489,7 +491,7 @@ class LdapDirectory:
     def format_name_at(self, path: str) -> str | None:
         return self._answer(lambda: distribution.format_name_at(self.operations, without_server(path)))[1]
 
-    # Accounts
+    # Servers and accounts
     # -------------------------------------------------------------------------------------------
 
     def computer_sid(self, computer_name: str) -> bytes | None:
@@ -500,6 +502,53 @@ class LdapDirectory:
             return held[0]
 
         return self._answer(sid)[1]
+
+    def acting_for(self, account: str) -> LdapDirectory | None:
+        own = self.operations.log_on
+        realm = self.naming.domain.upper()
+        if own.password is None or not realm or importlib.util.find_spec("gssapi") is None:
+            _LOG.warning("%s: a directory call for a user takes Kerberos and the account's password", account)
+            return None
+        computer = own.user.rpartition("\\")[2].partition("@")[0]
+        name = account.rpartition("\\")[2].partition("@")[0]
+        log_on = LogOn(f"{computer}@{realm}", own.password, protocol="kerberos", acts_for=f"{name}@{realm}")
+        other = LdapDirectory(self._locate, log_on, profile=self._profile, find_server=self._find_server)
+        return other if other.initialize() is _SUCCESS else None
+
+    def servers(self) -> list[str]:
+        try:
+            return list(dict.fromkeys(server.host for server in self._locate()))
+        except OSError as error:
+            _LOG.warning("%s", error)
+            return []
+
+    def account(self, name_or_sid: str | bytes) -> tuple[DirectoryOperationResult, tuple[str, bytes] | None]:
+        def found() -> tuple[str, bytes]:
+            with self.operations.held():
+                if isinstance(name_or_sid, str):
+                    entry = self.operations.account(self._account_name(name_or_sid))
+                else:
+                    entry = self.operations.account_of(name_or_sid)
+                name, sid = (entry or {}).get("sAMAccountName"), (entry or {}).get("objectSid")
+                if not name or not sid or not isinstance(sid[0], bytes):
+                    raise Refused(_NOT_FOUND, f"{_shown_account(name_or_sid)}: the domain has no such account")
+                return f"{self._short_name()}\\{name[0]!s}", sid[0]
+
+        return self._answer(found)
+
+    def _account_name(self, name: str) -> str:
+        """Return the account's own part of a name; Refused if the other part is not our domain."""
+        domain, separator, account = name.partition("\\")
+        if not separator:
+            account, _, domain = name.partition("@")
+        if domain.casefold() not in (self._short_name().casefold(), self.naming.domain.casefold()):
+            raise Refused(_NOT_FOUND, f"{name!r}: the domain is {self._short_name()}")
+        return account
+
+    def _short_name(self) -> str:
+        if not self._netbios_name:
+            self._netbios_name = self.operations.netbios_name()
+        return self._netbios_name
 
     def ensure_user(self, name: str, security_identifier: bytes) -> DirectoryOperationResult:  # noqa: ARG002
         """Accounts are made by the domain's administrators."""
@@ -594,6 +643,10 @@ class LdapDirectory:
         except (ValueError, TypeError, LookupError, RemoteProtocolError, IllegalFormatname) as error:
             _LOG.warning("directory operation failed: %s", error)
             return GENERIC_ERROR, None
+
+
+def _shown_account(name_or_sid: str | bytes) -> str:
+    return name_or_sid if isinstance(name_or_sid, str) else str(Sid.unpack(name_or_sid))
 
 
 def _class_of(obj: DirectoryObject, *allowed: ObjectClass) -> ObjectClass:

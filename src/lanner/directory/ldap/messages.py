@@ -17,6 +17,7 @@ PAGED_RESULTS: Final = "1.2.840.113556.1.4.319"
 GSS_SPNEGO: Final = "GSS-SPNEGO"
 
 _BIND, _UNBIND, _SEARCH, _MODIFY, _ADD, _DELETE = 0x60, 0x42, 0x63, 0x66, 0x68, 0x4A
+_RENAME: Final = 0x6C
 _BIND_RESPONSE, SEARCH_ENTRY, SEARCH_DONE, SEARCH_REFERENCE = 0x61, 0x64, 0x65, 0x73
 _CONTROLS: Final = 0xA0
 
@@ -31,6 +32,8 @@ class Scope(enum.IntEnum):
 class Alteration(enum.IntEnum):
     """RFC 4511 4.6."""
 
+    ADD = 0
+    DELETE = 1
     REPLACE = 2
 
 
@@ -243,6 +246,18 @@ class Delete:
 
     def encode(self) -> bytes:
         return ber.text(self.dn, _DELETE)
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """ModifyDN (RFC 4511 4.9): the object stays where it is, and loses its old name."""
+
+    dn: str
+    new_name: str
+    response: int = 0x6D
+
+    def encode(self) -> bytes:
+        return ber.sequence((ber.text(self.dn), ber.text(self.new_name), ber.boolean(value=True)), _RENAME)
 
 
 def pack(message_id: int, request: Request, controls: Sequence[Control] = ()) -> bytes:

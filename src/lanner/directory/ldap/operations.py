@@ -23,13 +23,14 @@ from lanner.directory.ldap.messages import (
     FoundEntry,
     Modify,
     Present,
+    Rename,
     ResultCode,
     Scope,
     Search,
     sd_flags,
 )
 from lanner.directory.ldap.service_location import Server
-from lanner.directory.names import escape, parent_dn
+from lanner.directory.names import escape, parent_dn, rdn_values
 from lanner.directory.protocol import Refused
 from lanner.directory.schema import Entry
 from lanner.model.enums import DirectoryOperationResult
@@ -255,9 +256,62 @@ class LdapOperations:
         with self._connected() as connection:
             dn = self._path(connection, path, guid)
             _only(connection.search(Search(dn, attributes=("objectClass",))))
-            _only(connection.search(Search(dn, filter=Present(SECURITY), attributes=("objectClass",))))
+            # Without the flags, whoever may not read the SACL finds no descriptor.
+            search = Search(dn, filter=Present(SECURITY), attributes=("objectClass",))
+            _only(connection.search(search, sd_flags(_READABLE)))
             changes = ((Alteration.REPLACE, SECURITY, (descriptor,)),)
             connection.perform(Modify(dn, changes), _flags_of(descriptor))
+
+    def change_password(self, dn: str, old: bytes, new: bytes) -> None:
+        """Have an account change its own password (MS-ADTS 3.1.1.3.1.5.2): the old value goes, the new one comes."""
+        with self._connected() as connection:
+            changes = ((Alteration.DELETE, "unicodePwd", (old,)), (Alteration.ADD, "unicodePwd", (new,)))
+            connection.perform(Modify(dn, changes))
+
+    def rename(self, dn: str, name: str) -> str:
+        """Give an object another common name; return its new distinguished name."""
+        with self._connected() as connection:
+            connection.perform(Rename(dn, f"CN={escape(name)}"))
+        return f"CN={escape(name)},{parent_dn(dn)}"
+
+    def delete_tree(self, dn: str) -> None:
+        """Delete an object and all below it, the deepest first."""
+        with self._connected() as connection:
+            below = connection.search(Search(dn, Scope.SUBTREE, attributes=("distinguishedName",)))
+            for found in sorted(below, key=lambda one: -len(rdn_values(one.dn))):
+                connection.perform(Delete(found.dn))
+
+    def guids_below(self, dn: str, ldap_class: str) -> list[uuid.UUID]:
+        """Return the objects of a class at or below a place."""
+        with self._connected() as connection:
+            request = Search(dn, Scope.SUBTREE, Compare("objectClass", "=", ldap_class), ("objectGUID",))
+            return [_guid_of(found) for page in connection.search_paged(request) for found in page]
+
+    def account(self, name: str) -> Entry | None:
+        """Return the user, group or computer of an account name in our domain, None if there is none."""
+        return self._account(Compare("sAMAccountName", "=", name))
+
+    def account_of(self, sid: bytes) -> Entry | None:
+        """Return the user, group or computer of a SID in our domain, None if there is none."""
+        return self._account(Compare("objectSid", "=", sid))
+
+    def _account(self, sought: Filter) -> Entry | None:
+        wanted = ("sAMAccountName", "objectSid", "objectGUID", "distinguishedName")
+        with self._connected() as connection:
+            found = connection.search(Search(self.domain, Scope.SUBTREE, sought, wanted))
+            return _entry(found[0], wanted) if len(found) == 1 else None
+
+    def netbios_name(self) -> str:
+        """Return the short name of our domain, as it stands before a backslash."""
+        base = f"CN=Partitions,{self.configuration_context}"
+        with self._connected() as connection:
+            found = connection.search(
+                Search(base, Scope.SUBTREE, Compare("nCName", "=", self.domain), ("nETBIOSName",))
+            )
+            entry = _entry(_only(found), ("nETBIOSName",))
+        if "nETBIOSName" not in entry:
+            raise Refused(_GENERIC_ERROR, f"{base}: the domain's NetBIOS name cannot be read")
+        return str(entry["nETBIOSName"][0])
 
     def find(self, guid: uuid.UUID) -> str:
         """3.1.6.19 Find Object By GUID Using LDAP."""

@@ -13,14 +13,28 @@ from lanner.http.console import (
     dead_letters,
     entry,
     live,
+    machine,
     message_actions,
     pages,
     queue_pages,
+    reports,
     tracing,
 )
 
 router = APIRouter()
-for _part in (entry, accounts, connections, live, pages, queue_pages, message_actions, dead_letters, tracing):
+for _part in (
+    entry,
+    accounts,
+    connections,
+    live,
+    machine,
+    pages,
+    queue_pages,
+    message_actions,
+    dead_letters,
+    tracing,
+    reports,
+):
     router.include_router(_part.router)
 
 __all__ = ["router"]

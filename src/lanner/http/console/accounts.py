@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Request
 from starlette.responses import Response
 
-from lanner.http.console.page import done, explain, render
+from lanner.http.console.confirming import Question, ask
+from lanner.http.console.page import done, explain, render, shell
 from lanner.http.console.visiting import Looking, PageRoute
-from lanner.model.errors import LannerError
+from lanner.model.errors import AccessDenied, LannerError
 from lanner.security.roles import TEXTS, Role
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -107,6 +109,102 @@ async def create_token(
 
 
 @router.post("/tokens/revoke")
-async def revoke_token(visitor: Looking, identifier: Annotated[str, Form()]) -> Response:
+async def revoke_token(
+    request: Request,
+    visitor: Looking,
+    identifier: Annotated[str, Form()],
+    description: Annotated[str, Form()] = "",
+    confirmed: Annotated[str, Form()] = "",
+) -> Response:
+    if not confirmed:
+        question = Question(
+            "Revoke this token?",
+            description or identifier,
+            "Revoke",
+            "/tokens/revoke",
+            "/users",
+            (
+                (
+                    "lock",
+                    "warn",
+                    "At once",
+                    "programs that use it are logged off, and what they have not acknowledged returns to its queue.",
+                ),
+                ("x", "bad", "For good", "a token that was revoked cannot be had back; a new one is a new text."),
+            ),
+            {"identifier": identifier, "description": description},
+            shell("lanner", "token", "revoke", identifier),
+        )
+        return await ask(request, visitor, question)
     await visitor.manager.revoke_token(identifier)
     return done(visitor, "/users", "Token revoked. What was opened with it is closed")
+
+
+# Certificates
+# --------------------------------------------------------------------------------------------------
+
+
+@router.get("/certificates")
+async def certificates(request: Request, visitor: Looking) -> Response:
+    return await _certificates(request, visitor)
+
+
+async def _certificates(request: Request, visitor: Looking, error: LannerError | None = None) -> Response:
+    manager = visitor.manager
+    try:
+        rows, accounts = await asyncio.gather(manager.certificates(), manager.users())
+    except AccessDenied as refused:
+        heading = "Certificates are for administrators"
+        return await render(request, visitor, "denied.html", status=403, heading=heading, text=str(refused))
+    return await render(
+        request,
+        visitor,
+        "certificates.html",
+        status=200 if error is None else 409,
+        rows=rows,
+        accounts=[one for one in accounts if one["sid"]],
+        error=None if error is None else explain(error),
+    )
+
+
+@router.post("/certificates/add")
+async def add_certificate(
+    request: Request, visitor: Looking, sid: Annotated[str, Form()], certificate: Annotated[str, Form()]
+) -> Response:
+    try:
+        await visitor.manager.register_certificate(certificate, sid)
+    except LannerError as error:
+        return await _certificates(request, visitor, error)
+    return done(visitor, "/certificates", "The certificate was registered")
+
+
+@router.post("/certificates/remove")
+async def remove_certificate(
+    request: Request,
+    visitor: Looking,
+    sha256: Annotated[str, Form()],
+    subject: Annotated[str, Form()] = "",
+    confirmed: Annotated[str, Form()] = "",
+) -> Response:
+    if not confirmed:
+        question = Question(
+            "Remove this certificate?",
+            subject,
+            "Remove",
+            "/certificates/remove",
+            "/certificates",
+            (
+                (
+                    "lock",
+                    "warn",
+                    "Signatures",
+                    "made with it are not known for the user's any more: queues that take only signed messages refuse them.",
+                ),
+                ("keep", "ok", "Stays", "what was received before, and every other certificate of the user."),
+            ),
+            {"sha256": sha256, "subject": subject},
+            shell("lanner", "certificate", "remove", sha256[:16]),
+        )
+        return await ask(request, visitor, question)
+    await visitor.manager.remove_certificate(sha256)
+    return done(visitor, "/certificates", "The certificate was removed")

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lanner.http.console.message_bodies import BodyView, kind_word, view_body
 from lanner.model.errors import InvalidParameter, MessageNotFound, RemoteProtocolError
-from lanner.wire.sid import sid_text
+from lanner.wire.sid import ANONYMOUS_LOGON, EVERYONE, LOCAL_SYSTEM, sid_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lanner.client import ReceivedMessage
     from lanner.client._async.queue import Queue
     from lanner.client._async.queue_manager import QueueManager
@@ -24,6 +26,11 @@ PAGE: Final = 50
 SCANNED: Final = 10_000
 # Bodies of a list are only looked at to name their kind.
 _PEEKED: Final = 256
+_WELL_KNOWN: Final = {
+    str(LOCAL_SYSTEM): "SYSTEM (the service's own user)",
+    str(ANONYMOUS_LOGON): "Anonymous",
+    str(EVERYONE): "Everyone",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,22 +127,25 @@ def row_of(message: ReceivedMessage) -> Row:
     )
 
 
-async def show_message(queue: Queue, lookup_id: int, form: str | None, *, whole: bool) -> Shown | None:
-    """Return one message with its body in a form; None if it is gone."""
+async def show_message(
+    queue: Queue, lookup_id: int, form: str | None, *, whole: bool, names: Mapping[str, str] | None = None
+) -> Shown | None:
+    """Return one message with its body in a form; None if it is gone. `names`: of users, by their SIDs."""
     with contextlib.suppress(MessageNotFound):
         message = await queue.peek_by_lookup_id(lookup_id)
         body = view_body(message.body_bytes, message.body_type, form, whole=whole)
-        return Shown(message, body, _sender(message), _delivery(message), _expires(message))
+        return Shown(message, body, _sender(message, names or {}), _delivery(message), _expires(message))
     return None
 
 
-def _sender(message: ReceivedMessage) -> str:
+def _sender(message: ReceivedMessage, names: Mapping[str, str]) -> str:
     if not message.sender_id:
         return "does not name a user"
     try:
         name = sid_text(message.sender_id)
     except RemoteProtocolError:
         name = message.sender_id.hex()
+    name = names.get(name) or _WELL_KNOWN.get(name, name)
     proof = {True: "verified", False: "not verified", None: "not known whether verified"}[message.sender_verified]
     return f"user {name}, {proof}"
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from lanner.http.console.past import SPANS, past, span_of
 from lanner.http.console.visiting import Looking, PageRoute
 from lanner.http.console.words import duration, number, size
 
@@ -26,13 +27,29 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 # noticed.
 _LIFE: Final = 600.0
 _SILENT: Final = 3.0
+# The first samples of a session have no rate yet.
+_ENOUGH: Final = 2
 
 
 @router.get("/samples")
-async def samples(visitor: Looking, queue: str | None = None) -> Response:
-    """Return the points of a plot: time, messages, in and out."""
+async def samples(visitor: Looking, queue: str | None = None, span: int = 900) -> Response:
+    """Return the points of a plot: time, messages, in and out.
+
+    The queue manager remembers what was before the session; the session has the finer samples.
+    """
+    span = span_of(span)
     await visitor.sampler.latest()
-    return JSONResponse({"points": visitor.sampler.series(queue)})
+    before = await past(visitor.manager, queue, span)
+    own = visitor.sampler.series(queue)[_ENOUGH:]
+    if span > min(seconds for seconds, _ in SPANS):
+        own = own[-1:]
+    # Two samples of one second are one point.
+    own = list({point[0]: point for point in own}.values())
+    first = own[0][0] if own else float("inf")
+    interval = before[1][0] - before[0][0] if len(before) > 1 else 0
+    return JSONResponse(
+        {"points": [*(point for point in before if point[0] < first), *own], "span": span, "interval": interval}
+    )
 
 
 @router.get("/live")

@@ -8,12 +8,14 @@ changed by more than a tenth.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import APIRouter, Form, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from lanner.client import Message
+from lanner.client.documents import message_json
 from lanner.host.finding import MAX_FOUND
 from lanner.http.console.browsing import SCANNED, Filter, open_outgoing, open_queue, show_message
 from lanner.http.console.message_bodies import text_of
@@ -24,8 +26,11 @@ from lanner.model.errors import LannerError, MessageNotFound
 from lanner.wire.body_types import VT_BSTR
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from lanner.client._async.queue import Queue
     from lanner.client._async.queue_manager import QueueManager
+    from lanner.client.found import Found
     from lanner.http.console.page import Visitor
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -34,6 +39,8 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 TYPED: Final = 100
 # The most that one form moves, copies or deletes; the rest by the next one.
 MOST: Final = 10_000
+# Messages of an exported file that are read at a time.
+_LINES: Final = 200
 # Before an action: it is for all messages that the filter finds, not for those that were selected.
 EVERYTHING: Final = "all-"
 Text = Annotated[str, Form()]
@@ -265,6 +272,33 @@ async def move(
     word = "copied" if action == "copy" else "moved"
     back = queue_url(name, tab=part)
     return done(visitor, back, f"{counted(len(chosen))} {word}", name=target, href=queue_url(target))
+
+
+# Saving
+# -------------------------------------------------------------------------------------------------------------
+
+
+@router.get("/queue/export")
+async def export(
+    visitor: Looking, name: str, part: str = "", find: str = "", place: str = "label", age: str = ""
+) -> Response:
+    """Return messages as a file: a line of JSON for each, as the HTTP API has it. They stay in the queue."""
+    queue = await _queue(visitor.manager, name, part)
+    wanted = Filter(find, place, age)
+    first = await queue.find(*wanted.conditions, limit=_LINES, scan=SCANNED)
+    file = "".join(sign if sign.isalnum() or sign in ".-" else "-" for sign in short_name(name)) or "queue"
+    headers = {"Content-Disposition": f'attachment; filename="{file.encode("ascii", "replace").decode()}.jsonl"'}
+    return StreamingResponse(_lines(queue, wanted, first), headers=headers, media_type="application/x-ndjson")
+
+
+async def _lines(queue: Queue, wanted: Filter, found: Found) -> AsyncIterator[str]:
+    async with queue:
+        while True:
+            for message in found.messages:
+                yield json.dumps(message_json(message, queue.path_name)) + "\n"
+            if found.after is None:
+                return
+            found = await queue.find(*wanted.conditions, after=found.after, limit=_LINES, scan=SCANNED)
 
 
 # Removing

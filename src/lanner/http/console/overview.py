@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lanner.http.console.page import is_stuck, local_name, queue_url, short_name, url
-from lanner.http.console.words import percent, plural
+from lanner.http.console.words import percent, plural, way_words
 from lanner.model.enums import INFINITE
 
 if TYPE_CHECKING:
@@ -33,15 +33,19 @@ def quota_share(row: dict[str, Any]) -> int:
     return 0 if row["quota_kb"] == INFINITE else percent(row["bytes"], row["quota_kb"] * 1024)
 
 
-def alarms(sample: Sample, findings: list[dict[str, Any]]) -> list[Alarm]:
+def alarms(sample: Sample, findings: list[dict[str, Any]], *, is_online: bool, name: str) -> list[Alarm]:
     """Return what needs a person, the worst first."""
     found = []
+    if not is_online:
+        text = "It exchanges no messages with other computers until it is brought online, or restarts."
+        found.append(Alarm("warn", f"{name} is offline.", text, "Settings", "/settings"))
     for queue in filter(is_stuck, sample.outgoing):
         waiting = f"{plural(queue['messages'], 'message')} wait{'s' if queue['messages'] == 1 else ''}"
         retry = "" if queue["retry_in"] is None else f" Next attempt in {queue['retry_in']:.0f} s."
-        text = f"{queue['problem']}; {waiting} and nothing is lost.{retry}"
+        _, advice = way_words(queue["problem"])
+        text = f"{advice} {waiting[:1].upper()}{waiting[1:]} and nothing is lost.{retry}"
         href = url("/outgoing", name=queue["name"])
-        found.append(Alarm("bad", f"{destination(queue)} cannot be reached.", text, "See why", href))
+        found.append(Alarm("bad", f"{destination(queue)} {way_words(queue['problem'])[0]}.", text, "See why", href))
     if sample.dead_letters:
         title = f"{plural(sample.dead_letters, 'message')} could not be delivered."
         text = "Each has its reason, and can be returned to its queue."

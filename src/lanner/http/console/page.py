@@ -8,7 +8,10 @@ does not work in a browser.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
+import shlex
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from lanner.client._async.queue_manager import QueueManager
     from lanner.http.console.samples import Sampler
 
+# Seconds for which the names of users are good.
+_NAMES_LIFE: Final = 60.0
 HERE: Final = Path(__file__).parent
 # Without a referrer, a browser names the origin of a form as "null", as if another site had sent
 # it.
@@ -71,10 +76,24 @@ class Visitor:
     csrf: str
     sampler: Sampler
     notices: list[Notice] = field(default_factory=list)
+    _names: dict[str, str] = field(default_factory=dict)
+    _named_at: float = -math.inf
+
+    async def names(self) -> dict[str, str]:
+        """Return the names of users by their SIDs, as far as this user may see accounts."""
+        if self.sees_all and time.monotonic() - self._named_at > _NAMES_LIFE:
+            self._named_at = time.monotonic()
+            self._names = {one["sid"]: one["name"] for one in await self.manager.users()}
+        return self._names
 
     @property
     def is_administrator(self) -> bool:
         return self.role == Role.ADMINISTRATOR
+
+    @property
+    def operates(self) -> bool:
+        """Whether it may end sessions, pause outgoing queues, and take the queue manager offline."""
+        return self.role in (Role.OPERATOR, Role.ADMINISTRATOR)
 
     def told(self) -> list[Notice]:
         """Return the notices that were not shown yet."""
@@ -120,8 +139,24 @@ def split_name(path_name: str) -> tuple[str, str]:
     return head + slash, tail
 
 
+def shell(*words: object) -> str:
+    """Return a command line that a shell takes as these words, whatever is in them."""
+    return shlex.join(map(str, words))
+
+
+def here_name(name: str) -> str:
+    r"""Return a name for a command: `private$\orders` is `.\private$\orders`."""
+    return name if "=" in name else f".\\{local_name(name)}"
+
+
 _TEMPLATES.globals.update(
-    url=url, queue_url=queue_url, local_name=local_name, short_name=short_name, split_name=split_name
+    shell=shell,
+    here_name=here_name,
+    url=url,
+    queue_url=queue_url,
+    local_name=local_name,
+    short_name=short_name,
+    split_name=split_name,
 )
 
 

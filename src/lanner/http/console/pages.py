@@ -10,11 +10,24 @@ from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
 
 from lanner.http.console import overview as summary
+from lanner.http.console.confirming import Question, ask
 from lanner.http.console.overview import destination, quota_share
-from lanner.http.console.page import done, explain, is_stuck, local_name, queue_url, render, short_name, url
+from lanner.http.console.page import (
+    done,
+    explain,
+    is_stuck,
+    local_name,
+    queue_url,
+    render,
+    shell,
+    short_name,
+    url,
+)
+from lanner.http.console.past import SPANS, last_rate, past, span_of, spark, trend
 from lanner.http.console.peers_picture import draw
+from lanner.http.console.sites_picture import draw_sites
 from lanner.http.console.visiting import Looking, PageRoute
-from lanner.http.console.words import percent, plural, size
+from lanner.http.console.words import number, percent, plural, size
 from lanner.model.enums import INFINITE
 from lanner.model.errors import AccessDenied, LannerError, MessageNotFound
 
@@ -27,6 +40,11 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 Document = dict[str, Any]
 
 _PAGE: Final = 50
+# Queues of the overview, those that may be among them, and the samples after which a session has
+# rates.
+_BUSIEST: Final = 8
+_LIKELY: Final = 24
+_ENOUGH: Final = 3
 _KINDS: Final = {"private": "Private", "public": "Public", "system": "System"}
 # The queues that every queue manager has: their names, and what lies in them.
 _SYSTEM: Final = (
@@ -48,15 +66,27 @@ _ROOM: Final = {
 
 
 @router.get("/")
-async def overview(request: Request, visitor: Looking) -> Response:
+async def overview(request: Request, visitor: Looking, span: int = 900) -> Response:
     manager, sampler = visitor.manager, visitor.sampler
     if not visitor.sees_all:
         # Sessions, limits and checks are for those who see all: others begin with their queues.
         return RedirectResponse("/queues", 303)
-    sample, status, findings = await asyncio.gather(sampler.latest(), manager.status(), manager.examine())
-    found = summary.alarms(sample, findings)
+    span = span_of(span)
+    sample, status, findings, oldest, before = await asyncio.gather(
+        sampler.latest(), manager.status(), manager.examine(), manager.oldest_message(), past(manager, None)
+    )
+    found = summary.alarms(sample, findings, is_online=status["online"], name=manager.name)
     rows = [{**row, "rate": sampler.rate(row["name"])} for row in sample.rows]
-    busiest = sorted(rows, key=lambda row: (-row["messages"], -row["rate"].into, row["name"]))
+    # The session may be too young to know rates: those of the history decide among the likely ones.
+    likely = sorted(rows, key=lambda row: (-row["rate"].into, -row["arrivals"], -row["messages"]))[:_LIKELY]
+    lines = await asyncio.gather(*(past(manager, row["name"]) for row in likely))
+    for row, points in zip(likely, lines, strict=True):
+        if len(sampler.samples) < _ENOUGH:
+            row["rate"] = last_rate(points)
+    busiest = sorted(
+        zip(likely, lines, strict=True),
+        key=lambda pair: (-pair[0]["rate"].into - pair[0]["rate"].out, -pair[0]["messages"], pair[0]["name"]),
+    )[:_BUSIEST]
     return await render(
         request,
         visitor,
@@ -69,20 +99,32 @@ async def overview(request: Request, visitor: Looking) -> Response:
         messages=sample.total(None)[0],
         dead_letters=sample.dead_letters,
         stuck=sum(map(is_stuck, sample.outgoing)),
-        rate=sampler.rate(),
+        rate=sampler.rate() if len(sampler.samples) >= _ENOUGH else last_rate(before),
+        trend=trend(before),
+        oldest=oldest,
+        span=span,
+        spans=SPANS,
         rows=rows,
-        busiest=busiest[:8],
+        busiest=[(row, spark(points)) for row, points in busiest],
         room=_room(status),
     )
 
 
 def _room(status: Document) -> list[Document]:
     room = []
+    disk = status.get("disk")
+    if disk is not None:
+        used, total = disk["total"] - disk["free"], disk["total"]
+        room.append({"name": "Disk", "text": f"{size(used)} of {size(total)}", "percent": percent(used, total)})
     for limit in status["limits"]:
         name = _ROOM.get(limit["resource"])
         if name is not None:
             is_bytes = limit["resource"].startswith("bytes")
-            used, most = (size(limit["used"]), size(limit["limit"])) if is_bytes else (limit["used"], limit["limit"])
+            used, most = (
+                (size(limit["used"]), size(limit["limit"]))
+                if is_bytes
+                else (number(limit["used"]), number(limit["limit"]))
+            )
             room.append({"name": name, "text": f"{used} of {most}", "percent": percent(limit["used"], limit["limit"])})
     return room
 
@@ -135,6 +177,7 @@ async def queues(
         show=show,
         sort=sort,
         total=sum(row["messages"] for key in ("private", "public") for row in every[key]),
+        count=len(every["private"]) + len(every["public"]),
         tabs=[(key, title, len(every[key])) for key, title in _KINDS.items()],
         chips=[(key, title, len(shown[key])) for key, title in chips],
     )
@@ -387,15 +430,36 @@ async def act_on_outgoing(
 
 
 @router.get("/peers")
-async def peers(request: Request, visitor: Looking) -> Response:
+async def peers(request: Request, visitor: Looking, view: str = "sessions") -> Response:
     manager = visitor.manager
     try:
-        known, status, waiting = await asyncio.gather(manager.peers(), manager.status(), manager.outgoing())
+        known, status, waiting, enterprise = await asyncio.gather(
+            manager.peers(), manager.status(), manager.outgoing(), _enterprise(manager)
+        )
     except AccessDenied as error:
         return await _denied(request, visitor, "Peers are for administrators", error)
     rows = _peer_rows(known, status, waiting)
     rows.sort(key=lambda row: (row["pill"] != "bad", not row["conflicts"], -row["waiting"], row["name"].casefold()))
-    return await render(request, visitor, "peers.html", rows=rows, picture=draw(manager.name, rows))
+    stuck = frozenset(row["name"].casefold() for row in rows if row["pill"] == "bad")
+    return await render(
+        request,
+        visitor,
+        "peers.html",
+        rows=rows,
+        picture=draw(manager.name, rows),
+        view="sites" if view == "sites" else "sessions",
+        enterprise=enterprise,
+        map=draw_sites(enterprise, manager.name, stuck),
+        sites={name.casefold(): ", ".join(one["sites"]) for name, one in enterprise["computers"].items()},
+    )
+
+
+async def _enterprise(manager: QueueManager) -> Document:
+    """Return sites, links and computers, with what the document leaves out because it is usual."""
+    told = await manager.enterprise.document()
+    links = [{"cost": 1, "site_gates": [], **link} for link in told.get("links", ())]
+    computers = {name: {"sites": [], **one} for name, one in told.get("computers", {}).items()}
+    return {"sites": told.get("sites", []), "links": links, "computers": computers}
 
 
 def _peer_rows(known: list[Document], status: Document, waiting: list[Document]) -> list[Document]:
@@ -440,12 +504,52 @@ def _peer_rows(known: list[Document], status: Document, waiting: list[Document])
 
 
 @router.post("/peers/{action}")
-async def act_on_peer(visitor: Looking, action: str, guid: Annotated[str, Form()]) -> Response:
+async def act_on_peer(
+    request: Request,
+    visitor: Looking,
+    action: str,
+    guid: Annotated[str, Form()],
+    confirmed: Annotated[str, Form()] = "",
+) -> Response:
+    if action not in ("trust", "forget") or not confirmed:
+        return await ask(request, visitor, _peer_question(guid, is_trust=action == "trust"))
     if action == "trust":
         await visitor.manager.trust_peer(guid)
         return done(visitor, "/peers", "The addresses that were learnt are trusted now")
     await visitor.manager.forget_peer(guid)
     return done(visitor, "/peers", "The peer is forgotten; it is learnt anew when it connects")
+
+
+def _peer_question(guid: str, *, is_trust: bool) -> Question:
+    if is_trust:
+        title, verb, effects = (
+            "Trust the addresses of this peer?",
+            "Trust",
+            (
+                (
+                    "lock",
+                    "warn",
+                    "Believed",
+                    "is this identifier from the addresses that were learnt, also where another computer claims it.",
+                ),
+                ("peers", "", "Others", "that claim it are refused."),
+            ),
+        )
+    else:
+        title, verb, effects = (
+            "Forget this peer?",
+            "Forget",
+            (
+                ("x", "warn", "Ends", "its sessions; what was not acknowledged is sent again."),
+                ("peers", "warn", "Learnt anew", "is its address, from the first computer that claims to be it."),
+            ),
+        )
+    action = verb.lower()
+    command = shell("lanner", "peers", action, guid)
+    fields = {"guid": guid}
+    return Question(
+        title, guid, verb, f"/peers/{action}", "/peers", effects, fields, command, is_destructive=not is_trust
+    )
 
 
 # Transactions, doctor, trace

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from fastapi import APIRouter, Form, Request
 from starlette.responses import Response
 
 from lanner.http.console.browsing import Filter, Listing, list_messages, open_outgoing, open_queue, show_message
-from lanner.http.console.page import done, explain, local_name, queue_url, render
+from lanner.http.console.confirming import Question, ask
+from lanner.http.console.page import done, explain, here_name, local_name, queue_url, render, shell
+from lanner.http.console.past import SPANS, last_rate, past, span_of, trend
 from lanner.http.console.samples import Rate
 from lanner.http.console.visiting import Looking, PageRoute
 from lanner.http.console.words import percent
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
+# Samples after which a session has rates of its own.
+_ENOUGH: Final = 3
 TABS: Final = ("messages", "journal", "subqueues", "access", "properties")
 # What a person can grant: the words of `Queue.grant`, with what each means.
 RIGHTS: Final = (
@@ -54,6 +59,7 @@ async def queue_page(
     message: int | None = None,
     form: str | None = None,
     whole: bool = False,
+    span: int = 900,
 ) -> Response:
     manager = visitor.manager
     tab = tab if tab in TABS else "messages"
@@ -76,7 +82,7 @@ async def queue_page(
     async with queue, shown:
         if message is not None and tab in ("messages", "journal"):
             try:
-                values["chosen"] = await show_message(shown, message, form, whole=whole)
+                values["chosen"] = await show_message(shown, message, form, whole=whole, names=await visitor.names())
                 values["gone"] = values["chosen"] is None
             except AccessDenied as error:
                 values["refused"] = explain(error)
@@ -89,6 +95,11 @@ async def queue_page(
         except QueueNotFound as error:
             return await _missing(request, visitor, name, error)
         values |= _facts(visitor, attributes)
+        before = await past(manager, attributes.pathname) if attributes.pathname else []
+        if len(visitor.sampler.samples) < _ENOUGH:
+            values["rate"] = last_rate(before)
+        values |= {"trend": trend(before), "span": span_of(span), "spans": SPANS}
+        values["first"] = await _first(queue) if attributes.message_count else None
         if tab in ("messages", "journal"):
             values |= await _messages(shown, wanted, after)
         elif tab == "access":
@@ -102,6 +113,14 @@ async def _outgoing(manager: QueueManager, name: str) -> Queue | None:
     A local queue has a format name too, and is opened by it.
     """
     return await open_outgoing(manager, name) if "=" in name else None
+
+
+async def _first(queue: Queue) -> dt.datetime | None:
+    """Return when the message came that is received next."""
+    try:
+        return (await queue.peek_by_lookup_id(0, "first")).arrived_time
+    except StatusError:
+        return None
 
 
 async def _messages(queue: Queue, wanted: Filter, after: int | None) -> dict[str, Any]:
@@ -168,12 +187,17 @@ async def _missing(request: Request, visitor: Visitor, name: str, error: QueueNo
 
 @router.post("/queue/access")
 async def change_access(
+    request: Request,
     visitor: Looking,
     name: Annotated[str, Form()],
     verb: Annotated[str, Form()],
     who: Annotated[str, Form()],
     rights: Annotated[list[str] | None, Form()] = None,
+    account: Annotated[str, Form()] = "",
+    confirmed: Annotated[str, Form()] = "",
 ) -> Response:
+    if verb == "revoke" and not rights and not confirmed:
+        return await ask(request, visitor, _revoke_question(name, who, account or who))
     async with open_queue(visitor.manager, name) as queue:
         words = rights or []
         if verb == "grant":
@@ -184,7 +208,33 @@ async def change_access(
             await queue.set_owner(who)
         else:
             await queue.revoke(who, *words)
-    return done(visitor, queue_url(name, tab="access"), f"The access list was changed for {who}")
+    return done(visitor, queue_url(name, tab="access"), f"The access list was changed for {account or who}")
+
+
+def _revoke_question(name: str, who: str, account: str) -> Question:
+    return Question(
+        f"Revoke the entries of {account}?",
+        f"On {local_name(name)}",
+        "Revoke",
+        "/queue/access",
+        queue_url(name, tab="access"),
+        (
+            (
+                "lock",
+                "warn",
+                "All",
+                f"entries of {account} leave the access list, those that allow and those that deny.",
+            ),
+            (
+                "users",
+                "",
+                "Others",
+                "keep theirs. A user may still have a right by a group, by its role, or as the owner.",
+            ),
+        ),
+        fields={"name": name, "verb": "revoke", "who": who, "account": account},
+        command=shell("lanner", "queue", "access", "revoke", here_name(name), account),
+    )
 
 
 # Properties

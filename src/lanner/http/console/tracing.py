@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from lanner.http.console.page import local_name, queue_url, render
 from lanner.http.console.visiting import Looking, PageRoute
-from lanner.http.console.words import class_name, reason
+from lanner.http.console.words import class_name, moment, reason
 from lanner.model.enums import MessageClass
-from lanner.model.errors import LannerError
+from lanner.model.errors import LannerError, UnsupportedOperation
 from lanner.transfer.tracing import parse_report
 from lanner.wire.identifiers import MessageIdentifier
 
 if TYPE_CHECKING:
     from lanner.client import ReceivedMessage
     from lanner.client._async.queue import Queue
+    from lanner.client._async.queue_manager import QueueManager
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 Document = dict[str, Any]
@@ -26,6 +27,8 @@ Document = dict[str, Any]
 # How many messages of each queue are examined.
 _SCANNED = 10_000
 _REPORTS = 1000
+# Answers about the log of events: each examines 100,000 at most.
+_PAGES = 30
 
 
 @router.get("/trace")
@@ -35,6 +38,7 @@ async def trace(request: Request, visitor: Looking, message: str = "", reports: 
     steps: list[Document] = []
     searched = 0
     refused: list[str] = []
+    has_log = True
     if message:
         sample = await visitor.sampler.latest()
         places: list[tuple[str, str, Queue]] = []
@@ -56,7 +60,10 @@ async def trace(request: Request, visitor: Looking, message: str = "", reports: 
                 steps += found
         if reports:
             steps += await _reports(manager.open(reports), message)
-        steps.sort(key=lambda step: step["at"])
+        events, has_log = await _events(manager, message) if visitor.sees_all else ([], True)
+        # An event says it to the millisecond, and also of what is no longer here.
+        steps += events
+        steps.sort(key=lambda step: (moment(step["at"]), step["state"] == "clock"))
     return await render(
         request,
         visitor,
@@ -66,6 +73,7 @@ async def trace(request: Request, visitor: Looking, message: str = "", reports: 
         steps=steps,
         searched=searched,
         refused=refused,
+        has_log=has_log,
     )
 
 
@@ -109,6 +117,63 @@ def _answer(name: str, message: ReceivedMessage) -> Document:
         "text": message.label,
         "href": href,
     }
+
+
+# What each event is called, and how it looks; {queue} and {target} are names.
+_EVENTS: Final[dict[str, tuple[str, str]]] = {
+    "arrived": ("clock", "Arrived in {queue}"),
+    "sent": ("clock", "Sent: it waits for another computer in {queue}"),
+    "transferred_in": ("ok", "Came from another computer, to {queue}"),
+    "transferred_out": ("ok", "Another computer has it, for {queue}"),
+    "received": ("ok", "Received from {queue}"),
+    "moved": ("clock", "Moved from {queue} to {target}"),
+    "expired": ("bad", "Its time ran out in {queue}"),
+    "purged": ("bad", "Removed when {queue} was purged or deleted"),
+    "dead_lettered": ("bad", "A copy became a dead letter in {queue}"),
+    "journaled": ("ok", "A copy is in the journal {queue}"),
+    "receive_aborted": ("bad", "A program took it from {queue} and gave it back"),
+    "send_aborted": ("bad", "Its transaction was aborted: nobody has seen it in {queue}"),
+    "refused": ("bad", "Refused: it did not come to {queue}"),
+    "concluded": ("ok", "Its destination has told how it ended"),
+}
+
+
+async def _events(manager: QueueManager, message: str) -> tuple[list[Document], bool]:
+    """Return what the log of events has of a message and its acknowledgments, and whether there is a log."""
+    found: list[Document] = []
+    after = 0
+    try:
+        # An answer is about so many events at most, so that a long log keeps no one waiting.
+        for _ in range(_PAGES):
+            told = await manager.events(after, limit=_REPORTS, message=message)
+            found += told["events"]
+            after = told["after"]
+            if after >= told["newest"] or len(found) >= _REPORTS:
+                break
+    except UnsupportedOperation:
+        return [], False
+    except LannerError:
+        # What was typed is no id.
+        return [], True
+    return [_event(one, message, manager.name) for one in found], True
+
+
+def _event(one: Document, message: str, own: str) -> Document:
+    state, words = _EVENTS.get(one["event"], ("clock", one["event"]))
+    title = words.format(queue=_place(one["queue"], own), target=_place(one["target"], own))
+    if one["message"].lower() != message.lower():
+        title = f"Acknowledgment ({one['class']}): {title[0].lower()}{title[1:]}"
+    text = "" if one["reason"] is None else one["reason"].upper()
+    if one["aborts"]:
+        text = f"{text} given back {one['aborts']} times".strip()
+    return {"at": one["time"] / 1000, "state": state, "title": title, "text": text, "href": ""}
+
+
+def _place(name: str | None, own: str) -> str:
+    """Return a queue as the other steps name it: one of this computer without the computer."""
+    name = name or "a queue"
+    here = f"DIRECT=OS:{own}\\"
+    return name[len(here) :] if name.upper().startswith(here.upper()) else local_name(name)
 
 
 async def _reports(queue: Queue, wanted: str) -> list[Document]:

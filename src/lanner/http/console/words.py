@@ -61,6 +61,52 @@ def advice(message_class: int) -> str:
     return "Its class says no reason." if found is None else found[1]
 
 
+# Why a computer cannot be reached: what its problem says, and what that means for who can mend it.
+_WAYS: Final = (
+    (
+        "connection refused",
+        "refuses connections",
+        "The computer answers, but its Message Queuing service does not run, or does not listen on that port. Start it there.",
+    ),
+    (
+        "timed out",
+        "does not answer",
+        "The computer is off, its address is another one now, or a firewall drops what comes to port 1801.",
+    ),
+    (
+        "no route to host",
+        "cannot be reached",
+        "No network leads to its address. Check the address and the network between.",
+    ),
+    (
+        "unreachable",
+        "cannot be reached",
+        "No network leads to its address. Check the address and the network between.",
+    ),
+    (
+        "name or service not known",
+        "has no address",
+        "Its name is not in DNS. Correct the name, or give it an address under [peers] in the settings.",
+    ),
+    ("certificate", "is not trusted", "Its certificate is not the one that the settings expect."),
+    ("offline", "waits", "This queue manager is offline. Bring it online under Settings."),
+)
+
+
+def way_words(problem: str | None) -> tuple[str, str]:
+    """Return what a computer does that cannot be reached, and what to do about it."""
+    text = (problem or "").lower()
+    found = next(((word, advice) for sign, word, advice in _WAYS if sign in text), None)
+    return found or ("does not take its messages", "`lanner doctor` with its name checks each step of the way.")
+
+
+def code_spans(text: str | None) -> list[tuple[bool, str]]:
+    """Return the parts of a sentence that has commands in backticks: whether a part is a command, and its text."""
+    parts = (text or "").split("`")
+    # Behind a command may be the options that reach a queue manager elsewhere; here there are none.
+    return [(place % 2 == 1, part.strip() if place % 2 else part) for place, part in enumerate(parts) if part]
+
+
 def class_name(message_class: int) -> str:
     """Return MSMQ's name of a message class, for searching."""
     try:
@@ -167,4 +213,6 @@ FILTERS: Final = {
     "reason": reason,
     "advice": advice,
     "class_name": class_name,
+    "code_spans": code_spans,
+    "way_words": way_words,
 }

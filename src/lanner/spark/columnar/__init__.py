@@ -22,5 +22,6 @@ one interface, and `decode` turns what it yields into Arrow batches.
     rows          one packet to a row, for packets that `packets` does not cover
     expansion     run-end encoded columns to plain ones
     encode        Arrow batches to messages
+    packing       Arrow batches to packets, whole columns at a time
     packet_files  files of packets: `lanner export` and `lanner import`
 """

@@ -16,18 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lanner.engine.event_recorder import (
-    ACKNOWLEDGE_SHIFT,
-    ARRIVALS,
-    ENCRYPTED,
-    EVENT_QUEUES,
-    EVENT_SENDERS,
-    RECOVERABLE,
-    SENDER_KEY,
-    SIGNED,
-    TRANSACTIONAL,
-    VERIFIED,
-)
+from lanner.engine.event_recorder import ARRIVALS, EVENT_QUEUES, EVENT_SENDERS, SENDER_KEY, VERIFIED
+from lanner.engine.event_rows import ACKNOWLEDGE_SHIFT, ENCRYPTED, RECOVERABLE, SIGNED, TRANSACTIONAL
 from lanner.engine.tables import QUEUE_KEY
 from lanner.host.operations import Operations
 from lanner.model.enums import QueueAccessType

@@ -10,7 +10,7 @@ and `encode` makes messages of them in the queue manager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -93,17 +93,16 @@ class PacketEncoder:
         self._queue = queue
         self._destination = destination
         self._known: dict[str, Destination] = {}
+        self._count = 0  # rows so far
         self._body_kind = STRING if is_text(schema.field("body").type) else BINARY
         columns = ["packet"] if self._rows.queue_column is None else ["packet", "queue"]
         self.schema = pa.schema([pa.field(name, BINARY if name == "packet" else STRING) for name in columns])
 
-    def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def packets(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield batches of `schema`: as many packets as there are rows, in their order."""
-        first = 0
-        for batch in batches:
-            for piece in _pieces(batch):
-                yield self._packed(piece, first)
-                first += len(piece)
+        for piece in _pieces(batch):
+            yield self._packed(piece, self._count)
+            self._count += len(piece)
 
     def _packed(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
         columns = {

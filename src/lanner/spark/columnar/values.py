@@ -209,7 +209,14 @@ class BodyFormat:
         """Objects in UTF-8, parsed by Arrow; None if there is anything else among them."""
         if not pa.types.is_struct(self.type) or pc.any(pc.not_equal(body_types, 0)).as_py() or bodies.null_count:
             return None
-        lines = b"\n".join(bodies.to_pylist())
+        given = bodies.to_pylist()
+        lines = b"\n".join(given)
+        # Behind a whole value only a comma or a bracket can go on with what a body has begun, and no
+        # text goes on behind the end of a line. So bodies of this form do not reach into each
+        # other: each is one row at least, and all are if there are no more rows. An octet of zero
+        # would end the text for the parser.
+        if b"\0" in lines or not all(one.startswith(b"{") and one.endswith(b"}") for one in given):
+            return None
         options = pj.ParseOptions(explicit_schema=pa.schema(list(self.type)), unexpected_field_behavior="ignore")
         try:
             table = pj.read_json(io.BytesIO(lines), parse_options=options)

@@ -6,6 +6,8 @@ names are imported on first use, so that `settings` can be imported without pyar
     server        the Flight server; its docstring is the reference of the protocol
     client        the same protocol for Python programs
     front         the port: counts connections, ends TLS, and passes bytes on to the server
+    grpc_messages  what a client sends to gRPC, followed on its way: lengths, and what is compressed
+    arrow_headers  the headers of record batches in it
     service       what the server does, without Flight: requests in, answers out
     requests      strict parsing of the JSON that callers send
     auth          who calls: passwords and tokens
@@ -21,6 +23,7 @@ names are imported on first use, so that `settings` can be imported without pyar
     errors        the errors of the service, beside those of the queue manager
     readers       named readers of a queue and their leases
     writing       staged and published writes
+    staged_parts  what a writer sends, cut into parts: rows or packets
     staged_room   how much each user may have staged
     arrivals      waits until a queue has new messages
     courtesy      limits the CPU and memory that streams take from the queue manager

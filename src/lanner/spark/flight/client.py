@@ -44,6 +44,8 @@ DEFAULT_ADDRESS: Final = "grpc://127.0.0.1:1810"
 
 # Not in the specification: a longer ticket goes through the port.
 MAX_TICKET: Final = 1 << 15
+# Not in the specification: octets of a record batch that is written; larger ones go in parts.
+_MAX_PIECE: Final = 4 << 20
 
 Answer = dict[str, Any]
 
@@ -72,6 +74,16 @@ class Plan:
     schema: pa.Schema
     partitions: list[Partition]
     about: Answer
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in parts that the service takes, whatever `flight.max_message_mb` may be there."""
+    if batch.nbytes <= _MAX_PIECE or len(batch) <= 1:
+        yield batch
+        return
+    half = len(batch) // 2
+    yield from _pieces(batch.slice(0, half))
+    yield from _pieces(batch.slice(half))
 
 
 class FlightQueues:
@@ -333,35 +345,33 @@ class FlightQueues:
         The packets of the messages are built here, where their columns allow that
         (`columnar.packing`).
         """
-        encoder = self._packet_encoder(schema, queue)
-        if encoder is not None:
-            schema, batches = encoder.schema, encoder.batches(batches)
+        staging = self.staging(schema, writer=writer, batch=batch, queue=queue, token=token, epoch=epoch)
+        try:
+            for one in batches:
+                staging.put(one)
+            return staging.finish()
+        except BaseException:
+            staging.abandon()
+            raise
+
+    def staging(
+        self,
+        schema: pa.Schema,
+        *,
+        writer: str,
+        batch: int = 0,
+        queue: str | None = None,
+        token: str | None = None,
+        epoch: int | None = None,
+    ) -> Staging:
+        """Begin what `stage` does, for callers who have the batches one after the other."""
         command = {"token": token or secrets.token_hex(16), "writer": writer, "batch": batch}
         command |= {name: value for name, value in (("queue", queue), ("epoch", epoch)) if value is not None}
+        encoder = self._packet_encoder(schema, queue)
+        sent = schema if encoder is None else encoder.schema
         with _raised(self.address):
-            put, answers = self._client.do_put(fl.FlightDescriptor.for_command(_dump(command)), schema, self._options)
-            try:
-                rows = 0
-                for one in batches:
-                    put.write_batch(one)
-                    rows += len(one)
-                # A stream that an exception ends has no such end, and leaves nothing.
-                put.write_metadata(_dump({"messages": rows}))
-                put.done_writing()
-                answer = answers.read()
-            except pa.ArrowException:
-                # Closing raises the error with which the service refused the stream.
-                put.close()
-                raise
-            except BaseException:
-                with contextlib.suppress(pa.ArrowException):
-                    put.close()
-                raise
-            put.close()
-        if answer is None:
-            raise FlightFailed(f"{self.address} did not say what became of the messages")
-        staged: Answer = json.loads(answer.to_pybytes())
-        return staged
+            put, answers = self._client.do_put(fl.FlightDescriptor.for_command(_dump(command)), sent, self._options)
+        return Staging(self.address, put, answers, encoder)
 
     def _packet_encoder(self, schema: pa.Schema, queue: str | None) -> PacketEncoder | None:
         """Return what makes packets of rows with these columns; None if rows are sent as they are."""
@@ -397,6 +407,59 @@ class FlightQueues:
         """The number of the last batch."""
         batch: int | None = self.act("published", writer=writer)["batch"]
         return batch
+
+
+class Staging:
+    """One stream of rows under a token. A caller that does not finish it must abandon it."""
+
+    def __init__(
+        self,
+        address: str,
+        put: fl.FlightStreamWriter,
+        answers: fl.FlightMetadataReader,
+        encoder: PacketEncoder | None,
+    ) -> None:
+        self._address = address
+        self._put = put
+        self._answers = answers
+        self._encoder = encoder
+        self._rows = 0
+
+    def put(self, batch: pa.RecordBatch) -> None:
+        """Send the rows of a batch."""
+        for one in (batch,) if self._encoder is None else self._encoder.packets(batch):
+            with self._told():
+                for piece in _pieces(one):
+                    self._put.write_batch(piece)
+            self._rows += len(one)
+
+    def finish(self) -> Answer:
+        """End the stream; what was written, when it is on disk."""
+        with self._told():
+            # A stream that an exception ends has no such end, and leaves nothing.
+            self._put.write_metadata(_dump({"messages": self._rows}))
+            self._put.done_writing()
+            answer = self._answers.read()
+            self._put.close()
+        if answer is None:
+            raise FlightFailed(f"{self._address} did not say what became of the messages")
+        staged: Answer = json.loads(answer.to_pybytes())
+        return staged
+
+    def abandon(self) -> None:
+        """Leave nothing of it. After an error there is nothing left to do, and it does no harm."""
+        with contextlib.suppress(pa.ArrowException):
+            self._put.close()
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Raise the error with which the service refused the stream: only closing it tells that."""
+        with _raised(self._address):
+            try:
+                yield
+            except pa.ArrowException:
+                self._put.close()
+                raise
 
 
 def _schema_of(ticket: bytes) -> RowSchema | None:

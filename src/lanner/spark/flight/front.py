@@ -8,6 +8,11 @@ ends here.
 A client's address is found by the name that its Unix socket has (`Front.peer`), since gRPC tells no
 more of it. The names are random: another user of this machine who could foretell one would bind it
 first.
+
+gRPC has the whole of a message, of any length, before anybody asks who sends it. So what comes is
+counted on its way (`grpc_messages`): messages that are too long end the connection. Of a connection
+through which no call of an account has come no more is taken than a request may have, until there
+is one.
 """
 
 from __future__ import annotations
@@ -23,17 +28,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from lanner.host.accepting import Acceptor, Handshake
-from lanner.host.budget import Newcomers
+from lanner.host.budget import Newcomers, Resource, Unfinished
 from lanner.host.loop_thread import LoopThread
 from lanner.host.strangers import Strangers
 from lanner.rpc.unix_path import short_path
 from lanner.security.log_lines import log_of_peer
+from lanner.spark.flight.arrow_headers import MessageRefused
+from lanner.spark.flight.grpc_messages import Messages
 from lanner.spark.flight.local_user import user_of
+from lanner.spark.flight.requests import MAX_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lanner.host.budget import Door, Pass
+    from lanner.host.budget import Budget, Door, Pass
     from lanner.spark.flight.settings import FlightSettings
 
 _LOG = logging.getLogger(__name__)
@@ -48,6 +56,16 @@ _QUIET: Final = 60.0
 _LINGER: Final = 10.0
 _READ_BUFFER: Final = 256 << 10
 _WRITE_HIGH_WATER: Final = 1 << 20
+# Not in the specification: octets of messages that have come in part. Of a client without a call of
+# an account: a request, and what is around it in protocol buffers.
+_MAX_OF_STRANGER: Final = MAX_SIZE + 0x1_0000
+_MAX_UNFINISHED: Final = 512 << 20
+_MAX_UNFINISHED_OF_STRANGERS: Final = 64 << 20
+_MAX_UNFINISHED_PER_STRANGER: Final = 16 << 20
+# Not in the specification: seconds that such a client has for that call if it has sent so much.
+_PATIENCE: Final = 60.0
+# Why nothing is read from a client.
+_UNSENT, _REACHING, _STRANGER = "unsent", "reaching", "stranger"
 
 
 def tls_context(settings: FlightSettings) -> ssl.SSLContext | None:
@@ -66,10 +84,29 @@ def tls_context(settings: FlightSettings) -> ssl.SSLContext | None:
 class Front:
     """Listens from its construction on, until it is stopped."""
 
-    def __init__(self, listening: socket.socket, backend: Path, door: Door, tls: ssl.SSLContext | None) -> None:
-        """`backend` is where gRPC listens."""
+    def __init__(
+        self,
+        listening: socket.socket,
+        backend: Path,
+        door: Door,
+        tls: ssl.SSLContext | None,
+        *,
+        budget: Budget,
+        max_message: int,
+    ) -> None:
+        """`backend` is where gRPC listens; `max_message`: octets of one message of a client."""
         self._backend = backend
         self._door = door
+        self.max_message = max_message
+        self._unfinished = {
+            is_known: Unfinished[_Client](
+                budget.add(Resource(f"{door.name} bytes of unfinished messages{whose}", *most)), self._evict
+            )
+            for is_known, whose, *most in (
+                (True, "", _MAX_UNFINISHED, None),
+                (False, " of strangers", _MAX_UNFINISHED_OF_STRANGERS, _MAX_UNFINISHED_PER_STRANGER),
+            )
+        }
         self.new: Newcomers[_Client | Handshake] = Newcomers(_MAX_NEW)
         # Through which no call of an account has come.
         self.strangers: Strangers[_Client | Handshake] = Strangers(_is_known)
@@ -129,7 +166,27 @@ class Front:
         if client is not None and not client.is_known:
             client.is_known = True
             with contextlib.suppress(RuntimeError):  # it is being stopped
-                self._running.call_soon_threadsafe(self.strangers.remove, client)
+                self._running.call_soon_threadsafe(self._known, client)
+
+    def _known(self, client: _Client) -> None:
+        self.strangers.remove(client)
+        self._unfinished[False].set(client, client.granted.peer, 0)
+        client.known()
+
+    def count(self, client: _Client, size: int) -> None:
+        """Count the octets of messages that have come in part from a client."""
+        self._unfinished[client.is_counted_as_known].set(client, client.granted.peer, size)
+
+    def forget(self, client: _Client) -> None:
+        """A client has gone."""
+        self.clients.pop(client.name, None)
+        for unfinished in self._unfinished.values():
+            unfinished.set(client, client.granted.peer, 0)
+
+    def _evict(self, client: _Client, reason: str) -> None:
+        peer = client.granted.peer
+        log_of_peer(_LOG, logging.WARNING, "unfinished", peer, "%s: hung up: %s", peer, reason)
+        client.abort()
 
     def _client(self, grpc_peer: str) -> _Client | None:
         return self.clients.get(grpc_peer.rpartition("-")[2])
@@ -224,6 +281,8 @@ class _Half(asyncio.BufferedProtocol):
         self.front = front
         self.other: _Half | None = None
         self.transport: asyncio.Transport | None = None
+        # Why nothing is read.
+        self._reasons: set[str] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
@@ -237,12 +296,25 @@ class _Half(asyncio.BufferedProtocol):
             self.other.transport.write(bytes(self.front.buffer[:nbytes]))
 
     def pause_writing(self) -> None:
-        if self.other is not None and self.other.transport is not None:
-            self.other.transport.pause_reading()
+        if self.other is not None:
+            self.other.pause(_UNSENT)
 
     def resume_writing(self) -> None:
-        if self.other is not None and self.other.transport is not None and not self.other.transport.is_closing():
-            self.other.transport.resume_reading()
+        if self.other is not None:
+            self.other.resume(_UNSENT)
+
+    def pause(self, reason: str) -> None:
+        """Read nothing, for one more reason."""
+        if not self._reasons and self.transport is not None:
+            self.transport.pause_reading()
+        self._reasons.add(reason)
+
+    def resume(self, reason: str) -> None:
+        """Read on, if that was the last reason not to."""
+        if reason in self._reasons:
+            self._reasons.remove(reason)
+            if not self._reasons and self.transport is not None and not self.transport.is_closing():
+                self.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
@@ -265,7 +337,12 @@ class _Client(_Half):
         self.granted = granted
         self.heard = 0.0
         self.is_known = False
+        # The same, as this thread knows it.
+        self.is_counted_as_known = False
         self._first = b""
+        self._messages = Messages(front.max_message)
+        # It waits for a call of an account.
+        self._timer_runs = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -278,7 +355,8 @@ class _Client(_Half):
     def buffer_updated(self, nbytes: int) -> None:
         self.heard = asyncio.get_running_loop().time()
         if self.other is not None:
-            super().buffer_updated(nbytes)
+            if self._is_sound(self.front.buffer[:nbytes]):
+                super().buffer_updated(nbytes)
             return
         self._first += self.front.buffer[:nbytes]
         if self._first[: len(_PREFACE)] != _PREFACE[: len(self._first)]:
@@ -287,19 +365,49 @@ class _Client(_Half):
             self._timer.cancel()
             self.front.new.remove(self)
             self.front.strangers.has_spoken(self)
-            self.transport.pause_reading()
+            self.pause(_REACHING)
             task = asyncio.get_running_loop().create_task(self.front.reach(self))
             self.front.tasks.add(task)
             task.add_done_callback(self.front.tasks.discard)
+
+    def _is_sound(self, data: memoryview) -> bool:
+        """Look at what has come; False: the connection ends."""
+        messages = self._messages
+        before = messages.unfinished
+        try:
+            messages.take(data)
+        except MessageRefused as error:
+            peer = self.granted.peer
+            log_of_peer(_LOG, logging.WARNING, "message", peer, "%s: hung up: %s", peer, error)
+            self.abort()
+            return False
+        if messages.unfinished != before:
+            self.front.count(self, messages.unfinished)
+            if not self.is_counted_as_known and messages.unfinished > _MAX_OF_STRANGER and not self._timer_runs:
+                self.pause(_STRANGER)
+                self._timer = asyncio.get_running_loop().call_later(_PATIENCE, self.abort)
+                self._timer_runs = True
+        return True
+
+    def known(self) -> None:
+        """A call of an account has come: it may send more."""
+        self.is_counted_as_known = True
+        if self.transport is None:
+            return
+        self.front.count(self, self._messages.unfinished)
+        if self._timer_runs:
+            self._timer_runs = False
+            self._timer.cancel()
+            self.resume(_STRANGER)
 
     def begin(self, backend: _Backend) -> bytes:
         """GRPC is there: return what came before."""
         first, self._first = self._first, b""
         self.other = backend
-        if self.transport is None:
+        if self.transport is None or not self._is_sound(memoryview(first)):
             backend.abort()
-        else:
-            self.transport.resume_reading()
+            return b""
+        self.resume(_REACHING)
         return first
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -308,7 +416,7 @@ class _Client(_Half):
         self.granted.give_back()
         self.front.new.remove(self)
         self.front.strangers.remove(self)
-        self.front.clients.pop(self.name, None)
+        self.front.forget(self)
 
 
 class _Backend(_Half):

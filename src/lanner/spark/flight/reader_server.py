@@ -29,7 +29,7 @@ from lanner.spark.flight.errors import EpochChanged
 from lanner.spark.flight.front import Front, tls_context
 from lanner.spark.flight.reader_process import DIRECTORY
 from lanner.spark.flight.refusals import told as refusals
-from lanner.spark.flight.requests import Request
+from lanner.spark.flight.requests import MAX_SIZE, Request
 from lanner.spark.flight.settings import FlightSettings
 from lanner.spark.flight.streams import Streams
 from lanner.spark.flight.tickets import Grant, Tickets
@@ -141,7 +141,8 @@ class ReaderService:
             share=_SHARE,
             cost=_DESCRIPTORS,
         )
-        server.front = Front(listening, backend, self._door, tls)
+        # A ticket is all that comes here.
+        server.front = Front(listening, backend, self._door, tls, budget=budget, max_message=2 * MAX_SIZE)
         self._server = server
         self.stop = partial(server.shutdown)
 

@@ -16,6 +16,7 @@ import json
 import struct
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -24,7 +25,13 @@ from lanner.host.operations import Operations
 from lanner.host.runtime import Runtime
 from lanner.model.directory_objects import Queue
 from lanner.model.enums import MessageSeekAction, QueueAccessType, QueueShareMode
-from lanner.model.errors import AccessDenied, InvalidParameter, QueueNotAvailable, SharingViolation
+from lanner.model.errors import (
+    AccessDenied,
+    InsufficientResources,
+    InvalidParameter,
+    QueueNotAvailable,
+    SharingViolation,
+)
 from lanner.model.live import OpenQueueDescriptor
 from lanner.spark.columnar.event_names import EVENTS_NUMBER
 from lanner.spark.flight.errors import LeaseHeld, LeaseLost
@@ -38,6 +45,8 @@ SYNC_EVERY: Final = 50_000
 DEFAULT_LEASE: Final = 30_000
 LEASES: Final = range(1_000, 3_600_001)
 MAX_NAME_BYTES: Final = 200
+# Not in the specification: readers of one user that are remembered.
+MAX_READERS: Final = 10_000
 
 _KEY: Final = struct.Struct(">I")
 
@@ -99,6 +108,8 @@ class Readers:
         with runtime.lock:
             self._table = runtime.store.table(TABLE)
             self._forget_deleted_queues()
+            # How many each user has.
+            self._readers_of = Counter(_Row.unpack(raw).owner for _, raw in self._table.items())
         self._stopped = threading.Event()
         self._changed = threading.Event()
         # Readers from before the restart may come back. Until then only `take_over` gets their
@@ -152,9 +163,11 @@ class Readers:
             row = self._row(key)
             if row is None:
                 first = self._first(start, self._store.scan_horizon)
-                row = _Row(first, first, 0, lease_ms, str(operations.identity.sid), is_receiver)
+                row = _Row(first, first, 0, lease_ms, self._check_room(operations), is_receiver)
+                is_new = True
             else:
                 self._check_owner(operations, row, reader)
+                is_new = False
             if is_receiver:
                 self._check_free(key, row, reader, queue, take_over=take_over)
                 # The same reader goes on: what it holds, it holds.
@@ -162,6 +175,7 @@ class Readers:
             descriptor = self._open(operations, queue_name, access, is_receiver=is_receiver)
             row = dataclasses.replace(row, fence=row.fence + 1, lease_ms=lease_ms, is_receiver=is_receiver)
             self._table.put(key, row.pack())
+            self._readers_of[row.owner] += is_new
             if is_receiver:
                 self._hold(key, row, descriptor)
             else:
@@ -185,11 +199,14 @@ class Readers:
             row = self._row(key)
             if row is None:
                 first = self._first(start, horizon)
-                row = _Row(first, first, 0, lease_ms, str(operations.identity.sid), is_receiver=False)
+                row = _Row(first, first, 0, lease_ms, self._check_room(operations), is_receiver=False)
+                is_new = True
             else:
                 self._check_owner(operations, row, reader)
+                is_new = False
             row = dataclasses.replace(row, fence=row.fence + 1)
             self._table.put(key, row.pack())
+            self._readers_of[row.owner] += is_new
         change.wait()
         return Lease(number, row.fence, row.start, row.acknowledged, row.lease_ms)
 
@@ -224,6 +241,7 @@ class Readers:
             self._check_owner(operations, row, reader)
             self._let_go(key)
             self._table.delete(key)
+            self._readers_of[row.owner] -= 1
         change.wait()
         return True
 
@@ -312,6 +330,15 @@ class Readers:
         if isinstance(start, str) or not 0 <= start <= horizon:
             raise InvalidParameter(f"start {start!r}: earliest, latest, or a number up to {horizon}")
         return start
+
+    def _check_room(self, operations: Operations) -> str:
+        """Return the owner of a new reader. InsufficientResources for one who has too many."""
+        owner = str(operations.identity.sid)
+        if self._readers_of[owner] >= MAX_READERS:
+            raise InsufficientResources(
+                f"{operations.identity.name} has {MAX_READERS} named readers, which is the limit: forget those that do not come again"
+            )
+        return owner
 
     @staticmethod
     def _check_owner(operations: Operations, row: _Row, reader: str) -> None:

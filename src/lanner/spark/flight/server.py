@@ -57,8 +57,8 @@ messages, bytes, [body_format], [body_schema], [grant]}; queue and epoch are eno
 
 Actions
 -------
-info        {} -> {queue_manager, queue_manager_id, user, horizon, near}
-            `near`: a Unix socket at which programs of the same user on the same machine get the
+info        {} -> {queue_manager, queue_manager_id, user, horizon, near, takes_packets}
+            `takes_packets`: DoPut takes packets, too. `near`: a Unix socket at which programs of the same user on the same machine get the
             packets that DoGet makes batches of, through memory (`near_streams`). Null for others.
 bounds      {queue, [queue_id]} -> as app_metadata of ListFlights
 position    {queue, time_ms} -> {after}: the number before the first message that arrived at that time, in milliseconds since 1970, or later
@@ -88,6 +88,9 @@ acknowledge {queue, reader, fence, upto, epoch} -> {removed, acknowledged}
             nothing. Renews the lease.
 release     {queue, reader, fence} -> {}; the reader's place is kept
 forget      {queue, reader} -> {forgotten}
+destination {queue} -> {format_name, sender, is_transactional, queue_manager_id}
+            what packets for a queue must say: the SID of their sender in hexadecimal, empty for
+            none, and whether they have a TransactionHeader
 publish     {writer, batch, tokens, [keep_seconds]} -> {is_new, messages, bytes, digest}
             one commit; all other tokens of the batch are dropped. Batches of a writer go up: one
             that is not above the last is done already (is_new = false), and refused with
@@ -107,6 +110,12 @@ DoPut, descriptor = a command {token, writer, batch, [queue], [epoch]}
     sends metadata {messages}, the number of rows: without it the stream broke off, and nothing of
     it is kept. Metadata {token, messages, bytes, digest} come back; then all is on disk. What is
     not published is dropped after a day.
+
+    In place of rows there may be packets that the writer has built: a column `packet`, and `queue`
+    if they go to several. A packet is for the `format_name` of its queue, recoverable, neither
+    signed, encrypted nor traced, and names the `sender`. In a transactional queue it is a
+    transaction of its own. Source, identifier, sent time and the number of the transaction are
+    written over; anything else that a program cannot send is refused.
 """
 
 from __future__ import annotations
@@ -469,7 +478,9 @@ class FlightListener:
             share=SHARE,
             cost=DESCRIPTORS,
         )
-        self._front = server.front = Front(listening, backend, door, tls)
+        self._front = server.front = Front(
+            listening, backend, door, tls, budget=budget, max_message=settings.max_message_mb << 20
+        )
         if pool is not None:
             server.reader_address = lambda host: settings.address(pool.port, host)
         self._service, self._server, self._tokens, self._pool = service, server, tokens, pool

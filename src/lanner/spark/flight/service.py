@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import lanner.model.errors as model_errors
 from lanner.host.operations import Operations
 from lanner.host.runtime import Runtime
+from lanner.host.stream_lags import Lag
 from lanner.model.directory_objects import OutgoingQueue, Queue
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import AccessDenied, IllegalFormatname, InvalidParameter, QueueNotFound
@@ -411,7 +412,11 @@ class Service:
         upto = request.number_or_none("upto")
         request.done()
         part = found(upto)
-        more = {"lost": source.lost(after), "expiries": self._expiries(), **self._behind(source, part)}
+        behind = self._behind(source, part)
+        if request.has("max_bytes"):
+            # A batch of a stream has a limit of bytes; a batch read has none.
+            self._note_lag(operations, source, behind)
+        more = {"lost": source.lost(after), "expiries": self._expiries(), **behind}
         return self._about(source) | dataclasses.asdict(part) | more
 
     def _measured(self, operations: Operations, request: Request) -> tuple[Source, int, Callable[[int | None], Range]]:
@@ -454,6 +459,8 @@ class Service:
         answers = []
         for (source, _, _), part, none in zip(queues, ranges, nothing, strict=True):
             found = part if part.messages else none
+            behind = self._behind(source, found)
+            self._note_lag(operations, source, behind)
             answers.append(
                 {
                     "queue": source.place.queue,
@@ -463,10 +470,16 @@ class Service:
                     "lost": source.lost(part.after),
                     "expiries": expiries,
                     **dataclasses.asdict(found),
-                    **self._behind(source, found),
+                    **behind,
                 }
             )
         return {"queues": answers}
+
+    def _note_lag(self, operations: Operations, source: Source, behind: Answer) -> None:
+        """Remember for the metrics how far a stream is behind."""
+        queue = source.place.queue or ""
+        lag = Lag(operations.identity.name, queue, behind["behind_messages"], behind["behind_bytes"])
+        self._runtime.stream_lags.note(lag)
 
     @staticmethod
     def _behind(source: Source, part: Range) -> Answer:

@@ -35,6 +35,8 @@ MAX_WRITERS: Final = 100_000
 # Not in the specification: what one user may have staged, and not published yet.
 MAX_STAGES: Final = 10_000
 MAX_STAGED_MB: Final = 65_536
+# Not in the specification: MiB of one message of gRPC, which is what it has of a record batch.
+MAX_MESSAGE_MB: Final = 32
 
 
 class PipelineUnavailable(LannerError):
@@ -59,6 +61,7 @@ class FlightSettings:
     max_writers: int = MAX_WRITERS  # of one user
     max_stages: int = MAX_STAGES  # tokens of one user
     max_staged_mb: int = MAX_STAGED_MB  # MiB of one user
+    max_message_mb: int = MAX_MESSAGE_MB  # MiB of one record batch that is written
     max_connections: int = 512
     max_connections_per_peer: int = 64
     # Calls that run at a time, each of which has a thread.
@@ -86,6 +89,7 @@ class FlightSettings:
             "max_writers",
             "max_stages",
             "max_staged_mb",
+            "max_message_mb",
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} {getattr(self, name)}: 1 or more")

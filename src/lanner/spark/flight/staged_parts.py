@@ -21,8 +21,8 @@ from lanner.model.errors import InvalidParameter
 from lanner.model.live import OpenQueueDescriptor
 from lanner.spark.columnar.encode import RowEncoder
 from lanner.store.checksum import crc32
-from lanner.store.packet_contents import packet_contents
 from lanner.wire.layout import locate
+from lanner.wire.packet_contents import packet_contents
 from lanner.wire.packet_template import MessageRun
 
 __all__ = ["Contents", "Part", "parts"]

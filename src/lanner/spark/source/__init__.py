@@ -16,6 +16,8 @@ The package `pyspark_msmq` makes Spark find `MsmqDataSource`. It is imported on 
     leases         the leases of a stream that receives, renewed by a thread
     ahead          fetches a batch while the one before is in use
     writer         df.write and df.writeStream
+    spreading      which queue manager each row of a write goes to
+    tables         the options of tables of Spark's catalog
     rpc_reading    transport=rpc: remote read of any MSMQ computer
     rpc_columns    messages of a remote queue as Arrow batches
     rpc_batch      spark.read with transport=rpc

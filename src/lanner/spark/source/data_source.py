@@ -9,7 +9,7 @@ What a row has is in `schema`; which queues `queues` means, in `queue_names`.
 
 | option | of | what |
 |---|---|---|
-| managers | all | queue managers: host, host:port, grpc+tls://host:port, with commas; file:PATH with one on each line; dns:NAME or dns:NAME:PORT for all addresses of a name; default 127.0.0.1. A writer has one |
+| managers | all | queue managers: host, host:port, grpc+tls://host:port, with commas; file:PATH with one on each line; dns:NAME or dns:NAME:PORT for all addresses of a name; default 127.0.0.1. A writer spreads its rows over them, or sends each to the one that its column qm_name names |
 | transport | all | flight (default); rpc: remote read of any MSMQ computer, by batches that peek and streams that receive, at least once, see `rpc_reading` |
 | user | all | who reads or writes; without it, anonymous |
 | passwordFile, passwordEnv | all | where the password is: a file of mode 0600, or a variable (default LANNER_PASSWORD), on driver and workers |
@@ -48,6 +48,7 @@ from pyspark.sql.datasource import DataSource
 
 from lanner.model.errors import InvalidParameter
 from lanner.spark.source import options as msmq_options
+from lanner.spark.source import tables
 from lanner.spark.source.connections import RPC
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
+    from lanner.spark.columnar.schema import RowSchema
     from lanner.spark.source.partitions import Columns
 
 
@@ -66,6 +68,7 @@ class MsmqDataSource(DataSource):
     """Made by Spark for each read and write; what is heavy is imported where it is used."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
+        options = tables.tidied(options)
         msmq_options.check_names(options)
         super().__init__(options)
 
@@ -73,23 +76,31 @@ class MsmqDataSource(DataSource):
     def name(cls) -> str:
         return "msmq"
 
-    def schema(self) -> str:
+    def schema(self) -> str | StructType:
         from lanner.spark.columnar.filters import Filters
         from lanner.spark.columnar.schema import RowSchema
         from lanner.spark.columnar.shaping import Shape
         from lanner.spark.columnar.values import BodyFormat
 
         columns, include_body, is_events = _columns(self.options)
+        is_table = tables.is_created(self.options)
         if is_events:
-            return RowSchema.select_events(columns).ddl
+            events = RowSchema.select_events(columns)
+            return self._table(events) if is_table else events.ddl
         lowered = {name.lower(): value.strip() for name, value in self.options.items()}
         body = BodyFormat.of((lowered.get("bodyformat") or "none").lower(), lowered.get("bodyschema"))
-        return Shape(Filters(), body).schema(RowSchema.select(columns, include_body=include_body)).ddl
+        row = Shape(Filters(), body).schema(RowSchema.select(columns, include_body=include_body))
+        return self._table(row) if is_table else row.ddl
+
+    def _table(self, row: RowSchema) -> StructType:
+        """The schema of a table that is being created: with its options, which must be right."""
+        msmq_options.check_table(self.options)
+        return tables.table_schema(row.arrow, self.options, msmq_options.OF_SPARK)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from lanner.spark.source.batch_reader import FilteringBatchReader, MsmqBatchReader
 
-        options = msmq_options.batch_options(self.options)
+        options = msmq_options.batch_options(tables.options_of(self.options, schema))
         if options.access.transport == RPC:
             from lanner.spark.source.rpc_batch import RpcBatchReader
 
@@ -101,7 +112,7 @@ class MsmqDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from lanner.spark.source.stream_reader import MsmqStreamReader
 
-        options = msmq_options.stream_options(self.options)
+        options = msmq_options.stream_options(tables.options_of(self.options, schema))
         if options.access.transport == RPC:
             from lanner.spark.source.rpc_stream import RpcStreamReader
 
@@ -111,7 +122,7 @@ class MsmqDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from lanner.spark.source.writer import MsmqBatchWriter
 
-        options = msmq_options.write_options(self.options, is_stream=False)
+        options = msmq_options.write_options(tables.options_of(self.options, schema), is_stream=False)
         _check_written(schema, options)
         if overwrite:
             raise InvalidParameter('mode("overwrite"): a queue cannot be replaced, only added to; use mode("append")')
@@ -120,7 +131,7 @@ class MsmqDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         from lanner.spark.source.writer import MsmqStreamWriter
 
-        options = msmq_options.write_options(self.options, is_stream=True)
+        options = msmq_options.write_options(tables.options_of(self.options, schema), is_stream=True)
         _check_written(schema, options)
         if overwrite:
             raise InvalidParameter(
@@ -177,5 +188,6 @@ def _check_written(schema: StructType, options: msmq_options.WriteOptions) -> No
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from lanner.spark.columnar.encode import check_columns
+    from lanner.spark.source.spreading import without_place
 
-    check_columns(to_arrow_schema(schema, timezone="UTC"), options.queue)
+    check_columns(without_place(to_arrow_schema(schema, timezone="UTC")), options.queue)

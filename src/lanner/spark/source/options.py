@@ -42,7 +42,7 @@ TRIGGER_DELAY: Final = 15 * 60
 # Ours: seconds that onManagerDown=wait waits; as good as for ever.
 FOR_EVER: Final = 10 * 365 * 86_400
 # Added by Spark when it writes to a table, or reads one.
-_OF_SPARK: Final = frozenset(
+OF_SPARK: Final = frozenset(
     {"serialization.format", "table_type", "is_managed_location", "provider", "owner", "location"}
 )
 
@@ -299,14 +299,30 @@ class _Options:
                 raise InvalidParameter(f"option queues: {name!r} is a pattern, and transport rpc takes names only")
 
 
+def check_table(options: Mapping[str, str]) -> None:
+    """Refuse the options of a table that nobody could read: it can be created only once."""
+    own = {name: value for name, value in options.items() if name.lower() not in OF_SPARK}
+    batch_options({name: value for name, value in own.items() if name.lower() in _names_of("a batch read")})
+
+
+def _names_of(role: str) -> set[str]:
+    return {name.lower() for name in _ROLES[role]}
+
+
 def check_names(options: Mapping[str, str], role: str | None = None) -> None:
-    """Refuse options that no role has, or this role has not."""
+    """Refuse options that no role has, or this role has not.
+
+    Where they name queues to read and a queue to write, as those of a table and of a view do, each
+    role takes its own.
+    """
+    if {"queue", "queues"} <= {name.lower() for name in options}:
+        role = None
     allowed = _ROLES[role] if role is not None else tuple(name for names in _ROLES.values() for name in names)
     everywhere = {name.lower(): name for names in _ROLES.values() for name in names}
     lowered = {name.lower() for name in allowed}
     for name in options:
         low = name.lower()
-        if low in lowered or low in _OF_SPARK:
+        if low in lowered or low in OF_SPARK:
             continue
         if low in _SECRETS:
             raise InvalidParameter(
@@ -389,10 +405,6 @@ def write_options(options: Mapping[str, str], *, is_stream: bool) -> WriteOption
     if access.transport == RPC:
         raise InvalidParameter(
             "option transport rpc: it only reads. Write to a queue manager of Lanner, which sends on to others, exactly once"
-        )
-    if len(access.managers) > 1:
-        raise InvalidParameter(
-            f"option managers: {len(access.managers)} are given, and one is written to; it sends on what is for others"
         )
     replay = given.flag("failOnChangedReplay", default=True)
     return WriteOptions(access, given.either("queue"), given.text("writeId"), replay)

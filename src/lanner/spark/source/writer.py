@@ -14,7 +14,7 @@ import logging
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -25,11 +25,12 @@ from lanner.model.errors import InvalidParameter, LannerError
 from lanner.spark.flight.errors import PublicationDiffers
 from lanner.spark.source.connections import Manager
 from lanner.spark.source.options import WriteOptions
+from lanner.spark.source.spreading import spread
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lanner.spark.flight.client import FlightQueues
+    from lanner.spark.flight.client import FlightQueues, Staging
 
 _LOG: Final = logging.getLogger(__name__)
 # Not in the specification: seconds for which a write without a writeId is remembered.
@@ -40,36 +41,57 @@ _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What one task has written; no token if it had no rows."""
+    """What one task has written: a token for each queue manager, by its number, that rows of the task go to."""
 
     writer: str
     batch: int
-    token: str | None
+    tokens: dict[int, str]
     messages: int = 0
 
 
-def _manager(options: WriteOptions) -> Manager:
-    return Manager(options.access, options.access.managers[0])
+def _managers(options: WriteOptions) -> list[Manager]:
+    return [Manager(options.access, address) for address in options.access.managers]
 
 
 def _stage(options: WriteOptions, writer: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Staged:
-    """Write the rows of a task under a new token."""
-    rows = (one for one in rows if len(one))
-    first = next(rows, None)
-    if first is None:
-        return Staged(writer, batch, None)
-    manager = _manager(options)
+    """Write the rows of a task under a new token, at each queue manager that some of them go to."""
+    managers = _managers(options)
+    staged = Staged(writer, batch, {place: secrets.token_hex(16) for place in range(len(managers))})
+    streams: dict[int, Staging] = {}
+    messages = 0
+
+    def names() -> dict[str, int]:
+        return {
+            str(manager.call(lambda flight: flight.info())["queue_manager"]).upper(): place
+            for place, manager in enumerate(managers)
+        }
+
+    known = lru_cache(1)(names)
+    try:
+        for one in rows:
+            for place, part in spread(one, len(managers), known, messages):
+                if not len(part):
+                    continue
+                if place not in streams:
+                    streams[place] = _begin(options, managers[place], staged, staged.tokens[place], part.schema)
+                streams[place].put(part)
+            messages += len(one)
+        messages = sum(int(stream.finish()["messages"]) for stream in streams.values())
+    except BaseException:
+        for stream in streams.values():
+            stream.abandon()
+        raise
+    return Staged(writer, batch, {place: staged.tokens[place] for place in streams}, messages)
+
+
+def _begin(options: WriteOptions, manager: Manager, staged: Staged, token: str, schema: pa.Schema) -> Staging:
     # The rows can be read only once, so only connecting is retried.
     manager.call(lambda flight: flight.info())
-    token = secrets.token_hex(16)
 
-    def put(flight: FlightQueues) -> int:
-        answer = flight.stage(
-            chain([first], rows), first.schema, writer=writer, batch=batch, queue=options.queue, token=token
-        )
-        return int(answer["messages"])
+    def begin(flight: FlightQueues) -> Staging:
+        return flight.staging(schema, writer=staged.writer, batch=staged.batch, queue=options.queue, token=token)
 
-    return Staged(writer, batch, token, manager.once(put))
+    return manager.once(begin)
 
 
 def _publish(
@@ -79,12 +101,19 @@ def _publish(
     messages: Sequence[WriterCommitMessage | None],
     keep: int | None = None,
 ) -> None:
-    """Make the rows of all tasks visible, in the order of the partitions.
+    """Make the rows of all tasks visible, in the order of the partitions: in one commit at each queue manager.
 
     `keep`: for so many seconds it may be asked for again.
     """
-    tokens = [one.token for one in messages if isinstance(one, Staged) and one.token is not None]
-    manager = _manager(options)
+    for place, manager in enumerate(_managers(options)):
+        tokens = [one.tokens[place] for one in messages if isinstance(one, Staged) and place in one.tokens]
+        # Also where no row goes: one that has published rows of this batch before says so.
+        _publish_at(manager, options, writer, batch, tokens, keep)
+
+
+def _publish_at(
+    manager: Manager, options: WriteOptions, writer: str, batch: int, tokens: list[str], keep: int | None
+) -> None:
     try:
         manager.call(lambda flight: flight.publish(writer, batch, tokens, keep))
     except PublicationDiffers as error:
@@ -101,10 +130,11 @@ def _give_up(options: WriteOptions, writer: str | None, batch: int) -> None:
     """Drop what was staged for a batch, as far as that can be done: it is never published anyway."""
     if writer is None:
         return
-    try:
-        _manager(options).once(lambda flight: flight.drop_batch(writer, batch))
-    except LannerError as error:
-        _LOG.warning("what was staged for %s, batch %d, stays for a day: %s", writer, batch, error)
+    for manager in _managers(options):
+        try:
+            manager.once(lambda flight: flight.drop_batch(writer, batch))
+        except LannerError as error:
+            _LOG.warning("what was staged for %s, batch %d, stays for a day: %s", writer, batch, error)
 
 
 class MsmqBatchWriter(DataSourceArrowWriter):

@@ -116,8 +116,14 @@
     constructor(host) {
       this.host = host;
       this.data = [[], [], [], []];
+      this.span = 900;
+      this.interval = 0;
       fetch(host.dataset.plot).then((answer) => answer.json()).then((found) => {
+        this.span = found.span;
+        // A span of hours has a point every few minutes: the newest one moves until it is as old as that.
+        this.interval = found.span > 900 ? found.interval : 0;
         for (const point of found.points) this.push(point);
+        this.fixed = this.data[0].at(-2) || 0;
         this.draw();
       }).catch(() => {});
     }
@@ -125,8 +131,10 @@
     add(point) {
       const times = this.data[0];
       if (times.length && times[times.length - 1] >= point[0]) return;
+      if (point[0] - this.fixed < this.interval) for (const list of this.data) list.pop();
+      else this.fixed = times.at(-1) || 0;
       this.push(point);
-      while (times.length > 900) for (const list of this.data) list.shift();
+      while (times[0] < point[0] - this.span) for (const list of this.data) list.shift();
       if (this.depth) this.update(); else this.draw();
     }
     draw() {
@@ -137,7 +145,7 @@
       const font = "11px system-ui, sans-serif";
       const axis = { stroke: text, font, grid: { stroke: grid, width: 1 }, ticks: { show: false }, border: { show: false } };
       const whole = (_plot, marks) => marks.map(shortly);
-      const clock = (_plot, marks) => marks.map((mark) => new Date(mark * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: this.data[0].length < 300 ? "2-digit" : undefined }));
+      const clock = (_plot, marks) => marks.map((mark) => new Date(mark * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: this.data[0].at(-1) - this.data[0][0] < 300 ? "2-digit" : undefined }));
       const make = (title, series, data, hasTime) => {
         const heading = document.createElement("span");
         heading.className = "hint";
@@ -256,6 +264,9 @@
       navigator.clipboard?.writeText(text);
     }
   });
+  // A file is read into the field that is sent: the server takes text, and shows what it would do.
+  for (const input of $$("[data-file-to]"))
+    input.addEventListener("change", async () => { if (input.files[0]) $(`#${input.dataset.fileTo}`).value = await input.files[0].text(); });
   for (const toast of $$(".toast")) {
     const leave = () => {
       if (toast.matches(":hover") || toast.contains(document.activeElement)) setTimeout(leave, 1000);

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import struct
 from typing import Final
+from zlib import crc32
 
 from lanner.native import chosen
-from lanner.store.checksum import crc32
 from lanner.wire import layout as at
 
 __all__ = ["packet_contents"]

@@ -1,0 +1,56 @@
+"""How far streams of the data pipeline are behind, as the last answer told each of them.
+
+A stream keeps its position in its own checkpoint, so the queue manager knows it only from the
+question what is new after it. What was not asked again for a while is forgotten: the stream has
+ended.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+__all__ = ["Lag", "StreamLags"]
+
+# Not in the specification: seconds after which a stream that asks nothing counts as ended, and
+# streams that are remembered.
+FORGET_AFTER: Final = 600.0
+MAX_STREAMS: Final = 1000
+
+
+class Lag(NamedTuple):
+    """What is in a queue behind what a stream of a user has read or is about to read."""
+
+    user: str
+    queue: str
+    messages: int
+    bytes: int
+
+
+class StreamLags:
+    """The lags of the streams of one queue manager. Any thread may call its methods."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        # In the order of the last answers.
+        self._found: dict[tuple[str, str], tuple[float, Lag]] = {}
+
+    def note(self, lag: Lag) -> None:
+        """Remember what a stream was told."""
+        with self._lock:
+            key = lag.user, lag.queue
+            self._found.pop(key, None)
+            self._found[key] = self._monotonic(), lag
+            if len(self._found) > MAX_STREAMS:
+                del self._found[next(iter(self._found))]
+
+    def all(self) -> list[Lag]:
+        """Return the lags of streams that have not ended, by user and queue."""
+        earliest = self._monotonic() - FORGET_AFTER
+        with self._lock:
+            for key in [key for key, (told, _) in self._found.items() if told < earliest]:
+                del self._found[key]
+            return sorted(lag for _, lag in self._found.values())

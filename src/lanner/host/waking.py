@@ -1,0 +1,71 @@
+"""Ended waits of reads, woken a few at a time, so that one message for many waiting clients keeps nobody else waiting.
+
+A message ends every peek that waits for it. Each of them is answered with all of its octets, which
+takes time and memory: were all woken in one turn of the event loop, others would wait for all of
+them, and nobody would look at whether the answers so far are taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+from weakref import WeakKeyDictionary
+
+# Not in the specification: waits that are woken in one turn, and octets of messages after which no
+# further one is.
+_MOST: Final = 16
+_OCTETS: Final = 0x1_0000
+
+
+class _Waking:
+    """The ended waits of one event loop, by the users whose they are. One thread."""
+
+    def __init__(self) -> None:
+        # Whose turn is next comes first.
+        self._ended: dict[bytes, deque[tuple[asyncio.Future[None], int]]] = {}
+        # What this turn may still wake.
+        self._count, self._octets = _MOST, _OCTETS
+        self._has_turn = False
+
+    def add(self, ended: asyncio.Future[None], user: bytes, size: int) -> None:
+        self._ended.setdefault(user, deque()).append((ended, size))
+        self._wake()
+        if not self._has_turn:
+            self._has_turn = True
+            ended.get_loop().call_soon(self._turn, ended.get_loop())
+
+    def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The callers that were woken in the turn before have run, and others too."""
+        self._count, self._octets = _MOST, _OCTETS
+        self._has_turn = bool(self._ended)
+        if self._has_turn:
+            loop.call_soon(self._turn, loop)
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._ended and self._count > 0 and self._octets > 0:
+            user = next(iter(self._ended))
+            waits = self._ended.pop(user)
+            ended, size = waits.popleft()
+            if waits:
+                self._ended[user] = waits
+            if not ended.done():
+                ended.set_result(None)
+                self._count -= 1
+                self._octets -= size
+
+
+_of_loop: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Waking]] = WeakKeyDictionary()
+
+
+def wake(ended: asyncio.Future[None], user: bytes, size: int) -> None:
+    """Set the result of a future of the running loop, now or soon.
+
+    `user`: whose wait it is; each of them has turns. `size`: octets of what the waiter answers.
+    """
+    loop = ended.get_loop()
+    waking = _of_loop.get(loop)
+    if waking is None:
+        waking = _of_loop[loop] = _Waking()
+    waking.add(ended, user, size)

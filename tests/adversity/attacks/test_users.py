@@ -1,0 +1,121 @@
+"""Users with an account and no rights: what they ask for keeps nobody else waiting, and pushes nothing of others away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from lanner.model.errors import MQ_OK, AccessDenied, InvalidParameter
+from lanner.rpc.async_client import connect_tcp
+from lanner.rpc.interface import RETURNS
+from lanner.rpc.pdu import AuthLevel
+from lanner.rpc.security import Credentials
+from lanner.security.identity import Identity
+from lanner.security.roles import Role
+from lanner.security.tokens import MAX_NEW, TokenFile
+from lanner.security.users import USER_FILE, UserFile
+from lanner.services.interfaces.lanner import LANNER, LANNER_ASK
+from lanner.services.log_on import MAX_TICKETS, Tickets
+from lanner.services.slow_requests import SlowRequests
+from lanner.wire.sid import Sid
+from tests.adversity.attacks.victim import ADMINISTRATOR, USER, victim
+
+ALICE: Final = Identity("alice", Sid.parse("S-1-5-21-1-2-3-1000"))
+BOB: Final = Identity("bob", Sid.parse("S-1-5-21-1-2-3-1001"))
+
+
+def test_requests_that_take_long_take_no_threads_of_others() -> None:
+    go_on = threading.Event()
+
+    async def main() -> None:
+        slow = SlowRequests()
+        # More than there are threads.
+        his = [asyncio.ensure_future(slow.run(BOB.sid, go_on.wait)) for _ in range(200)]
+        await asyncio.sleep(0)
+        assert await slow.run(ALICE.sid, lambda: "hers") == "hers"
+        assert not any(one.done() for one in his)
+        his[0].cancel()
+        go_on.set()
+        assert all(await asyncio.gather(*his[1:]))
+
+    try:
+        asyncio.run(main())
+    finally:
+        go_on.set()
+
+
+def test_tickets_of_one_user_push_out_none_of_another() -> None:
+    tickets = Tickets()
+    hers = tickets.issue(ALICE)
+    his = [tickets.issue(BOB) for _ in range(MAX_TICKETS + 1)]
+    assert tickets.redeem(hers) is ALICE
+    assert tickets.redeem(his[0]) is None
+    assert tickets.redeem(his[-1]) is BOB
+
+
+def test_tokens_that_are_made_and_revoked_do_not_fill_the_audit_log(tmp_path: Path) -> None:
+    now = [1000.0]
+    tokens = TokenFile(tmp_path / "tokens.json", lambda: now[0])
+    for _ in range(MAX_NEW):
+        tokens.revoke(tokens.create(BOB.sid, ["read"])[0].id)
+        now[0] += 1
+    with pytest.raises(InvalidParameter, match="in an hour"):
+        tokens.create(BOB.sid, ["read"])
+    tokens.create(ALICE.sid, ["read"])
+    now[0] += 3600.5 - MAX_NEW
+    tokens.create(BOB.sid, ["read"])
+    with pytest.raises(InvalidParameter, match="in an hour"):
+        tokens.create(BOB.sid, ["read"])
+
+
+def test_the_audit_log_of_a_service_is_not_pushed_out_by_tokens(tmp_path: Path) -> None:
+    with victim(tmp_path) as place:
+
+        async def main() -> int:
+            async with await connect_tcp(
+                place.address, place.port(), credentials=USER, level=AuthLevel.PKT_PRIVACY
+            ) as client:
+                bound = await client.bind(LANNER)
+
+                async def ask(**request: object) -> tuple[int, Any]:
+                    answer: Any = await bound.call(LANNER_ASK, request=json.dumps(request))
+                    return answer[RETURNS], answer["answer"]
+
+                for made in range(2 * MAX_NEW):
+                    status, answer = await ask(request="create token", scope=["read"])
+                    if status != MQ_OK:
+                        assert "in an hour" in answer
+                        return made
+                    assert (await ask(request="revoke token", id=json.loads(answer)["id"]))[0] == MQ_OK
+            return 2 * MAX_NEW
+
+        assert asyncio.run(main()) == MAX_NEW
+
+
+def test_monitors_do_not_read_reports_which_have_messages(tmp_path: Path) -> None:
+    folder = tmp_path / "reports"
+    folder.mkdir()
+    (folder / "today.html").write_text("<p>a message</p>")
+    with victim(tmp_path, f'[http]\nreports = "{folder}"') as place:
+
+        async def asked(who: Credentials, request: str) -> int:
+            async with await connect_tcp(
+                place.address, place.port(), credentials=who, level=AuthLevel.PKT_PRIVACY
+            ) as client:
+                bound = await client.bind(LANNER)
+                answer: Any = await bound.call(
+                    LANNER_ASK, request=json.dumps({"request": request, "name": "today.html"})
+                )
+                status: int = answer[RETURNS]
+                return status
+
+        UserFile(place.data / USER_FILE).set_role(USER.user, Role.MONITOR)
+        for request in ("reports", "report"):
+            assert asyncio.run(asked(ADMINISTRATOR, request)) == MQ_OK
+            assert asyncio.run(asked(USER, request)) == AccessDenied.status
+        assert asyncio.run(asked(USER, "status")) == MQ_OK

@@ -1,0 +1,243 @@
+"""The screens for people who run the queue manager: settings, certificates, reports, sites, history, traces."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+from playwright.sync_api import Page, expect
+
+import lanner
+import site_pages
+from lanner.security.certificates import generate_certificate
+from tests.http.service import HttpService
+
+Visit = Callable[..., Page]
+
+QUEUE = r"private$\it's$(touch-owned)orders"
+REPORT = """<!doctype html><meta charset="utf-8"><title>waiting</title><h1>Traffic</h1><script>
+let told = window.origin;
+try { told += " " + document.cookie } catch (error) { told += " no cookies" }
+try { told += " " + localStorage.length } catch (error) { told += " no storage" }
+document.title = told;
+</script>"""
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpService]:
+    reports = tmp_path_factory.mktemp("reports")
+    (reports / "report.html").write_text(REPORT)
+    settings = f"[events]\nenabled = true\n[http]\nreports = '{reports}'\n"
+    made = HttpService(tmp_path_factory.mktemp("http") / "alpha", settings)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def toast(page: Page, text: str) -> None:
+    expect(page.locator(".toast").last).to_contain_text(text)
+
+
+def test_the_queue_manager_goes_offline_after_a_confirmation_and_comes_back(
+    visit: Visit, manager: lanner.QueueManager
+) -> None:
+    page = visit("/")
+    page.get_by_role("button", name="Go offline…").click()
+    expect(page.locator("main")).to_contain_text("It exchanges no messages with other computers")
+    assert manager.status()["online"]
+    page.get_by_role("button", name="Go offline", exact=True).click()
+    toast(page, "ALPHA is offline")
+    expect(page.locator(".todo")).to_contain_text("ALPHA is offline.")
+    assert not manager.status()["online"]
+    page.goto("/settings")
+    page.get_by_role("button", name="Go online").click()
+    toast(page, "ALPHA is online")
+    assert manager.status()["online"]
+
+
+def test_settings_are_shown_and_definitions_go_from_one_to_another(
+    visit: Visit, manager: lanner.QueueManager, tmp_path: Path
+) -> None:
+    manager.create_queue("defined", label="Here before")
+    page = visit("/settings")
+    expect(page.locator("main")).to_contain_text("[transfer]")
+    expect(page.locator("main")).to_contain_text("keep_days")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Export").click()
+    file = tmp_path / "definitions.json"
+    download.value.save_as(file)
+    definitions = json.loads(file.read_text())
+    assert [one["label"] for one in definitions["queues"] if one["name"].endswith("defined")] == ["Here before"]
+    definitions["queues"] = [
+        *({**one, "label": "Changed"} for one in definitions["queues"] if one["name"].endswith("defined")),
+        {"name": r".\private$\by-definition", "transactional": True},
+    ]
+    definitions["users"] = [{"name": "dora"}]
+    file.write_text(json.dumps(definitions))
+    page.set_input_files("#file", file)
+    expect(page.locator("#text")).to_have_value(re.compile("by-definition"))
+    page.get_by_role("button", name="Import…").click()
+    expect(page.locator(".effects")).to_contain_text(r"queues are made: .\private$\by-definition")
+    assert manager.open("defined").attributes().label == "Here before"
+    page.get_by_role("button", name="Import", exact=True).click()
+    expect(page.locator("main")).to_contain_text("1 made, 1 changed, 1 refused")
+    expect(page.locator("main")).to_contain_text("user dora is new here")
+    assert manager.open("defined").attributes().label == "Changed"
+    assert manager.open("by-definition").attributes().transactional
+    # What is no such file stays in the field, with what is wrong with it.
+    page.fill("#text", '{"queues": 3}')
+    page.get_by_role("button", name="Import…").click()
+    expect(page.locator(".banner.bad")).to_contain_text("Nothing was imported")
+    expect(page.locator("#text")).to_have_value('{"queues": 3}')
+
+
+def test_certificates_are_registered_and_removed(visit: Visit, manager: lanner.QueueManager, tmp_path: Path) -> None:
+    made = x509.load_der_x509_certificate(generate_certificate("bob's", dt.datetime.now(dt.UTC)).certificate)
+    file = tmp_path / "bob.pem"
+    file.write_bytes(made.public_bytes(Encoding.PEM))
+    page = visit("/certificates")
+    expect(page.locator("main")).to_contain_text("No certificates")
+    page.select_option("#sid", label="bob")
+    page.set_input_files("#file", file)
+    expect(page.locator("#certificate")).to_have_value(re.compile("BEGIN CERTIFICATE"))
+    page.get_by_role("button", name="Register").click()
+    toast(page, "The certificate was registered")
+    (one,) = manager.certificates()
+    assert (one["user"], one["subject"]) == ("bob", "CN=bob's")
+    page.fill("#certificate", "none")
+    page.get_by_role("button", name="Register").click()
+    expect(page.locator(".banner.bad")).to_contain_text("Nothing was registered")
+    page.get_by_label("Remove CN=bob's of bob…").click()
+    assert len(manager.certificates()) == 1
+    page.get_by_role("button", name="Remove", exact=True).click()
+    toast(page, "The certificate was removed")
+    assert manager.certificates() == []
+
+
+def test_a_report_runs_its_script_and_reaches_nothing(visit: Visit, service: HttpService) -> None:
+    page = visit("/reports")
+    page.get_by_role("link", name="report.html").click()
+    expect(page.locator("h1")).to_have_text("Traffic")
+    expect(page).to_have_title("null no cookies no storage")
+    with service.client("alice") as client:
+        client.cookies.update({one["name"]: one["value"] for one in page.context.cookies()})
+        policy = client.get("/reports/report.html").headers["content-security-policy"]
+    assert policy.startswith("sandbox allow-scripts; default-src 'none';")
+    page.goto("/reports/other.html")
+    expect(page.locator("main")).to_contain_text("there is no report other.html")
+
+
+def test_a_trace_has_every_step_from_send_to_end(visit: Visit, manager: lanner.QueueManager) -> None:
+    queue = manager.create_queue("traced", journal=True)
+    identifier = queue.send(lanner.Message(body="x", recoverable=True))
+    queue.receive(0)
+    # What happened to a message is in the log within a second.
+    while not any(one["event"] == "received" for one in manager.events(0, message=identifier)["events"]):
+        time.sleep(0.1)
+    page = visit(f"/trace?message={quote(identifier)}")
+    for words in (r"Arrived in private$\traced", r"Received from private$\traced", "A copy is in the journal"):
+        expect(page.locator(".line")).to_contain_text(words)
+    times = page.locator(".line time").evaluate_all("nodes => nodes.map(node => node.dateTime)")
+    assert times == sorted(times)
+
+
+def test_sites_and_links_are_a_picture(visit: Visit, manager: lanner.QueueManager, axe: str) -> None:
+    manager.enterprise.apply(
+        {
+            "sites": ["HQ", "BRANCH"],
+            "links": [{"sites": ["HQ", "BRANCH"], "cost": 7}],
+            "computers": {"OMEGA": {"identifier": "0f5ef1a4-6a52-4a2b-9f0e-6ad5a3c0b8a1", "sites": ["BRANCH"]}},
+        }
+    )
+    page = visit("/peers?view=sites")
+    picture = page.locator("svg.graph")
+    for text in ("Site BRANCH", "OMEGA", "cost 7", "this queue manager"):
+        expect(picture).to_contain_text(text)
+    expect(page.locator("table").first).to_contain_text("HQ and BRANCH")
+    page.get_by_role("link", name="Sessions").first.click()
+    expect(page.locator("main")).not_to_contain_text("Routing links")
+
+
+def test_a_plot_begins_before_the_console_was_opened(visit: Visit, manager: lanner.QueueManager) -> None:
+    queue = manager.create_queue("plotted")
+    queue.send(lanner.Message(body="x", recoverable=True))
+    page = visit("/account")
+    name = queue.attributes().pathname
+    for _ in range(60):
+        told = page.evaluate("name => fetch('/samples?queue=' + encodeURIComponent(name)).then(a => a.json())", name)
+        if len(told["points"]) > 2:
+            break
+        page.wait_for_timeout(500)
+    assert told["span"] == 900
+    assert told["points"][-1][1] == 1
+    assert [point[0] for point in told["points"]] == sorted({point[0] for point in told["points"]})
+    page.goto(f"/queue?name={quote('private$' + chr(92) + 'plotted')}")
+    page.get_by_role("link", name="24 h").click()
+    expect(page.get_by_role("link", name="24 h")).to_have_attribute("aria-current", "true")
+    expect(page.locator(".plots canvas")).to_have_count(2)
+
+
+def test_the_overview_tells_the_oldest_message(visit: Visit, manager: lanner.QueueManager) -> None:
+    for queue in manager.queues():
+        queue.purge()
+    manager.create_queue("ancient").send(lanner.Message(body="x", recoverable=True))
+    page = visit("/")
+    expect(page.locator(".figures")).to_contain_text("in ancient")
+    expect(page.locator(".head")).to_contain_text("Running for")
+    expect(page.locator(".card", has_text="Room left").last).to_contain_text("Disk")
+
+
+def test_every_command_that_a_page_shows_exists_and_names_its_queue_safely(
+    visit: Visit, manager: lanner.QueueManager
+) -> None:
+    """Whoever made a queue has chosen its name: copied into a shell, it is one word."""
+    manager.create_queue(".\\" + QUEUE).send(lanner.Message(body="x", recoverable=True))
+    commands = site_pages.commands_page()
+    page = visit("/")
+    own = quote(QUEUE)
+    shown = set()
+    for path in (
+        *("/queues/create", "/sessions", "/trace", "/users", "/doctor", "/settings", "/certificates", "/reports"),
+        *(f"/queue?name={own}&tab=access", f"/queue/send?name={own}", f"/queue/purge?name={own}"),
+        f"/queue/delete?name={own}",
+    ):
+        page.goto(path)
+        found = page.locator(".cmd code").all_text_contents()
+        assert found or path == "/reports", path
+        shown |= set(found)
+    page.goto(f"/queue?name={own}")
+    page.get_by_role("button", name="Move all…").click()
+    shown |= set(page.locator(".cmd code").all_text_contents())
+    assert len(shown) > 10
+    for command in shown:
+        words = shlex.split(command)
+        if words[0] == "lanner":
+            assert "orders" not in command or "create" in words or ".\\" + QUEUE in words, command
+            check_command(commands, words)
+
+
+def check_command(page: str, words: list[str]) -> None:
+    """Assert that there is such a command, with these options; its name is as many words as the page has."""
+    plain = [word for word in words if re.fullmatch("[a-z]+", word)]
+    sections = [page.partition(f"## {' '.join(plain[:length])}\n")[2] for length in range(2, len(plain) + 1)]
+    section = next(filter(None, reversed(sections)), "").partition("\n## ")[0]
+    assert section, words
+    for option in (word for word in words if word.startswith("--")):
+        assert f"`{option}`" in section, words
+
+
+def test_a_monitor_sees_and_changes_nothing(visit: Visit, service: HttpService) -> None:
+    page = visit("/", user="bob")
+    for path in ("/settings", "/certificates", "/reports"):
+        page.goto(path)
+        expect(page.locator("main")).to_contain_text("are for administrators")
