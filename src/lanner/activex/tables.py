@@ -25,11 +25,11 @@ from lanner.com.members import Coclass, Direction, InterfaceTable, Kind, Member,
 
 
 class _Tables:
-    """The contents of the file: tables by the names that the document uses."""
+    """The contents of the file: tables keyed by the document's names."""
 
     def __init__(self, text: str) -> None:
         lines = [line.split() for line in text.splitlines() if not line.startswith("#")]
-        # An interface may name one that follows later as the type of a parameter.
+        # A parameter type may name an interface that follows later.
         self._iids = {words[1]: UUID(words[2]) for words in lines if words[0] == "interface"}
         self._iids |= {"IUnknown": IID_IUNKNOWN, "IDispatch": IID_IDISPATCH}
         self._parameters: dict[str, Parameter] = {}
