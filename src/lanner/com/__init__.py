@@ -60,7 +60,7 @@ __all__ = [
 _VALUES = ("EMPTY", "MISSING", "NULL", "VT", "Variant")
 
 
-if not TYPE_CHECKING:  # else every name would be known to exist
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> object:
         """Import a name when it is first used: the server does not need the client."""
