@@ -36,7 +36,7 @@ class MSMQDestination(ComObject):
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._descriptor: OpenQueueDescriptor | None = None
-        # Whether this object opened it. An attached one is closed by whatever opened it.
+        # Whether this object opened it. An attached one is closed by the object that opened it.
         self._is_own = False
         self.format_name: str | None = None
         self._directory_path: str | None = None

@@ -68,7 +68,7 @@ class Environment:
         # None: there are no external transactions.
         self.transaction_manager = transaction_manager
         self.settings = ActivexSettings() if settings is None else settings
-        # The port at which other queue managers are asked.
+        # The port for requests to other queue managers.
         self.remote_port = HANDSHAKE_PORT
 
     async def connect(self, computer: str) -> RpcClient:

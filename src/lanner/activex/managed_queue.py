@@ -32,7 +32,7 @@ _TYPES: Final = {"PUBLIC": _PUBLIC, "PRIVATE": 1, "MACHINE": 2, "CONNECTOR": 3, 
 
 
 class ManagedQueue(ComObject):
-    """A queue as an administrator sees it."""
+    """A queue from an administrator's point of view."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment

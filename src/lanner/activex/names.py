@@ -111,7 +111,7 @@ async def format_name_of_path(environment: Environment, text: str, identity: Ide
         elif path.is_private and is_local:
             name = engine.private_format_name(path)
         elif not path.is_private:
-            # A queue of the computer itself, which has no other name.
+            # A system queue of the computer, which has no other name.
             return f"{_DIRECT}{whole}"
     if path.is_private and not is_local:
         if identity.is_anonymous:

@@ -45,7 +45,7 @@ class MqMsgCursor(enum.IntEnum):
 
 
 class Notification:
-    """One call of EnableNotification, until it has fired."""
+    """One call of EnableNotification, pending until it fires."""
 
     def __init__(
         self,

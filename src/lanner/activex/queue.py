@@ -530,7 +530,7 @@ class MSMQQueue(ComObject):
 
 @contextlib.contextmanager
 def _not_found() -> Iterator[None]:
-    """Raise MessageNotFound whatever the reason (3.11.4.1.21).
+    """Raise MessageNotFound for every reason of a failed lookup (3.11.4.1.21).
 
     The engine distinguishes a message that is locked or was received from one that never existed.
     """

@@ -27,7 +27,7 @@ OBJREF_EXTENDED: Final = 0x8
 SORF_NOPING: Final = 0x1000
 # MS-DCOM 2.2.18.7.
 _EXTENDED_SIGNATURE: Final = 0x4E53_5956
-# MS-DCOM 2.2.19.4, for receivers without a meaning.
+# MS-DCOM 2.2.19.4: reserved, and ignored by receivers.
 _RESERVED_AUTHZ: Final = 0xFFFF
 
 _HEADER: Final = struct.Struct("<II16s")
@@ -113,7 +113,7 @@ class DualStringArray:
         return cls(tuple(_string_bindings(strings)), tuple(_security_bindings(security)))
 
     def tcp(self) -> tuple[StringBinding, ...]:
-        """The TCP bindings, the only ones that can be used here."""
+        """Return the TCP bindings, the only ones that can be used here."""
         return tuple([one for one in self.string_bindings if one.tower_id == NCACN_IP_TCP])
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-# Each of the two modules has fields with classes of the other.
+# Imported as a module, because each of the two has fields with classes of the other.
 from lanner.model import live
 from lanner.model.enums import (
     INFINITE,

@@ -41,7 +41,7 @@ DEAD_LETTER = 0x0002
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """A message as the store keeps it: the immutable packet, and its state beside it."""
+    """A message as the store keeps it: the immutable packet, and its state."""
 
     packet: bytes = field(repr=False)
     arrived: int = 0  # ArrivalTime, seconds since 1970 UTC

@@ -79,8 +79,8 @@ _FIXED_ELEMENTS: Final = {
     BinaryType.OBJECT_ARRAY: "System.Object[]",
     BinaryType.STRING_ARRAY: "System.String[]",
 }
-# BinaryArrayTypeEnumeration (MS-NRBF 2.4.1.1): the types from SingleOffset to RectangularOffset
-# have lower bounds.
+# BinaryArrayTypeEnumeration (MS-NRBF 2.4.1.1): types from SingleOffset to RectangularOffset have
+# lower bounds.
 _FIRST_OFFSET_ARRAY: Final = 3
 _LAST_ARRAY: Final = 5
 # Not in the specification: the common language runtime's limit on array dimensions.
@@ -164,7 +164,7 @@ def _primitive(reader: Reader) -> str:
 
 
 def _string(reader: Reader, what: str) -> str:
-    """Read a LengthPrefixedString (MS-NRBF 2.1.1.6) that is a name."""
+    """Read a LengthPrefixedString (MS-NRBF 2.1.1.6) that contains a name."""
     size = 0
     for place in range(5):
         byte = reader.u8(what)

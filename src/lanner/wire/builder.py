@@ -374,7 +374,7 @@ def _security_header(properties: MessageProperties) -> bytes:
 def _tail(properties: MessageProperties) -> tuple[int, int, list[bytes]]:
     """Return the headers after MessagePropertiesHeader, which few messages have.
 
-    The result has base flags, user flags, and the parts.
+    The result is the base flags, the user flags, and the headers as bytes.
     """
     tracing = properties.tracing_queue_identifier
     has_debug = properties.tracing_requested or tracing != GUID_NULL

@@ -66,7 +66,7 @@ def check_octets(octets: memoryview, most: int) -> None:
 class Stamp:
     """Stamps a program's packets as the queue manager's own.
 
-    It is for one destination, sender and time.
+    One stamp is for one destination, sender and time.
     """
 
     __slots__ = (

@@ -23,7 +23,7 @@ _ALLOCATION_BODY_SIZE: Final = 36
 def clear_encrypted(packet: bytes) -> bytes:
     """Return the packet with EB cleared.
 
-    It is that of a message that was to be encrypted and never left this computer.
+    The message was to be encrypted, but never left this computer.
     """
     offset = at.locate(packet).security
     if not offset:

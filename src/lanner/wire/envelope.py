@@ -79,12 +79,12 @@ class Envelope(NamedTuple):
 
     @property
     def is_express(self) -> bool:
-        """MS-MQMQ 2.2.19.2 DM."""
+        """Whether the message is express (MS-MQMQ 2.2.19.2 DM)."""
         return not self.user_flags & RECOVERABLE
 
     @property
     def is_transactional(self) -> bool:
-        """MS-MQMQ 2.2.19.2 TH."""
+        """Whether the message is transactional (MS-MQMQ 2.2.19.2 TH)."""
         return bool(self.user_flags & _TRANSACTION_HEADER)
 
     def received_by(self) -> int | None:
@@ -103,14 +103,14 @@ def read_envelope(packet: bytes) -> Envelope:
 
 
 def is_express(packet: bytes) -> bool:
-    """MS-MQMQ 2.2.19.2 DM of a packet."""
+    """Return whether a message is express (MS-MQMQ 2.2.19.2 DM)."""
     return not packet[_FLAGS_0_TO_7] & RECOVERABLE
 
 
 def may_expire(packet: bytes, *, in_transit: bool) -> bool:
     """Return whether the lifetime is limited.
 
-    It is TimeToBeReceived, or TimeToReachQueue in an outgoing queue.
+    The lifetime is TimeToBeReceived, or TimeToReachQueue in an outgoing queue.
     """
     return packet[_TIME_TO_BE_RECEIVED] != _NEVER or (in_transit and packet[_TIME_TO_REACH_QUEUE] != _NEVER)
 

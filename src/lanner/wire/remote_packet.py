@@ -1,8 +1,8 @@
-"""A message in the form in which MS-MQRR passes it to a remote reader (MS-MQRR 2.2.5, 3.1.4.7).
+"""A message in the form in which MS-MQRR passes it to a remote reader.
 
-ppPacketSections has it. It differs from the stored packet in three places: TimeToReachQueue is an
-absolute time, the address field of a direct name no longer has the destination, and every packet
-has the extension headers of MS-MQRR 2.2.5.2 to 2.2.5.5.
+MS-MQRR 2.2.5 and 3.1.4.7 (ppPacketSections). The form differs from the stored packet in three
+places: TimeToReachQueue is an absolute time, the address field of a direct name no longer contains
+the destination, and every packet has the extension headers of MS-MQRR 2.2.5.2 to 2.2.5.5.
 """
 
 from __future__ import annotations

@@ -1,25 +1,25 @@
 """XML bodies as plain values: those of System.Messaging's XmlMessageFormatter, and other XML.
 
-XmlMessageFormatter names the root element for the type: `string`, `int`, `dateTime` (the names of
-XML Schema part 2, and `char` and `guid`, which .NET adds), `ArrayOfInt` for arrays and lists, the
-name of the class for other objects.
+XmlMessageFormatter names the root element after the type. That is `string`, `int` or `dateTime`
+(the names of XML Schema part 2, and `char` and `guid`, which .NET adds), `ArrayOfInt` for arrays
+and lists, and the name of the class for other objects.
 
-The value of an element:
+The value of an element is the first of these that applies:
 
-- None with xsi:nil="true".
-- With an xsi:type that names a simple type under any prefix, as .NET writes for members of type
-  object: a value of that type.
-- A root, or an element of an array, that is named for a simple type: a value of that type.
-- A root, or an element of an array, whose name begins with ArrayOf and whose children all have one
-  name: the list of their values.
-- Any other element without attributes and children: its text.
-- Else a dict of the children by name (a list where a name occurs more than once), of the attributes
-  by "@" and their name, and of text beside them, without the white space around it, by "#text".
-  Namespaces are left out, attributes of the xsi namespace too.
+- None, if it has xsi:nil="true".
+- A value of a simple type, if it has an xsi:type that names one. The prefix does not matter. .NET
+  writes this for members of type object.
+- A value of a simple type, if it is a root or an array element that is named after that type.
+- A list of the children's values, if it is a root or an array element whose name begins with
+  ArrayOf and whose children all have the same name.
+- Its text, if it is any other element without attributes and children.
+- Otherwise a dict. It maps the name of each child to its value (a list if the name occurs more than
+  once), "@" and the name of each attribute to the attribute's value, and "#text" to the remaining
+  text without surrounding white space. Namespaces and xsi attributes are left out.
 
 Such XML is hostile input. A document type declaration, which every attack with entities needs, is
-refused before it is read; depth, size and number of elements are bounded. Nothing outside the body
-is ever read.
+rejected before it is parsed. Depth, size and number of elements are limited. Nothing outside the
+body is ever read.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MAX_SIZE: Final = MAX_PACKET_SIZE
 MAX_DEPTH: Final = 64
 # Not in the specification: limits the memory for elements of a few bytes to about 100 MiB.
 MAX_ELEMENTS: Final = 250_000
-# Not in the specification: characters of the name of an element or an attribute, without its
+# Not in the specification: characters in the name of an element or attribute, without its
 # namespace.
 MAX_NAME: Final = 1024
 # Not in the specification: the longest decimal of .NET has 31 characters, the longest double 24.

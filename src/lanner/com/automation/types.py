@@ -59,7 +59,7 @@ _LITTLE: Final = representation(Syntax.NDR20, "little")
 class _Always(Pointer):
     """A unique pointer that is never written as NULL.
 
-    If a NULL is read, it stands for the value `null`, or is rejected unless `may_be_null`.
+    A NULL that is read becomes the value `null`, or is rejected if `may_be_null` is false.
     """
 
     def __init__(self, target: Type, null: Value = None, *, may_be_null: bool = True) -> None:
@@ -226,7 +226,7 @@ _BRECORD: Final = Adapted(Unique(Struct(_WireRecord)), _wire_record, _record)
 # SAFEARRAY
 # --------------------------------------------------------------------------------------------------
 
-# MS-OAUT 2.2.8, beside the types of VARIANTs that they are.
+# MS-OAUT 2.2.8: the only SF_TYPE needed here that is not also a VARIANT type.
 _SF_HAVEIID: Final = 0x800D
 # MS-OAUT 2.2.9.
 _FADF_RECORD: Final = 0x0020
@@ -381,7 +381,7 @@ class _WireSafeArray(Type):
 
 
 _WIRE_SAFEARRAY: Final = _WireSafeArray()
-# MS-OAUT 2.2.30.10 and 2.2.6: SAFEARRAY is a pointer, and PSAFEARRAY one to that.
+# MS-OAUT 2.2.30.10 and 2.2.6: SAFEARRAY is a pointer type, and PSAFEARRAY a pointer to it.
 _PSAFEARRAY: Final = _Always(Unique(_WIRE_SAFEARRAY))
 
 

@@ -77,7 +77,7 @@ _LOG = logging.getLogger(__name__)
 # References requested at once, as Windows does. With several in stock, passing one on needs no
 # call.
 _PUBLIC_REFS: Final = 5
-# Not in the specification: references that one RemRelease gives back.
+# Not in the specification: the references in one RemRelease.
 _RELEASES_AT_ONCE: Final = 500
 
 # Settings for a server that accepts references from its clients. Not in the specification.

@@ -191,7 +191,7 @@ class CallExporter:
         self._exporter.holdings.require_room(self._owner)
 
     def close(self) -> None:
-        """Release the objects that the call kept alive."""
+        """Release the consumed objects that have no other references."""
         for exported in self._consumed:
             self._exporter.release_if_unreferenced(exported)
 
