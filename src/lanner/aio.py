@@ -1,6 +1,6 @@
 """The asynchronous API, with the same names as `lanner`.
 
-async with lanner.aio.QueueManager("data", name="ALPHA") as qm: ...
+Use it as in `async with lanner.aio.QueueManager("data", name="ALPHA") as qm: ...`.
 """
 
 from lanner.client._async.cursor import Cursor

@@ -191,7 +191,7 @@ class Sending:
 
     @staticmethod
     def _set_response(properties: MessageProperties, descriptor: OpenQueueDescriptor) -> None:
-        """Set the response queue or queues.
+        """Set the response queue or queues (ResponseMultiQueueFormatName).
 
         Every message has room for one response queue. Several need a destination list in the
         message.

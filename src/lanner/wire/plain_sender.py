@@ -18,9 +18,8 @@ from lanner.wire.sid import EVERYONE
 # UserHeader.Flags of a packet that names only its destination, directly, and has no rare headers.
 _ONLY: Final = 7 << at.DQ_SHIFT | 7 << at.AQ_SHIFT | 7 << at.RQ_SHIFT | at.CQ | at.MQ | at.HH
 _DIRECT: Final = names.DIRECT_QUEUE << at.DQ_SHIFT
+_count = struct.Struct("<64xH").unpack_from  # of the DirectFormatName in DestinationQueue
 # SecurityHeader: Flags, SecurityIDSize, and the sizes of all other items.
-_count = struct.Struct("<64xH").unpack_from
-# SecurityHeader: Flags and SecurityIDSize, and the sizes of everything else.
 _security = struct.Struct("<HHQI").unpack_from
 _PRIVACY_LEVEL: Final = 40  # in MessagePropertiesHeader
 _NO_PRIVACY: Final = bytes(4)

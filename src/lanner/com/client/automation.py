@@ -109,7 +109,7 @@ class AutomationError(ComError):
 
     @property
     def name(self) -> str:
-        """The name of the code, such as MQ_ERROR_QUEUE_NOT_FOUND; empty if unknown."""
+        """The documented name of the code, such as MQ_ERROR_QUEUE_NOT_FOUND; empty if unknown."""
         return hresult_name(self.hresult)
 
     def __str__(self) -> str:
@@ -118,9 +118,9 @@ class AutomationError(ComError):
 
 
 class _Parts:
-    """The parts of a connection, apart from it.
+    """The parts of a connection, in an object of their own.
 
-    Their cleanup must not depend on the connection itself.
+    Their cleanup must not depend on the connection object.
     """
 
     def __init__(self) -> None:
@@ -270,8 +270,8 @@ def connect(
 ) -> Connection:
     r"""Use automation objects of another computer, Lanner or Windows.
 
-    >>> with lanner.com.connect("beta", "alice", "secret") as computer: ...     info =
-    computer.dispatch("MSMQ.MSMQQueueInfo")
+    >>> with lanner.com.connect("beta", "alice", "secret") as computer:
+    ...     info = computer.dispatch("MSMQ.MSMQQueueInfo")
 
     Without a `user` you are anonymous, with the rights that a queue grants to everyone. `timeout`,
     in seconds, applies to connecting; a call such as Receive takes as long as it takes.

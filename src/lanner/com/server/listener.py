@@ -59,9 +59,9 @@ class ComListener:
     ) -> None:
         """Serve classes.
 
-        Both they and the server on the well-known port are looked up when this listener starts,
-        after that server. `names` are those of this computer. `credentials` are used for calls to
-        the event sinks of clients.
+        `classes` and `resolver_server` are called when this listener starts. The server on the
+        well-known port must have started before. `names` are those of this computer. `credentials`
+        are used for calls to the event sinks of clients.
         """
         self._classes = classes
         self._resolver_server = resolver_server
