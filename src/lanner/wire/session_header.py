@@ -42,7 +42,7 @@ class SessionHeader:
     SIZE: ClassVar[int] = 16
 
     def __post_init__(self) -> None:
-        """Raise a WindowSize of 0 to 1: such a peer still gets one message at a time."""
+        """Replace a WindowSize of 0 by 1: such a peer still gets one message at a time."""
         if self.window_size < SMALLEST_WINDOW_SIZE:
             object.__setattr__(self, "window_size", SMALLEST_WINDOW_SIZE)
 
