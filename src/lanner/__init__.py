@@ -50,16 +50,16 @@ __all__ = [
 ]
 __version__ = "0.2.0"
 
-# Names that are not the client's.
+# Names from modules other than the client.
 _ELSEWHERE = dict.fromkeys(
     ("Acknowledgements", "EncryptionAlgorithm", "HashAlgorithm", "MessageClass"), "lanner.model.enums"
 ) | {"TransferSettings": "lanner.transfer.settings"}
 
 
-if not TYPE_CHECKING:  # else every name would be known to exist
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> object:
-        """Import a name when it is first used: a program that needs one layer does not load them all."""
+        """Import a name on first use, so that a program loads only the layers that it needs."""
         if name in ("aio", "com", "errors", "telemetry"):
             return import_module(f"lanner.{name}")
         if name not in __all__:

@@ -1,4 +1,7 @@
-"""The names of `lanner`, awaitable: `async with lanner.aio.QueueManager("data", name="ALPHA") as qm: ...`."""
+"""The asynchronous API, with the same names as `lanner`.
+
+Use it as in `async with lanner.aio.QueueManager("data", name="ALPHA") as qm: ...`.
+"""
 
 from lanner.client._async.cursor import Cursor
 from lanner.client._async.distributed import DistributedTransaction, distributed

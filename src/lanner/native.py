@@ -1,10 +1,10 @@
-"""The choice between the functions of lanner._native and their references in Python.
+"""Selection between the functions of lanner._native and their references in Python.
 
-`lanner._native` is a small extension in C (native/lanner_native.c) for the loops that run once for
-each message. It is optional: a wheel that was built without a compiler does not contain it. Every
-function of it has a reference of the same name, with an underscore before it, in the module that
-uses it. Both return the same bytes, and the same tests run both (tests/test_native.py).
-LANNER_NO_NATIVE=1 in the environment selects the references when the process starts.
+`lanner._native` is a small extension in C (native/lanner_native.c) for the loops that run once per
+message. It is optional: a wheel that was built without a compiler does not contain it. Each of its
+functions has a reference in the module that uses it, with the same name and a leading underscore.
+Both return the same bytes, and the same tests run both (tests/test_native.py). If
+LANNER_NO_NATIVE=1 is in the environment when the process starts, the references are used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _load() -> ModuleType | None:
     if os.environ.get("LANNER_NO_NATIVE"):
         return None
     try:
-        # Not an import statement: for the type checker that would make one cycle of all packages.
+        # Not an import statement, which would make the type checker see one cycle of all packages.
         return importlib.import_module("lanner._native")
     except ImportError:
         return None
@@ -36,16 +36,16 @@ is_native = _MODULE is not None
 
 
 def chosen(reference: Callable[P, R]) -> Callable[P, R]:
-    """Return the compiled function of a reference if there is one, else the reference.
+    """Return the compiled function for a reference, or the reference if there is none.
 
-    A build of an older source, in a checkout that was updated since, lacks the functions that are
-    new.
+    An extension that was built from older source, in a checkout that was updated since, lacks new
+    functions.
     """
     return cast("Callable[P, R]", getattr(_MODULE, reference.__name__.removeprefix("_"), reference))
 
 
 def description() -> str:
-    """Say which functions are in use, for `lanner doctor`."""
+    """Return which functions are in use, for `lanner doctor`."""
     if _MODULE is not None:
         return f"compiled functions are used ({_MODULE.__file__})"
     if os.environ.get("LANNER_NO_NATIVE"):

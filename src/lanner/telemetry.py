@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry for the sends and receives of a program: `lanner.telemetry.instrument()`.
+"""OpenTelemetry spans for a program's sends and receives: `lanner.telemetry.instrument()`.
 
 Needs the extra `lanner[telemetry]`.
 """

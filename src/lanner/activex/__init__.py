@@ -1,4 +1,4 @@
-"""The object model of Message Queuing for remote clients: one module for each coclass (MC-MQAC section 3)."""
+"""The object model of Message Queuing for remote clients: one module per coclass (MC-MQAC 3)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lanner.activex.environment import Environment
     from lanner.com.objects import ComObject
 
-# By CLSID, how an object of a coclass is made for a client that asks for one.
+# The constructors of coclasses, keyed by CLSID.
 COCLASSES: Final[dict[UUID, Callable[[Environment], ComObject]]] = {
     tables.MSMQ_APPLICATION.clsid: MSMQApplication,
     tables.MSMQ_COLLECTION.clsid: MSMQCollection,

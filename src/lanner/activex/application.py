@@ -1,4 +1,4 @@
-"""MSMQApplication: this queue manager, or that of another computer (MC-MQAC 3.2)."""
+"""MSMQApplication: the queue manager of this or another computer (MC-MQAC 3.2)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ALWAYS: Final = 1
 _IF_NOT_EXIST: Final = 2
 # MS-MQMQ 2.4.
 MQ_INFORMATION_INTERNAL_USER_CERT_EXIST: Final = 0x400E_000A
-# Notes 13 to 15: those of MSMQ 4.0, the last that the document knows.
+# Notes 13 to 15: the version of MSMQ 4.0, the latest in the document.
 _VERSION: Final = (4, 1, 6000)
 _NOTHING: Final = frozenset((VT.EMPTY, VT.NULL))
 
@@ -49,7 +49,7 @@ class MSMQApplication(ComObject):
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
-        # None: this computer.
+        # None means this computer.
         self._computer_name: str | None = None
 
     @property
@@ -57,10 +57,10 @@ class MSMQApplication(ComObject):
         return len(self._computer_name or "")
 
     # The directory
-    # ------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def machine_id_of_machine_name(self, call: ComCall, machine_name: str | None) -> str:
-        """3.2.4.1.1."""
+        """Return the identifier of a computer by name (3.2.4.1.1)."""
         del call
         name = machine_name or self._environment.engine.queue_manager.computer_name
         attributes = ("ComputerName", "QualifiedComputerName") if "." in name else ("ComputerName",)
@@ -71,14 +71,14 @@ class MSMQApplication(ComObject):
         )
 
     def machine_name_of_machine_id(self, call: ComCall, bstr_guid: str | None) -> str:
-        """3.2.4.2.2."""
+        """Return the name of a computer by identifier (3.2.4.2.2)."""
         del call
         identifier = arguments.from_guid(bstr_guid or "", "bstrGuid")
         by_identifier = AttributeFilter("Identifier", Operator.EQUALS, identifier)
         return self._read_queue_manager(str(identifier), by_identifier).computer_name
 
     def _read_queue_manager(self, what: str, *filters: AttributeFilter) -> QueueManager:
-        """By the first filter that finds one."""
+        """Return the queue manager that the first successful filter finds."""
         result = DirectoryOperationResult.OBJECT_NOT_FOUND
         with self._environment.lock:
             for one in filters:
@@ -90,18 +90,18 @@ class MSMQApplication(ComObject):
         raise _directory_error(result, what)
 
     def get_is_ds_enabled(self, call: ComCall) -> bool:
-        """3.2.4.2.6."""
+        """Return IsDsEnabled (3.2.4.2.6)."""
         del call
         self._require_local()
         return self._environment.engine.queue_manager.directory_integrated
 
     # Certificates
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def register_certificate(
         self, call: ComCall, flags: Variant, external_certificate: Variant
     ) -> Success | None:
-        """3.2.4.2.1, for the caller."""
+        """Register a certificate for the caller (3.2.4.2.1)."""
         if self._computer_name is not None:
             raise ComError(E_NOTIMPL, "certificates are registered for users of this computer")
         number = arguments.number(flags, _ALWAYS, "Flags")
@@ -134,7 +134,7 @@ class MSMQApplication(ComObject):
         if old is not None:
             if not is_always:
                 return Success(MQ_INFORMATION_INTERNAL_USER_CERT_EXIST)
-            # Whether the directory takes it at all, before anything is lost.
+            # Find out whether the directory accepts it at all, before anything is lost.
             await self._register(identity, old.certificate)
             with environment.lock:
                 is_written = environment.engine.unregister_certificate(identity, old.certificate)
@@ -144,25 +144,25 @@ class MSMQApplication(ComObject):
         elif identity.is_anonymous:
             raise IllegalUser(f"{identity.name} is nobody: there is no internal certificate for it")
         made = await environment.internal_signing_key(identity)
-        # It is there by now, if the directory takes it.
+        # internal_signing_key ignores a directory that rejects the certificate; this raises.
         await self._register(identity, made.certificate)
         return None
 
     # The version
-    # --------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def get_msmq_version_major(self, call: ComCall) -> int:
-        """3.2.4.2.3."""
+        """Return MSMQVersionMajor (3.2.4.2.3)."""
         del call
         return self._version(0)
 
     def get_msmq_version_minor(self, call: ComCall) -> int:
-        """3.2.4.2.4."""
+        """Return MSMQVersionMinor (3.2.4.2.4)."""
         del call
         return self._version(1)
 
     def get_msmq_version_build(self, call: ComCall) -> int:
-        """3.2.4.2.5."""
+        """Return MSMQVersionBuild (3.2.4.2.5)."""
         del call
         return self._version(2)
 
@@ -178,26 +178,26 @@ class MSMQApplication(ComObject):
     # --------------------------------------------------------------------------------------------
 
     async def active_queues(self, call: ComCall) -> Variant:
-        """3.2.4.3.1."""
+        """Return ActiveQueues (3.2.4.3.1)."""
         return _strings(await self._property(call, ManagementMachineProperty.ACTIVEQUEUES))
 
     async def get_private_queues(self, call: ComCall) -> Variant:
-        """3.2.4.3.2."""
+        """Return PrivateQueues (3.2.4.3.2)."""
         return _strings(await self._property(call, ManagementMachineProperty.PRIVATEQ))
 
     async def get_directory_service_server(self, call: ComCall) -> str:
-        """3.2.4.3.3."""
+        """Return DirectoryServiceServer (3.2.4.3.3)."""
         name = await self._property(call, ManagementMachineProperty.DSSERVER)
         if name is None:
             raise NoDs(f"{self._machine} has no directory server")
         return str(name)
 
     async def get_is_connected(self, call: ComCall) -> bool:
-        """3.2.4.3.4."""
+        """Return IsConnected (3.2.4.3.4)."""
         return bool(await self._property(call, ManagementMachineProperty.CONNECTED) == "CONNECTED")
 
     async def get_bytes_in_all_queues(self, call: ComCall) -> Variant:
-        """3.2.4.3.5."""
+        """Return BytesInAllQueues (3.2.4.3.5)."""
         return Variant(VT.I8, await self._property(call, ManagementMachineProperty.BYTES_IN_ALL_QUEUES))
 
     async def _property(self, call: ComCall, identifier: ManagementMachineProperty) -> Any:  # noqa: ANN401 (as the property is)
@@ -209,12 +209,12 @@ class MSMQApplication(ComObject):
         return ManagementBinding(self._environment, self._computer_name)
 
     def put_machine(self, call: ComCall, value: str | None) -> None:
-        """3.2.4.3.6."""
+        """Set Machine (3.2.4.3.6)."""
         del call
         self._computer_name = value or None
 
     def get_machine(self, call: ComCall) -> str:
-        """3.2.4.3.7."""
+        """Return Machine (3.2.4.3.7)."""
         del call
         return self._machine
 
@@ -223,15 +223,15 @@ class MSMQApplication(ComObject):
         return self._computer_name or self._environment.engine.queue_manager.computer_name
 
     async def connect(self, call: ComCall) -> None:
-        """3.2.4.3.8."""
+        """Connect the queue manager to the network (3.2.4.3.8)."""
         await self._binding.action(call.identity, None, "CONNECT")
 
     async def disconnect(self, call: ComCall) -> None:
-        """3.2.4.3.9."""
+        """Disconnect the queue manager from the network (3.2.4.3.9)."""
         await self._binding.action(call.identity, None, "DISCONNECT")
 
     async def tidy(self, call: ComCall) -> None:
-        """3.2.4.3.10."""
+        """Request Tidy (3.2.4.3.10)."""
         await self._binding.action(call.identity, None, "TIDY")
 
 
@@ -247,7 +247,7 @@ def _strings(values: tuple[str, ...] | None) -> Variant:
 
 
 def _octets(variant: Variant) -> bytes | None:
-    """A byte array; None for NULL in any of its forms."""
+    """Return a byte array, or None for any form of NULL."""
     found = arguments.given(variant)
     if found is None or found.vt in _NOTHING:
         return None

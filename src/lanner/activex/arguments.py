@@ -1,7 +1,7 @@
-"""What clients pass, in VARIANTs above all: optional arguments with their defaults (MC-MQAC 3.1.4.2), and numbers in whatever size a language has.
+"""Arguments from clients: optional ones with defaults (MC-MQAC 3.1.4.2), and numbers of any size.
 
-The document names one type for each argument. Scripts pass small numbers as VT_I2, what they have
-worked out as VT_R8, and variables by reference, so these are taken too.
+The document names one type per argument. Scripts pass small numbers as VT_I2, computed ones as
+VT_R8, and variables by reference, so these are accepted too.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from lanner.wire.vartypes import VT
 _NUMBERS: Final = frozenset((VT.R4, VT.R8, VT.CY, VT.DECIMAL))
 INTEGERS: Final = frozenset((VT.I1, VT.UI1, VT.I2, VT.UI2, VT.I4, VT.UI4, VT.INT, VT.UINT, VT.I8, VT.UI8))
 _GUID: Final = re.compile(r"(?P<open>\{)?(?P<guid>[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12})(?P<close>\})?")
-# MS-OAUT 2.2.25: days from 1899-12-30 to 1970-01-01; and seconds in a day.
+# MS-OAUT 2.2.25: days from 1899-12-30 to 1970-01-01, and seconds in a day.
 _UNIX_EPOCH: Final = 25569.0
 _DAY: Final = 86400
 
 
 def dereferenced(variant: Variant) -> Variant:
-    """What a VARIANT holds, itself or by reference."""
+    """Return the value of a VARIANT, following a reference."""
     if variant.vt == VT.BYREF | VT.VARIANT and isinstance(variant.value, Variant):
         variant = variant.value
     return Variant(variant.base, variant.value) if variant.is_byref else variant
 
 
 def given(variant: Variant | None) -> Variant | None:
-    """An optional argument; None if it was left out."""
+    """Return an optional argument, or None if it was omitted."""
     if variant is None or is_missing(variant):
         return None
     found = dereferenced(variant)
@@ -42,7 +42,7 @@ def given(variant: Variant | None) -> Variant | None:
 
 
 def number(variant: Variant | None, default: int, what: str) -> int:
-    """A number, as the client signed it."""
+    """Return a number with the sign that the client gave it."""
     found = given(variant)
     if found is None:
         return default
@@ -57,7 +57,7 @@ def number(variant: Variant | None, default: int, what: str) -> int:
 
 
 def flag(variant: Variant | None, what: str, *, default: bool) -> bool:
-    """A VARIANT_BOOL; in numbers everything but 0 is true, as to VariantChangeType."""
+    """Return a VARIANT_BOOL. Any number but 0 is true, as in VariantChangeType."""
     found = given(variant)
     if found is None:
         return default
@@ -67,7 +67,10 @@ def flag(variant: Variant | None, what: str, *, default: bool) -> bool:
 
 
 def text(variant: Variant | None, what: str) -> str | None:
-    """A string; None if it was left out. The NULL string is an empty one (MS-OAUT 2.2.23)."""
+    """Return a string, or None if it was omitted.
+
+    The NULL string is empty (MS-OAUT 2.2.23).
+    """
     found = given(variant)
     if found is None:
         return None
@@ -77,24 +80,24 @@ def text(variant: Variant | None, what: str) -> str | None:
 
 
 def to_date(seconds: int) -> Variant:
-    """VT_DATE of a moment, in seconds since 1970 UTC (MS-OAUT 2.2.25)."""
+    """Return the VT_DATE of a time in seconds since 1970 UTC (MS-OAUT 2.2.25)."""
     return Variant(VT.DATE, _UNIX_EPOCH + seconds / _DAY)
 
 
 def from_date(variant: Variant, what: str) -> int:
-    """The moment of a VT_DATE, to the second."""
+    """Return the time of a VT_DATE, to the second."""
     if variant.vt not in (VT.DATE, VT.R8) or not math.isfinite(variant.value):
         raise wrong_type(variant, what)
     return round((float(variant.value) - _UNIX_EPOCH) * _DAY)
 
 
 def to_guid(identifier: UUID) -> str:
-    """A GUID as text, in braces."""
+    """Return a GUID as text in braces."""
     return f"{{{str(identifier).upper()}}}"
 
 
 def from_guid(text: str, what: str, *, without_braces: bool = True) -> UUID:
-    """The GUID of a text; IllegalPropertyValue if it is none."""
+    """Return the GUID of a text. Raise IllegalPropertyValue if it is malformed."""
     match = _GUID.fullmatch(text)
     if match is None or (not match["open"] and not without_braces) or bool(match["open"]) != bool(match["close"]):
         raise IllegalPropertyValue(f"{what}: {text[:64]!r} is no GUID")

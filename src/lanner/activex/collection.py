@@ -1,4 +1,4 @@
-"""MSMQCollection: named values that a management object tells (MC-MQAC 3.15, 2.2.4)."""
+"""MSMQCollection: named values from a management object (MC-MQAC 3.15, 2.2.4)."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 class MSMQCollection(ComObject):
-    """3.15 MSMQCollection. One that a client makes by itself is empty, and stays so (3.15.3)."""
+    """3.15 MSMQCollection. An instance that a client creates is always empty (3.15.3)."""
 
     interfaces: ClassVar[tuple[InterfaceTable, ...]] = MSMQ_COLLECTION.interfaces
 
     def __init__(self, environment: Environment, values: Mapping[str, Variant] | None = None) -> None:
-        del environment  # as every coclass takes it
+        del environment  # every coclass takes it
         self._values: Mapping[str, Variant] = {} if values is None else values
 
     def item(self, call: ComCall, index: Variant) -> Variant:
-        """3.15.4.1.1 Item."""
+        """Return an element by name (3.15.4.1.1 Item)."""
         del call
         key = arguments.text(index, "Index")
         if key is None or key not in self._values:
@@ -37,11 +37,11 @@ class MSMQCollection(ComObject):
         return self._values[key]
 
     def get_count(self, call: ComCall) -> int:
-        """3.15.4.1.2 Count."""
+        """Return Count (3.15.4.1.2)."""
         del call
         return len(self._values)
 
     def get_new_enum(self, call: ComCall) -> EnumVariant:
-        """3.15.4.1.3 _NewEnum: the elements in the order of the document's table."""
+        """Enumerate the elements, in the order of the document's table (3.15.4.1.3 _NewEnum)."""
         del call
         return EnumVariant(tuple(self._values.values()))

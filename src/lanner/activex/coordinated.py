@@ -1,7 +1,7 @@
-"""External transactions: the coordinator of the queue manager as the owner of one sees it (3.7, 3.8.4.1).
+"""External transactions: the queue manager's coordinator as their owner sees it (3.7, 3.8.4.1).
 
-A client of these objects has one queue manager in its transaction, so the coordinator asks for a
-commit in a single phase. What the documents send as MTAG messages are calls of the engine and its
+A client of these objects has one queue manager in its transaction, so the coordinator requests a
+single-phase commit. What the documents send as MTAG messages are calls of the engine and its
 answers (host/coordinator.py).
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lanner.engine import Engine
     from lanner.host.committer import Committer
 
-# 2.2.2.21 XACTTC: the default, and until either phase; a commit in one phase is all of them.
+# 2.2.2.21 XACTTC: the default, and waiting for either phase. A single-phase commit satisfies all.
 _TC: Final = frozenset((0, 1, XACTTC_SYNC))
 
 
@@ -34,10 +34,10 @@ class CoordinatedTransactions:
     async def begin(self) -> uuid.UUID:
         """Return the identifier of a new transaction.
 
-        DtcConnect if there is no coordinator, or no log.
+        Raise DtcConnect if there is no coordinator, or if it has no log.
         """
         with self._engine.store.lock:
-            # A coordinator that cannot read its log could not say what became of it.
+            # A coordinator without a readable log could not report the outcome.
             coordinator_of(self._engine).require_log()
         return uuid.uuid4()
 
@@ -47,7 +47,7 @@ class CoordinatedTransactions:
         await self._end(identifier, Outcome.COMMITTED)
 
     async def abort(self, identifier: uuid.UUID, *, retaining: bool, is_async: bool) -> None:
-        del is_async  # it takes no longer to have ended
+        del is_async  # waiting for the end takes no longer
         if retaining:
             raise ComError(XACT_E_NOTSUPPORTED, f"fRetaining {retaining}")
         await self._end(identifier, Outcome.ABORTED)

@@ -36,7 +36,7 @@ class MSMQDestination(ComObject):
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._descriptor: OpenQueueDescriptor | None = None
-        # Whether it was opened here. One that was attached is its opener's to close.
+        # Whether this object opened it. An attached one is closed by the object that opened it.
         self._is_own = False
         self.format_name: str | None = None
         self._directory_path: str | None = None
@@ -44,7 +44,7 @@ class MSMQDestination(ComObject):
 
     @property
     def descriptor(self) -> OpenQueueDescriptor | None:
-        """The open queue or queues; None if it is not open (any more)."""
+        """The open queue or queues, or None if never opened or closed."""
         descriptor = self._descriptor
         return None if descriptor is None or descriptor.is_closed else descriptor
 
@@ -56,10 +56,10 @@ class MSMQDestination(ComObject):
         self._close()
 
     # Open and close
-    # -----------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def open(self, call: ComCall) -> Success | None:
-        """3.12.4.1.1."""
+        """Open the queues (3.12.4.1.1)."""
         if self.descriptor is not None:
             return Success(S_FALSE)
         await self._open(call.identity)
@@ -81,7 +81,7 @@ class MSMQDestination(ComObject):
             raise
 
     def close(self, call: ComCall) -> Success | None:
-        """3.12.4.1.2."""
+        """Close the queues (3.12.4.1.2)."""
         del call
         if self.descriptor is None:
             return Success(S_FALSE)
@@ -98,42 +98,42 @@ class MSMQDestination(ComObject):
         change.soon()
 
     def get_is_open(self, call: ComCall) -> bool:
-        """3.12.4.1.3."""
+        """Return IsOpen (3.12.4.1.3)."""
         del call
         return self.descriptor is not None
 
     # Names
-    # --------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def get_ads_path(self, call: ComCall) -> str | None:
-        """3.12.4.1.6."""
+        """Return ADsPath (3.12.4.1.6)."""
         del call
         return self._directory_path
 
     async def put_ads_path(self, call: ComCall, value: str | None) -> None:
-        """3.12.4.1.7. What cannot be found changes nothing."""
+        """Set ADsPath (3.12.4.1.7). If the queue cannot be found, nothing changes."""
         self.format_name = format_name_from_ads_path(self._environment, value or "")
         self._directory_path, self._path_name = value, None
         await self._reopen(call)
 
     def get_path_name(self, call: ComCall) -> str:
-        """3.12.4.1.8."""
+        """Return PathName (3.12.4.1.8)."""
         del call
         return self._path_name or ""
 
     async def put_path_name(self, call: ComCall, value: str | None) -> None:
-        """3.12.4.1.9. What cannot be found changes nothing."""
+        """Set PathName (3.12.4.1.9). If the queue cannot be found, nothing changes."""
         self.format_name = format_name_from_path(self._environment, value or "")
         self._directory_path, self._path_name = None, value
         await self._reopen(call)
 
     def get_format_name(self, call: ComCall) -> str | None:
-        """3.12.4.1.10."""
+        """Return FormatName (3.12.4.1.10)."""
         del call
         return self.format_name
 
     async def put_format_name(self, call: ComCall, value: str | None) -> None:
-        """3.12.4.1.11: any, also of several queues; Open tells what is wrong with it."""
+        """Set FormatName (3.12.4.1.11), of one or several queues. Open checks it."""
         self.format_name = None if value is None else without_prefix(value)
         self._directory_path = self._path_name = None
         await self._reopen(call)
@@ -147,15 +147,15 @@ class MSMQDestination(ComObject):
     # --------------------------------------------------------------------------------------
 
     def get_handle(self, call: ComCall) -> Variant:
-        """3.12.4.2.1."""
+        """Return Handle (3.12.4.2.1)."""
         del call
         descriptor = self.descriptor
         return Variant(VT.I8, _NO_HANDLE if descriptor is None else descriptor.handle)
 
     def put_handle(self, call: ComCall, value: Variant) -> None:
-        """3.12.4.2.2.
+        """Attach an open handle (3.12.4.2.2).
 
-        A handle is attached for whoever opened it: what is sent through it is sent in that user's
+        The handle keeps the identity of the user that opened it: messages are sent in that user's
         name.
         """
         handle = arguments.dereferenced(value)

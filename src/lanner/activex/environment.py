@@ -1,4 +1,4 @@
-"""What the coclasses reach the queue manager through."""
+"""The coclasses' access to the queue manager."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from lanner.security.users import UserFile
     from lanner.transfer.transfer import Transfer
 
-# Ours: a computer that does not answer for so long is not there.
+# Not in the specification: a computer that does not answer within this time is unreachable.
 CONNECT_TIMEOUT: Final = 30.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
 class ActivexSettings:
-    """What an operator may change."""
+    """Settings that an operator may change."""
 
-    # What a read that times out returns (DECISIONS): S_OK and no message, as on Windows, or the
+    # The result of a read that times out (DECISIONS): S_OK without a message, as on Windows, or the
     # codes of the document.
     timeout: Literal["null", "error"] = "null"
 
@@ -41,10 +41,9 @@ class ActivexSettings:
 class Environment:
     """One queue manager as its coclasses see it.
 
-    Everything here and in them runs in the loop's thread.
-
-    Events of the engine are raised with `lock` held, never across an `await`; what must be on disk
-    is a change of the `committer`, which is awaited.
+    This object and the coclasses run in the event loop's thread. Engine events are raised with
+    `lock` held, never across an `await`. A change that must be durable is one of the `committer`,
+    and is awaited.
     """
 
     def __init__(
@@ -64,16 +63,19 @@ class Environment:
         self.committer = committer
         self.transfer = transfer
         self.users = users
-        # None: nobody gets an internal certificate here.
+        # None: this queue manager issues no internal certificates.
         self.certificates = certificates
         # None: there are no external transactions.
         self.transaction_manager = transaction_manager
         self.settings = ActivexSettings() if settings is None else settings
-        # Where queue managers are asked for what only they know.
+        # The port for requests to other queue managers.
         self.remote_port = HANDSHAKE_PORT
 
     async def connect(self, computer: str) -> RpcClient:
-        """The RPC port of another computer's queue manager, as nobody in particular: callers here have given us no password for it."""
+        """Connect to the RPC port of another computer's queue manager, anonymously.
+
+        The callers of these objects have given us no password for it.
+        """
         peers = {} if self.transfer is None else self.transfer.settings.peers
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
@@ -83,9 +85,9 @@ class Environment:
             raise RemoteMachineNotAvailable(f"{computer} cannot be reached: {error}") from error
 
     async def internal_signing_key(self, identity: Identity) -> SigningKey:
-        """The key of the caller's internal certificate.
+        """Return the key of the caller's internal certificate.
 
-        Making one takes a moment, in another thread.
+        If a new one must be generated, that takes place in another thread.
         """
         certificates = self.certificates
         if certificates is None:
@@ -93,7 +95,7 @@ class Environment:
         return await asyncio.to_thread(internal_signing_key, self.engine, certificates, identity)
 
     def create(self, clsid: UUID) -> ComObject | None:
-        """A new object of a coclass, as its client creates it; None if there is no such coclass."""
+        """Create an object of a coclass for a client. Return None for an unknown coclass."""
         from lanner.activex import COCLASSES
 
         coclass = COCLASSES.get(clsid)

@@ -1,8 +1,8 @@
-"""MSMQEvent: tells clients of messages that arrive, by calls to the sinks they hand in (MC-MQAC 3.16).
+"""MSMQEvent: notifies clients of arriving messages by calling their sinks (MC-MQAC 3.16).
 
-Each sink is told on its own, one event after the other: a sink that is slow, fails or is gone holds
-up nobody, neither the other sinks nor the queue. One that cannot be reached any more, or does not
-answer, is given back.
+Each sink is called independently, one event after the other. A sink that is slow, fails or has
+disappeared delays neither the other sinks nor the queue. A sink that is unreachable or does not
+respond is released.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _LOG = logging.getLogger(__name__)
 # DECISIONS: sinks are called by DISPID.
 DISPID_ARRIVED: Final = 0
 DISPID_ARRIVED_ERROR: Final = 1
-# Ours: a sink that takes longer is not there. Programs do their work with the message before they
-# return; whether their computer is still there shows sooner.
+# Not in the specification: a sink that takes longer is considered dead. Programs process the
+# message before they return. A computer that is gone is detected sooner.
 SINK_TIMEOUT: Final = 600.0  # seconds
-# Ours: events that a sink may be behind; later ones it does not hear of.
+# Not in the specification: the backlog of events per sink. Later events are dropped.
 MAX_PENDING: Final = 64
-# MS-ERREF 2.1: failures of the facilities dispatch, and of the call itself. Their like are the
-# sink's own; all other codes of RPC and Win32 say that there is nobody to call.
+# MS-ERREF 2.1: failures with a dispatch facility, and of the call itself, are the sink's own. All
+# other RPC and Win32 codes mean that the sink cannot be reached.
 _RPC_FACILITY: Final = 0x8001
 _WIN32_FACILITY: Final = 0x8007
 _OWN_FAILURES: Final = frozenset(
@@ -56,7 +56,7 @@ _OWN_FAILURES: Final = frozenset(
 
 @runtime_checkable
 class EventSink(Protocol):
-    """What can be done with a sink: `com.remote_interface.RemoteInterface` has it."""
+    """The operations on a sink, as `com.client.remote_interface.RemoteInterface` has them."""
 
     async def invoke_dispatch(
         self,
@@ -74,20 +74,23 @@ class MSMQEvent(Connectable):
     outgoing: ClassVar[InterfaceTable] = DMSMQ_EVENT_EVENTS
 
     def __init__(self, environment: Environment) -> None:
-        del environment  # as every coclass takes it
+        del environment  # every coclass takes it
         super().__init__()
-        # By the cookie of the sink.
+        # Keyed by the cookie of the sink.
         self._deliveries: dict[int, _Delivery] = {}
 
     def disconnect(self, cookie: int) -> bool:
-        """Give a sink back; it hears of nothing more."""
+        """Release a sink. It receives no further events."""
         delivery = self._deliveries.pop(cookie, None)
         if delivery is not None:
             delivery.stop()
         return super().disconnect(cookie)
 
     def fire(self, queue: ComObject | Remote | None, cursor: int, error: int | None = None) -> None:
-        """Arrived, or with a code ArrivedError, on every sink there is now; in the loop, later."""
+        """Call Arrived, or ArrivedError if there is an error, on every connected sink.
+
+        The calls happen later, on the event loop.
+        """
         source, at = Variant(VT.DISPATCH, queue), Variant(VT.I4, to_long(cursor))
         dispid, arguments = DISPID_ARRIVED, [source, at]
         if error is not None:
@@ -105,7 +108,7 @@ class MSMQEvent(Connectable):
         self.disconnect(cookie)
 
     def get_properties(self, call: ComCall) -> None:
-        """3.16.4.1.1: not implemented, in Windows either."""
+        """Raise E_NOTIMPL: Windows does not implement this either (3.16.4.1.1)."""
         del call
         raise ComError(E_NOTIMPL, "Properties")
 
@@ -113,25 +116,25 @@ class MSMQEvent(Connectable):
     # --------------------------------------------------------------------------------------------
 
     def get_hwnd(self, call: ComCall) -> int:
-        """3.16.4.3.1: there is no window."""
+        """Return 0: there is no window (3.16.4.3.1)."""
         del call
         return 0
 
     def fire_arrived_event(self, call: ComCall, pq: ComObject | Remote | None, msgcursor: int) -> None:
-        """3.16.4.3.2."""
+        """Fire Arrived (3.16.4.3.2)."""
         del call
         self.fire(pq, msgcursor)
 
     def fire_arrived_error_event(
         self, call: ComCall, pq: ComObject | Remote | None, hr_status: int, msgcursor: int
     ) -> None:
-        """3.16.4.3.3."""
+        """Fire ArrivedError (3.16.4.3.3)."""
         del call
         self.fire(pq, msgcursor, hr_status)
 
 
 class _Delivery:
-    """The events that one sink has yet to hear of, and the task that tells it."""
+    """The undelivered events of one sink, and the task that delivers them."""
 
     def __init__(self, sink: EventSink, dead: Callable[[int], None], cookie: int) -> None:
         self._sink = sink
@@ -150,7 +153,7 @@ class _Delivery:
 
     def stop(self) -> None:
         self._pending.clear()
-        # The task that has found its sink dead ends by itself.
+        # A task that found its sink dead ends by itself.
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
 
@@ -166,7 +169,7 @@ class _Delivery:
             self._task = None
 
     async def _is_told(self, dispid: int, arguments: Sequence[Variant]) -> bool:
-        """Call the sink; False if there is nobody to call."""
+        """Call the sink. Return False if it cannot be reached."""
         try:
             async with asyncio.timeout(SINK_TIMEOUT):
                 await self._sink.invoke_dispatch(dispid, arguments, timeout=SINK_TIMEOUT)
@@ -183,5 +186,5 @@ class _Delivery:
 
 
 def _is_own_failure(hresult: int) -> bool:
-    """Whether the sink was reached and says no."""
+    """Return whether the sink was reached and returned an error of its own."""
     return hresult in _OWN_FAILURES or hresult >> 16 not in (_RPC_FACILITY, _WIN32_FACILITY)

@@ -1,4 +1,4 @@
-"""Automation's long, which is signed, for numbers of 32 bits that are not."""
+"""Conversion between Automation's signed long and unsigned 32-bit numbers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _UNSIGNED: Final = 0xFFFF_FFFF
 
 
 def to_long(value: int) -> int:
-    """A number of 32 bits as a long."""
+    """Return an unsigned 32-bit number as a long."""
     value &= _UNSIGNED
     return value - (1 << 32) if value & _SIGN else value
 
 
 def from_long(value: int) -> int:
-    """A long as a number of 32 bits."""
+    """Return a long as an unsigned 32-bit number."""
     return value & _UNSIGNED

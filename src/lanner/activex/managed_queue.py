@@ -1,4 +1,4 @@
-"""IMSMQManagement: what the three management coclasses have in common (MC-MQAC 3.3)."""
+"""IMSMQManagement: the common part of the three management coclasses (MC-MQAC 3.3)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TYPES: Final = {"PUBLIC": _PUBLIC, "PRIVATE": 1, "MACHINE": 2, "CONNECTOR": 3, 
 
 
 class ManagedQueue(ComObject):
-    """A queue as an administrator sees it."""
+    """A queue from an administrator's point of view."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -54,7 +54,7 @@ class ManagedQueue(ComObject):
         self._binding = self._queue = None
 
     async def init(self, call: ComCall, machine: Variant, pathname: Variant, format_name: Variant) -> None:
-        """3.3.4.1.1 Init."""
+        """Bind the object to a queue (3.3.4.1.1 Init)."""
         self._queue = None
         self.queue_is_outgoing = False
         computer = arguments.text(machine, "Machine") or None
@@ -76,37 +76,38 @@ class ManagedQueue(ComObject):
     # ----------------------------------------------------------------------------------------------
 
     def get_format_name(self, call: ComCall) -> str:
-        """3.3.4.1.2 FormatName: as it was given."""
+        """Return FormatName as it was given (3.3.4.1.2)."""
         del call
         self._represented()
         return self._queue_format_name
 
     def get_machine(self, call: ComCall) -> str:
-        """3.3.4.1.3 Machine."""
+        """Return Machine (3.3.4.1.3)."""
         del call
         self._represented()
         return self._computer_name or self._environment.engine.queue_manager.computer_name
 
     async def get_message_count(self, call: ComCall) -> int:
-        """3.3.4.1.4 MessageCount."""
+        """Return MessageCount (3.3.4.1.4)."""
         return await self.long(call, ManagementQueueProperty.MESSAGE_COUNT)
 
     async def get_foreign_status(self, call: ComCall) -> int:
-        """3.3.4.1.5 ForeignStatus."""
+        """Return ForeignStatus (3.3.4.1.5)."""
         return await self.choice(call, ManagementQueueProperty.FOREIGN, _YES_OR_NO)
 
     async def get_queue_type(self, call: ComCall) -> int:
-        """3.3.4.1.6 QueueType."""
+        """Return QueueType (3.3.4.1.6)."""
         return await self.choice(call, ManagementQueueProperty.TYPE, _TYPES)
 
     async def get_is_local(self, call: ComCall) -> bool:
-        """3.3.4.1.7 IsLocal."""
+        """Return IsLocal (3.3.4.1.7)."""
         return bool(await self.choice(call, ManagementQueueProperty.LOCATION, _LOCATIONS))
 
     async def get_transactional_status(self, call: ComCall) -> int:
-        """3.3.4.1.8 TransactionalStatus.
+        """Return TransactionalStatus (3.3.4.1.8).
 
-        Of a public queue only a directory can tell; R_QMMgmtGetInfo answers all the same.
+        For a public queue only a directory has this information; R_QMMgmtGetInfo answers all the
+        same.
         """
         status = await self.choice(call, ManagementQueueProperty.XACT, _YES_OR_NO)
         is_here = self._represented()[0].is_here
@@ -115,10 +116,10 @@ class ManagedQueue(ComObject):
         return status
 
     async def get_bytes_in_queue(self, call: ComCall) -> Variant:
-        """3.3.4.1.9 BytesInQueue."""
+        """Return BytesInQueue (3.3.4.1.9)."""
         return Variant(VT.UI8, await self.number(call, ManagementQueueProperty.BYTES_IN_QUEUE))
 
-    # For the interfaces that derive from it
+    # For derived interfaces
     # -----------------------------------------------------------------------
 
     def _represented(self) -> tuple[ManagementBinding, FormatName]:
@@ -127,28 +128,28 @@ class ManagedQueue(ComObject):
         return self._binding, self._queue
 
     async def value(self, call: ComCall, identifier: ManagementQueueProperty) -> Value:
-        """3.3.6.2 QMMgmt Get Info; None is VT_NULL."""
+        """Return a property, or None for VT_NULL (3.3.6.2 QMMgmt Get Info)."""
         binding, queue = self._represented()
         (told,) = await binding.get_info(call.identity, queue, identifier)
         return told.value
 
     async def number(self, call: ComCall, identifier: ManagementQueueProperty) -> int:
-        """A count; what does not exist counts nothing."""
+        """Return a count; it is zero for a property that does not exist."""
         value = await self.value(call, identifier)
         if value is not None and not isinstance(value, int):
             raise GenericError(f"{identifier.spec_name} is told as {value!r}")
         return value or 0
 
     async def long(self, call: ComCall, identifier: ManagementQueueProperty) -> int:
-        """A count in a long, which ends before it may."""
+        """Return a count as a long, limited to the range of that type."""
         return min(await self.number(call, identifier), MAX_I4)
 
     async def choice(self, call: ComCall, identifier: ManagementQueueProperty, numbers: Mapping[str, int]) -> int:
-        """The number of a word, in whatever letters it is told."""
+        """Return the number of a word, which is matched without regard to case."""
         return _chosen(identifier, await self.value(call, identifier), numbers)
 
     async def act(self, call: ComCall, action: str) -> None:
-        """3.3.6.3 QMMgmt Action."""
+        """Perform an action (3.3.6.3 QMMgmt Action)."""
         binding, queue = self._represented()
         await binding.action(call.identity, queue, action)
 

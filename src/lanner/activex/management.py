@@ -1,4 +1,4 @@
-"""MSMQManagement: a queue in use, as an administrator sees it, be it one of this computer or one to another (MC-MQAC 3.3)."""
+"""MSMQManagement: an active queue, local or outgoing, as an administrator sees it (MC-MQAC 3.3)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class MSMQManagement(QueueManagement, OutgoingQueueManagement):
-    """3.3 MSMQManagement. After Init it is one of the two others as well (3.3.1, 3.4.3, 3.5.3)."""
+    """3.3 MSMQManagement. After Init it also is one of the other two (3.3.1, 3.4.3, 3.5.3)."""
 
     interfaces: ClassVar[tuple[InterfaceTable, ...]] = MSMQ_MANAGEMENT.interfaces
 
@@ -23,8 +23,9 @@ class MSMQManagement(QueueManagement, OutgoingQueueManagement):
         return (IMSMQ_OUTGOING_QUEUE_MANAGEMENT if self.queue_is_outgoing else IMSMQ_QUEUE_MANAGEMENT,)
 
     def default_dispatch(self) -> InterfaceTable | None:
-        """Scripts cannot ask for another interface: they find its members here.
+        """Return the table of the interface that the object became by Init.
 
-        It repeats those of IMSMQManagement, DISPIDs and all.
+        Scripts cannot query for another interface, so they must find its members here. It repeats
+        those of IMSMQManagement, including their DISPIDs.
         """
         return self.extra_interfaces()[0] if self.object_is_initialized else super().default_dispatch()

@@ -1,4 +1,4 @@
-"""Where the questions and orders of management objects go: to this queue manager, or to that of another computer (MC-MQAC 3.3.6)."""
+"""Routes requests of management objects to this queue manager or to another (MC-MQAC 3.3.6)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 class ManagementBinding:
     """The document's hQmmgmtBind.
 
-    What is asked here is asked as the caller; elsewhere, as nobody, who has to be an administrator
-    here.
-
-    A connection to another computer lasts for one question: nothing is held between two of them.
+    Local requests use the caller's identity. Requests to other computers are anonymous, and the
+    caller must be an administrator here. A connection to another computer lasts for one request;
+    nothing is kept between two of them.
     """
 
     def __init__(self, environment: Environment, computer_name: str | None) -> None:
@@ -45,10 +44,10 @@ class ManagementBinding:
     async def get_info(
         self, identity: Identity, queue: FormatName | None, *numbers: int, only_active: bool = False
     ) -> tuple[PropVariant, ...]:
-        """3.3.6.2 QMMgmt Get Info, of a queue or of the machine; the StatusError of R_QMMgmtGetInfo if it fails.
+        """Return properties of a queue or of the machine (3.3.6.2 QMMgmt Get Info).
 
-        `only_active`: a queue that nobody uses here is none to ask about (3.3.4.1.1). Other
-        computers do not tell.
+        Raise the StatusError of R_QMMgmtGetInfo if it fails. With `only_active`, a local queue that
+        is not in use is an error (3.3.4.1.1); other computers do not report that.
         """
         if self._elsewhere is not None:
             return get_info_values(
@@ -59,7 +58,10 @@ class ManagementBinding:
         return self._events.queue_properties(identity, queue, numbers, only_active=only_active)
 
     async def action(self, identity: Identity, queue: FormatName | None, action: str) -> None:
-        """3.3.6.3 QMMgmt Action, on a queue or on the machine; it is done, and on disk, when this returns."""
+        """Perform an action on a queue or the machine (3.3.6.3 QMMgmt Action).
+
+        It is complete and durable when this returns.
+        """
         if self._elsewhere is not None:
             check_status(await self._call(identity, self._elsewhere, R_QM_MGMT_ACTION, action_arguments(queue, action)))
             return
@@ -72,7 +74,7 @@ class ManagementBinding:
     async def _call(
         self, identity: Identity, computer: str, method: Method, arguments: dict[str, Value]
     ) -> dict[str, Value]:
-        # Nobody else has this computer dial others.
+        # Only administrators may make this computer connect to others.
         require_administrator(self._environment.engine, identity)
         client = await self._environment.connect(computer)
         try:

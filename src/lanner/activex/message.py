@@ -1,8 +1,8 @@
 """MSMQMessage: a message to send, or one that was received (MC-MQAC 3.17).
 
-One object serves all four revisions; the older names of a property (`_v1`, `_v2`) are the property.
-Its attributes are a `MessageState`, where most members have only to look; longs are signed outside
-and unsigned inside.
+One object serves all four revisions of the interface; the older members of a property (`_v1`,
+`_v2`) are the property itself. The attributes are in a `MessageState`, which most members just read
+or write. Longs are signed outside and unsigned inside.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from lanner.com.objects import ComCall, Remote
     from lanner.model.live import MessagePosition, OpenQueueDescriptor
 
-# 2.2.2.15 MQMSGPRIVLEVEL; Advanced, which came later, is not among them.
+# 2.2.2.15 MQMSGPRIVLEVEL. The later value Advanced is not among them.
 _PRIVACY_LEVELS: Final = (MessagePrivacyLevel.NONE, MessagePrivacyLevel.BASE, MessagePrivacyLevel.ENHANCED)
 # 2.2.2.11 MQMSGACKNOWLEDGEMENT.
 _ACKNOWLEDGEMENTS: Final = frozenset(
@@ -67,7 +67,7 @@ _JOURNAL: Final = 2
 _SENDER_VERSION: Final = 0x10
 
 
-# Members that only look at an attribute, or set one
+# Members that just read or write an attribute
 # --------------------------------------------------------------------
 
 
@@ -80,7 +80,7 @@ def _get_long(attribute: str) -> Callable[[MSMQMessage, ComCall], int]:
 
 
 def _put_long(attribute: str, allowed: Container[int] | None = None) -> Callable[[MSMQMessage, ComCall, int], None]:
-    """Only numbers that are allowed, or all."""
+    """Return a setter that accepts the allowed numbers; None allows all."""
 
     def put(self: MSMQMessage, call: ComCall, value: int) -> None:
         if allowed is not None and value not in allowed:
@@ -106,7 +106,7 @@ def _put_octets(attribute: str) -> Callable[[MSMQMessage, ComCall, Variant], Non
 
 
 def _get_short(attribute: str) -> Callable[[MSMQMessage, ComCall], int]:
-    """1 or 0."""
+    """Return a getter whose result is 1 or 0."""
 
     def get(self: MSMQMessage, call: ComCall) -> int:
         del call
@@ -132,7 +132,7 @@ def _get_date(attribute: str) -> Callable[[MSMQMessage, ComCall], Variant]:
 
 
 def _get_queue_info(attribute: str) -> Callable[[MSMQMessage, ComCall], Awaitable[MSMQQueueInfo | None]]:
-    """A new MSMQQueueInfo of a name that the message has."""
+    """Return a getter of an MSMQQueueInfo for a queue name in the message."""
 
     async def get(self: MSMQMessage, call: ComCall) -> MSMQQueueInfo | None:
         return await self.queue_info(call, getattr(self.state, attribute))
@@ -141,7 +141,7 @@ def _get_queue_info(attribute: str) -> Callable[[MSMQMessage, ComCall], Awaitabl
 
 
 def _put_queue_info(attribute: str) -> Callable[[MSMQMessage, ComCall, ComObject | Remote | None], Awaitable[None]]:
-    """The name of the queue that an MSMQQueueInfo stands for; NULL takes it away."""
+    """Return a setter that stores the name of an MSMQQueueInfo's queue; NULL clears it."""
 
     async def put(self: MSMQMessage, call: ComCall, value: ComObject | Remote | None) -> None:
         from lanner.activex.queue_info import MSMQQueueInfo
@@ -161,8 +161,8 @@ class MSMQMessage(ComObject):
     def __init__(self, environment: Environment, state: MessageState | None = None) -> None:
         self._environment = environment
         self.state = MessageState() if state is None else state
-        # The attributes that the client has set: what else is there came with a received message,
-        # or from Send.
+        # The attributes that the client has set. All others came with a received message or from
+        # Send.
         self._given: set[str] = set()
         self._requested_authentication_level = 0
         self._soap_header = ""
@@ -179,7 +179,7 @@ class MSMQMessage(ComObject):
         want_destination: bool = False,
         want_connector_type: bool = False,
     ) -> Self:
-        """A message of a queue; what is not wanted stays unset."""
+        """Return the object for a message in a queue; unwanted parts stay unset."""
         state = MessageState.of(
             Message(position.record.packet),
             lookup_identifier=position.lookup_id,
@@ -195,17 +195,17 @@ class MSMQMessage(ComObject):
         return self.state.octets + len(self._soap_header) + len(self._soap_body)
 
     def released(self) -> None:
-        """It holds nothing but octets; of those the body may be large."""
+        """Drop the state: it holds nothing but octets, but the body may be large."""
         self.state = MessageState()
         self._context = None
 
     def set(self, attribute: str, value: object) -> None:
-        """The client sets an attribute."""
+        """Set an attribute on behalf of the client."""
         setattr(self.state, attribute, value)
         self._given.add(attribute)
 
     # Numbers
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     get_class = _get_long("message_class")
     get_msg_class = get_class
@@ -245,18 +245,18 @@ class MSMQMessage(ComObject):
     get_is_last_in_transaction2 = _get_flag("last_in_transaction")
 
     def get_auth_level(self, call: ComCall) -> int:
-        """3.17.4.1.4: what is asked for, not what was verified."""
+        """Return the requested level, not the verified one (3.17.4.1.4)."""
         del call
         return self._requested_authentication_level
 
     def put_auth_level(self, call: ComCall, value: int) -> None:
-        """3.17.4.1.5."""
+        """Set AuthLevel (3.17.4.1.5)."""
         if value and value not in SIGNATURE_LEVELS:
             raise IllegalPropertyValue(f"{call.member.name} {value:#x}")
         self._requested_authentication_level = value
 
     def get_journal(self, call: ComCall) -> int:
-        """3.17.4.1.13."""
+        """Return Journal (3.17.4.1.13)."""
         del call
         state = self.state
         return (_JOURNAL if state.positive_journaling_requested else 0) | (
@@ -264,19 +264,19 @@ class MSMQMessage(ComObject):
         )
 
     def put_journal(self, call: ComCall, value: int) -> None:
-        """3.17.4.1.14."""
+        """Set Journal (3.17.4.1.14)."""
         if not 0 <= value <= _JOURNAL | _DEADLETTER:
             raise IllegalPropertyValue(f"{call.member.name} {value:#x}")
         self.set("positive_journaling_requested", bool(value & _JOURNAL))
         self.set("negative_journaling_requested", bool(value & _DEADLETTER))
 
     def get_sender_version(self, call: ComCall) -> int:
-        """3.17.4.1.50."""
+        """Return SenderVersion (3.17.4.1.50)."""
         del call
         return _SENDER_VERSION
 
     # Octets
-    # -------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     get_id = _get_octets("identifier")
     get_transaction_id = _get_octets("transaction_identifier")
@@ -294,20 +294,20 @@ class MSMQMessage(ComObject):
     get_compound_message = _get_octets("soap_compound_message")
 
     def put_correlation_id(self, call: ComCall, value: Variant) -> None:
-        """3.17.4.1.27."""
+        """Set CorrelationId (3.17.4.1.27)."""
         identifier = octets(value, call.member.name)
         if len(identifier) != MessageIdentifier.SIZE:
             raise IllegalPropertySize(f"CorrelationId of {len(identifier)} octets, {MessageIdentifier.SIZE} are needed")
         self.set("correlation_identifier", identifier)
 
     def get_body(self, call: ComCall) -> Variant:
-        """3.17.4.1.21: as the type that was recorded with it."""
+        """Return the body, converted to its recorded type (3.17.4.1.21)."""
         del call
         body = self.state.body
         return EMPTY if body is None else decode_body(body, self.state.body_type)
 
     async def put_body(self, call: ComCall, value: Variant) -> None:
-        """3.17.4.1.22. An object of the client's takes a moment, in which it saves itself."""
+        """Set the body (3.17.4.1.22). A client's object is asked to save itself."""
         del call
         body, body_type = await saved_body(value)
         self.set("body", body)
@@ -315,18 +315,18 @@ class MSMQMessage(ComObject):
         self.set("body_length", len(body))
 
     # Text and times
-    # -----------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     get_sent_time = _get_date("sent_time")
     get_arrived_time = _get_date("arrived_time")
 
     def get_label(self, call: ComCall) -> str:
-        """3.17.4.1.30."""
+        """Return Label (3.17.4.1.30)."""
         del call
         return self.state.label or ""
 
     def put_label(self, call: ComCall, value: str | None) -> None:
-        """3.17.4.1.31: characters are UTF-16 units."""
+        """Set Label (3.17.4.1.31). Its length is counted in UTF-16 units."""
         del call
         length = len((value or "").encode("utf-16-le", "surrogatepass")) // 2
         if length > MAX_LABEL_CHARACTERS:
@@ -334,56 +334,56 @@ class MSMQMessage(ComObject):
         self.set("label", value)
 
     def get_source_machine_guid(self, call: ComCall) -> str:
-        """3.17.4.1.19: without braces."""
+        """Return SourceMachineGuid without braces (3.17.4.1.19)."""
         del call
         return str(self.state.source_machine_identifier).upper()
 
     def get_connector_type_guid(self, call: ComCall) -> str:
-        """3.17.4.1.53: with braces."""
+        """Return ConnectorTypeGuid with braces (3.17.4.1.53)."""
         del call
         return to_guid(self.state.connector_type_identifier)
 
     def put_connector_type_guid(self, call: ComCall, value: str | None) -> None:
-        """3.17.4.1.54."""
+        """Set ConnectorTypeGuid (3.17.4.1.54)."""
         self.set("connector_type_identifier", from_guid(value or "", call.member.name, without_braces=False))
 
     def get_authentication_provider_name(self, call: ComCall) -> str:
-        """3.17.4.1.62."""
+        """Return AuthenticationProviderName (3.17.4.1.62)."""
         del call
         return self.state.authentication_provider_name or ""
 
     def put_authentication_provider_name(self, call: ComCall, value: str | None) -> None:
-        """3.17.4.1.63."""
+        """Set AuthenticationProviderName (3.17.4.1.63)."""
         del call
         self.set("authentication_provider_name", value)
 
     def get_lookup_id(self, call: ComCall) -> Variant:
-        """3.17.4.1.83: in decimal (DECISIONS)."""
+        """Return LookupId in decimal (3.17.4.1.83, DECISIONS)."""
         del call
         return Variant(VT.BSTR, str(self.state.lookup_identifier))
 
     def get_soap_envelope(self, call: ComCall) -> str | None:
-        """3.17.4.1.88."""
+        """Return SoapEnvelope (3.17.4.1.88)."""
         del call
         return self.state.soap_envelope
 
     def put_soap_header(self, call: ComCall, value: str | None) -> None:
-        """3.17.4.1.90."""
+        """Set SoapHeader (3.17.4.1.90)."""
         del call
         self._soap_header = value or ""
 
     def put_soap_body(self, call: ComCall, value: str | None) -> None:
-        """3.17.4.1.91."""
+        """Set SoapBody (3.17.4.1.91)."""
         del call
         self._soap_body = value or ""
 
     def get_properties(self, call: ComCall) -> None:
-        """3.17.4.1.67: not implemented, in Windows either."""
+        """Raise E_NOTIMPL: Windows does not implement this either (3.17.4.1.67)."""
         del call
         raise ComError(E_NOTIMPL, "Properties")
 
     # Queues
-    # -------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     get_response_queue_info = _get_queue_info("response_queue_format_name")
     get_response_queue_info_v1 = get_response_queue_info
@@ -401,7 +401,10 @@ class MSMQMessage(ComObject):
     get_transaction_status_queue_info = _get_queue_info("transaction_status_queue_format_name")
 
     async def queue_info(self, call: ComCall, name: str | None) -> MSMQQueueInfo | None:
-        """An object for a queue, as far as its properties can be known; None for no name (DECISIONS)."""
+        """Return an object for a queue, or None without a name (DECISIONS).
+
+        Its properties are set as far as they can be read.
+        """
         from lanner.activex.queue_info import MSMQQueueInfo
 
         if name is None:
@@ -413,25 +416,28 @@ class MSMQMessage(ComObject):
         return found
 
     async def get_destination(self, call: ComCall) -> MSMQDestination | None:
-        """3.17.4.1.82."""
+        """Return Destination (3.17.4.1.82)."""
         state = self.state
         return await self._destination(
             call, state.destination_multi_queue_format_name or state.destination_queue_format_name
         )
 
     async def get_response_destination(self, call: ComCall) -> MSMQDestination | None:
-        """3.17.4.1.80. The rules there take the destinations for it (MQAC-3.17.4.1.80-1)."""
+        """Return ResponseDestination (3.17.4.1.80).
+
+        The rules of that section wrongly use the message's destinations (MQAC-3.17.4.1.80-1).
+        """
         state = self.state
         return await self._destination(call, state.response_multi_queue_format_name or state.response_queue_format_name)
 
     async def putref_response_destination(self, call: ComCall, value: ComObject | Remote | None) -> None:
-        """3.17.4.1.81."""
+        """Set ResponseDestination (3.17.4.1.81)."""
         from lanner.activex.destination import MSMQDestination
 
         if value is not None and not isinstance(value, MSMQDestination):
             raise ComError(E_INVALIDARG, f"{call.member.name}: no MSMQDestination of this queue manager")
         name = None if value is None else value.get_format_name(call)
-        # A name that is none would be found out only when the message is sent.
+        # Parse it now: otherwise an invalid name would be detected only by Send.
         self.set(
             "response_multi_queue_format_name", None if name is None else str(read_format_name(self._environment, name))
         )
@@ -446,10 +452,10 @@ class MSMQMessage(ComObject):
         return found
 
     # Sending
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def send(self, call: ComCall, destination_queue: ComObject | Remote | None, transaction: Variant) -> None:
-        """3.17.4.1.48; a recoverable message is on disk when this answers."""
+        """Send the message (3.17.4.1.48). A recoverable one is durable when this returns."""
         if destination_queue is None:
             raise ComError(E_INVALIDARG, "DestinationQueue is NULL")
         sending = Sending(
@@ -467,20 +473,20 @@ class MSMQMessage(ComObject):
         await sending.send(_descriptor(destination_queue), argument)
 
     async def attach_current_security_context(self, call: ComCall) -> None:
-        """3.17.4.1.49: what later calls of Send need to know of this caller.
+        """Cache the caller's security context for later calls of Send (3.17.4.1.49).
 
-        The message stays as it is.
+        The message itself does not change.
         """
         certificate = self.state.sender_certificate if "sender_certificate" in self._given else b""
         self._context = await SecurityContext.of(self._environment, call.identity, certificate)
 
     async def attach_current_security_context2(self, call: ComCall) -> None:
-        """3.17.4.1.87."""
+        """Cache the caller's security context (3.17.4.1.87)."""
         await self.attach_current_security_context(call)
 
 
 def _descriptor(destination: ComObject | Remote) -> OpenQueueDescriptor:
-    """The open queue, or queues, that an MSMQQueue or an MSMQDestination stands for."""
+    """Return the open queue or queues of an MSMQQueue or an MSMQDestination."""
     from lanner.activex.destination import MSMQDestination
     from lanner.activex.queue import MSMQQueue
 

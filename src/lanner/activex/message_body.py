@@ -1,12 +1,12 @@
-"""Bodies of messages: from the VARIANT of a client to the octets of a packet and back (MC-MQAC 3.17.4.1.21, 3.17.4.1.22).
+"""Message bodies: conversion between a client's VARIANT and the octets of a packet.
 
-BodyType is the type of the VARIANT. Numbers are stored little-endian in their natural size, text as
-UTF-16 without a terminator, octets as they are.
+MC-MQAC 3.17.4.1.21 and 3.17.4.1.22. BodyType is the type of the VARIANT. Numbers are stored
+little-endian in their natural size, text as UTF-16 without a terminator, octets as they are.
 
-A body of VT_UNKNOWN or VT_DISPATCH is an object of the client's, which saves itself into the
-message (IPersistStream): its CLSID and its state. No class of MC-MQAC can do that. The classes of
-clients live in the clients and cannot be made here again, so such a body reads as its octets; the
-client that knows the class makes the object of them.
+A body of VT_UNKNOWN or VT_DISPATCH is an object of the client that saves itself into the message
+(IPersistStream): its CLSID and its state. No class of MC-MQAC can do that. Clients' classes exist
+only in the clients and cannot be instantiated here, so such a body reads as its octets; a client
+that knows the class recreates the object.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _OBJECTS: Final = (VT.UNKNOWN, VT.DISPATCH)
 
 
 def octets(variant: Variant, what: str) -> bytes:
-    """The content of an array of octets; nothing at all is none of them."""
+    """Return the contents of an array of octets; an empty VARIANT is an empty array."""
     variant = dereferenced(variant)
     if variant.vt in (VT.EMPTY, VT.NULL):
         return b""
@@ -53,7 +53,10 @@ def octets(variant: Variant, what: str) -> bytes:
 
 
 async def saved_body(variant: Variant) -> tuple[bytes, int]:
-    """Body and BodyType of what a client puts, also of an object; ComError if it cannot be a body."""
+    """Return Body and BodyType of a client's value, which may be an object.
+
+    Raise ComError if it cannot be a body.
+    """
     variant = dereferenced(variant)
     if variant.vt in _OBJECTS and isinstance(variant.value, RemoteInterface):
         return await saved(variant.value, MAX_PACKET_SIZE), variant.vt
@@ -61,7 +64,7 @@ async def saved_body(variant: Variant) -> tuple[bytes, int]:
 
 
 def encode_body(variant: Variant) -> tuple[bytes, int]:
-    """Body and BodyType of a value; ComError if it cannot be a body."""
+    """Return Body and BodyType of a value. Raise ComError if it cannot be a body."""
     variant = dereferenced(variant)
     vt, value = variant.vt, variant.value
     if vt == BYTES:
@@ -81,7 +84,10 @@ def encode_body(variant: Variant) -> tuple[bytes, int]:
 
 
 def decode_body(body: bytes, body_type: int) -> Variant:
-    """The VARIANT of a stored body; octets where its type is none, none of ours, or does not fit them."""
+    """Return the VARIANT of a stored body.
+
+    It is an array of octets if the body type is missing, unknown, or does not fit the body.
+    """
     value: Any = None
     if body_type == VT.BSTR and len(body) % 2 == 0:
         value = body.decode("utf-16-le", "surrogatepass")

@@ -1,4 +1,7 @@
-"""IMSMQMessage::Send: who sends, signed with what, to where, in which transaction (MC-MQAC 3.17.4.1.48, 3.17.4.1.49)."""
+"""IMSMQMessage::Send: sender, signature, destination and transaction of a message.
+
+MC-MQAC 3.17.4.1.48 and 3.17.4.1.49.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ SIGNATURE_LEVELS: Final = {
     4: AuthenticationLevel.SIG20,
     8: AuthenticationLevel.SIG30,
 }
-# What only a connector may set (3.17.4.1.48), by the attributes of MessageState.
+# Attributes of MessageState that only a connector may set (3.17.4.1.48).
 CONNECTOR_PROPERTIES: Final = frozenset(
     ("message_class", "sender_identifier", "symmetric_key", "signature", "authentication_provider_name")
 )
@@ -54,7 +57,10 @@ CONNECTOR_PROPERTIES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class SecurityContext:
-    """SenderIdentifierCache and SenderCertificateCache (3.17.1), and the key of that certificate if it is here."""
+    """SenderIdentifierCache and SenderCertificateCache (3.17.1).
+
+    `key` is the private key of the certificate, if it is on this computer.
+    """
 
     sender_identifier: bytes
     sender_certificate: bytes = b""
@@ -62,7 +68,7 @@ class SecurityContext:
 
     @classmethod
     async def of(cls, environment: Environment, identity: Identity, certificate: bytes) -> SecurityContext:
-        """The caller's, with the certificate that it gives, or else its internal one."""
+        """Return the caller's context, with its own certificate or else its internal one."""
         try:
             key = await environment.internal_signing_key(identity)
         except NoInternalUserCert:
@@ -74,14 +80,14 @@ class SecurityContext:
 class Sending:
     """One call of Send.
 
-    What the object does not say itself is filled in; it is told so when the message is sent, not
-    before.
+    Properties that the object does not set are filled in. The object is updated only after the
+    message was sent.
     """
 
     environment: Environment
     identity: Identity
     state: MessageState
-    # The attributes that the client has set, since the object was made.
+    # The attributes that the client has set since the object was created.
     given: frozenset[str]
     requested_authentication_level: int
     context: SecurityContext | None
@@ -89,7 +95,7 @@ class Sending:
     soap_body: str
 
     def check(self) -> None:
-        """What goes together."""
+        """Check that the properties are consistent."""
         state = self.state
         if self.given & CONNECTOR_PROPERTIES and state.connector_type_identifier == GUID_NULL:
             raise MissingConnectorType(f"{', '.join(sorted(self.given & CONNECTOR_PROPERTIES))}: only for connectors")
@@ -97,7 +103,7 @@ class Sending:
             raise InsufficientProperties("AuthenticationProviderType and AuthenticationProviderName go together")
 
     async def send(self, descriptor: OpenQueueDescriptor, argument: TransactionArgument) -> None:
-        """Send it; a recoverable message is on disk then."""
+        """Send the message. A recoverable one is durable when this returns."""
         properties = self._properties(descriptor)
         check_sender(properties, descriptor, self.identity)
         name_here(self.environment.engine, properties)
@@ -112,12 +118,12 @@ class Sending:
         requested = self.requested_authentication_level
         preferences = self.environment.engine.settings.encryption_preferences
         if requested == AUTH_LEVEL_ALWAYS and not preferences.accepts_legacy_signatures:
-            # The 3.0 hash of a message to one queue does not say which, so receivers like this one
-            # refuse it.
+            # The MSMQ 3.0 hash of a message to a single queue does not cover the queue's name, so
+            # receivers like this one reject it.
             return AuthenticationLevel.SIG20
         return SIGNATURE_LEVELS[requested]
 
-    # What the message says
+    # Message properties
     # ----------------------------------------------------------------------------------------
 
     def _properties(self, descriptor: OpenQueueDescriptor) -> MessageProperties:
@@ -143,7 +149,11 @@ class Sending:
         return properties
 
     def _sender_identifier_type(self) -> SenderIdentifierType:
-        """What came with a received message is not the sender of this one, which is no queue manager in any case."""
+        """Return the sender identifier type of this message.
+
+        That of a received message does not apply to the one being sent, whose sender is never a
+        queue manager.
+        """
         if "sender_identifier_type" in self.given:
             return SenderIdentifierType(self.state.sender_identifier_type)
         return SenderIdentifierType.SID
@@ -157,7 +167,8 @@ class Sending:
         if "sender_certificate" in self.given and self.state.sender_certificate:
             return self.state.sender_certificate
         if not is_named:
-            # Whoever names no sender is not named by a certificate either.
+            # A message without a sender identifier has no certificate that identifies the sender
+            # either.
             return b""
         if self.context is not None and self.context.sender_certificate:
             return self.context.sender_certificate
@@ -167,10 +178,10 @@ class Sending:
         return b"" if known is None else known.certificate
 
     def _time_to_be_received(self) -> int:
-        """3.17.4.1.48: not shorter than TimeToReachQueue.
+        """Return TimeToBeReceived, at least TimeToReachQueue (3.17.4.1.48).
 
-        One that the client has never set is no limit, and raises nothing: else a MaxTimeToReceive
-        alone would never count.
+        A TimeToReachQueue that the client never set does not raise the value; otherwise a
+        MaxTimeToReceive alone would never take effect.
         """
         state = self.state
         to_reach = state.time_to_reach_queue
@@ -180,7 +191,11 @@ class Sending:
 
     @staticmethod
     def _set_response(properties: MessageProperties, descriptor: OpenQueueDescriptor) -> None:
-        """ResponseMultiQueueFormatName: one queue has room in every message, several only beside a list of destinations."""
+        """Set the response queue or queues (ResponseMultiQueueFormatName).
+
+        Every message has room for one response queue. Several need a destination list in the
+        message.
+        """
         several = properties.response_multi_queue_format_name
         if several is None:
             return
@@ -190,7 +205,7 @@ class Sending:
             properties.destination_multi_queue_format_name = FormatName.parse(descriptor.format_name)
 
     # Signing
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def _signed(
         self,
@@ -208,7 +223,7 @@ class Sending:
         except ValueError:
             raise IllegalPropertyValue(f"HashAlgorithm {properties.hash_algorithm:#x}") from None
         key = await self._key_of(properties.sender_certificate)
-        # RSA takes a moment, in which others go on.
+        # RSA takes a while; run it in a thread so that other work continues.
         return await asyncio.to_thread(
             sign_properties,
             properties,
@@ -221,9 +236,9 @@ class Sending:
         )
 
     async def _key_of(self, certificate: bytes) -> SigningKey:
-        """The private key of the sender's certificate.
+        """Return the private key of the sender's certificate.
 
-        Those of internal certificates are here, and no others.
+        Only the keys of internal certificates are on this computer.
         """
         key = None if self.context is None else self.context.key
         if key is None:
@@ -232,8 +247,8 @@ class Sending:
             raise CannotSignDataEx("the private key of SenderCertificate is not on this computer")
         return key
 
-    # The event
-    # ----------------------------------------------------------------------------------------------------
+    # The engine's event
+    # ----------------------------------------------------------------------------------------------
 
     def _enqueue(
         self,
@@ -242,7 +257,7 @@ class Sending:
         argument: TransactionArgument,
         level: AuthenticationLevel,
     ) -> Change:
-        """Send; the caller waits until what has to be durable is."""
+        """Enqueue the message. The caller awaits the change for durability."""
         environment = self.environment
         engine = environment.engine
         with environment.committer.change() as change:
@@ -272,7 +287,7 @@ class Sending:
         transaction: Transaction | None,
         level: AuthenticationLevel,
     ) -> None:
-        """What Send sets in the object; nothing of it counts as set by the client."""
+        """Set the attributes that Send fills in. None of them counts as set by the client."""
         state, engine = self.state, self.environment.engine
         here = engine.queue_manager.identifier
         state.identifier = MessageIdentifier(here, ordinal).pack()

@@ -1,4 +1,7 @@
-"""What an MSMQMessage object represents: the attributes of a Message (MS-MQDMPR 3.1.1.12, MC-MQAC 3.17.1 and 3.17.3)."""
+"""The attributes of the Message that an MSMQMessage object represents.
+
+MS-MQDMPR 3.1.1.12, MC-MQAC 3.17.1 and 3.17.3.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,14 @@ from lanner.wire.public_keys import ProviderType
 if TYPE_CHECKING:
     from lanner.wire.message import Message
 
-# 3.17.3; with a comma, which its real name has not.
+# 3.17.3. The actual name has no comma.
 BASE_PROVIDER: Final = "Microsoft Base Cryptographic Provider, v1.0"
 NO_IDENTIFIER: Final = bytes(MessageIdentifier.SIZE)
 
 
 @dataclass(slots=True, repr=False)
 class MessageState:
-    """The attributes, first as in a message that a client has just made (3.17.3).
+    """The attributes, initially those of a message that a client has just created (3.17.3).
 
     Empty octets and None are the document's NULL.
     """
@@ -73,7 +76,7 @@ class MessageState:
     sender_identifier: bytes = b""
     extension: bytes = b""
     connector_type_identifier: UUID = GUID_NULL
-    # A packet has no such thing (MS-MQMQ 2.2.20): it is never set.
+    # Never set: packets have no such field (MS-MQMQ 2.2.20).
     transaction_status_queue_format_name: str | None = None
     symmetric_key: bytes = b""
     signature: bytes = b""
@@ -82,7 +85,7 @@ class MessageState:
     transaction_identifier: bytes = NO_IDENTIFIER
     first_in_transaction: bool = False
     last_in_transaction: bool = False
-    # Of messages that came over HTTP, which none does here.
+    # For messages that arrived over HTTP, which this queue manager does not receive.
     soap_envelope: str | None = None
     soap_compound_message: bytes = b""
     soap_header: str = ""
@@ -99,7 +102,7 @@ class MessageState:
         want_destination: bool = False,
         want_connector_type: bool = False,
     ) -> MessageState:
-        """What was received; what is not wanted stays unset (3.11.4.1.14)."""
+        """Return the state of a received message; unwanted parts stay unset (3.11.4.1.14)."""
         source = message.source_machine_identifier
         transaction = message.transaction_identifier
         provider = message.authentication_provider_name
@@ -159,7 +162,7 @@ class MessageState:
 
     @property
     def octets(self) -> int:
-        """How much it holds, names and small things aside."""
+        """The approximate size, without names and small values."""
         return (
             len(self.body or b"")
             + len(self.extension)
@@ -171,11 +174,14 @@ class MessageState:
         )
 
     def __repr__(self) -> str:
-        """Never its body, nor its keys."""
+        """Return a text without body and keys."""
         return f"<MessageState {self.identifier.hex()}, a body of {self.body_length} octets>"
 
     def properties(self) -> MessageProperties:
-        """What can be sent as it is: everything but what says who the sender is, and the class."""
+        """Return the properties that can be sent as they are.
+
+        Those that identify the sender and the class are missing.
+        """
         return MessageProperties(
             body=self.body or b"",
             body_type=0 if self.body is None else self.body_type,

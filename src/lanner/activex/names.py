@@ -1,4 +1,7 @@
-"""From path names and directory paths to format names (MC-MQAC 3.1.6.2, 3.10.6.1, 3.12.6.1)."""
+"""Conversion of path names and directory paths to format names.
+
+MC-MQAC 3.1.6.2, 3.10.6.1 and 3.12.6.1.
+"""
 
 from __future__ import annotations
 
@@ -40,30 +43,33 @@ if TYPE_CHECKING:
     from lanner.activex.environment import Environment
     from lanner.security.identity import Identity
 
-# 3.10.6.1: what a public queue is called in the directory, each slash counting twice.
+# 3.10.6.1: the length of a public queue's name in the directory, where each slash counts twice.
 MAX_PUBLIC_NAME: Final = 63
 _DIRECT: Final = "DIRECT=OS:"
 
 
 def names_one_queue(name: FormatName) -> bool:
-    """False for a name of several queues, and for an HTTP or multicast one."""
+    """Return False for names of several queues, HTTP names and multicast names."""
     if isinstance(name, DirectFormatName):
         return not name.is_http
     return not isinstance(name, (MultipleElementFormatName, DistributionListFormatName, MulticastFormatName))
 
 
 def read_format_name(environment: Environment, text: str) -> FormatName:
-    """Return the format name that a program has put into a property, with or without `FormatName:` before it."""
+    """Return the format name in a property set by a program.
+
+    The prefix `FormatName:` is optional.
+    """
     return spelling.whole_format_name(text, environment.engine.queue_manager.computer_name)
 
 
 def read_path_name(environment: Environment, text: str) -> PathName:
-    """Return the path name that a program has put into a property."""
+    """Return the path name in a property set by a program."""
     return spelling.path_name(text, environment.engine.queue_manager.computer_name, short_names=False)
 
 
 def format_name_from_path(environment: Environment, text: str) -> str:
-    """3.1.6.2 Get Queue Format Name from Pathname."""
+    """Return the format name of a path (3.1.6.2 Get Queue Format Name from Pathname)."""
     whole = read_path_name(environment, text)
     path = whole.without_suffix()
     engine = environment.engine
@@ -74,19 +80,22 @@ def format_name_from_path(environment: Environment, text: str) -> str:
         elif not path.is_private:
             raise IllegalQueuePathname(f"{text}: neither a public nor a private queue")
         elif engine.queue_manager.directory_integrated and is_local:
-            # As it was created: names have no case, their numbers do.
+            # Use the spelling of its creation: names are case-insensitive, but the numbers
+            # derived from them are not.
             queue = engine.find_by_path(path)
             called = path.name if queue is None else PathName.parse(queue.pathname).name
             name = str(PrivateFormatName(engine.queue_manager.identifier, private_queue_local_identifier(called)))
         else:
-            # Also for the private queues of other computers: the document would name a queue of
-            # this one.
+            # Also for private queues of other computers: the document would name a local queue.
             name = f"{_DIRECT}{path}"
     return name + _suffix(whole)
 
 
 async def format_name_of_path(environment: Environment, text: str, identity: Identity) -> str:
-    """3.10.6.1 Update QueueFormatName, for an object that has a path name only."""
+    """Return the format name of an object that has only a path name.
+
+    3.10.6.1 Update QueueFormatName.
+    """
     whole = read_path_name(environment, text)
     engine = environment.engine
     with environment.lock:
@@ -102,11 +111,11 @@ async def format_name_of_path(environment: Environment, text: str, identity: Ide
         elif path.is_private and is_local:
             name = engine.private_format_name(path)
         elif not path.is_private:
-            # A queue of the computer itself, which has no other name.
+            # A system queue of the computer, which has no other name.
             return f"{_DIRECT}{whole}"
     if path.is_private and not is_local:
         if identity.is_anonymous:
-            # Nobody in particular has this computer dial others.
+            # Anonymous users must not make this computer connect to others.
             raise AccessDenied(f"{path}: {identity.name} may not have its computer asked")
         name = await _ask_owner(environment, path)
     if whole.subqueue is not None:
@@ -115,7 +124,7 @@ async def format_name_of_path(environment: Environment, text: str, identity: Ide
 
 
 def format_name_from_ads_path(environment: Environment, path: str) -> str:
-    """3.12.6.1 Get Queue Format Name from ADsPath."""
+    """Return the format name of a directory path (3.12.6.1 Get Queue Format Name from ADsPath)."""
     engine = environment.engine
     with environment.lock:
         is_offline = engine.queue_manager.directory_offline
@@ -146,7 +155,7 @@ def _public_name(environment: Environment, path: PathName, *, is_local: bool) ->
 
 
 async def _ask_owner(environment: Environment, path: PathName) -> FormatName:
-    """R_QMObjectPathToObjectFormat of the computer that has the queue (MS-MQMP 3.1.4.11)."""
+    """Call R_QMObjectPathToObjectFormat on the queue's computer (MS-MQMP 3.1.4.11)."""
     unknown = ObjectFormat(MQDS_QUEUE, QueueFormat(QueueFormatType.UNKNOWN, 0, 0, None))
     client = await environment.connect(path.computer)
     try:

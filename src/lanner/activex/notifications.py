@@ -1,6 +1,7 @@
-"""What EnableNotification starts: a peek in the background that ends in one event (MC-MQAC 3.11.4.1.9).
+"""The background peeks of EnableNotification, which end in one event (MC-MQAC 3.11.4.1.9).
 
-Nothing of the message is kept or taken: the client who hears of it reads it, if nobody was faster.
+The peek neither keeps nor takes the message: the notified client reads it, unless another reader
+was faster.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from lanner.engine.reading import ReadEnd, ReadStart
     from lanner.model.live import Cursor, OpenQueueDescriptor
 
-# Ours: notifications that one open queue may have pending at once.
+# Not in the specification: pending notifications of one open queue.
 MAX_NOTIFICATIONS: Final = 256
 
 
@@ -44,7 +45,7 @@ class MqMsgCursor(enum.IntEnum):
 
 
 class Notification:
-    """One call of EnableNotification, until it has fired."""
+    """One call of EnableNotification, pending until it fires."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class Notification:
         milliseconds: int,
     ) -> None:
         if not isinstance(event, MSMQEvent):
-            # An event of another computer's: what to call on it, no document tells.
+            # An event object of another computer. No document says what to call on it.
             raise ComError(E_INVALIDARG, "Event is no MSMQEvent of this queue manager")
         environment = queue.environment
         self._queue = queue
@@ -69,9 +70,9 @@ class Notification:
         self._done: Callable[[Notification], None] | None = None
 
     def begin(self, done: Callable[[Notification], None]) -> None:
-        """Peek, or wait to; the event fires later, in the loop.
+        """Peek or start waiting. The event fires later, on the event loop.
 
-        `done` is called when nothing more will follow.
+        `done` is called when the notification has ended.
         """
         self._done = done
         try:
@@ -103,7 +104,7 @@ class Notification:
         self._event.fire(self._queue, self._kind, self._code(end) if isinstance(end, StatusError) else None)
 
     def _code(self, error: StatusError) -> int:
-        """The ErrorCode of ArrivedError."""
+        """Return the ErrorCode of ArrivedError."""
         if isinstance(error, (IOTimeout, IllegalCursorAction)) and not self._milliseconds:
             return MessageNotFound.status
         if isinstance(error, QueueNotAvailable):
@@ -111,7 +112,7 @@ class Notification:
         return error.status
 
     def forget(self) -> None:
-        """End without an event: the client has closed the queue itself."""
+        """End without an event, because the client closed the queue."""
         self._is_forgotten = True
         if self._done is not None:
             self._done(self)

@@ -53,18 +53,18 @@ class OutgoingQueueManagement(ManagedQueue):
     """IMSMQOutgoingQueueManagement."""
 
     async def get_state(self, call: ComCall) -> int:
-        """3.5.4.1.1 State."""
+        """Return State (3.5.4.1.1)."""
         return await self.choice(call, ManagementQueueProperty.STATE, _STATES)
 
     async def get_next_hops(self, call: ComCall) -> Variant:
-        """3.5.4.1.2 NextHops: none while there is no connection."""
+        """Return NextHops, which is empty without a connection (3.5.4.1.2)."""
         hops = await self.value(call, ManagementQueueProperty.NEXTHOPS) or ()
         return Variant(VT.ARRAY | VT.BSTR, SafeArray.of(VT.BSTR, hops if isinstance(hops, tuple) else ()))
 
     async def eod_get_send_info(self, call: ComCall) -> MSMQCollection:
-        """3.5.4.1.3 EodGetSendInfo.
+        """Return the transactional state (3.5.4.1.3 EodGetSendInfo).
 
-        A queue that has carried nothing transactional yet has nothing but zeros.
+        All values are zero for a queue that has carried no transactional message yet.
         """
         values = {key: self._variant(vt, await self.value(call, identifier)) for key, identifier, vt in _SEND_INFO}
         return MSMQCollection(self._environment, values)
@@ -86,19 +86,22 @@ class OutgoingQueueManagement(ManagedQueue):
         )
 
     async def resume(self, call: ComCall) -> None:
-        """3.5.4.1.4 Resume."""
+        """Resume delivery (3.5.4.1.4 Resume)."""
         await self.act(call, "RESUME")
 
     async def pause(self, call: ComCall) -> None:
-        """3.5.4.1.5 Pause."""
+        """Pause delivery (3.5.4.1.5 Pause)."""
         await self.act(call, "PAUSE")
 
     async def eod_resend(self, call: ComCall) -> None:
-        """3.5.4.1.6 EodResend. The document's action is Pause (DECISIONS: EodResend resends)."""
+        """Resend unacknowledged messages (3.5.4.1.6 EodResend).
+
+        The document's action is Pause (DECISIONS: EodResend resends).
+        """
         await self.act(call, "EOD_RESEND")
 
 
 class MSMQOutgoingQueueManagement(OutgoingQueueManagement):
-    """3.5 MSMQOutgoingQueueManagement, made by itself rather than asked of an MSMQManagement."""
+    """3.5 MSMQOutgoingQueueManagement, created directly instead of through MSMQManagement."""
 
     interfaces: ClassVar[tuple[InterfaceTable, ...]] = MSMQ_OUTGOING_QUEUE_MANAGEMENT.interfaces

@@ -1,4 +1,4 @@
-"""MSMQQuery: public queues by what the directory knows of them (MC-MQAC 3.13)."""
+"""MSMQQuery: finds public queues by their properties in the directory (MC-MQAC 3.13)."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ class MSMQQuery(ComObject):
         multicast_address: Variant = MISSING,
         rel_multicast_address: Variant = MISSING,
     ) -> MSMQQueueInfos:
-        """3.13.4.1.3.
+        """Return the queues that match all given criteria (3.13.4.1.3).
 
-        An address that is left out restricts nothing: the text of the parameter says otherwise, its
-        rules do not.
+        An omitted address is no criterion: the description of the parameter contradicts the rules,
+        which are followed.
         """
         del call
         criteria: tuple[tuple[str, Callable[[Variant], object], Variant, Variant], ...] = (
@@ -101,7 +101,7 @@ class MSMQQuery(ComObject):
 
 
 def _operator(variant: Variant) -> Operator | None:
-    """None: the criterion does not count."""
+    """Return an operator, or None if the criterion does not apply."""
     number = arguments.number(variant, RelOps.REL_EQ, "relation")
     try:
         return _OPERATORS.get(RelOps(number))
@@ -122,5 +122,5 @@ def _time(variant: Variant) -> int:
 
 
 def _address(variant: Variant) -> str | None:
-    """An empty one is that of queues that have none."""
+    """Return an address. The empty one matches queues without an address."""
     return _text(variant) or None

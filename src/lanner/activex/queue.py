@@ -1,8 +1,8 @@
-"""MSMQQueue: an open queue, to read messages from and to send them to (MC-MQAC 3.11).
+"""MSMQQueue: an open queue, to receive from, peek at and send to (MC-MQAC 3.11).
 
-A read that waits is a coroutine: the connection, the object and the server go on meanwhile. It ends
-with its message, its time, its queue, or its client; a message that it has got, and nobody has
-heard of, goes back.
+A waiting read is a coroutine and blocks neither the connection nor the object nor the server. It
+ends with a message, by its time-out, when the queue closes, or when the client disconnects. A
+message that the read has obtained but not delivered returns to the queue.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 # MS-ERREF 2.1.
 OLE_E_BLANK: Final = 0x8004_0007
-# 2.2.2.3 MQACCESS, with MQ_ADMIN_ACCESS where it may stand.
+# 2.2.2.3 MQACCESS, combined with MQ_ADMIN_ACCESS where that is allowed.
 ACCESS: Final = {
     0x01: QueueAccessType.RECEIVE,
     0x02: QueueAccessType.SEND,
@@ -57,13 +57,13 @@ ACCESS: Final = {
     0x81: QueueAccessType.RECEIVE_ADMIN,
     0xA0: QueueAccessType.PEEK_ADMIN,
 }
-# A position, whatever its number, for a seek that needs none.
+# A placeholder for seeks that ignore the lookup identifier.
 _ANYWHERE: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
 class _Wants:
-    """What of a message its reader wants."""
+    """The parts of a message that the reader wants."""
 
     destination: bool
     body: bool
@@ -81,7 +81,7 @@ class _Wants:
 def _receive_by(
     seek: MessageSeekAction, *, allow_peek: bool = False
 ) -> Callable[[MSMQQueue, ComCall, Variant, Variant, Variant, Variant, Variant], Awaitable[MSMQMessage]]:
-    """A member that receives the message at or beside a position."""
+    """Define a member that receives the message at or next to a lookup identifier."""
 
     async def receive(
         self: MSMQQueue,
@@ -104,7 +104,7 @@ def _receive_by(
 def _receive_from(
     seek: MessageSeekAction,
 ) -> Callable[[MSMQQueue, ComCall, Variant, Variant, Variant, Variant], Awaitable[MSMQMessage]]:
-    """A member that receives the first or the last message."""
+    """Define a member that receives the first or the last message."""
 
     async def receive(
         self: MSMQQueue,
@@ -125,7 +125,7 @@ def _receive_from(
 def _peek_by(
     seek: MessageSeekAction,
 ) -> Callable[[MSMQQueue, ComCall, Variant, Variant, Variant, Variant], MSMQMessage]:
-    """A member that peeks at the message at or beside a position."""
+    """Define a member that peeks at the message at or next to a lookup identifier."""
 
     def peek(
         self: MSMQQueue,
@@ -144,7 +144,7 @@ def _peek_by(
 
 
 def _peek_from(seek: MessageSeekAction) -> Callable[[MSMQQueue, ComCall, Variant, Variant, Variant], MSMQMessage]:
-    """A member that peeks at the first or the last message."""
+    """Define a member that peeks at the first or the last message."""
 
     def peek(
         self: MSMQQueue,
@@ -161,7 +161,7 @@ def _peek_from(seek: MessageSeekAction) -> Callable[[MSMQQueue, ComCall, Variant
 
 
 class MSMQQueue(ComObject):
-    """3.11 MSMQQueue. One that a client made itself is good for nothing (3.11.3)."""
+    """3.11 MSMQQueue. An instance that a client creates directly is unusable (3.11.3)."""
 
     interfaces: ClassVar[tuple[InterfaceTable, ...]] = MSMQ_QUEUE.interfaces
 
@@ -174,16 +174,16 @@ class MSMQQueue(ComObject):
         self.environment = environment
         self._descriptor = descriptor
         self._queue_info = queue_info
-        # Made when it is first used.
+        # Created on first use.
         self._cursor: Cursor | None = None
         self._notifications: set[Notification] = set()
 
     # State (3.11.1)
-    # -----------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     @property
     def descriptor(self) -> OpenQueueDescriptor | None:
-        """The open queue; None if it is not open (any more)."""
+        """The open queue, or None if it was never opened or is closed."""
         descriptor = self._descriptor
         return None if descriptor is None or descriptor.is_closed else descriptor
 
@@ -199,7 +199,7 @@ class MSMQQueue(ComObject):
         return self._descriptor
 
     def require(self, access: Container[QueueAccessType]) -> OpenQueueDescriptor:
-        """The checks with which every member that reads begins."""
+        """Return the open queue, or raise if it is closed or open for other access."""
         descriptor = self._opened()
         if descriptor.access_type not in access:
             name = descriptor.access_type.name.lower()
@@ -221,51 +221,51 @@ class MSMQQueue(ComObject):
         change.soon()
 
     # Properties
-    # ---------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def get_access(self, call: ComCall) -> int:
-        """3.11.4.1.1."""
+        """Return Access (3.11.4.1.1)."""
         del call
         return self._opened().access_type.value
 
     def get_share_mode(self, call: ComCall) -> int:
-        """3.11.4.1.2."""
+        """Return ShareMode (3.11.4.1.2)."""
         del call
         return int(self._opened().share_mode is QueueShareMode.DENY_RECEIVE)
 
     def get_queue_info(self, call: ComCall) -> MSMQQueueInfo | None:
-        """3.11.4.1.3."""
+        """Return QueueInfo (3.11.4.1.3)."""
         del call
         self._opened()
         return self._queue_info
 
     def get_handle(self, call: ComCall) -> int:
-        """3.11.4.1.4."""
+        """Return Handle (3.11.4.1.4)."""
         del call
         return self._opened().handle
 
     def get_handle2(self, call: ComCall) -> Variant:
-        """3.11.4.1.20."""
+        """Return Handle2 (3.11.4.1.20)."""
         return Variant(VT.I8, self.get_handle(call))
 
     def get_is_open(self, call: ComCall) -> int:
-        """3.11.4.1.5."""
+        """Return IsOpen (3.11.4.1.5)."""
         del call
         return int(self._is_open)
 
     def get_is_open2(self, call: ComCall) -> bool:
-        """3.11.4.1.32."""
+        """Return IsOpen2 (3.11.4.1.32)."""
         del call
         return self._is_open
 
     def close(self, call: ComCall) -> None:
-        """3.11.4.1.6. What waits on it ends."""
+        """Close the queue (3.11.4.1.6). Waiting reads end."""
         del call
         self._opened()
         self._close()
 
     def reset(self, call: ComCall) -> None:
-        """3.11.4.1.10; a read that waits at the cursor ends."""
+        """Reset the cursor (3.11.4.1.10). A read that waits at the cursor ends."""
         del call
         self._opened()
         cursor, self._cursor = self._cursor, None
@@ -274,7 +274,7 @@ class MSMQQueue(ComObject):
                 self.environment.engine.close_cursor(cursor)
 
     async def purge(self, call: ComCall) -> None:
-        """3.11.4.1.31."""
+        """Purge the queue (3.11.4.1.31)."""
         await purge(self.environment.engine, self.environment.committer, self.require(RECEIVE_ACCESS), call.identity)
 
     # Reads from the head and at the cursor
@@ -289,7 +289,7 @@ class MSMQQueue(ComObject):
         receive_timeout: Variant = MISSING,
         want_connector_type: Variant = MISSING,
     ) -> MSMQMessage | None:
-        """3.11.4.1.14."""
+        """Receive the first message (3.11.4.1.14)."""
         self.require(RECEIVE_ACCESS)
         unit = resolve_transaction(self.environment, transaction).transaction
         wants = _Wants.of(want_destination_queue, want_body, want_connector_type)
@@ -304,20 +304,20 @@ class MSMQQueue(ComObject):
         receive_timeout: Variant = MISSING,
         want_connector_type: Variant = MISSING,
     ) -> MSMQMessage | None:
-        """3.11.4.1.16."""
+        """Receive the message at the cursor (3.11.4.1.16)."""
         self.require(RECEIVE_ACCESS)
         unit = resolve_transaction(self.environment, transaction).transaction
         wants = _Wants.of(want_destination_queue, want_body, want_connector_type)
         return await self._receive(call, unit, wants, _milliseconds(receive_timeout), self._own_cursor())
 
     async def peek(self, call: ComCall, *arguments: Variant) -> MSMQMessage | None:
-        """3.11.4.1.15."""
+        """Peek at the first message (3.11.4.1.15)."""
         del call
         descriptor, wants, timeout = self._peek_arguments(*arguments)
         return await self._peek(wants, timeout, partial(self.environment.engine.peek_message, descriptor), None)
 
     async def peek_current(self, call: ComCall, *arguments: Variant) -> MSMQMessage | None:
-        """3.11.4.1.18."""
+        """Peek at the message at the cursor (3.11.4.1.18)."""
         del call
         descriptor, wants, timeout = self._peek_arguments(*arguments)
         cursor = self._own_cursor()
@@ -325,7 +325,7 @@ class MSMQQueue(ComObject):
         return await self._peek(wants, timeout, event, cursor)
 
     async def peek_next(self, call: ComCall, *arguments: Variant) -> MSMQMessage | None:
-        """3.11.4.1.17."""
+        """Advance the cursor and peek (3.11.4.1.17)."""
         del call
         descriptor, wants, timeout = self._peek_arguments(*arguments)
         cursor = self._own_cursor()
@@ -339,7 +339,10 @@ class MSMQQueue(ComObject):
         receive_timeout: Variant = MISSING,
         want_connector_type: Variant = MISSING,
     ) -> tuple[OpenQueueDescriptor, _Wants, int]:
-        """Return the open queue, which must allow a peek, and the arguments that all three kinds of peek have."""
+        """Return the open queue and the arguments common to the three peek members.
+
+        Raise if the queue does not allow peeking.
+        """
         descriptor = self.require(PEEK_ACCESS)
         wants = _Wants.of(want_destination_queue, want_body, want_connector_type)
         return descriptor, wants, _milliseconds(receive_timeout)
@@ -388,9 +391,12 @@ class MSMQQueue(ComObject):
         return await self._received(call, read, wants)
 
     async def _received(self, call: ComCall, read: Read, wants: _Wants) -> MSMQMessage:
-        """The message of a receive, which is gone from the queue, on disk too, when this returns."""
+        """Return the message of a receive. By then its removal from the queue is durable.
+
+        Inside a transaction the removal waits for the commit.
+        """
         try:
-            # What its client could not be given stays where it is.
+            # A message that cannot be delivered to the client stays in the queue.
             call.exporter.require_room()
             message = self._message(read.position, wants)
         except BaseException:
@@ -418,7 +424,7 @@ class MSMQQueue(ComObject):
         return self._message(position, wants)
 
     def _timed_out(self, error: IOTimeout | MessageNotFound, milliseconds: int) -> None:
-        """A read without a message returns none, or raises the codes of the document (DECISIONS)."""
+        """Return None for a read without a message, or raise the document's codes (DECISIONS)."""
         if self.environment.settings.timeout == "error":
             raise error if milliseconds else MessageNotFound("there is no message")
 
@@ -432,7 +438,7 @@ class MSMQQueue(ComObject):
         )
 
     def _own_cursor(self) -> Cursor:
-        """3.11.1 Cursor: of this object alone."""
+        """Return this object's own cursor, opening it first if necessary (3.11.1 Cursor)."""
         descriptor = self._opened()
         if self._cursor is None:
             with self.environment.lock:
@@ -466,7 +472,10 @@ class MSMQQueue(ComObject):
         *,
         allow_peek: bool = False,
     ) -> MSMQMessage:
-        """Read Message By Lookup Identifier, to receive; `allow_peek`: others see it until the transaction has ended."""
+        """Receive by lookup identifier (Read Message By Lookup Identifier).
+
+        With `allow_peek`, others can peek at the message until the transaction ends.
+        """
         environment, descriptor = self.environment, self._opened()
         read = Read(environment.engine, environment.committer, descriptor, is_receive=True, transaction=transaction)
 
@@ -487,7 +496,7 @@ class MSMQQueue(ComObject):
         return await self._received(call, read, wants)
 
     def peek_at(self, seek: MessageSeekAction, lookup_id: int, wants: _Wants) -> MSMQMessage:
-        """Read Message By Lookup Identifier, to peek."""
+        """Peek by lookup identifier (Read Message By Lookup Identifier)."""
         with self.environment.lock, _not_found():
             position = self.environment.engine.read_message_by_lookup_identifier(
                 self._opened(), lookup_id, peek_operation=True, lookup_operation=seek
@@ -495,12 +504,12 @@ class MSMQQueue(ComObject):
         return self._message(position, wants)
 
     # Notification
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def enable_notification(
         self, call: ComCall, event: ComObject | Remote | None, cursor: Variant, receive_timeout: Variant
     ) -> None:
-        """3.11.4.1.9: one event for one call. The checks are in the order of the document."""
+        """Request one event (3.11.4.1.9). The checks are in the order of the document."""
         del call
         try:
             kind = MqMsgCursor(arguments.number(cursor, MqMsgCursor.MQMSG_FIRST, "Cursor"))
@@ -521,9 +530,9 @@ class MSMQQueue(ComObject):
 
 @contextlib.contextmanager
 def _not_found() -> Iterator[None]:
-    """3.11.4.1.21: whatever the reason, there is no such message.
+    """Raise MessageNotFound for every reason of a failed lookup (3.11.4.1.21).
 
-    The event tells one that is locked or taken from one that never was.
+    The engine distinguishes a message that is locked or was received from one that never existed.
     """
     try:
         yield
@@ -532,12 +541,15 @@ def _not_found() -> Iterator[None]:
 
 
 def _milliseconds(variant: Variant) -> int:
-    """ReceiveTimeout; INFINITE is -1 to a language without unsigned numbers."""
+    """Return ReceiveTimeout. Languages without unsigned numbers pass INFINITE as -1."""
     return arguments.number(variant, INFINITE, "ReceiveTimeout") & INFINITE
 
 
 def _lookup_id(variant: Variant) -> int:
-    """A lookup identifier, as a number or in decimal digits (DECISIONS); zero is none."""
+    """Return a lookup identifier given as a number or in decimal digits (DECISIONS).
+
+    Zero is rejected.
+    """
     found = arguments.dereferenced(variant)
     value = found.value
     if found.vt == VT.BSTR and isinstance(value, str) and value.isascii() and value.strip().isdigit():

@@ -1,4 +1,4 @@
-"""MSMQQueueInfo: a queue by its name, to be made, opened, deleted, and asked for its properties (MC-MQAC 3.10)."""
+"""MSMQQueueInfo: a queue by name, to create, open or delete, and its properties (MC-MQAC 3.10)."""
 
 from __future__ import annotations
 
@@ -56,12 +56,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PUBLIC: Final = "PUBLIC="
-# What Refresh copies beside what a client may give.
+# Attributes that Refresh copies in addition to those that a client can set.
 _TOLD: Final = ("identifier", "create_time", "modify_time", "qualified_pathname", "directory_path")
 
 
 def _get(value: Callable[[MSMQQueueInfo], T]) -> Callable[[MSMQQueueInfo, ComCall], T | Awaitable[T]]:
-    """A property that is read from the queue first, unless it was (3.10.4.1.1): then it is there at once."""
+    """Return a getter that first refreshes the object, unless that was done already (3.10.4.1.1).
+
+    The value of a refreshed object is returned directly, without a coroutine.
+    """
 
     def get(self: MSMQQueueInfo, call: ComCall) -> T | Awaitable[T]:
         return value(self) if self.is_refreshed else refreshed(self, call)
@@ -74,7 +77,7 @@ def _get(value: Callable[[MSMQQueueInfo], T]) -> Callable[[MSMQQueueInfo, ComCal
 
 
 class MSMQQueueInfo(ComObject):
-    """3.10 MSMQQueueInfo. What a client puts stays in the object until Create or Update."""
+    """3.10 MSMQQueueInfo. Values set by the client stay in the object until Create or Update."""
 
     interfaces: ClassVar[tuple[InterfaceTable, ...]] = MSMQ_QUEUE_INFO.interfaces
 
@@ -83,20 +86,23 @@ class MSMQQueueInfo(ComObject):
         self._reset()
 
     def _reset(self) -> None:
-        """3.10.3."""
-        # refQueue; its PathName, which may be NULL, is `path_name`.
+        """Set the initial state (3.10.3)."""
+        # refQueue. Its PathName, which may be NULL, is kept in `path_name`.
         self.queue: Queue = self._environment.engine.set_queue_defaults()
         self.path_name: str | None = None
         self.format_name: str | None = None
         self.is_refreshed = False
         self.is_application_queue = False
         self.is_queue_created = False
-        # What a client has put since the queue was last read or written.
+        # Values that the client has set since the queue was last read or written.
         self._changes: dict[str, Any] = {}
 
     @property
     def octets(self) -> int:
-        """Names are as long as clients like; whether a queue can have them is seen when it is made or opened."""
+        """The size of the names, which clients may make as long as they like.
+
+        Their validity is checked only when the queue is created or opened.
+        """
         texts = self.path_name, self.format_name, self.queue.label, self.queue.multicast_address
         return sum([len(text) for text in texts if text])
 
@@ -108,7 +114,7 @@ class MSMQQueueInfo(ComObject):
         return value if self.is_application_queue else otherwise
 
     # Properties
-    # ---------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     get_queue_guid = _get(lambda self: self._of_application_queue(arguments.to_guid(self.queue.identifier), None))
     get_service_type_guid = _get(lambda self: arguments.to_guid(self.queue.type))
@@ -121,7 +127,7 @@ class MSMQQueueInfo(ComObject):
     )
     get_journal = _get(lambda self: int(self.is_application_queue and self.queue.journaling))
     get_quota = _get(lambda self: to_long(self._of_application_queue(self.queue.quota, INFINITE)))
-    # DECISIONS: kilobytes, as the quota itself.
+    # DECISIONS: in kilobytes, like the quota itself.
     get_journal_quota = _get(lambda self: to_long(self._of_application_queue(self.queue.journal_quota, INFINITE)))
     get_base_priority = _get(lambda self: self.queue.base_priority if self._is_named_public else 0)
     get_create_time = _get(lambda self: arguments.to_date(self.queue.create_time))
@@ -130,34 +136,34 @@ class MSMQQueueInfo(ComObject):
     get_multicast_address = _get(lambda self: self.queue.multicast_address or "")
 
     def put_service_type_guid(self, call: ComCall, value: str | None) -> None:
-        """3.10.4.1.3."""
+        """Set ServiceTypeGuid (3.10.4.1.3)."""
         del call
         self._put("type", arguments.from_guid(value, "ServiceTypeGuid") if value else GUID_NULL)
 
     def put_label(self, call: ComCall, value: str | None) -> None:
-        """3.10.4.1.5."""
+        """Set Label (3.10.4.1.5)."""
         del call
         self._put("label", value or "")
 
     def put_path_name(self, call: ComCall, value: str | None) -> None:
-        """3.10.4.1.7: another queue is meant from now on."""
+        """Set PathName (3.10.4.1.7). From now on the object denotes a different queue."""
         del call
         self.path_name, self.format_name = value, None
         self.is_refreshed = self.is_application_queue = self.is_queue_created = False
 
     def get_format_name(self, call: ComCall) -> str | None:
-        """3.10.4.1.8."""
+        """Return FormatName (3.10.4.1.8)."""
         del call
         return self.format_name
 
     def put_format_name(self, call: ComCall, value: str | None) -> None:
-        """3.10.4.1.9: another queue is meant from now on."""
+        """Set FormatName (3.10.4.1.9). From now on the object denotes a different queue."""
         del call
         self.path_name, self.format_name = None, None if value is None else without_prefix(value)
         self.is_refreshed = self.is_application_queue = self.is_queue_created = False
 
     def put_priv_level(self, call: ComCall, value: int) -> None:
-        """3.10.4.1.12."""
+        """Set PrivLevel (3.10.4.1.12)."""
         del call
         try:
             self._put("privacy_level", QueuePrivacyLevel(value))
@@ -165,43 +171,46 @@ class MSMQQueueInfo(ComObject):
             raise IllegalPropertyValue(f"PrivLevel {value}") from None
 
     def put_journal(self, call: ComCall, value: int) -> None:
-        """3.10.4.1.14."""
+        """Set Journal (3.10.4.1.14)."""
         del call
         self._put("journaling", bool(value))
 
     def put_quota(self, call: ComCall, value: int) -> None:
-        """3.10.4.1.16."""
+        """Set Quota (3.10.4.1.16)."""
         del call
         self._put("quota", from_long(value))
 
     def put_journal_quota(self, call: ComCall, value: int) -> None:
-        """3.10.4.1.24."""
+        """Set JournalQuota (3.10.4.1.24)."""
         del call
         self._put("journal_quota", from_long(value))
 
     def put_base_priority(self, call: ComCall, value: int) -> None:
-        """3.10.4.1.18."""
+        """Set BasePriority (3.10.4.1.18)."""
         del call
         if value not in BASE_PRIORITIES or not self._is_named_public:
             raise IllegalPropertyValue(f"BasePriority {value} of {self.format_name}")
         self._put("base_priority", value)
 
     def put_authenticate(self, call: ComCall, value: int) -> None:
-        """3.10.4.1.22."""
+        """Set Authenticate (3.10.4.1.22)."""
         del call
         self._put("authentication", bool(value))
 
     def put_multicast_address(self, call: ComCall, value: str | None) -> None:
-        """3.10.4.1.38."""
+        """Set MulticastAddress (3.10.4.1.38)."""
         del call
         self._put("multicast_address", value or None)
 
     async def get_is_world_readable(self, call: ComCall) -> int:
-        """3.10.4.1.25."""
+        """Return IsWorldReadable (3.10.4.1.25)."""
         return int(await self.get_is_world_readable2(call))
 
     async def get_is_world_readable2(self, call: ComCall) -> bool:
-        """3.10.4.1.36. Of a queue that is not there, what Create would make of it by default."""
+        """Return IsWorldReadable2 (3.10.4.1.36).
+
+        For a queue that does not exist, this is what Create would set by default.
+        """
         if not self.is_refreshed and (self.format_name or self.path_name):
             try:
                 await self.refresh(call)
@@ -214,14 +223,14 @@ class MSMQQueueInfo(ComObject):
         return _has_other_owners(self.queue.security)
 
     async def get_path_name_dns(self, call: ComCall) -> str:
-        """3.10.4.1.31."""
+        """Return PathNameDNS (3.10.4.1.31)."""
         queue = await self._published(call)
         if queue is None:
             raise QDnsPropertyNotSupported(f"{self.format_name} is no public queue")
         return queue.qualified_pathname
 
     async def get_ads_path(self, call: ComCall) -> str:
-        """3.10.4.1.39."""
+        """Return ADsPath (3.10.4.1.39)."""
         queue = await self._published(call)
         if queue is None:
             raise QAdsPropertyNotSupported(f"{self.format_name} is no public queue")
@@ -240,10 +249,10 @@ class MSMQQueueInfo(ComObject):
         return self.format_name is not None and self.format_name[: len(_PUBLIC)].upper() == _PUBLIC
 
     # Names
-    # --------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def update_format_name(self, call: ComCall) -> FormatName:
-        """3.10.6.1 Update QueueFormatName; what it is then."""
+        """Update and return the format name (3.10.6.1 Update QueueFormatName)."""
         if self.format_name is not None:
             return read_format_name(self._environment, self.format_name)
         if self.path_name is None:
@@ -254,7 +263,7 @@ class MSMQQueueInfo(ComObject):
         return parse(found)
 
     def _learn(self, path_name: str, format_name: str) -> None:
-        """The format name of the path, unless another queue is meant by now."""
+        """Store the format name of a path, unless the object denotes a different queue by now."""
         if self.format_name is None and self.path_name == path_name:
             self.format_name = format_name
 
@@ -265,9 +274,9 @@ class MSMQQueueInfo(ComObject):
         return name
 
     def _find(self, name: FormatName) -> tuple[Queue, bool]:
-        """The queue of a name and whether it is here; of another computer only public ones.
+        """Return a queue by name, and whether it is local.
 
-        Called with the lock held.
+        Queues of other computers are found only if they are public. Called with the lock held.
         """
         engine = self._environment.engine
         queue = engine.find_queue(name)
@@ -293,7 +302,7 @@ class MSMQQueueInfo(ComObject):
     # --------------------------------------------------------------------------------------------
 
     async def create(self, call: ComCall, is_transactional: Variant, is_world_readable: Variant) -> None:
-        """3.10.4.1.26."""
+        """Create the queue (3.10.4.1.26)."""
         transactional = arguments.flag(is_transactional, "IsTransactional", default=False)
         world_readable = arguments.flag(is_world_readable, "IsWorldReadable", default=False)
         if not self.path_name:
@@ -329,7 +338,7 @@ class MSMQQueueInfo(ComObject):
         await change
 
     async def delete(self, call: ComCall) -> None:
-        """3.10.4.1.27."""
+        """Delete the queue (3.10.4.1.27)."""
         name = await self._name_of_one_queue(call)
         environment = self._environment
         with environment.committer.change() as change:
@@ -345,10 +354,10 @@ class MSMQQueueInfo(ComObject):
         await change
 
     # Open
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def open(self, call: ComCall, access: int, share_mode: int) -> MSMQQueue:
-        """3.10.4.1.28."""
+        """Open the queue (3.10.4.1.28)."""
         access_type = ACCESS.get(access)
         if access_type is None:
             raise UnsupportedAccessMode(f"Access {access:#x}")
@@ -376,7 +385,7 @@ class MSMQQueueInfo(ComObject):
     # -------------------------------------------------------------------------------------------
 
     async def refresh(self, call: ComCall) -> None:
-        """3.10.4.1.29. What a client put and did not save is lost."""
+        """Read the properties (3.10.4.1.29). Unsaved values set by the client are lost."""
         name = await self._name_of_one_queue(call)
         engine = self._environment.engine
         with self._environment.lock:
@@ -405,10 +414,11 @@ class MSMQQueueInfo(ComObject):
         self._changes.clear()
 
     async def update(self, call: ComCall) -> None:
-        """3.10.4.1.30.
+        """Write the properties that the client has set (3.10.4.1.30).
 
-        The document writes every property of the object. Those that were never read from the queue
-        are not its own, but defaults that nobody asked for: what the client has put is written.
+        The document writes every property of the object. Properties that were never read from the
+        queue, however, have defaults that the client did not ask for, so only those that it set are
+        written.
         """
         name = await self._name_of_one_queue(call)
         environment, changes = self._environment, dict(self._changes)
@@ -439,7 +449,7 @@ def _is_public(queue: Queue) -> bool:
 
 
 def _is_application_queue(queue: Queue) -> bool:
-    """3.1.1.2 ApplicationQueue."""
+    """Return whether a queue is an ApplicationQueue (3.1.1.2)."""
     is_of_kind = queue.queue_type in (QueueType.PUBLIC, QueueType.PRIVATE)
     return is_of_kind and not isinstance(queue, OutgoingQueue)
 
@@ -456,15 +466,15 @@ def _require_success(result: DirectoryOperationResult, message: str) -> None:
 
 
 def _require(queue: Queue, identity: Identity, right: QueueAccess) -> None:
-    """Of a queue that only the directory knows here, the descriptor it has there."""
+    """Check a right against the descriptor that the directory has for a remote queue."""
     if not identity.is_system and not is_granted(queue.security, identity, right):
         raise AccessDenied(f"{identity.name} has no right {right!r} on queue {queue.pathname}")
 
 
 def _has_other_owners(security: bytes) -> bool:
-    """Whether somebody beside the owner may take the queue over (3.10.4.1.25).
+    """Return whether anyone besides the owner may take ownership of the queue (3.10.4.1.25).
 
-    The Administrators do not count, because they may do so with every queue.
+    Administrators are ignored, because they may do so with every queue.
     """
     descriptor = map_generic_rights(SecurityDescriptor.unpack(security), QUEUE_MAPPING)
     if descriptor.dacl is None:
@@ -478,7 +488,7 @@ def _has_other_owners(security: bytes) -> bool:
 
 
 def _with_world_readers(security: bytes) -> bytes:
-    """Everyone may receive and peek as well."""
+    """Return the descriptor with the right of Everyone to receive and peek added."""
     descriptor = SecurityDescriptor.unpack(security)
     aces = () if descriptor.dacl is None else descriptor.dacl.aces
     widened = tuple(

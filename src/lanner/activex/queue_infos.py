@@ -1,4 +1,4 @@
-"""MSMQQueueInfos: the public queues that a query has found (MC-MQAC 3.14)."""
+"""MSMQQueueInfos: the public queues that a query found (MC-MQAC 3.14)."""
 
 from __future__ import annotations
 
@@ -20,28 +20,27 @@ if TYPE_CHECKING:
 
 
 class MSMQQueueInfos(ComObject):
-    """3.14 MSMQQueueInfos. One that a client made itself is good for nothing (3.14.3)."""
+    """3.14 MSMQQueueInfos. An instance that a client creates directly is unusable (3.14.3)."""
 
     interfaces: ClassVar[tuple[InterfaceTable, ...]] = MSMQ_QUEUE_INFOS.interfaces
 
     def __init__(self, environment: Environment, identifiers: Sequence[UUID] | None = None) -> None:
         self._environment = environment
-        # ResultQueueCollection; None: not initialized.
+        # ResultQueueCollection, or None if not initialized.
         self._identifiers = identifiers
         # CollectionCursor.
         self._next = 0
 
     def reset(self, call: ComCall) -> None:
-        """3.14.4.1.1."""
+        """Start again at the first queue (3.14.4.1.1)."""
         del call
         self._results()
         self._next = 0
 
     async def next(self, call: ComCall) -> MSMQQueueInfo | None:
-        """3.14.4.1.2.
+        """Return the next queue, or None at the end (3.14.4.1.2).
 
-        Queues that have gone since, and those of which the caller may know nothing, are passed
-        over.
+        Queues that were deleted meanwhile, or that the caller may not see, are skipped.
         """
         results = self._results()
         while self._next < len(results):

@@ -1,4 +1,4 @@
-"""MSMQQueueManagement: a queue of this computer, its journal, and who sends transactional messages to it (MC-MQAC 3.4)."""
+"""MSMQQueueManagement: a local queue, its journal, and its transactional senders (MC-MQAC 3.4)."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class QueueManagement(ManagedQueue):
     """IMSMQQueueManagement."""
 
     async def get_journal_message_count(self, call: ComCall) -> int:
-        """3.4.4.1.1 JournalMessageCount."""
+        """Return JournalMessageCount (3.4.4.1.1)."""
         return await self.long(call, ManagementQueueProperty.JOURNAL_MESSAGE_COUNT)
 
     async def get_bytes_in_journal(self, call: ComCall) -> Variant:
-        """3.4.4.1.2 BytesInJournal."""
+        """Return BytesInJournal (3.4.4.1.2)."""
         return Variant(VT.UI8, await self.number(call, ManagementQueueProperty.BYTES_IN_JOURNAL))
 
     async def eod_get_receive_info(self, call: ComCall) -> Variant:
-        """3.4.4.1.3 EodGetReceiveInfo: one collection for each sender."""
+        """Return one collection for each sender (3.4.4.1.3 EodGetReceiveInfo)."""
         told = await self.value(call, ManagementQueueProperty.EOD_SOURCE_INFO)
         collections = [
             Variant(VT.DISPATCH, MSMQCollection(self._environment, values)) for values in _source_infos(told)
@@ -54,7 +54,7 @@ class QueueManagement(ManagedQueue):
 
 
 class MSMQQueueManagement(QueueManagement):
-    """3.4 MSMQQueueManagement, made by itself rather than asked of an MSMQManagement."""
+    """3.4 MSMQQueueManagement, created directly instead of through MSMQManagement."""
 
     interfaces: ClassVar[tuple[InterfaceTable, ...]] = MSMQ_QUEUE_MANAGEMENT.interfaces
 
@@ -77,5 +77,5 @@ def _value(vt: VT, value: str | int | UUID) -> str | int:
     if vt == VT.BSTR:
         return value if isinstance(value, str) else f"{{{value}}}".upper()
     number = int(value)
-    # The numbers of VT_I4 are unsigned where they come from.
+    # The source has them as unsigned numbers.
     return to_long(number) if vt == VT.I4 else number

@@ -1,16 +1,16 @@
 """The interfaces and coclasses of MC-MQAC (section 6), read once from interfaces.txt.
 
-tools/make_activex_tables.py writes that file. It has a line for each interface, followed by one for
-each member, and a line for each coclass:
+tools/make_activex_tables.py writes that file. It has one line for each interface, followed by one
+for each of its members, and one line for each coclass:
 
     interface <name> <IID> <base> [like:<interface>] [dual] [local]
-    <opnum> <DISPID> <kind> <name> <method that serves it> <parameter> ...
+    <opnum> <DISPID> <kind> <name> <method that implements it> <parameter> ...
     coclass <name> <interfaces, the default one last> [source:<event interface>]
 
-A parameter is <in|out|inout>:<type>:<name>[:optional][:retval]. An interface has the members of its
-base; or of the interface after `like:`, where the IDL repeats them instead of deriving. A listed
-member replaces the inherited one with its opnum. `local` marks an interface that clients cannot
-call. CLSIDs and the event interface are those of `lanner.com.known_classes`.
+A parameter is <in|out|inout>:<type>:<name>[:optional][:retval]. An interface inherits the members
+of its base, or those of the interface after `like:` if the IDL repeats them instead of deriving. A
+listed member replaces the inherited one with the same opnum. `local` marks an interface that
+clients cannot call. CLSIDs and the event interface are in `lanner.com.known_classes`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from lanner.com.members import Coclass, Direction, InterfaceTable, Kind, Member,
 
 
 class _Tables:
-    """The contents of the file: tables by the names that the document uses."""
+    """The contents of the file: tables keyed by the document's names."""
 
     def __init__(self, text: str) -> None:
         lines = [line.split() for line in text.splitlines() if not line.startswith("#")]
-        # An interface may name one that follows later as the type of a parameter.
+        # A parameter type may name an interface that follows later.
         self._iids = {words[1]: UUID(words[2]) for words in lines if words[0] == "interface"}
         self._iids |= {"IUnknown": IID_IUNKNOWN, "IDispatch": IID_IDISPATCH}
         self._parameters: dict[str, Parameter] = {}

@@ -1,11 +1,11 @@
-"""MSMQTransaction and the transaction object behind it (MC-MQAC 3.8, 3.9), and what a Transaction argument means (2.2.2.1).
+"""MSMQTransaction, the transaction object behind it, and Transaction arguments.
 
-An internal transaction is one of the queue manager's own. An external one belongs to a distributed
-transaction manager, which there is none of unless the environment has one: it decides, and the
-queue manager hears of the outcome by the events of MS-MQDMPR 3.1.4.6 to 3.1.4.8.
+MC-MQAC 3.8, 3.9 and 2.2.2.1. The queue manager owns an internal transaction. A distributed
+transaction manager owns an external one: it decides, and the queue manager receives the outcome by
+the events of MS-MQDMPR 3.1.4.6 to 3.1.4.8. There is no such manager unless the environment has one.
 
-A transaction object lives while an MSMQTransaction has it or a client holds it; one that nobody has
-any more, and nobody ended, is aborted.
+A transaction object lives while an MSMQTransaction or a client holds it. If it is released without
+having ended, the transaction is aborted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 XACT_E_NOTSUPPORTED: Final = 0x8004_D00F
 # 2.2.2.21 XACTTC.
 XACTTC_SYNC: Final = 0x0000_0002
-# The numbers that scripts write as literals are VT_I2.
+# Scripts pass numeric literals as VT_I2.
 _NUMBERS: Final = frozenset((VT.I4, VT.INT, VT.I2))
 _OBJECTS: Final = frozenset((VT.UNKNOWN, VT.DISPATCH))
 
@@ -62,26 +62,29 @@ class XactTransInfo:
 
 
 class TransactionManager(Protocol):
-    """A distributed transaction manager, as the owner of external transactions sees it (MS-DTCO 3.3.4). Its errors are StatusErrors."""
+    """A distributed transaction manager as seen by the owner of external transactions.
+
+    MS-DTCO 3.3.4. Its errors are StatusErrors.
+    """
 
     async def begin(self) -> uuid.UUID:
         """Begin a transaction in which this queue manager is enlisted."""
 
     async def commit(self, identifier: uuid.UUID, *, retaining: bool, grf_tc: int, grf_rm: int) -> None:
-        """Ask for a commit; the queue manager hears of the outcome later."""
+        """Request a commit. The queue manager receives the outcome later."""
 
     async def abort(self, identifier: uuid.UUID, *, retaining: bool, is_async: bool) -> None:
-        """Ask for an abort."""
+        """Request an abort."""
 
     async def information(self, identifier: uuid.UUID) -> XactTransInfo:
-        """What it knows of a transaction."""
+        """Return what the manager knows about a transaction."""
 
 
 class TransactionImpl(ComObject):
     """3.8 TransactionImpl.
 
-    Its methods are not those of ITransaction's table: that interface takes no remote calls
-    (3.8.4.1).
+    Its methods are not those in the table of ITransaction, because that interface takes no remote
+    calls (3.8.4.1).
     """
 
     interfaces: ClassVar[tuple[InterfaceTable, ...]] = (ITRANSACTION,)
@@ -91,18 +94,21 @@ class TransactionImpl(ComObject):
         self.identifier = uuid.uuid4() if identifier is None else identifier
         self.is_internal = is_internal
         self.is_committed_or_aborted = False
-        # The MSMQTransactions that have it, and whether a client was given it.
+        # The MSMQTransactions that hold it, and whether a client holds it.
         self._holders: set[MSMQTransaction] = set()
         self._is_exported = False
 
     def enlisted(self) -> Transaction:
-        """The unit of work of the queue manager, made if there is none yet; called with the lock held."""
+        """Return the queue manager's transaction, created if necessary.
+
+        Called with the lock held.
+        """
         if self.is_committed_or_aborted:
             raise TransactionSequence(f"transaction {self.identifier} has ended: begin another one")
         return enlisted(self._environment, self.identifier)
 
     async def commit_transaction(self, *, retaining: bool, grf_tc: int, grf_rm: int) -> None:
-        """3.8.4.1.1 Commit; what was done is on disk when this returns."""
+        """Commit (3.8.4.1.1 Commit). The changes are durable when this returns."""
         if not self.is_internal:
             await self._manager.commit(self.identifier, retaining=retaining, grf_tc=grf_tc, grf_rm=grf_rm)
             self.is_committed_or_aborted = True
@@ -116,7 +122,7 @@ class TransactionImpl(ComObject):
         await change
 
     async def abort_transaction(self, *, retaining: bool, is_async: bool) -> None:
-        """3.8.4.1.2 Abort."""
+        """Abort (3.8.4.1.2 Abort)."""
         if not self.is_internal:
             await self._manager.abort(self.identifier, retaining=retaining, is_async=is_async)
             self.is_committed_or_aborted = True
@@ -127,7 +133,7 @@ class TransactionImpl(ComObject):
         await self._abort()
 
     async def transaction_info(self) -> XactTransInfo:
-        """3.8.4.1.3 GetTransactionInfo."""
+        """Return the transaction's information (3.8.4.1.3 GetTransactionInfo)."""
         if self.is_internal:
             return XactTransInfo(self.identifier)
         return await self._manager.information(self.identifier)
@@ -150,8 +156,8 @@ class TransactionImpl(ComObject):
             raise TransactionUsage(f"transaction {self.identifier}: there is no distributed transaction manager")
         return manager
 
-    # Who has it
-    # ---------------------------------------------------------------------------------------------------
+    # Holders
+    # ----------------------------------------------------------------------------------------------
 
     def hold(self, holder: MSMQTransaction) -> None:
         self._holders.add(holder)
@@ -161,7 +167,7 @@ class TransactionImpl(ComObject):
         self._abort_if_forgotten()
 
     def exported(self) -> TransactionImpl:
-        """A client is given it."""
+        """Return the object for marshaling to a client."""
         self._is_exported = True
         return self
 
@@ -186,7 +192,7 @@ class MSMQTransaction(ComObject):
     interfaces: ClassVar[tuple[InterfaceTable, ...]] = MSMQ_TRANSACTION.interfaces
 
     def __init__(self, environment: Environment, transaction: TransactionImpl | None = None) -> None:
-        del environment  # as every coclass takes it; what there is to do, the transaction does
+        del environment  # every coclass takes it; here the transaction does the work
         self.transaction = transaction
         if transaction is not None:
             transaction.hold(self)
@@ -197,7 +203,7 @@ class MSMQTransaction(ComObject):
             transaction.let_go(self)
 
     async def commit(self, call: ComCall, f_retaining: Variant, grf_tc: Variant, grf_rm: Variant) -> None:
-        """3.9.4.1.2 Commit."""
+        """Commit (3.9.4.1.2 Commit)."""
         del call
         await self._attached().commit_transaction(
             retaining=arguments.flag(f_retaining, "fRetaining", default=False),
@@ -206,7 +212,7 @@ class MSMQTransaction(ComObject):
         )
 
     async def abort(self, call: ComCall, f_retaining: Variant, f_async: Variant) -> None:
-        """3.9.4.1.3 Abort."""
+        """Abort (3.9.4.1.3 Abort)."""
         del call
         await self._attached().abort_transaction(
             retaining=arguments.flag(f_retaining, "fRetaining", default=False),
@@ -214,19 +220,19 @@ class MSMQTransaction(ComObject):
         )
 
     def init_new(self, call: ComCall, var_transaction: Variant) -> None:
-        """3.9.4.2.1 InitNew."""
+        """Take over a transaction (3.9.4.2.1 InitNew)."""
         del call
         if self.transaction is not None:
             raise TransactionUsage("the object has a transaction already")
         found = arguments.dereferenced(var_transaction)
         if found.vt not in _OBJECTS or not isinstance(found.value, TransactionImpl):
-            # A transaction of somebody else's cannot be one of this queue manager.
+            # A foreign transaction object cannot be one of this queue manager.
             raise ComError(E_INVALIDARG, f"varTransaction: {var_transaction!r} has no ITransaction")
         self.transaction = found.value
         self.transaction.hold(self)
 
     def get_i_transaction(self, call: ComCall) -> Variant:
-        """3.9.4.3.1 ITransaction."""
+        """Return ITransaction (3.9.4.3.1)."""
         del call
         return EMPTY if self.transaction is None else Variant(VT.UNKNOWN, self.transaction.exported())
 
@@ -242,10 +248,10 @@ class MSMQTransaction(ComObject):
 
 @dataclass(frozen=True, slots=True)
 class TransactionArgument:
-    """What an operation is to be part of."""
+    """The transaction in which an operation takes place."""
 
     transaction: Transaction | None = None
-    # MQ_SINGLE_MESSAGE: a transaction of its own, for one message.
+    # MQ_SINGLE_MESSAGE: a separate transaction for one message.
     is_single_message: bool = False
 
 
@@ -255,10 +261,10 @@ def resolve_transaction(
     *,
     default: MqTransaction = MqTransaction.MQ_MTS_TRANSACTION,
 ) -> TransactionArgument:
-    """What a Transaction argument of Send and Receive means; called without the lock.
+    """Return the meaning of the Transaction argument of Send or Receive.
 
-    An MSMQTransaction, itself or by reference, or a number of MQTRANSACTION; anything else is an
-    error.
+    It is an MSMQTransaction, directly or by reference, or a number of MQTRANSACTION; anything else
+    raises an error. Called without the lock.
     """
     found = arguments.given(variant)
     if found is None:
@@ -279,13 +285,13 @@ def resolve_transaction(
 
 
 def _numbered(kind: MqTransaction) -> TransactionArgument:
-    # DECISIONS: without a context transaction MQ_MTS_TRANSACTION and MQ_XA_TRANSACTION are none,
-    # and no activation context that reaches us has one.
+    # DECISIONS: MQ_MTS_TRANSACTION and MQ_XA_TRANSACTION mean no transaction unless there is a
+    # context transaction, and no activation context that reaches us has one.
     return TransactionArgument(is_single_message=kind is MqTransaction.MQ_SINGLE_MESSAGE)
 
 
 def enlisted(environment: Environment, identifier: uuid.UUID) -> Transaction:
-    """The transaction of that identifier in TransactionCollection; one that is not there is added.
+    """Return a transaction of TransactionCollection, adding it if necessary.
 
     Called with the lock held.
     """

@@ -24,7 +24,7 @@ class MSMQTransactionDispenser(ComObject):
         self._environment = environment
 
     def begin_transaction(self, call: ComCall) -> MSMQTransaction:
-        """3.6.4.1.1 BeginTransaction."""
+        """Begin an internal transaction (3.6.4.1.1 BeginTransaction)."""
         del call
         environment = self._environment
         transaction = TransactionImpl(environment, is_internal=True)
@@ -34,7 +34,10 @@ class MSMQTransactionDispenser(ComObject):
 
 
 class MSMQCoordinatedTransactionDispenser(ComObject):
-    """3.7 MSMQCoordinatedTransactionDispenser: external transactions, where there is somebody to coordinate them."""
+    """3.7 MSMQCoordinatedTransactionDispenser: external transactions.
+
+    They need a distributed transaction manager.
+    """
 
     interfaces: ClassVar[tuple[InterfaceTable, ...]] = MSMQ_COORDINATED_TRANSACTION_DISPENSER.interfaces
 
@@ -42,7 +45,7 @@ class MSMQCoordinatedTransactionDispenser(ComObject):
         self._environment = environment
 
     async def begin_transaction(self, call: ComCall) -> MSMQTransaction:
-        """3.7.4.1.1 BeginTransaction."""
+        """Begin an external transaction (3.7.4.1.1 BeginTransaction)."""
         del call
         environment = self._environment
         manager = environment.transaction_manager

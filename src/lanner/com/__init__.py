@@ -1,7 +1,7 @@
 r"""DCOM and automation (MS-DCOM, MS-OAUT). This package does not depend on the queue manager.
 
-server                 the server's side: activation, the object resolver, the exporter (MS-DCOM 3.1)
-client                 the client's side, and `connect()` for programs (MS-DCOM 3.2)
+server                 the server side: activation, object resolver, exporter (MS-DCOM 3.1)
+client                 the client side, and `connect()` for programs (MS-DCOM 3.2)
 automation             values, stubs, IDispatch, connection points (MS-OAUT)
 
 All three share:
@@ -60,10 +60,10 @@ __all__ = [
 _VALUES = ("EMPTY", "MISSING", "NULL", "VT", "Variant")
 
 
-if not TYPE_CHECKING:  # else every name would be known to exist
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> object:
-        """Import a name when it is first used: the server has no use for the client."""
+        """Import a name when it is first used: the server does not need the client."""
         if name not in __all__:
             raise AttributeError(f"module 'lanner.com' has no attribute {name!r}")
         found = getattr(

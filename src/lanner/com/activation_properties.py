@@ -1,7 +1,7 @@
 """The activation properties BLOB, in requests and replies (MS-DCOM 2.2.22, MS-RPCE 2.2.6).
 
-It travels in an OBJREF_CUSTOM. Each property is a structure with a serialization of its own (type
-serialization version 1); a header before them has their classes and sizes. An inconsistent BLOB
+It travels in an OBJREF_CUSTOM. Each property is a structure serialized by itself (type
+serialization version 1); a header before them lists their classes and sizes. An inconsistent BLOB
 raises RemoteProtocolError.
 """
 
@@ -59,11 +59,11 @@ MAX_REQUESTED_INTERFACES: Final = 0x8000
 MAX_REQUESTED_PROTSEQS: Final = 0x8000
 MIN_ACTPROP_LIMIT: Final = 1
 MAX_ACTPROP_LIMIT: Final = 10
-# MSHCTX_DIFFERENTMACHINE, which Windows writes into destCtx.
+# MSHCTX_DIFFERENTMACHINE, which Windows writes to destCtx.
 _DIFFERENT_MACHINE: Final = 2
 
 # The structures
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +134,14 @@ _CTXMSHLFLAGS_BYVAL: Final = 2
 
 
 def client_context(identifier: UUID) -> ObjRefCustom:
-    """The context of a client without properties, which every request has to have (MS-DCOM 3.2.4.1.1.2)."""
+    """Return the context without properties that every request must have (MS-DCOM 3.2.4.1.1.2)."""
     data = _CONTEXT.pack(1, 1, guid_to_bytes(identifier), _CTXMSHLFLAGS_BYVAL, 0, 0, 0, 0, 0, 1)
     return ObjRefCustom(IID_ICONTEXT, CLSID_CONTEXTMARSHALER, data)
 
 
 @dataclass(frozen=True, slots=True)
 class LocationInfoData:
-    """LocationInfoData, MS-DCOM 2.2.22.2.6: it is there, and says nothing."""
+    """LocationInfoData, MS-DCOM 2.2.22.2.6: required, but without content."""
 
     machine_name: Annotated[str | None, Unique(wide_string)] = None
     process_id: Annotated[int, u32] = 0
@@ -190,14 +190,14 @@ _PROPS_OUT_INFO: Final = Struct(PropsOutInfo)
 
 
 # The BLOB
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def pack_blob(properties: Mapping[UUID, bytes]) -> bytes:
-    """Put serialized properties behind a header, in their order."""
+    """Serialize properties, in their order, behind a header."""
     sizes = tuple([len(one) for one in properties.values()])
     header = CustomHeader(0, 0, 0, _DIFFERENT_MACHINE, len(sizes), UUID(int=0), tuple(properties), sizes, None)
-    # Its size does not depend on the numbers in it.
+    # Its size does not depend on its values.
     header_size = len(serialize(_CUSTOM_HEADER, header))
     total = header_size + sum(sizes)
     packed = serialize(_CUSTOM_HEADER, replace(header, total_size=total, header_size=header_size))
@@ -205,7 +205,7 @@ def pack_blob(properties: Mapping[UUID, bytes]) -> bytes:
 
 
 def unpack_blob(data: bytes) -> dict[UUID, bytes]:
-    """Find the properties, each still serialized; of two of a class the first counts."""
+    """Return the properties, each still serialized; the first of a class counts."""
     reader = Reader(data)
     reader.u32("dwSize")
     reader.u32("dwReserved")
@@ -227,7 +227,7 @@ def _property(properties: Mapping[UUID, bytes], clsid: UUID, kind: Struct) -> Va
 
 
 def _blob_of(objref: ObjRef, clsid: UUID) -> bytes:
-    # The iid field is not looked at: some clients write another one there.
+    # The iid field is not checked: some clients write a different one.
     if not isinstance(objref, ObjRefCustom) or objref.clsid != clsid:
         raise RemoteProtocolError(f"no OBJREF_CUSTOM for {clsid}")
     return objref.object_data
@@ -235,7 +235,10 @@ def _blob_of(objref: ObjRef, clsid: UUID) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ActivationRequest:
-    """What IRemoteSCMActivator is asked for: interfaces of a class, to be called over these protocol sequences."""
+    """A request to IRemoteSCMActivator.
+
+    It asks for interfaces of a class, callable over one of these protocol sequences.
+    """
 
     clsid: UUID
     iids: tuple[UUID, ...]
@@ -260,16 +263,16 @@ class ActivationRequest:
 
     @classmethod
     def unpack(cls, objref: ObjRef) -> ActivationRequest:
-        """Read the three properties that must be there, and no other (MS-DCOM 3.1.2.5.2.3.3).
+        """Read the three required properties and no others (MS-DCOM 3.1.2.5.2.3.3).
 
-        The context that Windows sends along is not asked for: none of our classes has an
-        application identifier (MS-DCOM 3.1.2.5.2.3), and impacket sends NULL there. Sessions and
-        address spaces of a client's choice there are none.
+        The context that Windows includes is not required: none of our classes has an application
+        identifier (MS-DCOM 3.1.2.5.2.3), and impacket sends NULL there. Clients cannot choose a
+        session or an address space.
         """
         properties = unpack_blob(_blob_of(objref, CLSID_ACTIVATIONPROPERTIESIN))
         info: InstantiationInfoData = _property(properties, CLSID_INSTANTIATIONINFO, _INSTANTIATION_INFO)
         scm: ScmRequestInfoData = _property(properties, CLSID_SCMREQUESTINFO, _SCM_REQUEST_INFO)
-        # MS-DCOM 2.2.22.2.6: it must be there, and the server must ignore it.
+        # MS-DCOM 2.2.22.2.6: it must be present, and the server must ignore it.
         if CLSID_SERVERLOCATIONINFO not in properties:
             raise RemoteProtocolError("LocationInfoData is missing")
         if scm.remote_request is None:
@@ -280,7 +283,7 @@ class ActivationRequest:
 
 @dataclass(frozen=True, slots=True)
 class InterfaceResult:
-    """What became of one of the interfaces: a reference, or why there is none."""
+    """The result for one interface: a reference, or the reason why there is none."""
 
     iid: UUID
     hresult: int = S_OK
@@ -289,7 +292,7 @@ class InterfaceResult:
 
 @dataclass(frozen=True, slots=True)
 class ActivationReply:
-    """What IRemoteSCMActivator answers: the interfaces, and the exporter they are called at."""
+    """A reply of IRemoteSCMActivator: the interfaces, and the exporter at which to call them."""
 
     results: tuple[InterfaceResult, ...]
     oxid: int
@@ -309,7 +312,7 @@ class ActivationReply:
         reply = RemoteReplyScmInfo(
             self.oxid, self.bindings, self.ipid_rem_unknown, self.authn_hint, self.server_version
         )
-        # In this order: impacket finds them by their places.
+        # In this order: impacket finds them by position.
         blob = pack_blob(
             {
                 CLSID_PROPSOUTINFO: serialize(_PROPS_OUT_INFO, props),

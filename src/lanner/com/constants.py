@@ -12,11 +12,11 @@ from lanner.rpc.faults import FaultStatus
 
 
 def _com(first: int) -> UUID:
-    """One of the identifiers that differ in their first field only."""
+    """Return one of the identifiers that differ only in the first field."""
     return UUID(fields=(first, 0, 0, 0xC0, 0x00, 0x0000_0000_0046))
 
 
-# MS-DCOM 2.2.11: major and minor. 5.7 adds nothing to 5.6; Windows has said it since XP.
+# MS-DCOM 2.2.11: major and minor. 5.7 adds nothing to 5.6; Windows has sent it since XP.
 COM_VERSION: Final = (5, 7)
 
 # MS-DCOM 2.2.19.3, C706 appendix I: the protocol sequence identifier of ncacn_ip_tcp.
@@ -26,7 +26,7 @@ NCACN_IP_TCP: Final = 7
 PING_PERIOD: Final = 120.0  # seconds
 
 # Interfaces
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 IID_IUNKNOWN: Final = _com(0x00)
 IID_ICLASSFACTORY: Final = _com(0x01)
@@ -147,5 +147,5 @@ OR_INVALID_SET: Final = 0x0000_0778
 
 
 def succeeded(hresult: int) -> bool:
-    """MS-ERREF 2.1: the severity bit is clear."""
+    """Return whether the severity bit is clear (MS-ERREF 2.1)."""
     return hresult & 0x8000_0000 == 0

@@ -1,7 +1,7 @@
 """The interfaces of DCOM itself, declared for servers and clients (MS-DCOM 3.1.1.5, 3.1.2.5, 6).
 
-The interfaces of the resolver are plain RPC. On object interfaces each request begins with ORPCTHIS
-and each response with ORPCTHAT.
+The resolver's interfaces are plain RPC. On object interfaces, each request starts with ORPCTHIS and
+each response with ORPCTHAT.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _VERSION: Final = (0, 0)  # MS-DCOM 2.1
 
 
 def object_method(opnum: int, name: str, *parameters: Parameter) -> Method:
-    """A method of an object interface: it returns an HRESULT (MS-DCOM 2.2.12)."""
+    """Declare a method of an object interface, which returns an HRESULT (MS-DCOM 2.2.12)."""
     return Method(opnum, name, In("orpc_this", ORPCTHIS), Out("orpc_that", ORPCTHAT), *parameters, returns=u32)
 
 
@@ -80,7 +80,7 @@ IOBJECTEXPORTER: Final = Interface(
 # IActivation and IRemoteSCMActivator (MS-DCOM 3.1.2.5.2)
 # -------------------------------------------------------------
 
-# RemoteActivation's Mode for a class factory.
+# The Mode of RemoteActivation for a class factory.
 MODE_GET_CLASS_OBJECT: Final = 0xFFFF_FFFF
 
 REMOTE_ACTIVATION: Final = Method(
@@ -166,7 +166,7 @@ REM_QUERY_INTERFACE: Final = object_method(
     In("c_refs", u32),
     In("c_iids", u16),
     In("iids", Conformant(guid), size_is="c_iids"),
-    # disable_consistency_check (MS-DCOM 2.2.25): NULL where the call fails.
+    # disable_consistency_check (MS-DCOM 2.2.25): NULL when the call fails.
     Out("pp_qi_results", Unique(Conformant(Struct(RemQiResult)))),
 )
 REM_ADD_REF: Final = object_method(
@@ -192,7 +192,7 @@ IREMUNKNOWN2: Final = Interface(
     "IRemUnknown2", IID_IREMUNKNOWN2, _VERSION, [*_REM_UNKNOWN, REM_QUERY_INTERFACE2], _SYNTAXES
 )
 
-# IClassFactory: what [call_as] makes of CreateInstance and LockServer, which are [local]
+# IClassFactory: the [call_as] forms of CreateInstance and LockServer, which are [local]
 # ------------------------------
 
 CREATE_INSTANCE: Final = object_method(3, "CreateInstance", In("riid", guid), Out("ppv_object", INTERFACE_POINTER))

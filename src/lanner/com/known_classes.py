@@ -1,8 +1,8 @@
 """The classes and the event interface of message queuing (MC-MQAC 1.9, 3.16.4.4).
 
-A Windows client finds them in its registry and in type libraries. The client of `lanner.com` finds
-them here, and so does the server (`lanner.activex.tables`). MC-MQAC names no ProgIDs; these are the
-ones that message queuing registers. A class without a name here is named by its CLSID.
+A Windows client finds them in its registry and in type libraries. The client of `lanner.com` and
+the server (`lanner.activex.tables`) both find them here. MC-MQAC names no ProgIDs; these are the
+ones that message queuing registers. A class without a name here must be given by CLSID.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ EVENTS: Final = {table.iid: table for table in (MSMQ_EVENTS,)}
 
 
 def class_id(name: str | UUID) -> UUID:
-    """Return the CLSID of a ProgID, with or without a version, or of the text of a CLSID; LookupError if unknown."""
+    """Return the CLSID of a ProgID, with or without version, or of a CLSID's text.
+
+    Raise LookupError if it is unknown.
+    """
     if isinstance(name, UUID):
         return name
     stem, _, version = name.rpartition(".")

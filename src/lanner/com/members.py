@@ -1,8 +1,8 @@
-"""Tables of the members of interfaces, in the order of the vtable (MS-OAUT 2.2.49).
+"""Tables of the members of interfaces, in vtable order (MS-OAUT 2.2.49).
 
 Calls through the vtable (`automation.stubs`) and by name (`automation.dispatch`) both use these
-tables. Those of MC-MQAC are package data (`lanner.activex.tables`); a table of one of COM's own
-interfaces is in the module that serves it.
+tables. The tables of MC-MQAC are package data (`lanner.activex.tables`). Those of COM's own
+interfaces are in the modules that serve them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Parameter:
 
     name: str
     direction: Direction
-    type: str  # the IDL's words, with their stars
+    type: str  # the IDL type, including its stars
     optional: bool = False
     retval: bool = False
-    # Of what an interface pointer points to.
+    # The IID of the target of an interface pointer.
     iid: UUID | None = None
-    # The parameters that say how many elements an array may have, and how many it has.
+    # The parameters that give the maximum and the actual number of elements of an array.
     size_is: str = ""
     length_is: str = ""
 
@@ -47,7 +47,7 @@ class Parameter:
 class Member:
     """A method, or one accessor of a property.
 
-    There is one of each: they are compared by identity.
+    Members are compared by identity, so each exists only once.
     """
 
     opnum: int
@@ -55,22 +55,24 @@ class Member:
     kind: Kind
     name: str
     parameters: tuple[Parameter, ...]
-    python: str  # the name of the method that serves it
+    python: str  # the name of the method that implements it
 
 
 @dataclass(frozen=True, eq=False)
 class InterfaceTable:
-    """An interface and all its members, inherited ones first; those of IUnknown and IDispatch go without saying."""
+    """An interface and its members, inherited ones first.
+
+    The members of IUnknown and IDispatch are not listed.
+    """
 
     name: str
     iid: UUID
     base: str
     is_dual: bool
     members: tuple[Member, ...]
-    # The tables of what it derives from, the nearest first; IDispatch and IUnknown have no place
-    # here.
+    # The tables of its base interfaces, nearest first, without IDispatch and IUnknown.
     bases: tuple[InterfaceTable, ...] = ()
-    # Whether its members may be called from outside: not for an interface that only marks an object
+    # Whether clients may call its members: false for an interface that only marks an object
     # (MC-MQAC 3.8.4.1).
     is_remote: bool = True
 
@@ -86,18 +88,21 @@ class InterfaceTable:
 
     @cached_property
     def is_dispatch(self) -> bool:
-        """Whether opnums 3 to 6 are those of IDispatch."""
+        """Whether opnums 3 to 6 belong to IDispatch."""
         return self.is_dual or self.base == "IDispatch" or self.iid == IID_IDISPATCH
 
     @cached_property
     def by_opnum(self) -> dict[int, Member]:
-        """The members that can be called, those of IDispatch among them."""
+        """The callable members, including those of IDispatch."""
         inherited = IDISPATCH.members if self.is_dispatch else ()
         return {member.opnum: member for member in (*inherited, *self.members)}
 
     @cached_property
     def by_name(self) -> dict[str, tuple[Member, ...]]:
-        """The members under a name, all accessors of a property together; names are in small letters (MS-OAUT 3.1.4.3)."""
+        """The members by lower-case name (MS-OAUT 3.1.4.3).
+
+        All accessors of a property are together.
+        """
         found: dict[str, list[Member]] = {}
         for member in self.members:
             found.setdefault(member.name.lower(), []).append(member)
@@ -112,11 +117,14 @@ class InterfaceTable:
 
     @cached_property
     def last_opnum(self) -> int:
-        """The last slot of the vtable, 2 if there are only those of IUnknown; a call beyond it gets a fault."""
+        """The last slot of the vtable, or 2 if there is only IUnknown.
+
+        A call beyond it gets a fault.
+        """
         return max([2, *self.by_opnum])
 
 
-# MS-OAUT 3.1.4; lanner.com.automation.dispatch serves them for every object.
+# MS-OAUT 3.1.4. lanner.com.automation.dispatch serves them for every object.
 _DISPATCH_MEMBERS: Final = (
     Member(3, -1, "method", "GetTypeInfoCount", (Parameter("pctinfo", "out", "UINT*"),), "get_type_info_count"),
     Member(
@@ -173,10 +181,10 @@ IDISPATCH: Final = InterfaceTable("IDispatch", IID_IDISPATCH, "IUnknown", is_dua
 
 @dataclass(frozen=True, slots=True)
 class Coclass:
-    """A class that can be made from outside: the interfaces it lists, its default one last."""
+    """A class that clients can create: the interfaces it lists, the default one last."""
 
     name: str
     clsid: UUID
     interfaces: tuple[InterfaceTable, ...]
-    # What it calls on its clients' sinks.
+    # The interfaces that it calls on clients' sinks.
     source_interfaces: tuple[InterfaceTable, ...] = ()

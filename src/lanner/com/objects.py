@@ -2,9 +2,9 @@
 
 Each member of an interface is a method of the object, with the caller as first argument:
 `get_path_name(self, call)`, `put_path_name(self, call, value)`, `open(self, call, access,
-share_mode)`. The table of the interface has its name. The method returns the [out, retval] value; a
-tuple of all out parameters in the order of the IDL if there are several; None if there is none; any
-of these in a `Success`; or a coroutine of it. It raises `ComError` or `StatusError`.
+share_mode)`. The interface's table has the method names. A method returns the [out, retval] value;
+a tuple of all out parameters in IDL order, if there are several; or None, if there is none. It may
+wrap any of these in a `Success`, or return a coroutine. It raises `ComError` or `StatusError`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ComError(LannerError):
-    """A call ends with a result code of COM's own; the codes of message queuing are StatusErrors."""
+    """A call that failed with one of COM's own codes. Codes of message queuing are StatusErrors."""
 
     def __init__(self, hresult: int, text: str = "") -> None:
         super().__init__(text or f"{hresult:#010x}")
@@ -43,14 +43,17 @@ class Success:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failure code that out parameters go back with, as IDispatch has it; other failures are exceptions and leave these empty."""
+    """A failure code that is returned together with out parameters, as in IDispatch.
+
+    Other failures are exceptions and leave the out parameters empty.
+    """
 
     hresult: int
     value: Value = None
 
 
 class Remote(Protocol):
-    """A reference to a remote object; `lanner.com.client` implements it."""
+    """A reference to a remote object, implemented by `lanner.com.client`."""
 
     @property
     def iid(self) -> UUID: ...
@@ -58,32 +61,38 @@ class Remote(Protocol):
     async def query_interface(self, iid: UUID) -> Remote: ...
 
     async def reference(self) -> Value:
-        """Return an ObjRef of it, to pass on."""
+        """Return an ObjRef of it, to be passed on."""
 
     def release(self) -> None: ...
 
 
 class ComObject:
-    """An object that remote clients hold. One Python object is one OID for all its interfaces."""
+    """An object that remote clients hold. All its interfaces share one OID."""
 
-    # The interfaces that it has beyond IUnknown, IDispatch and their bases; IDispatch has the
-    # members of the last dual one.
+    # The interfaces beyond IUnknown, IDispatch and their bases. IDispatch exposes the members of
+    # the last dual one.
     interfaces: ClassVar[tuple[InterfaceTable, ...]] = ()
 
     def extra_interfaces(self) -> tuple[InterfaceTable, ...]:
-        """Return further interfaces, such as IConnectionPointContainer; IDispatch has no members of theirs."""
+        """Return further interfaces, such as IConnectionPointContainer.
+
+        IDispatch does not expose their members.
+        """
         return ()
 
     @property
     def octets(self) -> int:
-        """How much it holds of what its client gave it or is to get, roughly; small things are not worth counting."""
+        """The approximate size of the data that its client gave it or will fetch.
+
+        Small things are not worth counting.
+        """
         return 0
 
     def released(self) -> None:
-        """No client holds it any more: close what it holds. Called once, in the event loop."""
+        """Close what it holds: no client refers to it any more. Called once, on the event loop."""
 
     def default_dispatch(self) -> InterfaceTable | None:
-        """Give the table that IDispatch itself speaks of; None if the object has no IDispatch."""
+        """Return the table that IDispatch exposes, or None if the object has no IDispatch."""
         return next((table for table in reversed(self.interfaces) if table.is_dispatch), None)
 
     def all_interfaces(self) -> Iterator[InterfaceTable]:
@@ -92,7 +101,7 @@ class ComObject:
             yield from table.bases
 
     def query_interface(self, iid: UUID) -> InterfaceTable | None:
-        """Find the table of an interface of this object; None is E_NOINTERFACE."""
+        """Return the table of an interface of this object; None stands for E_NOINTERFACE."""
         if iid == IID_IUNKNOWN:
             return IUNKNOWN
         if iid == IID_IDISPATCH:
@@ -101,19 +110,19 @@ class ComObject:
 
 
 class Exporter(Protocol):
-    """What a call can be answered through: references to our objects made, those of clients taken."""
+    """The part of the exporter that a call uses to marshal and unmarshal references."""
 
     def marshal(self, obj: ComObject, iid: UUID, public_refs: int = 5) -> Value: ...
 
     async def unmarshal(self, objref: Value) -> ComObject | Remote | None: ...
 
     def discard(self, obj: ComObject) -> None:
-        """Take back an object that was made for a client and does not reach it."""
+        """Release an object that was created for a client but not delivered."""
 
     def require_room(self) -> None:
         """Raise ComError if the caller may hold no more objects.
 
-        Call it before making one that cannot be made again.
+        Call it before creating an object that could not be created again.
         """
 
 
@@ -129,13 +138,13 @@ class ComCall:
     member: Member
 
 
-# A property that is set by value can be set by reference, and the other way round, unless the
-# object has a method for each.
+# A property that is set by value can be set by reference and vice versa, unless the object has a
+# method for each.
 _OTHER_WAY: Final = {"put_": "putref_", "putref_": "put_"}
 
 
 def find_method(obj: ComObject, member: Member) -> Callable[..., Value] | None:
-    """Find what serves a member of an object; None if it is not served."""
+    """Return the method that implements a member, or None if it is not implemented."""
     method: Callable[..., Value] | None = getattr(obj, member.python, None)
     if method is None:
         prefix, _, name = member.python.partition("_")

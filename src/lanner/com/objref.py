@@ -27,7 +27,7 @@ OBJREF_EXTENDED: Final = 0x8
 SORF_NOPING: Final = 0x1000
 # MS-DCOM 2.2.18.7.
 _EXTENDED_SIGNATURE: Final = 0x4E53_5956
-# MS-DCOM 2.2.19.4, for receivers without a meaning.
+# MS-DCOM 2.2.19.4: reserved, and ignored by receivers.
 _RESERVED_AUTHZ: Final = 0xFFFF
 
 _HEADER: Final = struct.Struct("<II16s")
@@ -35,12 +35,12 @@ _STDOBJREF: Final = struct.Struct("<IIQQ16s")
 
 
 # DUALSTRINGARRAY
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class StringBinding:
-    """STRINGBINDING, MS-DCOM 2.2.19.3: a protocol sequence, a host, and in bindings of an exporter its endpoint."""
+    """STRINGBINDING, MS-DCOM 2.2.19.3: protocol sequence, host, and for an exporter an endpoint."""
 
     tower_id: int
     network_addr: str
@@ -55,14 +55,14 @@ class StringBinding:
 
     @property
     def port(self) -> int | None:
-        """The endpoint, None if there is none or it is no number."""
+        """The endpoint as a number, or None if it is missing or not a number."""
         endpoint = self.network_addr.partition("[")[2].removesuffix("]")
         return int(endpoint) if endpoint.isascii() and endpoint.isdecimal() and len(endpoint) <= 5 else None
 
 
 @dataclass(frozen=True, slots=True)
 class SecurityBinding:
-    """SECURITYBINDING, MS-DCOM 2.2.19.4: a security provider and the principal to ask it for."""
+    """SECURITYBINDING, MS-DCOM 2.2.19.4: a security provider and its target principal."""
 
     authn_svc: int
     princ_name: str = ""
@@ -70,7 +70,7 @@ class SecurityBinding:
 
 @dataclass(frozen=True, slots=True)
 class DualStringArray:
-    """DUALSTRINGARRAY, MS-DCOM 2.2.19: where a resolver or an exporter is, and how one authenticates to it."""
+    """DUALSTRINGARRAY, MS-DCOM 2.2.19: addresses and security of a resolver or exporter."""
 
     string_bindings: tuple[StringBinding, ...] = ()
     security_bindings: tuple[SecurityBinding, ...] = ()
@@ -85,12 +85,12 @@ class DualStringArray:
                 for one in self.security_bindings
             ]
         )
-        # MS-DCOM 2.2.19.1: an array without entries is two nulls, its own and the one of an empty
+        # MS-DCOM 2.2.19.1: an empty array is two nulls, its own terminator and that of an empty
         # entry.
         return strings + bytes(2 if strings else 4), security + bytes(2 if security else 4)
 
     def pack(self) -> bytes:
-        """The packet version, MS-DCOM 2.2.19.1."""
+        """Return the packet version (MS-DCOM 2.2.19.1)."""
         strings, security = self._halves()
         return struct.pack("<HH", (len(strings) + len(security)) // 2, len(strings) // 2) + strings + security
 
@@ -103,14 +103,17 @@ class DualStringArray:
 
     @classmethod
     def from_entries(cls, entries: bytes, offset: int) -> DualStringArray:
-        """The entries of either version, and where among them security begins, in units of two octets."""
+        """Parse the entries of either version.
+
+        Security begins at `offset`, in units of 2 octets.
+        """
         if 2 * offset > len(entries):
             raise RemoteProtocolError(f"wSecurityOffset {offset} in {len(entries) // 2} entries")
         strings, security = Reader(entries, 0, 2 * offset), Reader(entries, 2 * offset)
         return cls(tuple(_string_bindings(strings)), tuple(_security_bindings(security)))
 
     def tcp(self) -> tuple[StringBinding, ...]:
-        """The bindings that can be used here."""
+        """Return the TCP bindings, the only ones that can be used here."""
         return tuple([one for one in self.string_bindings if one.tower_id == NCACN_IP_TCP])
 
 
@@ -155,7 +158,7 @@ def _from_idl(value: _DualStringArrayIdl | None) -> DualStringArray | None:
 
 
 class _Pointed(Adapted):
-    """A unique pointer in another value; NULL by default."""
+    """A unique pointer within another value; NULL by default."""
 
     def default(self, related: Correlation = UNRELATED) -> None:
         del related
@@ -203,7 +206,7 @@ class ObjRefStandard:
 
     iid: UUID
     std: StdObjRef
-    res_addr: DualStringArray  # of the resolver
+    res_addr: DualStringArray  # the resolver's address
 
     def pack(self) -> bytes:
         return _header(OBJREF_STANDARD, self.iid) + self.std.pack() + self.res_addr.pack()
@@ -215,7 +218,10 @@ class ObjRefStandard:
 
 @dataclass(frozen=True, slots=True)
 class ObjRefHandler:
-    """OBJREF_HANDLER, MS-DCOM 2.2.18.5: a class of the client stands before the object; we call the object itself."""
+    """OBJREF_HANDLER, MS-DCOM 2.2.18.5: a reference with a client-side handler class.
+
+    The handler is not used: calls go to the object itself.
+    """
 
     iid: UUID
     std: StdObjRef
@@ -232,15 +238,15 @@ class ObjRefHandler:
 
 @dataclass(frozen=True, slots=True)
 class ObjRefCustom:
-    """OBJREF_CUSTOM, MS-DCOM 2.2.18.6: data for an unmarshaler of some class."""
+    """OBJREF_CUSTOM, MS-DCOM 2.2.18.6: data for the unmarshaler of a class."""
 
     iid: UUID
     clsid: UUID
     object_data: bytes
 
     def pack(self) -> bytes:
-        # cbExtension is zero. The other field means nothing to a receiver; what impacket writes
-        # there, Windows is known to take.
+        # cbExtension is zero. Receivers ignore the other field; we write what impacket writes
+        # there, which Windows is known to accept.
         return (
             _header(OBJREF_CUSTOM, self.iid)
             + guid_to_bytes(self.clsid)
@@ -257,7 +263,10 @@ class ObjRefCustom:
 
 @dataclass(frozen=True, slots=True)
 class ObjRefExtended:
-    """OBJREF_EXTENDED, MS-DCOM 2.2.18.7: a standard reference with an envoy context, which is not looked into."""
+    """OBJREF_EXTENDED, MS-DCOM 2.2.18.7: a standard reference with an envoy context.
+
+    The context is ignored.
+    """
 
     iid: UUID
     std: StdObjRef
@@ -311,9 +320,9 @@ def _expect(found: int, expected: int, what: str) -> None:
 
 
 def unpack_objref(data: bytes) -> ObjRef:
-    """Read an OBJREF.
+    """Parse an OBJREF.
 
-    What stands behind it is not looked at: some senders fill up their buffers.
+    Trailing octets are ignored: some senders pad their buffers.
     """
     reader = Reader(data)
     _expect(reader.u32("signature"), SIGNATURE, "signature")
@@ -325,7 +334,7 @@ def unpack_objref(data: bytes) -> ObjRef:
 
 
 # MInterfacePointer
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +364,7 @@ def _from_pointer(pointer: _MInterfacePointer | None) -> ObjRef | None:
     return None if pointer is None else unpack_objref(pointer.ab_data)
 
 
-# PMInterfacePointer, MS-DCOM 2.2.16, with the octets of the OBJREF as its value, or None.
+# PMInterfacePointer, MS-DCOM 2.2.16. The value is the OBJREF as octets, or None.
 RAW_INTERFACE_POINTER: Final = _Pointed(_POINTER, _to_octets, _from_octets)
-# The same with an ObjRef, or None.
+# The same, with an ObjRef or None as its value.
 INTERFACE_POINTER: Final = _Pointed(_POINTER, _to_pointer, _from_pointer)

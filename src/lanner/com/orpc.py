@@ -1,6 +1,6 @@
-"""ORPCTHIS and ORPCTHAT, which precede the parameters of every call of an object (MS-DCOM 2.2.13).
+"""ORPCTHIS and ORPCTHAT, which precede the parameters of every object call (MS-DCOM 2.2.13).
 
-Extensions (ORPC_EXTENT) are read and not used.
+Extensions (ORPC_EXTENT) are read and ignored.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ class ComVersion:
 
     @property
     def is_served(self) -> bool:
-        """MS-DCOM 1.7: the same major version as ours, and no higher minor one."""
+        """Whether we support this version (MS-DCOM 1.7).
+
+        Its major version must be ours, and its minor version not above ours.
+        """
         major, minor = COM_VERSION
         return self.major_version == major and self.minor_version <= minor
 
@@ -42,10 +45,13 @@ OUR_VERSION: Final = ComVersion(*COM_VERSION)
 
 @dataclass(frozen=True, slots=True)
 class OrpcExtent:
-    """ORPC_EXTENT, MS-DCOM 2.2.13.1: data of a format that `id` names, filled up to a multiple of eight."""
+    """ORPC_EXTENT, MS-DCOM 2.2.13.1: data in a format named by `id`.
+
+    It is padded to a multiple of eight.
+    """
 
     id: Annotated[UUID, guid]
-    size: Annotated[int, u32]  # without the filling
+    size: Annotated[int, u32]  # without the padding
     data: Annotated[bytes, Conformant(u8)]
 
     @classmethod
@@ -54,7 +60,7 @@ class OrpcExtent:
 
 
 def _check_extent(extent: OrpcExtent, max_count: int) -> None:
-    """size_is((size+7) & ~7): an expression, which a declaration does not know."""
+    """Check size_is((size+7) & ~7), an expression that declarations cannot state."""
     if max_count != (extent.size + 7) & ~7:
         raise BadStub(f"an extent of {extent.size} octets in {max_count}")
 
@@ -64,11 +70,11 @@ ORPC_EXTENT: Final = Struct(OrpcExtent, check=_check_extent)
 
 @dataclass(frozen=True, slots=True)
 class OrpcExtentArray:
-    """ORPC_EXTENT_ARRAY, MS-DCOM 2.2.13.2: so many extents, and a NULL if that makes their number even."""
+    """ORPC_EXTENT_ARRAY, MS-DCOM 2.2.13.2: the extents, padded with a NULL to an even number."""
 
     size: Annotated[int, u32]
     reserved: Annotated[int, u32]
-    # size_is((size+1) & ~1). A mismatch is ignored: extents are not used.
+    # size_is((size+1) & ~1). A mismatch is ignored, because extents are not used.
     extent: Annotated[tuple[OrpcExtent | None, ...] | None, Unique(Conformant(Unique(ORPC_EXTENT)))]
 
     @classmethod
@@ -91,7 +97,7 @@ class OrpcThis:
 
     @classmethod
     def of(cls, cid: UUID, version: ComVersion = OUR_VERSION) -> OrpcThis:
-        """Begin a call of a causality chain."""
+        """Start a call in a causality chain."""
         return cls(version, 0, 0, cid, None)
 
 

@@ -1,8 +1,8 @@
-"""Branches of distributed transactions: how each is named, in queue managers and in databases.
+"""Branches of distributed transactions, and their names in queue managers and databases.
 
-A branch is the part of a distributed transaction that one resource does. Its name has the
-coordinator, so that a coordinator recognizes its own branches among those of others, and the
-resource, so that one that two names lead to is not taken for two.
+A branch is the part of a distributed transaction that one resource does. Its name contains the
+coordinator, so that a coordinator recognizes its own branches among others. It also contains the
+resource, so that a resource that is reachable by two names is not counted twice.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, Self
 
 from lanner.model.errors import InvalidParameter
 
-# The resource that is the coordinator's own queue manager, as `.` is in a path name.
+# The resource name of the coordinator's own queue manager, like `.` in a path name.
 OWN_RESOURCE: Final = "."
 # Not in the specification: the format identifier of an XA transaction identifier, "LNR1".
 XID_FORMAT: Final = 0x4C4E5231
@@ -32,12 +32,12 @@ class Branch:
 
     @property
     def xid(self) -> tuple[int, str, str]:
-        """The branch as PEP 249's `xid` wants it: format, global transaction, branch qualifier."""
+        """The branch as an `xid` of PEP 249: format, global transaction, branch qualifier."""
         return XID_FORMAT, self.coordinator.hex + self.transaction.hex, self.resource
 
     @classmethod
     def from_xid(cls, format_id: object, global_id: object, qualifier: object) -> Self | None:
-        """Return the branch of an XA identifier; None if it was not made by Lanner."""
+        """Return the branch of an XA identifier, or None if Lanner did not create it."""
         if format_id != XID_FORMAT or not isinstance(global_id, str) or not isinstance(qualifier, str):
             return None
         if not _GLOBAL.fullmatch(global_id):
@@ -49,7 +49,7 @@ class Branch:
 
 
 def check_resource_name(name: object) -> str:
-    """Return the name of a resource; InvalidParameter if it cannot be one."""
+    """Return the name of a resource. Raise InvalidParameter if it is invalid."""
     if name == OWN_RESOURCE:
         return OWN_RESOURCE
     if not isinstance(name, str) or not _NAME.fullmatch(name):

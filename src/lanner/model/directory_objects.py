@@ -1,10 +1,10 @@
-"""DirectoryObject and its subclasses (MS-MQDMPR 3.1.1, 3.1.1.1-3.1.1.9, 3.1.1.15).
+"""DirectoryObject and its subclasses (MS-MQDMPR 3.1.1, 3.1.1.1 to 3.1.1.9, 3.1.1.15).
 
-Field metadata says how long a value lives: `directory` and `persistent` values survive a restart, a
-field with neither mark is volatile. `attributes_of(cls, mark)` is how other layers ask for them, so
-the mark is written once, beside the field. An attribute of a queue that programs may set or read is
-also named in `engine/queue_properties.py` (its values) and `host/queue_documents.py` (other
-processes).
+Field metadata states how long a value lives: `directory` and `persistent` values survive a restart;
+a field without either mark is volatile. Other layers read the marks with `attributes_of(cls,
+mark)`, so that each is written only once, at its field. An attribute of a queue that programs may
+set or read is also listed in `engine/queue_properties.py` (its values) and
+`host/queue_documents.py` (other processes).
 """
 
 # `directory` and `persistent` make fields, typed as dataclasses.field is.
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-# Each of the two modules has fields with classes of the other.
+# Imported as a module, because each of the two has fields with classes of the other.
 from lanner.model import live
 from lanner.model.enums import (
     INFINITE,
@@ -33,9 +33,10 @@ from lanner.model.enums import (
 )
 
 GUID_NULL = uuid.UUID(int=0)
-_SYSTEM = QueueType.SYSTEM  # a name of its own: each message asks, and an enumeration looks its members up slowly
+# A separate name, because it is read for each message and enumeration members are slow to look up.
+_SYSTEM = QueueType.SYSTEM
 
-# Bytes: the unit of every quota (MS-MQDMPR 3.1.1.1, 3.1.1.2).
+# In bytes. Every quota is in this unit (MS-MQDMPR 3.1.1.1, 3.1.1.2).
 KILOBYTE = 1024
 # DECISIONS (data model): kilobytes; 8 GiB unless configured.
 DEFAULT_QUEUE_MANAGER_QUOTA = 0x0080_0000
@@ -46,12 +47,12 @@ ROUTING_LINK_COST = range(1, 1_000_000)
 
 
 def directory(default: Any = dataclasses.MISSING, *, factory: Callable[[], Any] | None = None) -> Any:
-    """A field that survives restarts and can be published in the directory."""
+    """Define a field that survives restarts and can be published in the directory."""
     return _marked("directory", default, factory)
 
 
 def persistent(default: Any = dataclasses.MISSING, *, factory: Callable[[], Any] | None = None) -> Any:
-    """A field that survives restarts and is never published."""
+    """Define a field that survives restarts and is never published."""
     return _marked("persistent", default, factory)
 
 
@@ -62,13 +63,13 @@ def _marked(mark: str, default: Any, factory: Callable[[], Any] | None) -> Any:
 
 
 def attributes_of(cls: type, *marks: str) -> list[str]:
-    """Names of the fields of `cls` that carry one of the marks, in the order of the document."""
+    """Return the names of the fields with one of the marks, in the order of the document."""
     return [f.name for f in dataclasses.fields(cls) if f.metadata.get("mark") in marks]
 
 
 @dataclass(slots=True, eq=False)
 class DirectoryObject:
-    """MS-MQDMPR 3.1.1: Identifier never changes during the object's life."""
+    """MS-MQDMPR 3.1.1. The identifier never changes during the object's life."""
 
     identifier: uuid.UUID = directory(factory=uuid.uuid4)
 
@@ -77,7 +78,7 @@ class DirectoryObject:
 class Queue(DirectoryObject):
     """MS-MQDMPR 3.1.1.2.
 
-    The directory marks hold for a public queue; elsewhere they mean persistent.
+    The directory marks apply to a public queue; for other queues they mean persistent.
     """
 
     label: str = directory("")
@@ -99,53 +100,59 @@ class Queue(DirectoryObject):
     full_path: str = directory("")
     directory_path: str = directory("")
     queue_type: QueueType = persistent(QueueType.PUBLIC)
-    # The u32 under which the store keeps this queue's messages; ours, not the document's.
+    # Not in the specification: the u32 under which the store keeps this queue's messages.
     number: int = persistent(0)
-    # The number of the queue this one is the journal or a subqueue of, else 0; ours.
+    # Not in the specification: the number of the queue to which this journal or subqueue belongs,
+    # or 0.
     parent: int = persistent(0)
-    # Not in the specification: the identifiers that a public queue had before its computer joined a
-    # domain, or left one; names with them still mean it.
+    # Not in the specification: the identifiers that a public queue had before its computer joined
+    # or left a domain. Names that contain them still denote the queue.
     former_identifiers: list[uuid.UUID] = persistent(factory=list)
 
     scope: QueueScope = QueueScope.ENTERPRISE
     total_bytes: int = 0
     message_count: int = 0
-    # Not in the specification: messages that have left the queue since the start, for whatever
-    # reason.
+    # Not in the specification: messages that left the queue since the start, for any reason.
     removed_count: int = 0
-    # The lowest lookup id that may be Available: where a search from the head begins; ours.
+    # Not in the specification: a lower bound of the lookup ids of Available messages, where a
+    # search from the head begins.
     head_hint: int = -1
-    # The queue was deleted; descriptors that still name it have lost their QueueReference; ours.
+    # Not in the specification: the queue was deleted, and descriptors that still refer to it have
+    # lost their QueueReference.
     is_deleted: bool = False
     queue_manager: QueueManager | None = None
     journal_queue: Queue | None = None
     subqueues: dict[str, Queue] = field(default_factory=dict)
-    # By sender and the format name it uses, which together have one sequence at a time.
+    # Keyed by sender and the format name that it uses. A pair has one sequence at a time.
     incoming_transactional_transfer_info: dict[tuple[uuid.UUID, str], live.IncomingTransactionalTransferInfo] = field(
         default_factory=dict
     )
-    # MessagePositionList: the messages are in the store, in key order. Only positions that somebody
-    # holds (locked, purge pending, under a cursor) are objects, here by lookup id.
+    # MessagePositionList: the messages are in the store, in key order. Only positions in use
+    # (locked, purge pending, under a cursor) are objects. Keyed by lookup id.
     held_positions: dict[int, live.MessagePosition] = field(default_factory=dict)
     open_queue_descriptors: list[live.OpenQueueDescriptor] = field(default_factory=list)
-    # Held positions that a peek may see all the same (AllowPeekWhenLocked), by lookup id; ours.
+    # Not in the specification: held positions that a peek may still see (AllowPeekWhenLocked),
+    # keyed by lookup id.
     peekable_locks: dict[int, live.MessagePosition] = field(default_factory=dict)
-    # Every descriptor's WaitingMessageReadOperationCollection in one, first come first served;
-    # ours.
+    # Not in the specification: the WaitingMessageReadOperationCollections of all descriptors in
+    # one, in order of arrival.
     waiting_reads: dict[live.WaitingMessageReadOperation, None] = field(default_factory=dict)
-    # Positions that became Available while a peeker held up the readers (3.1.7.2.2), each with the
-    # number of the last read that could be waiting for it; ours.
+    # Not in the specification: positions that became Available while a peeker delayed the readers
+    # (3.1.7.2.2), each with the number of the last read that could be waiting for it.
     unserved_positions: list[tuple[live.MessagePosition, int]] = field(default_factory=list)
     waiting_for_release: bool = False
 
     @property
     def is_system(self) -> bool:
-        """Journals, dead-letter and internal queues: no receive-expiry, no journaling (3.1.2.4)."""
+        """Whether it is a journal, dead-letter or internal queue (3.1.2.4).
+
+        Messages there have no receive expiry and no journaling.
+        """
         return self.queue_type is _SYSTEM
 
     @property
     def active(self) -> bool:
-        """MS-MQDMPR 3.1.1.2 Active: computed, never stored."""
+        """MS-MQDMPR 3.1.1.2 Active, which is computed and never stored."""
         return bool(self.open_queue_descriptors)
 
 
@@ -165,12 +172,12 @@ class OutgoingQueue(Queue):
 
     destination_format_name: str = persistent("")
     multicast: bool = persistent(default=False)
-    # Not the document's mark, but an operator's pause must outlive a restart.
+    # The document does not mark it as persistent, but an operator's pause must survive a restart.
     state: OutgoingState = persistent(OutgoingState.INACTIVE)
-    # Ours: it came into being for a message, or the acknowledgment of one, from another computer.
+    # Not in the specification: it was created for another computer's message or acknowledgment.
     is_for_others: bool = persistent(default=False)
-    # Ours: the SID of the user for whose message it came into being; empty: an administrator's, or
-    # another computer's.
+    # Not in the specification: the SID of the user for whose message it was created; empty for an
+    # administrator or another computer.
     maker: str = persistent("")
 
     next_hops: list[str] | None = None
@@ -179,7 +186,7 @@ class OutgoingQueue(Queue):
 
     @property
     def active(self) -> bool:
-        """MS-MQDMPR 3.1.1.2: also while a message awaits transfer."""
+        """MS-MQDMPR 3.1.1.2 Active, also while a message awaits transfer."""
         return bool(self.open_queue_descriptors) or self.message_count > 0
 
 
@@ -220,8 +227,8 @@ class QueueManager(DirectoryObject):
     srmp_pgm_support: bool = persistent(default=False)
     hardened_security: bool = persistent(default=False)
     initialization_retry_timer_duration: int = persistent(INITIALIZATION_RETRY_TIMER_DURATION)
-    # Not in the specification: the identifiers that it had before it joined a domain. Names with
-    # them still mean its queues.
+    # Not in the specification: the identifiers that it had before it joined a domain. Names that
+    # contain them still denote its queues.
     former_identifiers: list[uuid.UUID] = persistent(factory=list)
 
     directory_offline: bool = False
@@ -233,9 +240,9 @@ class QueueManager(DirectoryObject):
     system_journal_queue: Queue | None = None
     order_acknowledgment_queue: Queue | None = None
     change_notification_queue: Queue | None = None
-    # AwaitingFinalACKTable of MS-MQQB 3.1.1.3.1; ours.
+    # Not in the specification: the AwaitingFinalACKTable of MS-MQQB 3.1.1.3.1.
     awaiting_final_ack_queue: Queue | None = None
-    # By store number: outgoing queues, journals and subqueues are members too.
+    # Keyed by store number, and including outgoing queues, journals and subqueues.
     queue_collection: dict[int, Queue] = field(default_factory=dict)
     site_collection: list[Site] = field(default_factory=list)
     connected_network_collection: list[ConnectedNetwork] = field(default_factory=list)
@@ -244,7 +251,7 @@ class QueueManager(DirectoryObject):
     in_routing_server_collection: list[QueueManager] = field(default_factory=list)
     enterprise_reference: Enterprise | None = None
     dispatch_collection: list[live.DispatchEntry] = field(default_factory=list)
-    # By the user's SID in text form: at most one each.
+    # Keyed by the user's SID in text form: at most one certificate per user.
     internal_certificate_collection: dict[str, InternalCertificate] = field(default_factory=dict)
     total_bytes: int = 0
 

@@ -1,7 +1,7 @@
-"""Enumerations of the data model (MS-MQDMPR 3.1.1), with the numbers MS-MQMQ gives them on the wire.
+"""Enumerations of the data model (MS-MQDMPR 3.1.1), with their numbers on the wire (MS-MQMQ).
 
-Members are named as in the documents, in capitals. An enumeration whose values travel in a packet
-or a property keeps those numbers; the others are numbered only to be stored.
+Members have the names of the documents, in capitals. An enumeration whose values occur in packets
+or properties uses the numbers there. The numbers of others are only for storage.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class OperatingSystemType(enum.IntEnum):
 
 
 class QueueManagerState(enum.Enum):
-    """MS-MQDMPR 3.1.1.1: what the queue manager does at all."""
+    """MS-MQDMPR 3.1.1.1: the state of the queue manager as a whole."""
 
     STOPPED = "Stopped"
     INITIALIZING = "Initializing"
@@ -34,7 +34,7 @@ class QueueManagerState(enum.Enum):
 
 
 class DirectoryServerType(enum.Enum):
-    """MS-MQDMPR 3.1.1.1; meaningless unless DirectoryServer is True."""
+    """MS-MQDMPR 3.1.1.1; meaningful only if DirectoryServer is True."""
 
     STANDALONE = "Standalone"
     BACKUP_SITE_CONTROLLER = "BackupSiteController"
@@ -43,7 +43,7 @@ class DirectoryServerType(enum.Enum):
 
 
 class QueueType(enum.Enum):
-    """MS-MQDMPR 3.1.1.2. An outgoing queue is told by its class, not by this value."""
+    """MS-MQDMPR 3.1.1.2. An outgoing queue is identified by its class, not by this value."""
 
     PRIVATE = "Private"
     PUBLIC = "Public"
@@ -111,7 +111,7 @@ class PositionState(enum.IntEnum):
 
 
 class MessageClass(enum.IntEnum):
-    """MS-MQMQ 2.2.18.1.6 and MS-MQDMPR 3.1.1.12 Class. Other numbers are the application's own."""
+    """MS-MQMQ 2.2.18.1.6 and MS-MQDMPR 3.1.1.12 Class. Applications may use other numbers."""
 
     NORMAL = 0x0000
     REPORT = 0x0001
@@ -132,7 +132,7 @@ class MessageClass(enum.IntEnum):
     NACK_QUEUE_DELETED = 0xC000
     NACK_QUEUE_PURGED = 0xC001
     NACK_RECEIVE_TIMEOUT = 0xC002
-    # MC-MQAC only: never in a packet (MS-MQMQ lists no such class).
+    # Only in MC-MQAC, never in a packet (MS-MQMQ does not list it).
     NACK_RECEIVE_TIMEOUT_AT_SENDER = 0xC003
     NACK_RECEIVE_REJECTED = 0xC004
 
@@ -186,7 +186,10 @@ class EncryptionAlgorithm(enum.IntEnum):
 
 
 class Acknowledgements(enum.IntFlag):
-    """MS-MQMQ 2.2.19.3 Flags; the combinations are those of MS-MQDMPR 3.1.1.12 AcknowledgementsRequested."""
+    """MS-MQMQ 2.2.19.3 Flags.
+
+    The combinations are those of MS-MQDMPR 3.1.1.12 AcknowledgementsRequested.
+    """
 
     NONE = 0x00
     POS_ARRIVAL = 0x01
@@ -208,7 +211,7 @@ class SenderIdentifierType(enum.IntEnum):
 
 
 class QueueNameType(enum.IntEnum):
-    """MS-MQMQ 2.2.19.2 DQ, AQ and RQ: how a queue name is written in the UserHeader."""
+    """MS-MQMQ 2.2.19.2 DQ, AQ and RQ: the form of a queue name in the UserHeader."""
 
     NONE = 0
     SAME_AS_ADMINISTRATION_QUEUE = 1
@@ -221,10 +224,10 @@ class QueueNameType(enum.IntEnum):
 
 
 class QueueAccessType(enum.Enum):
-    """MS-MQDMPR 3.1.1.17; numbers of MC-MQAC MQACCESS where it has them."""
+    """MS-MQDMPR 3.1.1.17, with the numbers of MC-MQAC MQACCESS where they exist."""
 
-    # Each message asks for the handle of an access; by itself an enumeration hashes in Python, by
-    # name.
+    # Faster: each message looks up a handle by access, and the hash of enumerations is computed in
+    # Python from the name.
     __hash__ = object.__hash__
 
     RECEIVE = 0x01
@@ -235,8 +238,7 @@ class QueueAccessType(enum.Enum):
     PEEK_ADMIN = 0xA0
 
 
-# MS-MQDMPR 3.1.1.17: the access with which an administrator reads the messages of an outgoing
-# queue.
+# MS-MQDMPR 3.1.1.17: the access with which an administrator reads messages of an outgoing queue.
 TO_ADMIN_ACCESS: Final = {
     QueueAccessType.RECEIVE: QueueAccessType.RECEIVE_ADMIN,
     QueueAccessType.PEEK: QueueAccessType.PEEK_ADMIN,

@@ -1,7 +1,8 @@
-"""Status codes and the exceptions that carry them (MS-MQMQ 2.4, and the codes other documents add).
+"""Status codes and the exceptions that carry them (MS-MQMQ 2.4, and codes of other documents).
 
-One class per code; `StatusError.by_status` finds the class of a code, and a code taken twice is an
-error at import. `ProtocolError` is the other family: what a peer sent cannot be understood.
+There is one class per code. `StatusError.by_status` maps codes to classes, and a duplicate code
+raises an error at import. Each docstring is also the default text of the exception. `ProtocolError`
+is the other family: a peer sent something malformed.
 """
 
 from __future__ import annotations
@@ -172,19 +173,19 @@ CUSTOMER_BIT = 0x2000_0000
 
 
 class LannerError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base class of all errors that this package raises deliberately."""
 
 
 class ProtocolError(LannerError):
-    """Bytes or names that break a format. The base of the peer's family of errors."""
+    """Bytes or names in an invalid format. The base class of errors caused by peers."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """A peer sent bytes that no document allows: end that one session, keep the rest."""
+    """A peer sent bytes that no document allows. Only its session ends."""
 
 
 class StatusError(LannerError):
-    """An operation ended with a failure status; `status` is the code a protocol would answer with."""
+    """An operation failed; `status` is the code that a protocol returns."""
 
     status: int
     spec_name: ClassVar[str]
@@ -206,29 +207,39 @@ class StatusError(LannerError):
 
 
 def status_error(status: int, message: str | None = None) -> StatusError:
-    """Make the exception of a status code; a code no document names becomes a GenericError that keeps it."""
+    """Return the exception of a status code.
+
+    A code that no document names becomes a GenericError with that code.
+    """
     error = StatusError.by_status.get(status, GenericError)(message)
     error.status = status
     return error
 
 
 class InDoubt(LannerError):
-    """The connection was lost while the last answer was under way: the operation was done, or was not."""
+    """The connection was lost before the answer arrived.
+
+    The operation may have been done or not.
+    """
 
 
 class CommitInDoubt(InDoubt):
-    """A transaction was committed, or aborted with the lost connection."""
+    """A transaction was committed, or was aborted together with the lost connection."""
 
 
 class TransactionAborted(LannerError):
-    """A distributed transaction was aborted, because a resource or the coordinator could not commit it."""
+    """A distributed transaction was aborted.
+
+    A resource or the coordinator could not commit it.
+    """
 
 
 class ReceiveInDoubt(InDoubt):
-    """Messages are here, and are gone from their queue, or are in it again.
+    """Messages were delivered, but may be in their queue again.
 
-    Handle them as messages that may be delivered twice: look `lookup_id` up in the queue, or handle
-    them so that a second delivery does no harm.
+    They have either been removed from the queue or returned to it. Treat them as messages that may
+    be delivered twice: look for `lookup_id` in the queue, or process them so that a second delivery
+    does no harm.
     """
 
     def __init__(self, text: str, messages: Sequence[Any]) -> None:
@@ -237,12 +248,12 @@ class ReceiveInDoubt(InDoubt):
 
     @property
     def message(self) -> Any:  # noqa: ANN401 (a ReceivedMessage, of a layer above)
-        """The message that was received; the first, of several."""
+        """The received message, or the first of several."""
         return self.messages[0]
 
     @property
     def lookup_id(self) -> int:
-        """Where it lay: it is in its queue under this lookup id, if it was not removed."""
+        """Its lookup id: if it was not removed, it is in its queue under this lookup id."""
         lookup_id: int = self.message.lookup_id
         return lookup_id
 

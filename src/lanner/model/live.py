@@ -1,8 +1,9 @@
-"""What exists only while it is used (MS-MQDMPR 3.1.1.4, 3.1.1.5, 3.1.1.10-3.1.1.14, 3.1.1.16, 3.1.1.18, 3.2.1).
+"""Objects that exist only while they are in use.
 
-A queue of ten million messages has no object per message. A `MessagePosition` is made when
-something holds a place in the list - a lock, a cursor, a waiting read - and forgotten when the last
-holder releases it.
+MS-MQDMPR 3.1.1.4, 3.1.1.5, 3.1.1.10 to 3.1.1.14, 3.1.1.16, 3.1.1.18 and 3.2.1. A queue of ten
+million messages does not have an object per message. A `MessagePosition` is created when something
+holds a place in the list (a lock, a cursor, a waiting read), and is forgotten when the last holder
+releases it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from lanner.model.enums import (
 from lanner.model.errors import StatusError
 
 MAX_LOOKUP_ID = 0xFFFF_FFFF_FFFF_FFFF
-# Cursor positions that are no message (MS-MQDMPR 3.1.1.2): before every lookup id, and after.
+# Cursor positions without a message (MS-MQDMPR 3.1.1.2): before and after all lookup ids.
 START = -1
 END = MAX_LOOKUP_ID + 1
 
@@ -33,39 +34,40 @@ END = MAX_LOOKUP_ID + 1
 # AllowPeekWhenLocked).
 ALLOW_PEEK_WHEN_LOCKED = 0x0001
 # Record.flags: a copy in a dead-letter queue or journal. It does not expire, and the
-# acknowledgments and copies that the message asked for were made with it. An application's
-# dead-letter queue is an ordinary queue, so the flag is needed there.
+# acknowledgments and copies that the message requested were generated when it was made. The flag is
+# necessary because an application's dead-letter queue is an ordinary queue.
 DEAD_LETTER = 0x0002
 
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """A message as the store keeps it: the packet, frozen once put, and what is known beside it."""
+    """A message as the store keeps it: the immutable packet, and its state."""
 
     packet: bytes = field(repr=False)
     arrived: int = 0  # ArrivalTime, seconds since 1970 UTC
-    visibility: int = 0  # place in the visibility sequence; 0: not visible
+    visibility: int = 0  # place in the visibility sequence; 0 if not visible
     state: PositionState = PositionState.AVAILABLE  # AVAILABLE, or LOCKED by a prepared transaction
     abort_count: int = 0
     move_count: int = 0
     flags: int = 0
-    # Where the store keeps the packet of a published message; the store's own.
+    # The location of a published message's packet, for the store's own use.
     reference: bytes = b""
 
 
 @dataclass(slots=True, eq=False)
 class MessagePosition:
-    """MS-MQDMPR 3.1.1.11. Next and Previous are the order of lookup ids."""
+    """MS-MQDMPR 3.1.1.11. The order of lookup ids replaces Next and Previous."""
 
     queue: directory_objects.Queue
     lookup_id: int
     record: Record
     state: PositionState = PositionState.AVAILABLE
-    # The transaction whose operation list names this position, if any; ours.
+    # Not in the specification: the transaction whose operation list contains this position, if any.
     transaction: Transaction | None = None
-    # Not in the store yet: sent in a transaction that is still open; ours.
+    # Not in the specification: sent in an open transaction, so not in the store yet.
     is_uncommitted_send: bool = False
-    # The SID of the user whose memory a locked message counts in; empty: nobody's; ours.
+    # Not in the specification: the SID of the user against whose memory limit a locked message
+    # counts; empty if there is none.
     holder: bytes = b""
 
 
@@ -86,19 +88,22 @@ class Transaction:
     identifier: uuid.UUID
     transactional_operations: list[TransactionalOperation] = field(default_factory=list)
     single_phase: bool = True
-    # Its operations are on disk: Transaction Prepare was raised with iSinglePhase False; ours.
+    # Not in the specification: its operations are durable, because Transaction Prepare was raised
+    # with iSinglePhase False.
     is_prepared: bool = False
-    # The 20-bit number the packets of this transaction carry (MS-MQMQ 2.2.20.5); ours.
+    # Not in the specification: the 20-bit number in the packets of this transaction (MS-MQMQ
+    # 2.2.20.5).
     index: int = 0
-    # Committed or aborted; ours.
+    # Not in the specification: committed or aborted.
     is_over: bool = False
-    # Which part of which distributed transaction it is, and the SID of the user who prepared it;
-    # ours.
+    # Not in the specification: its branch of a distributed transaction, and the SID of the user who
+    # prepared it.
     branch: Branch | None = None
     owner: str = ""
-    # Reads in this transaction that wait for a message: they end with it; ours.
+    # Not in the specification: reads in this transaction that wait for a message. They end with it.
     waiting_reads: dict[WaitingMessageReadOperation, None] = field(default_factory=dict)
-    # A transaction without an identifier is none (DMPR-3.1.7.1.10-9); ours.
+    # Not in the specification: a transaction without an identifier means no transaction
+    # (DMPR-3.1.7.1.10-9).
     is_null: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -107,7 +112,10 @@ class Transaction:
 
 @dataclass(slots=True, eq=False)
 class WaitingMessageReadOperation:
-    """MS-MQDMPR 3.1.1.10. `satisfied` and `stopped` are the two events that end the wait, once."""
+    """MS-MQDMPR 3.1.1.10.
+
+    Exactly one of the events `satisfied` and `stopped` ends the wait, once.
+    """
 
     descriptor: OpenQueueDescriptor
     destructive_read: bool
@@ -116,8 +124,9 @@ class WaitingMessageReadOperation:
     tag: object | None = None
     cursor: Cursor | None = None
     transaction: Transaction | None = None
-    deadline: float | None = None  # seconds on the engine's monotonic clock; None: never
-    number: int = 0  # in the order in which the waits of this queue manager began; ours
+    deadline: float | None = None  # seconds on the engine's monotonic clock; None means never
+    # Not in the specification: the order in which the waits of this queue manager began.
+    number: int = 0
     is_waiting: bool = True
 
 
@@ -128,8 +137,8 @@ class Cursor:
     handle: int
     descriptor: OpenQueueDescriptor
     position: int = START
-    # Where the tail was when the cursor was parked at END: it goes on from there (DMPR-3.2.7.6-2);
-    # ours.
+    # Not in the specification: the tail when the cursor was parked at END, from where it continues
+    # (DMPR-3.2.7.6-2).
     parked_after: int = START
     state: CursorState = CursorState.UNREAD
     is_closed: bool = False
@@ -149,16 +158,20 @@ class OpenQueueDescriptor:
     children: list[OpenQueueDescriptor] = field(default_factory=list)
     remote_read_state: RemoteReadState = RemoteReadState.NONE
     cursors: list[Cursor] = field(default_factory=list)
-    # Positions that a two-phase read through this descriptor has locked and not ended yet, by
-    # lookup id; ours.
+    # Not in the specification: positions locked by unfinished two-phase reads through this
+    # descriptor, keyed by lookup id.
     unfinished_reads: dict[int, MessagePosition] = field(default_factory=dict)
-    # The SID of whoever opened it: the default SenderIdentifier of what is sent through it; ours.
+    # Not in the specification: the SID of the user who opened it, which is the default
+    # SenderIdentifier of messages sent through it.
     sender_identifier: bytes = b""
     is_closed: bool = False
 
     @property
     def waiting_reads(self) -> list[WaitingMessageReadOperation]:
-        """WaitingMessageReadOperationCollection: this descriptor's share of the queue's waiting reads."""
+        """This descriptor's part of the queue's waiting reads.
+
+        It is the document's WaitingMessageReadOperationCollection.
+        """
         return [] if self.queue is None else [r for r in self.queue.waiting_reads if r.descriptor is self]
 
 
@@ -192,7 +205,7 @@ class OutgoingTransferInfo:
 
 @dataclass(slots=True, eq=False)
 class IncomingTransactionalTransferInfo:
-    """MS-MQDMPR 3.1.1.5: one per remote sender of transactional messages to a queue."""
+    """MS-MQDMPR 3.1.1.5: one for each remote sender of transactional messages to a queue."""
 
     queue: directory_objects.Queue
     format_name: str

@@ -1,4 +1,4 @@
-"""Why a message became a dead letter, or was refused, in words (MS-MQMQ 2.2.18.1.6)."""
+"""Texts for the reasons why a message was dead-lettered or refused (MS-MQMQ 2.2.18.1.6)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REASONS: Final = {
 
 
 def reason_text(message_class: int) -> str:
-    """Return the reason of a negative acknowledgment; of another class its name or number."""
+    """Return the reason of a negative acknowledgment, or the name or number of another class."""
     try:
         known = MessageClass(message_class)
     except ValueError:

@@ -1,1 +1,1 @@
-"""How it looks: the structures, packets and names of MS-MQMQ and MS-DTYP, as bytes and back; no I/O."""
+"""Packets, structures and names of MS-MQMQ and MS-DTYP: conversion from and to bytes; no I/O."""

@@ -17,7 +17,7 @@ SESSION_HEADER_SIZE = 16
 
 @dataclass(frozen=True, slots=True)
 class BaseHeader:
-    """VersionNumber and Signature have one legal value each and are not kept."""
+    """VersionNumber and Signature have only one legal value each and are not kept."""
 
     flags: int
     packet_size: int  # bytes, without a SessionHeader that follows a UserMessage
@@ -48,10 +48,10 @@ class BaseHeader:
 
     @property
     def stream_size(self) -> int:
-        """How many bytes of a stream the packet takes, with the SessionHeader that follows a UserMessage.
+        """The size of the packet in a stream, including the SessionHeader after a UserMessage.
 
-        PacketSize of a stand-alone SessionAck counts its SessionHeader, that of a UserMessage does
-        not.
+        PacketSize of a stand-alone SessionAck includes its SessionHeader, that of a UserMessage
+        does not.
         """
         follows = self.flags & (at.BASE_SH | at.IN) == at.BASE_SH
         return self.packet_size + (SESSION_HEADER_SIZE if follows else 0)

@@ -1,7 +1,7 @@
 """The root class of a .NET serialization stream (MS-NRBF), as BinaryMessageFormatter writes it.
 
-Only the name is read, from the records before the first member. Nothing is deserialised:
-deserialising such a stream lets its author choose which classes are instantiated.
+Only the name is read, from the records before the first member. The stream is never deserialized,
+because its author could then choose which classes are instantiated.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BinaryType(enum.IntEnum):
     PRIMITIVE_ARRAY = 7
 
 
-# PrimitiveTypeEnumeration (MS-NRBF 2.1.2.3); 17 and 18 are no types of elements.
+# PrimitiveTypeEnumeration (MS-NRBF 2.1.2.3); 17 and 18 are not element types.
 _PRIMITIVES: Final = {
     1: "System.Boolean",
     2: "System.Byte",
@@ -79,24 +79,23 @@ _FIXED_ELEMENTS: Final = {
     BinaryType.OBJECT_ARRAY: "System.Object[]",
     BinaryType.STRING_ARRAY: "System.String[]",
 }
-# BinaryArrayTypeEnumeration (MS-NRBF 2.4.1.1): the types from SingleOffset to RectangularOffset
-# have lower bounds.
+# BinaryArrayTypeEnumeration (MS-NRBF 2.4.1.1): types from SingleOffset to RectangularOffset have
+# lower bounds.
 _FIRST_OFFSET_ARRAY: Final = 3
 _LAST_ARRAY: Final = 5
-# Not in the specification: the common language runtime has no arrays of more dimensions.
+# Not in the specification: the common language runtime's limit on array dimensions.
 MAX_RANK: Final = 32
-# Not in the specification: libraries before the root, one for each assembly that its members come
-# from.
+# Not in the specification: libraries before the root, one for each assembly of its members.
 MAX_LIBRARIES: Final = 256
-# Not in the specification: bytes of a name. The names of generic classes contain those of their
-# arguments with their assemblies.
+# Not in the specification: bytes of a name. The name of a generic class contains those of its
+# arguments, including their assemblies.
 MAX_NAME: Final = 0x4000
 
 
 def read_header(reader: Reader) -> int:
     """Read a SerializationHeaderRecord (MS-NRBF 2.6.1) and return RootId.
 
-    Raises RemoteProtocolError if the stream begins with something else.
+    Raise RemoteProtocolError if the stream begins differently.
     """
     record = reader.u8("RecordTypeEnum")
     root = reader.u32("RootId")
@@ -110,7 +109,7 @@ def read_header(reader: Reader) -> int:
 def read_root_name(reader: Reader, root: int) -> str:
     """Read the records up to the root object and return the name of its class.
 
-    Raises RemoteProtocolError if there is none, or a record is malformed.
+    Raise RemoteProtocolError if there is none, or if a record is malformed.
     """
     record = reader.u8("RecordTypeEnum")
     libraries = 0
@@ -165,7 +164,7 @@ def _primitive(reader: Reader) -> str:
 
 
 def _string(reader: Reader, what: str) -> str:
-    """Read a LengthPrefixedString (MS-NRBF 2.1.1.6) that is a name."""
+    """Read a LengthPrefixedString (MS-NRBF 2.1.1.6) that contains a name."""
     size = 0
     for place in range(5):
         byte = reader.u8(what)

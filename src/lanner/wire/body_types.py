@@ -15,18 +15,18 @@ from lanner.wire.vartypes import SCALARS, VT, type_name
 VT_BSTR: Final = VT.BSTR.value
 VT_LPSTR: Final = VT.LPSTR.value
 VT_LPWSTR: Final = VT.LPWSTR.value
-# No VARENUM: the number that System.Messaging's BinaryMessageFormatter writes.
+# Not a VARENUM: the number that System.Messaging's BinaryMessageFormatter writes.
 BINARY_FORMATTER: Final = 0x300
-# How the text is written; a VT_BSTR body has no length prefix.
+# The encodings of text. A VT_BSTR body has no length prefix.
 TEXT_BODIES: Final = {VT_BSTR: "utf-16-le", VT_LPSTR: "latin-1", VT_LPWSTR: "utf-16-le"}
 
-# A body is no VT_RECORD and no reference.
+# A body is neither a VT_RECORD nor a reference.
 _FLAGS: Final = (VT.VECTOR, VT.ARRAY)
 _SCALARS: Final = SCALARS - {VT.RECORD}
 
 
 def element_type(body_type: int) -> int | None:
-    """Return the type of the elements of a vector or an array; None for any other type."""
+    """Return the element type of a vector or an array; None for any other type."""
     for flag in _FLAGS:
         if body_type & ~0xFFF == flag:
             return body_type & 0xFFF
@@ -34,7 +34,7 @@ def element_type(body_type: int) -> int | None:
 
 
 def body_type_name(body_type: int) -> str | None:
-    """Return the documented name, such as VT_VECTOR|VT_UI1; None for a number without one."""
+    """Return the documented name, such as VT_VECTOR|VT_UI1, or None if there is none."""
     element = element_type(body_type)
     scalar = body_type if element is None else element
     return type_name(body_type) if scalar in _SCALARS else None

@@ -1,20 +1,19 @@
-"""The value that a message body holds, by the formats that .NET, Visual Basic and C programs write.
+"""Values of message bodies, in the formats that .NET, Visual Basic and C programs write.
 
-The body type decides, nothing else is guessed:
+The body type alone determines the format:
 
-- 0 (VT_EMPTY): XML if the body begins as XML does and can be parsed (lanner.wire.xml_bodies), else
-  bytes. Text is not recognised by its characters, not even with a byte order mark: a program that
-  wants its text to be recognised writes a body type.
-- A VARENUM number: a value as COM's MSMQMessage (MC-MQAC 3.17.4.1.22) and .NET's
-  ActiveXMessageFormatter write it: numbers little-endian in their natural size, structures of
-  MS-OAUT 2.2.24 to 2.2.27 as they are there, GUIDs as in MS-DTYP 2.3.4.2, text without a length. A
-  vector or an array is its elements back to back, without a count (MC-MQAC has only arrays of
-  VT_UI1).
-- 0x300: a .NET serialization stream. Its root class is named (lanner.wire.binary_formatter), and
+- 0 (VT_EMPTY): XML if the body begins like XML and can be parsed (lanner.wire.xml_bodies), else
+  bytes. Text is not recognized by its characters, not even with a byte order mark: a program that
+  wants its text to be recognized writes a body type.
+- A VARENUM number: a value as written by COM's MSMQMessage (MC-MQAC 3.17.4.1.22) and .NET's
+  ActiveXMessageFormatter. Numbers are little-endian in their natural size, structures those of
+  MS-OAUT 2.2.24 to 2.2.27, GUIDs as in MS-DTYP 2.3.4.2, text without a length. A vector or an array
+  has its elements back to back, without a count (MC-MQAC has only arrays of VT_UI1).
+- 0x300: a .NET serialization stream. Its root class is determined (lanner.wire.binary_formatter);
   the value stays bytes.
 
-Bodies are hostile input. `decode_body` raises nothing: what does not fit its type is bytes, with
-the reason.
+Bodies are hostile input. `decode_body` raises nothing: a body that does not fit its type is
+returned as bytes, with the reason.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ __all__ = ["BodyKind", "BodyValue", "Value", "decode_body"]
 
 
 class BodyKind(enum.StrEnum):
-    """The format that a body was recognised as. The comments name the Python type of the value."""
+    """The recognized format of a body. The comments give the Python type of the value."""
 
     BYTES = "bytes"  # bytes; also every body that could not be decoded
     TEXT = "text"  # str
@@ -64,8 +63,8 @@ class BodyValue:
     """A decoded body.
 
     `type_name` is the type as the body names it: VT_I4, the root element of XML, a .NET class, the
-    CLSID of an object that was saved to a stream; None if it names none. `reason` says why a body,
-    or the name of its class, could not be decoded.
+    CLSID of an object that was saved to a stream; None if it names none. `reason` is why a body, or
+    the name of its class, could not be decoded.
     """
 
     value: Value
@@ -74,14 +73,14 @@ class BodyValue:
     reason: str | None = None
 
     def __repr__(self) -> str:
-        # Bodies do not belong into logs.
+        # Bodies do not belong in logs.
         return f"BodyValue({self.kind}, {self.type_name})"
 
 
 class _Fixed(NamedTuple):
-    """A type of fixed size: its layout, and how the value follows from the fields.
+    """A type of fixed size: its layout, and the function that converts its fields.
 
-    `decode` raises ValueError for fields that are no such value.
+    `decode` raises ValueError if the fields are not a valid value.
     """
 
     kind: BodyKind
@@ -94,7 +93,7 @@ def _same(value: Value) -> Value:
 
 
 def _boolean(value: int) -> bool:
-    # MS-OAUT 2.2.27 has only 0xFFFF and 0; MSMQ programs in C also write 1.
+    # MS-OAUT 2.2.27 defines only 0xFFFF and 0; MSMQ programs in C also write 1.
     return value != 0
 
 
@@ -120,14 +119,14 @@ _FIRST_DATE, _END_OF_DATES = -657_435.0, 2_958_466.0
 def _date(days: float) -> dt.datetime:
     """Return a DATE (MS-OAUT 2.2.25), rounded to milliseconds as .NET and OLE do.
 
-    Before the epoch, MS-OAUT counts the fraction from the preceding midnight. Windows and .NET
-    (DateTime.FromOADate) take its absolute value: -1.25 is 06:00 on 1899-12-29. Programs go by the
-    latter.
+    Before the epoch, MS-OAUT counts the fraction from the preceding midnight, whereas Windows and
+    .NET (DateTime.FromOADate) take its absolute value: -1.25 is 06:00 on 1899-12-29. Programs
+    follow the latter.
     """
     if not _FIRST_DATE < days < _END_OF_DATES:
         raise ValueError("not a date of the years 100 to 9999")
-    # An 8-byte integer that was written as a DATE reads as such a number, and would become midnight
-    # of the epoch.
+    # An 8-byte integer written as a DATE reads as such a number, and would become midnight of the
+    # epoch.
     if days and abs(days) * _DAY < 0.5:
         raise ValueError("a fraction of a millisecond, which no program writes as a date")
     milliseconds = math.trunc(days * _DAY + math.copysign(0.5, days))
@@ -142,7 +141,7 @@ _FILETIME_EPOCH: Final = dt.datetime(1601, 1, 1, tzinfo=dt.UTC)
 
 
 def _filetime(ticks: int) -> dt.datetime:
-    """Return a FILETIME (MS-DTYP 2.3.3), 100 ns each, cut to microseconds."""
+    """Return a FILETIME (MS-DTYP 2.3.3), in units of 100 ns, truncated to microseconds."""
     try:
         return _FILETIME_EPOCH + dt.timedelta(microseconds=ticks // 10)
     except OverflowError:
@@ -175,9 +174,9 @@ _FIXED: Final[dict[int, _Fixed]] = {
     VT.ERROR: _Fixed(BodyKind.ERROR, struct.Struct("<I"), _same),
     VT.HRESULT: _Fixed(BodyKind.ERROR, struct.Struct("<I"), _same),
 }
-# Not in the specification: a VT_BOOL of one byte, the size of a System.Boolean, is accepted too.
+# Not in the specification: a one-byte VT_BOOL, the size of a System.Boolean, is also accepted.
 _SHORT_BOOLEAN: Final = 1
-# VT_UNKNOWN and VT_DISPATCH are what MC-MQAC calls an object that a program put into a body.
+# MC-MQAC uses VT_UNKNOWN and VT_DISPATCH for an object that a program put into a body.
 _STREAMED: Final = (VT.STREAMED_OBJECT, VT.UNKNOWN, VT.DISPATCH)
 _OCTETS: Final = (VT.BLOB, VT.VECTOR | VT.UI1, VT.ARRAY | VT.UI1)
 
@@ -185,7 +184,7 @@ _OCTETS: Final = (VT.BLOB, VT.VECTOR | VT.UI1, VT.ARRAY | VT.UI1)
 def decode_body(body: bytes, body_type: int) -> BodyValue:
     """Return the value of a body, or its bytes with the reason why it has none.
 
-    Raises nothing, whatever the body holds.
+    This never raises, whatever the body contains.
     """
     if body_type == VT.EMPTY:
         return _xml(body) if looks_like_xml(body) else BodyValue(body, BodyKind.BYTES)
@@ -201,9 +200,9 @@ def decode_body(body: bytes, body_type: int) -> BodyValue:
 
 
 def _variant(body: bytes, body_type: int, name: str) -> BodyValue:
-    """Return the value of a body that has a VARENUM type; ValueError if it does not fit it."""
+    """Return the value of a body with a VARENUM type. Raise ValueError if it does not fit."""
     if body_type in TEXT_BODIES:
-        # Programs in C often send the terminator too.
+        # Programs in C often send the terminator as well.
         return BodyValue(body.decode(TEXT_BODIES[body_type]).removesuffix("\0"), BodyKind.TEXT, name)
     if body_type in _FIXED:
         return BodyValue(_scalar(body, body_type), _FIXED[body_type].kind, name)
@@ -258,7 +257,7 @@ def _binary_formatter(body: bytes) -> BodyValue:
 
 
 def _streamed_object(body: bytes) -> BodyValue:
-    """Return an object as OleSaveToStream writes it: its CLSID, then what its class writes."""
+    """Return an object in the format of OleSaveToStream: its CLSID, then its saved state."""
     if len(body) < 16:
         raise ValueError(f"{len(body)} bytes, at least the 16 of a CLSID expected")
     return BodyValue(body, BodyKind.STREAMED_OBJECT, str(_guid(body[:16])))

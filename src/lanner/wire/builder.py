@@ -1,7 +1,7 @@
-"""Making UserMessage packets (MS-MQDMPR 3.1.7.1.30 and 3.1.7.1.32), and changing single fields of finished ones.
+"""Construction of UserMessage packets, and changes of single fields in finished ones.
 
-`build` writes the packet in one pass, without an object per header: it runs once for every message
-sent.
+MS-MQDMPR 3.1.7.1.30 and 3.1.7.1.32. `build` writes the packet in one pass, without an object per
+header, because it runs once for every message sent.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ _U32 = struct.Struct("<I")
 _SEQUENCE = struct.Struct("<IIII")
 _GUID_NULL_BYTES = bytes(16)
 _PADDING = (b"", b"\0", b"\0\0", b"\0\0\0")
-# The fields of every packet: a name of this module costs half of what one of another does.
+# Fields of every packet, as names of this module: looking them up costs half as much here.
 _VERSION_NUMBER, _SIGNATURE = at.VERSION_NUMBER, at.SIGNATURE
 _MP, _SH, _DQ_SHIFT, _RECOVERABLE = at.MP, at.SH, at.DQ_SHIFT, 1 << at.DM_SHIFT
-# UserHeader.Flags: which names, and whether a ConnectorType, stand before the TransactionHeader.
+# UserHeader.Flags: which names, and whether a ConnectorType, precede the TransactionHeader.
 _NAMES = 7 << at.DQ_SHIFT | 7 << at.AQ_SHIFT | 7 << at.RQ_SHIFT | at.CQ
 
 
 @dataclass(slots=True)
 class MessageProperties:
-    """What a sender may set, with the defaults of MS-MQDMPR 3.1.1.12."""
+    """The properties that a sender may set, with the defaults of MS-MQDMPR 3.1.1.12."""
 
     body: bytes | bytearray | memoryview = b""
     label: str = ""
@@ -83,7 +83,8 @@ class MessageProperties:
     correlation_identifier: bytes = NO_CORRELATION
     extension: bytes = b""
     acknowledgements_requested: Acknowledgements = Acknowledgements.NONE
-    administration_queue_format_name: FormatName | None = None  # sent only with acknowledgements_requested
+    # sent only with acknowledgements_requested
+    administration_queue_format_name: FormatName | None = None
     response_queue_format_name: FormatName | None = None
     positive_journaling_requested: bool = False
     negative_journaling_requested: bool = False
@@ -91,13 +92,13 @@ class MessageProperties:
     tracing_requested: bool = False
     tracing_queue_identifier: UUID = GUID_NULL
     connector_type_identifier: UUID = GUID_NULL
-    # Needed for a public destination, whose name does not tell its queue manager.
+    # Required for a public destination, whose name does not contain its queue manager.
     destination_queue_manager_identifier: UUID = GUID_NULL
     privacy_level: int = MessagePrivacyLevel.NONE
     hash_algorithm: int = HashAlgorithm.SHA1
     encryption_algorithm: int = EncryptionAlgorithm.RC4
     allocation_body_size: int | None = None  # None: the size of the body
-    # The sender is named only when there is something to name it by.
+    # The sender is identified only if there is an identifier.
     sender_identifier_type: SenderIdentifierType = SenderIdentifierType.SID
     sender_identifier: bytes = b""
     sender_certificate: bytes = b""
@@ -108,8 +109,8 @@ class MessageProperties:
     final_ack_required: bool = False
     first_in_transaction: bool = False
     last_in_transaction: bool = False
-    # Given by the sending queue manager when it transfers the message; until then the first of no
-    # sequence.
+    # The sending queue manager sets it when it transfers the message. Until then the message is the
+    # first of no sequence.
     transactional_message_sequence_identifier: TxSequenceID = NO_SEQUENCE
     transaction_sequence_number: int = 1
     transaction_previous_sequence_number: int = 0
@@ -122,7 +123,7 @@ class MessageProperties:
     soap_body: str = ""
 
     def __repr__(self) -> str:
-        """What differs from the defaults, never bodies or keys."""
+        """Return the properties that differ from the defaults, without bodies and keys."""
         changed = []
         for field in fields(self):
             value = getattr(self, field.name)
@@ -141,11 +142,11 @@ def build(
     destination: FormatName,
     transaction: int | None = None,
 ) -> bytes:
-    """Write the packet of a new message.
+    """Return the packet of a new message.
 
     `source` and `ordinal` identify it, `sent_time` is in seconds since 1970, `transaction` is the
-    sender's 20-bit number of the transaction it is sent in. Errors are StatusErrors: a value that
-    the packet cannot carry.
+    sender's 20-bit number of its transaction. Raise a StatusError if the packet cannot hold a
+    value.
     """
     priority = properties.priority
     if not 0 <= priority <= MAX_PRIORITY:
@@ -172,7 +173,7 @@ def build(
     if properties.negative_journaling_requested:
         flags |= at.JN
     front = [b"", name]
-    # MS-MQMQ 2.2.19.2 AdminQueue: specified exactly when some acknowledgment is asked for.
+    # MS-MQMQ 2.2.19.2 AdminQueue: present exactly if an acknowledgment is requested.
     administration = properties.administration_queue_format_name if acknowledgements else None
     response = properties.response_queue_format_name
     if administration is not None or response is not None:
@@ -203,7 +204,8 @@ def build(
             or properties.sender_certificate
             or properties.authentication_provider_name
         ):
-            # Who sends, and nothing else: the same bytes for every message of that sender.
+            # Only the sender is identified: the bytes are the same for every message of that
+            # sender.
             security = sender_header(sender, properties.sender_identifier_type, bool(properties.privacy_level))
         else:
             security = _security_header(properties)
@@ -254,7 +256,8 @@ def build(
         packet_size = 64 + sum(map(len, front))
         if packet_size > MAX_PACKET_SIZE:
             raise InsufficientResources(
-                f"the message makes a packet of {packet_size} bytes, at most {MAX_PACKET_SIZE} can be sent (body of {size} bytes)"
+                f"the message makes a packet of {packet_size} bytes, at most {MAX_PACKET_SIZE} can be sent "
+                f"(body of {size} bytes)"
             )
         front[0] = _FIXED.pack(
             _VERSION_NUMBER,
@@ -275,7 +278,7 @@ def build(
 
 
 def encode_label(label: str) -> bytes:
-    """The Label field: UTF-16 with its terminator."""
+    """Return the Label field: UTF-16 with its terminator."""
     data = encode_terminated(label)
     if len(data) > 2 * at.MAX_LABEL_LENGTH:
         raise LabelTooLong(f"label of {len(data) // 2 - 1} characters, at most {MAX_LABEL_CHARACTERS}")
@@ -334,10 +337,9 @@ def _security_header(properties: MessageProperties) -> bytes:
     signature = properties.signature
     privacy = properties.privacy_level
     provider = properties.authentication_provider_name
-    # MS-MQDMPR 3.1.7.1.30 asks for the header when the message is signed; an encrypted or a
-    # sender-identified message cannot be carried without it either. It never stands empty (MS-MQMQ
-    # 2.2.20.6): a message that is yet to be encrypted and names no sender gets it together with its
-    # key.
+    # MS-MQDMPR 3.1.7.1.30 requires the header for a signed message, but a message that is encrypted
+    # or identifies its sender needs it as well. The header is never empty (MS-MQMQ 2.2.20.6): a
+    # message without a sender that is still to be encrypted gets it together with its key.
     if not (sender or signature or provider or properties.symmetric_key or properties.sender_certificate):
         return b""
     if len(properties.sender_certificate) > MAX_SENDER_CERT_SIZE:
@@ -350,8 +352,8 @@ def _security_header(properties: MessageProperties) -> bytes:
         and len(sender) != 16
     ):
         raise IllegalPropertyValue(f"queue manager identifier of {len(sender)} bytes, 16 are needed")
-    # AU and AS are the receiver's. AI stays clear although data follow: so does Windows (MS-MQQB
-    # 4.1.7).
+    # AU and AS belong to the receiver. AI stays clear even though data follow, as in Windows
+    # (MS-MQQB 4.1.7).
     flags = int(properties.sender_identifier_type) if sender else 0
     if privacy:
         flags |= at.EB
@@ -370,7 +372,10 @@ def _security_header(properties: MessageProperties) -> bytes:
 
 
 def _tail(properties: MessageProperties) -> tuple[int, int, list[bytes]]:
-    """The headers after MessagePropertiesHeader, which few messages have: base flags, user flags, bytes."""
+    """Return the headers after MessagePropertiesHeader, which few messages have.
+
+    The result is the base flags, the user flags, and the headers as bytes.
+    """
     tracing = properties.tracing_queue_identifier
     has_debug = properties.tracing_requested or tracing != GUID_NULL
     multi = properties.destination_multi_queue_format_name
@@ -408,19 +413,22 @@ def _tail(properties: MessageProperties) -> tuple[int, int, list[bytes]]:
     return base_flags, flags, parts
 
 
-# Single fields of finished packets. Each gives new bytes: a message never changes under its
-# readers.
+# Changes of single fields in finished packets. Each returns new bytes: a message never changes
+# while others read it.
 
 
 def set_route_count(packet: bytes, count: int) -> bytes:
-    """The packet with RC changed."""
+    """Return the packet with RC changed."""
     if not 0 <= count <= MAX_ROUTE_COUNT:
         raise ValueError(f"route count {count} is not in 0 to {MAX_ROUTE_COUNT}")
     return b"".join((packet[:60], bytes((packet[60] & ~at.RC_MASK | count,)), packet[61:]))
 
 
 def set_message_class(packet: bytes, message_class: int) -> bytes:
-    """The packet with MessageClass changed: in a dead-letter queue it tells why the message is there."""
+    """Return the packet with MessageClass changed.
+
+    In a dead-letter queue, the class is the reason why the message is there.
+    """
     offset = locate(packet).properties + 2
     return b"".join((packet[:offset], message_class.to_bytes(2, "little"), packet[offset + 2 :]))
 
@@ -430,20 +438,24 @@ def _transaction_offset(packet: bytes) -> int:
     if not flags & at.TH:
         raise ValueError("the message is not transactional")
     if flags & _NAMES == QueueNameType.DIRECT_QUEUE << at.DQ_SHIFT:
-        # The one name is the destination, a direct one: no need to look at the rest of the packet.
+        # The only name is the destination, a direct one, so the rest of the packet need not be
+        # parsed.
         return 64 + (int.from_bytes(packet[64:66], "little") + 5 & ~3)
     return locate(packet).transaction
 
 
 def set_transaction_flags(packet: bytes, first: bool, last: bool) -> bytes:
-    """The packet with FM and LM changed, as a commit does."""
+    """Return the packet with FM and LM changed, as a commit does."""
     offset = _transaction_offset(packet)
     flags = packet[offset] & ~(at.FM | at.LM) | (at.FM if first else 0) | (at.LM if last else 0)
     return b"".join((packet[:offset], bytes((flags,)), packet[offset + 1 :]))
 
 
 def set_sequence(packet: bytes, tx_sequence_id: TxSequenceID, number: int, previous: int) -> bytes:
-    """The packet with its place in a transactional sequence; numbers begin at 1, previous is 0 for the first."""
+    """Return the packet with its place in a transactional sequence.
+
+    Numbers begin at 1; `previous` is 0 for the first message.
+    """
     if not 1 <= number <= 0xFFFF_FFFF or not 0 <= previous < number:
         raise ValueError(f"sequence number {number} after {previous}")
     offset = _transaction_offset(packet)
@@ -452,13 +464,16 @@ def set_sequence(packet: bytes, tx_sequence_id: TxSequenceID, number: int, previ
 
 
 def read_sequence(packet: bytes) -> tuple[TxSequenceID, int]:
-    """The place of a transactional message in its sequence: what `set_sequence` wrote, without looking at the rest."""
+    """Return the sequence and number that `set_sequence` wrote, without parsing the rest."""
     ordinal, time_stamp, number, _ = _SEQUENCE.unpack_from(packet, _transaction_offset(packet) + 4)
     return TxSequenceID(ordinal, time_stamp), number
 
 
 def set_authentication(packet: bytes, level: AuthenticationLevel) -> bytes:
-    """The packet with AS changed, which is where a receiving queue manager keeps what it has verified."""
+    """Return the packet with AS changed.
+
+    In AS, a receiving queue manager records the level that it has verified.
+    """
     offset = locate(packet).security
     if not offset:
         if level:

@@ -1,7 +1,7 @@
-"""Change Notification Messages, the bodies of MS-MQCN (MS-MQCN 2.2.4-2.2.6).
+"""Change Notification Messages, the bodies of MS-MQCN (MS-MQCN 2.2.4 to 2.2.6).
 
-Version 0x01 is binary and has the new values of properties; version 0x02 names an object in XML and
-has no values. A body on the wire has one octet behind the message that means nothing (3.3.5.3).
+Version 0x01 is binary and has the new values of properties. Version 0x02 names an object in XML and
+has no values. On the wire, the body has one meaningless octet after the message (3.3.5.3).
 """
 
 from __future__ import annotations
@@ -35,12 +35,11 @@ MAX_PROPERTIES: Final = 0xFF
 _RESERVED: Final = bytes(24)
 _SPARE: Final = b"\0"
 _HEADER_SIZE: Final = 2
-# Longer bodies of version 0x02 follow no ABNF: its names and the longest values take less.
+# Longer bodies of version 0x02 do not match the ABNF: its names and the longest values are shorter.
 MAX_BODY_2: Final = 2048
 
 _HEXADECIMAL: Final = "[0-9A-Fa-f]"
-# The ABNF of 2.2.5. DECISIONS: the space that it prints in the second end tag is accepted, not
-# written.
+# The ABNF of 2.2.5. DECISIONS: the space in its second end tag is accepted but not written.
 _BODY: Final = re.compile(
     r"<Notification>"
     r"<Event>([1-4])</Event>"
@@ -70,7 +69,7 @@ class NotificationCommand(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class NotificationBody:
-    """MS-MQCN 2.2.5: which object has changed, and on which directory server."""
+    """The changed object and its directory server (MS-MQCN 2.2.5)."""
 
     event: NotificationEvent
     object_guid: uuid.UUID
@@ -90,9 +89,9 @@ class NotificationBody:
 
     @classmethod
     def unpack(cls, data: bytes) -> NotificationBody:
-        """Read the text, a null behind it if there is one, and one octet behind that.
+        """Parse the text, an optional null after it, and one more octet.
 
-        Nothing but the form that the ABNF gives is read: an XML parser would only add declarations,
+        Only the form of the ABNF is accepted: an XML parser would add nothing but declarations,
         entities and comments, which no sender writes.
         """
         if len(data) > MAX_BODY_2:
@@ -114,10 +113,10 @@ class NotificationBody:
 
 @dataclass(frozen=True, slots=True)
 class NotificationUpdate:
-    """MS-MQCN 2.2.6: what has happened to an object, with values of its properties."""
+    """A change of an object, with values of its properties (MS-MQCN 2.2.6)."""
 
     command: NotificationCommand
-    path_name: str | None  # None: the object is named by `guid_identifier` (UseGuid 0x01)
+    path_name: str | None  # None if `guid_identifier` names the object (UseGuid 0x01)
     guid_identifier: uuid.UUID | None
     guid_master_id: uuid.UUID = GUID_NULL
     property_ids: tuple[int, ...] = ()
@@ -125,7 +124,7 @@ class NotificationUpdate:
 
     @property
     def values(self) -> dict[int, PropertyValue]:
-        """The values by identifier; of one that stands there twice the first."""
+        """The values by identifier; the first one of an identifier that occurs twice."""
         found: dict[int, PropertyValue] = {}
         for identifier, value in zip(self.property_ids, self.property_values, strict=True):
             found.setdefault(identifier, value)
@@ -133,7 +132,10 @@ class NotificationUpdate:
 
     @property
     def object_type(self) -> int | None:
-        """3.2.5.1: MQDS_QUEUE, MQDS_MACHINE or another kind of object; None where nothing says which."""
+        """MQDS_QUEUE, MQDS_MACHINE or another kind of object (3.2.5.1).
+
+        None if the update does not contain the kind.
+        """
         if self.command is NotificationCommand.DELETE:
             value = self.property_values[1] if len(self.property_values) > 1 else None
             return value if isinstance(value, int) else None
@@ -178,7 +180,7 @@ class NotificationUpdate:
 
 @dataclass(frozen=True, slots=True)
 class ChangeNotificationMessage:
-    """MS-MQCN 2.2.4."""
+    """A Change Notification Message (MS-MQCN 2.2.4)."""
 
     version: int
     number_of_update_notifications: int
@@ -200,7 +202,7 @@ class ChangeNotificationMessage:
         return bytes((self.version, self.number_of_update_notifications)) + self.data
 
     def message_body(self) -> bytes:
-        """Return the body of the message that carries this one: with one octet more (3.3.5.3)."""
+        """Return the body of the message that carries this one, with the extra octet (3.3.5.3)."""
         return self.pack() + _SPARE
 
     @classmethod
@@ -211,13 +213,13 @@ class ChangeNotificationMessage:
 
     @property
     def notification_body(self) -> NotificationBody:
-        """Data of version 0x02. Raises RemoteProtocolError."""
+        """Return the data of version 0x02. Raise RemoteProtocolError."""
         return NotificationBody.unpack(self.data)
 
     def updates(self) -> Iterator[NotificationUpdate]:
-        """Data of version 0x01, update by update; octets behind the last one mean nothing.
+        """Yield the updates of version 0x01. Octets after the last one are ignored.
 
-        Raises RemoteProtocolError at the first one that is malformed.
+        Raise RemoteProtocolError at the first malformed update.
         """
         reader = Reader(self.data)
         for _ in range(self.number_of_update_notifications):

@@ -1,8 +1,8 @@
-"""Packets that a program has built for a queue manager to send: what is checked in them, and what is stamped.
+"""Packets that programs build for a queue manager to send: their checks and stamps.
 
-The queue manager believes nothing of such a packet that is its own to say: source, identifier, sent
-time, destination, sender and transaction are written over, or must be as the queue manager would
-write them. What a program may set is checked as in a packet that comes from another queue manager.
+The queue manager trusts none of the fields that it is responsible for: source, identifier, sent
+time, destination, sender and transaction are overwritten, or must equal what the queue manager
+would write. Fields that a program may set are checked as in a packet from another queue manager.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lanner.wire.packet_runs import stamp_packets, stepped
 from lanner.wire.queue_names import NAME_SIZES, encode_destination
 from lanner.wire.reader import guid_to_bytes
 
-# BaseHeader and the fixed part of UserHeader, without what is written over.
+# BaseHeader and the fixed part of UserHeader, without the fields that are overwritten.
 _read_front = struct.Struct("<BxHIII32xI8xI").unpack_from
 _FRONT: Final = struct.Struct("<BxHIII16s16sIIII")
 # MessagePropertiesHeader: Flags, LabelLength, MessageClass, MessageSize, AllocationBodySize,
@@ -34,13 +34,16 @@ _u16 = struct.Struct("<H").unpack_from
 
 _RECOVERABLE: Final = 1 << at.DM_SHIFT
 _NAMED: Final = 7 << at.AQ_SHIFT | 7 << at.RQ_SHIFT | at.CQ
-# What a program may choose among UserHeader.Flags.
+# The bits of UserHeader.Flags that a program may choose.
 _CHOSEN: Final = _RECOVERABLE | at.JN | at.JP | _NAMED
 _U32: Final = 0xFFFF_FFFF
 
 
 def _cut(octets: memoryview, position: int) -> tuple[bytes, int]:
-    """Return the packet at a position, and where it ends; RemoteProtocolError if it is not all there."""
+    """Return the packet at a position, and its end.
+
+    Raise RemoteProtocolError if the packet is incomplete.
+    """
     left = len(octets) - position
     if left < at.MINIMUM_SIZE:
         raise RemoteProtocolError(f"a packet of {left} octets, at least {at.MINIMUM_SIZE}")
@@ -51,7 +54,7 @@ def _cut(octets: memoryview, position: int) -> tuple[bytes, int]:
 
 
 def check_octets(octets: memoryview, most: int) -> None:
-    """Raise RemoteProtocolError unless packets, and so many at most, fill the octets."""
+    """Raise RemoteProtocolError unless the octets are at most `most` complete packets."""
     position, count = 0, 0
     while position < len(octets):
         _, position = _cut(octets, position)
@@ -61,7 +64,10 @@ def check_octets(octets: memoryview, most: int) -> None:
 
 
 class Stamp:
-    """Makes the packets of a program the queue manager's own, for one destination, sender and time."""
+    """Stamps a program's packets as the queue manager's own.
+
+    One stamp is for one destination, sender and time.
+    """
 
     __slots__ = (
         "_address",
@@ -89,14 +95,16 @@ class Stamp:
         longest: int,
         is_alone: bool = False,
     ) -> None:
-        """`host`: of a public destination; `sender`: a SID; `longest`: the limit of TimeToReachQueue.
+        """Prepare the stamp.
 
-        `is_alone`: each packet is a transaction of its own, numbered from `transaction` on.
+        `host` is the queue manager of a public destination, `sender` a SID, `longest` the limit of
+        TimeToReachQueue. With `is_alone`, each packet is a transaction of its own, numbered from
+        `transaction` on.
         """
         kind, address, name = encode_destination(destination)
         if address is None:
             address = bytes(16) if host is None else guid_to_bytes(host)
-        # By place, as `build` asks for it: the header of each sender is kept.
+        # Positional arguments, as in `build`: `sender_header` caches its results by them.
         security = sender_header(sender, SenderIdentifierType.SID, False) if sender else b""
         self._source, self._address = guid_to_bytes(source), address
         self._destination = name
@@ -104,7 +112,7 @@ class Stamp:
         self._transaction = b"" if transaction is None else transaction_header(header, transaction)
         self._step = int(is_alone)
         self._transaction_at = at.DESTINATION_OFFSET + len(name)
-        # What a packet without other names has between its fixed part and its properties.
+        # In a packet without other names, the bytes between its fixed part and its properties.
         self._middle = security
         self._properties = self._transaction_at + len(self._transaction) + len(security)
         self._required = at.MP | kind << at.DQ_SHIFT
@@ -117,9 +125,11 @@ class Stamp:
     def stamped_runs(
         self, octets: memoryview, most: int, ordinal: int
     ) -> tuple[list[list[bytes]], InvalidParameter | None]:
-        """Return the packets that follow each other, as runs of equal shape, up to one that cannot be sent, and its error.
+        """Return consecutive packets, stamped, as runs of equal shape.
 
-        Their ordinals begin with `ordinal`. RemoteProtocolError if they do not fill the octets.
+        The runs end before the first packet that cannot be sent; its error is returned with them.
+        Ordinals begin with `ordinal`. Raise RemoteProtocolError if the packets do not fill the
+        octets.
         """
         runs: list[list[bytes]] = []
         count, position, end = 0, 0, len(octets)
@@ -149,9 +159,10 @@ class Stamp:
         return runs, None
 
     def stamped(self, packet: bytes, ordinal: int, place: int = 0) -> bytes:
-        """Return a packet as the queue manager sends it; InvalidParameter for one that a program cannot send.
+        """Return a packet as the queue manager sends it.
 
-        `place`: how many packets come before it.
+        `place` is the number of packets before it. Raise InvalidParameter for a packet that a
+        program cannot send.
         """
         size = len(packet)
         version, base_flags, signature, packet_size, reach, received, flags = _read_front(packet)
@@ -184,7 +195,7 @@ class Stamp:
             or end + extension + body_size + 3 & ~3 != size
         ):
             raise _wrong("its MessagePropertiesHeader is not one of a message to send")
-        # One null character, the last (quick_check has the same test).
+        # There is one null character, the last (quick_check has the same test).
         if label_length and (packet.find(b"\0\0", label, end) < end - 3 or packet[end - 1]):
             _check_label(packet[label:end])
         if flags & _NAMED:
@@ -208,7 +219,10 @@ class Stamp:
         return b"".join((front, packet[at.DESTINATION_OFFSET : behind], own, packet[behind + len(own) :]))
 
     def _places(self, packet: bytes) -> tuple[int, int]:
-        """Return where the TransactionHeader and the MessagePropertiesHeader begin: behind the other names, if there are any."""
+        """Return where the TransactionHeader and the MessagePropertiesHeader begin.
+
+        Both follow the other queue names, if there are any.
+        """
         (flags,) = _flags(packet)
         if not flags & _NAMED:
             return self._transaction_at, self._properties
@@ -226,7 +240,7 @@ class Stamp:
 
 
 def body_size(octets: memoryview, index: int) -> int:
-    """Return MessageSize of one of the packets that follow each other, which were checked."""
+    """Return MessageSize of one of several consecutive packets, which were checked before."""
     position = 0
     for _ in range(index):
         position += _packet_size(octets, position)[0]
@@ -247,7 +261,7 @@ def _check_names(packet: bytes) -> None:
     except RemoteProtocolError as error:
         raise _wrong(str(error)) from None
     for name in (message.administration_queue_format_name, message.response_queue_format_name):
-        # Every computer would take "." for itself.
+        # "." denotes a different computer on each computer.
         if name is not None and is_relative(name):
             raise _wrong(f"{name} means another queue on each computer")
 

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def copied_properties(packet: Message) -> MessageProperties:
-    """Return what a sender would set to send the same content again.
+    """Return the properties with which a sender would send the same content again.
 
-    Not what belongs to the old message: its identifier, class, sender, signature and place in a
-    transaction.
+    Properties of the old message itself are left out: its identifier, class, sender, signature and
+    place in a transaction.
     """
     return MessageProperties(
         body=packet.body,

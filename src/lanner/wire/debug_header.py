@@ -1,4 +1,4 @@
-"""DebugHeader: where trace reports about a message go (MS-MQMQ 2.2.20.8)."""
+"""DebugHeader: the destination of trace reports about a message (MS-MQMQ 2.2.20.8)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ QT_MASK = 0x3
 
 @dataclass(frozen=True, slots=True)
 class DebugHeader:
-    """Flags.QT is 1 exactly when there is a QueueIdentifier."""
+    """Flags.QT is 1 exactly if there is a QueueIdentifier."""
 
     queue_identifier: UUID | None = None
 

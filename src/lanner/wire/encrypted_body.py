@@ -1,7 +1,7 @@
-"""Packets of decrypted messages (MS-MQMQ 2.2.20.6 SecurityHeader, 2.2.19.3 MessagePropertiesHeader).
+"""Packets of decrypted messages (MS-MQMQ 2.2.20.6 SecurityHeader, 2.2.19.3).
 
-Only what decryption changes is written. Every other octet stays as it arrived, because the
-signature covers the octets.
+Only the fields that decryption changes are written. All other octets stay as they arrived, because
+the signature covers them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _ALLOCATION_BODY_SIZE: Final = 36
 
 
 def clear_encrypted(packet: bytes) -> bytes:
-    """Return the packet with EB cleared, of a message that was to be encrypted and never left this computer."""
+    """Return the packet with EB cleared.
+
+    The message was to be encrypted, but never left this computer.
+    """
     offset = at.locate(packet).security
     if not offset:
         return packet
@@ -30,7 +33,7 @@ def clear_encrypted(packet: bytes) -> bytes:
 
 
 def with_plain_body(message: Message, body: bytes) -> bytes:
-    """Return the packet of an encrypted message with another body, which is not encrypted."""
+    """Return the packet of an encrypted message with an unencrypted body instead."""
     packet = clear_encrypted(message.packet)
     properties = at.locate(packet).properties
     start = message.body_offset

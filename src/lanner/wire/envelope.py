@@ -1,9 +1,9 @@
-"""Fields at fixed places in a packet, for code that handles every message without decoding it.
+"""Fields at fixed positions in a packet, for code that handles every message without decoding it.
 
-`Envelope` has the fields that decide what a queue does with a message: BaseHeader (16 bytes) and
-the fixed part of UserHeader (MS-MQMQ 2.2.19.1, 2.2.19.2). `event_fields` has what the log of events
-says about a message. The single fields are C callables where possible, because a Python function
-would cost a call per message. All of them expect a packet that was checked before.
+`Envelope` has the fields that determine how a queue treats a message: BaseHeader (16 bytes) and the
+fixed part of UserHeader (MS-MQMQ 2.2.19.1, 2.2.19.2). `event_fields` has the fields that the log of
+events records. Where possible, single fields are C callables, because a Python function would cost
+a call per message. All of them expect a packet that was checked before.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from lanner.wire.queue_names import NAME_SIZES
 _ENVELOPE = struct.Struct("<2xH8xI32xII4xI")
 _TIME_TO_REACH_QUEUE = slice(12, 16)
 _TIME_TO_BE_RECEIVED = slice(48, 52)
-# From TimeToReachQueue to SentTime: if it is equal in two packets of one source and destination,
+# From TimeToReachQueue to SentTime. If this is equal in two packets of one source and destination,
 # they expire together.
 expiry_times: Final[Callable[[bytes], bytes]] = itemgetter(slice(12, 56))
-# What `Envelope` has, as bytes: BaseHeader.Flags; from TimeToReachQueue to SentTime;
+# The fields of `Envelope` as bytes: BaseHeader.Flags; from TimeToReachQueue to SentTime;
 # UserHeader.Flags.
 envelope_bytes: Final[Callable[[bytes], tuple[bytes, ...]]] = itemgetter(slice(2, 4), slice(12, 56), slice(60, 64))
 _NEVER = INFINITE.to_bytes(4, "little")
 _FLAGS_0_TO_7, _FLAGS_8_TO_15 = 60, 61  # of UserHeader.Flags
-# What Envelope._make does, without its check of the length.
+# Like Envelope._make, without its check of the length.
 _new = tuple.__new__
 
 _PRIORITY = 0x0007
@@ -39,14 +39,14 @@ _POSITIVE_JOURNALING = 0x0000_0200
 _ADMINISTRATION_QUEUE = 0x0000_E000
 _TRANSACTION_HEADER = 0x0010_0000
 
-# DM: a message with neither of these is express.
+# DM: a message without any of these bits is express.
 RECOVERABLE = 0x0000_0060
-# A message with none of these needs no journal, dead-letter copy or acknowledgment when it arrives
-# or leaves.
+# A message without any of these needs no journal copy, dead-letter copy or acknowledgment when it
+# arrives or leaves.
 WANTS_ATTENTION = _NEGATIVE_JOURNALING | _POSITIVE_JOURNALING | _ADMINISTRATION_QUEUE
-_ATTENTION_BITS = WANTS_ATTENTION >> 8  # all of them in the second byte
+_ATTENTION_BITS = WANTS_ATTENTION >> 8  # all of them are in the second byte
 
-# UserHeader.MessageID, in a tuple of one: the ordinal of the message identifier.
+# UserHeader.MessageID in a tuple of one: the ordinal of the message identifier.
 message_ordinal: Final[Callable[[bytes], tuple[int]]] = struct.Struct("<56xI").unpack_from
 
 _fixed = struct.Struct("<52xIII").unpack_from  # UserHeader: SentTime, MessageID, Flags
@@ -71,28 +71,28 @@ class Envelope(NamedTuple):
 
     @property
     def priority(self) -> int:
-        """The priority that decides the place in the queue.
+        """The priority that determines the place in the queue.
 
-        0 for a transactional message (DMPR-3.1.7.1.9-6).
+        It is 0 for a transactional message (DMPR-3.1.7.1.9-6).
         """
         return 0 if self.user_flags & _TRANSACTION_HEADER else self.flags & _PRIORITY
 
     @property
     def is_express(self) -> bool:
-        """MS-MQMQ 2.2.19.2 DM."""
+        """Whether the message is express (MS-MQMQ 2.2.19.2 DM)."""
         return not self.user_flags & RECOVERABLE
 
     @property
     def is_transactional(self) -> bool:
-        """MS-MQMQ 2.2.19.2 TH."""
+        """Whether the message is transactional (MS-MQMQ 2.2.19.2 TH)."""
         return bool(self.user_flags & _TRANSACTION_HEADER)
 
     def received_by(self) -> int | None:
-        """Return the Unix second after which it leaves its destination queue (DMPR-3.1.2.4-2)."""
+        """Return the Unix time after which it leaves its destination queue (DMPR-3.1.2.4-2)."""
         return None if self.time_to_be_received == INFINITE else self.sent_time + self.time_to_be_received
 
     def delivered_by(self) -> int | None:
-        """Return the Unix second after which the message leaves an outgoing queue."""
+        """Return the Unix time after which the message leaves an outgoing queue."""
         shorter = min(self.time_to_reach_queue, self.time_to_be_received)
         return None if shorter == INFINITE else self.sent_time + shorter
 
@@ -103,33 +103,36 @@ def read_envelope(packet: bytes) -> Envelope:
 
 
 def is_express(packet: bytes) -> bool:
-    """MS-MQMQ 2.2.19.2 DM of a packet."""
+    """Return whether a message is express (MS-MQMQ 2.2.19.2 DM)."""
     return not packet[_FLAGS_0_TO_7] & RECOVERABLE
 
 
 def may_expire(packet: bytes, *, in_transit: bool) -> bool:
-    """Whether TimeToBeReceived, or in an outgoing queue TimeToReachQueue, is limited."""
+    """Return whether the lifetime is limited.
+
+    The lifetime is TimeToBeReceived, or TimeToReachQueue in an outgoing queue.
+    """
     return packet[_TIME_TO_BE_RECEIVED] != _NEVER or (in_transit and packet[_TIME_TO_REACH_QUEUE] != _NEVER)
 
 
 def wants_attention(packet: bytes) -> bool:
-    """Whether the message asks for journaling, dead-lettering or acknowledgments."""
+    """Return whether the message requests journaling, dead-lettering or acknowledgments."""
     return packet[_FLAGS_8_TO_15] & _ATTENTION_BITS != 0
 
 
 # UserHeader.SentTime, MessageID and Flags; MessagePropertiesHeader.Flags, MessageClass,
-# CorrelationID and PrivacyLevel; where SecurityHeader begins, 0 without one, and what it has up to
-# the end of its sender identifier.
+# CorrelationID and PrivacyLevel; the offset of SecurityHeader, or 0; and its bytes up to the end of
+# the sender identifier.
 EventFields = tuple[int, int, int, int, int, bytes, int, int, bytes]
 
 
 def event_fields(packet: bytes) -> EventFields:
-    """Return what the log of events takes from a packet."""
+    """Return the fields of a packet that the log of events records."""
     sent_time, ordinal, flags = _fixed(packet)
     security = end = 0
     if flags & _SHAPE == _DIRECT_ONLY:
-        # The common shape, computed here instead of by a call: a direct name, and a SecurityHeader
-        # or none.
+        # The common shape, a direct name and perhaps a SecurityHeader, is computed here to avoid a
+        # call.
         position = _AFTER_COUNT + _u16(packet, at.DESTINATION_OFFSET)[0] + 3 & ~3
         if flags & at.SH:
             security = position
@@ -145,9 +148,9 @@ def event_fields(packet: bytes) -> EventFields:
 
 
 def sender_of(packet: bytes, security: int) -> tuple[bytes, int, bool]:
-    """Return SecurityHeader's sender, AuthenticationLevel and whether there is a signature.
+    """Return the sender, AuthenticationLevel, and whether there is a signature.
 
-    The sender is one byte of SenderIdentifierType and the identifier, empty for nobody.
+    The sender is one byte of SenderIdentifierType and the identifier, or empty if there is none.
     """
     flags = _u16(packet, security)[0]
     size, _, signature, _, _ = _security_sizes(packet, security)
@@ -157,9 +160,9 @@ def sender_of(packet: bytes, security: int) -> tuple[bytes, int, bool]:
 
 
 def header_offsets(packet: bytes, flags: int) -> tuple[int, int]:
-    """Return where SecurityHeader (0: there is none) and MessagePropertiesHeader begin, given UserHeader.Flags.
+    """Return the offsets of SecurityHeader, or 0, and MessagePropertiesHeader.
 
-    `layout.locate` finds the same.
+    `flags` are UserHeader.Flags. `layout.locate` returns the same offsets.
     """
     position = at.DESTINATION_OFFSET
     for shift in (at.DQ_SHIFT, at.AQ_SHIFT, at.RQ_SHIFT):

@@ -1,8 +1,8 @@
 """Headers that may follow a UserMessage (MS-MQRR 2.2.5.2 to 2.2.5.5).
 
-MS-MQMQ has no field for the application's own dead-letter queue. A stored packet carries it here,
-counted in PacketSize, so that the message stays its packet; receivers that know no extension find
-it after all they look for.
+MS-MQMQ has no field for an application's own dead-letter queue. A stored packet carries it here,
+counted in PacketSize, so that the packet remains the entire message. Receivers that do not support
+extensions find it after everything they read.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class ExtensionHeader:
 
 
 def _fixed_text(data: bytes) -> str:
-    """A string in a field of fixed size: up to its null, or all of it when it fills the field."""
+    """Return the string in a field of fixed size, up to a null or the end of the field."""
     return data.decode("utf-16-le", "surrogatepass").partition("\0")[0]
 
 
 def _sized(reader: Reader, least: int, what: str) -> Reader:
-    """The rest of a header that begins with its own HeaderSize."""
+    """Return a reader of the rest of a header that begins with its own HeaderSize."""
     size = reader.u32(f"{what}.HeaderSize")
     if size < least:
         raise RemoteProtocolError(f"{what}.HeaderSize: {size} is below {least}")
@@ -67,7 +67,7 @@ def _sized(reader: Reader, least: int, what: str) -> Reader:
 
 @dataclass(frozen=True, slots=True)
 class SubqueueHeader:
-    """MS-MQRR 2.2.5.3.
+    """SubqueueHeader (MS-MQRR 2.2.5.3).
 
     One word holds a bit (TM, always 0), AcknowledgementClass in the 16 bits above it, and 15
     reserved bits (DECISIONS).
@@ -108,7 +108,7 @@ class SubqueueHeader:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterHeader:
-    """MS-MQRR 2.2.5.4; HeaderSize counts the padding too."""
+    """DeadLetterHeader (MS-MQRR 2.2.5.4). HeaderSize includes the padding."""
 
     dead_letter_path_name: str
 
@@ -125,7 +125,7 @@ class DeadLetterHeader:
 
 @dataclass(frozen=True, slots=True)
 class ExtendedAddressHeader:
-    """MS-MQRR 2.2.5.5; AddressType 0 means that the header says nothing."""
+    """ExtendedAddressHeader (MS-MQRR 2.2.5.5). AddressType 0 means that there is no address."""
 
     address_length: int = 0
     address_type: int = 0
@@ -150,7 +150,7 @@ class ExtendedAddressHeader:
 
 @dataclass(frozen=True, slots=True)
 class Extensions:
-    """The ExtensionHeader and what it announces, in the order of MS-MQRR 2.2.5."""
+    """The ExtensionHeader and the headers that it announces, in the order of MS-MQRR 2.2.5."""
 
     subqueue: SubqueueHeader | None = None
     dead_letter: DeadLetterHeader | None = None
@@ -179,7 +179,7 @@ class Extensions:
 
     @classmethod
     def unpack_all(cls, reader: Reader) -> Extensions:
-        """Read headers after which nothing is left."""
+        """Read all headers. Raise RemoteProtocolError if bytes are left over."""
         extensions, inner = cls._read(reader)
         inner.expect_end("ExtensionHeader.RemainingHeadersSize")
         reader.expect_end("ExtensionHeader")

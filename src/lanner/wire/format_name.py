@@ -1,8 +1,8 @@
 """Format names (MS-MQMQ 2.1.2 to 2.1.7): the strings that name queues in every protocol.
 
-`parse` reads any of them; each kind is an immutable value whose `str()` writes it again. `key` is
-what to compare by, because names have no case. Numbers of private queues are hexadecimal, never
-decimal.
+`parse` reads any of them. Each kind is an immutable value whose `str()` is the format name. Compare
+names by `key`, because they are case-insensitive. The numbers of private queues are hexadecimal,
+never decimal.
 """
 
 from __future__ import annotations
@@ -61,30 +61,29 @@ _MULTICAST = re.compile(rf"(2(?:2[4-9]|3[0-9])(?:\.{_OCTET}){{3}}):([0-9]{{1,5}}
 _DOMAIN = re.compile(r"[\x21-\x7E]{1,255}")
 _HTTP = frozenset(("HTTP", "HTTPS"))
 _HTTP_ADDRESS = re.compile(r"//(?P<host>\[[^\]\\/]+\]|[^:\\/]+)(?::(?P<port>[0-9]*))?(?P<path>[\\/].*)?", re.DOTALL)
-# What System.Messaging writes before a format name to tell it from a path name, in lower case.
+# The prefix, in lower case, with which System.Messaging distinguishes format names from path names.
 PREFIX = "formatname:"
-# Not in the specification: it gives an HTTP address no limit, and names of peers are kept in
-# memory.
+# Not in the specification: it does not limit HTTP addresses, and peers' names are kept in memory.
 MAX_HTTP_LENGTH = 2048
-# A peer may know queues that our own rules would not let be made (spaces, other alphabets): a name
-# is refused only where it could not be told apart from the syntax around it.
+# A peer may have queues that our own rules would reject (spaces, other alphabets). A name is
+# rejected only if it could not be distinguished from the surrounding syntax.
 _UNPRINTABLE = re.compile(r"[\x00-\x1F,]")
 
 
 class FormatName:
-    """The base of every kind. `FormatName.parse` is the way in for text."""
+    """The base class of all kinds. `FormatName.parse` reads text."""
 
     __slots__ = ()
     queue_format_type: ClassVar[QueueFormatType] = QueueFormatType.UNKNOWN
 
     @staticmethod
     def parse(text: str) -> FormatName:
-        """Read a format name; IllegalFormatname says what is wrong and where."""
+        """Parse a format name. Raise IllegalFormatname with the problem and its position."""
         return parse(text)
 
     @property
     def key(self) -> str:
-        """Two format names are the same when their keys are equal."""
+        """The comparison key: two format names are the same if their keys are equal."""
         return str(self).lower()
 
     @property
@@ -93,7 +92,10 @@ class FormatName:
 
     @property
     def is_read_only(self) -> bool:
-        """A journal or a dead-letter queue: nobody sends to it, no multiple-element name contains it."""
+        """Whether it names a journal or a dead-letter queue.
+
+        Messages cannot be sent to it, and no multiple-element name contains it.
+        """
         return self.suffix in _READ_ONLY
 
     @property
@@ -102,7 +104,7 @@ class FormatName:
 
     @property
     def why_unsent(self) -> str:
-        """Why no message leaves this computer for such a name; empty if messages do."""
+        """The reason why messages for this name cannot leave this computer; empty if they can."""
         return ""
 
 
@@ -147,14 +149,14 @@ class PrivateFormatName(FormatName):
 class DirectFormatName(FormatName):
     r"""DIRECT=protocol:address\queue (MS-MQMQ 2.1.2).
 
-    `text` is what a packet carries: no "DIRECT=".
+    `text` is the part that a packet carries, without "DIRECT=".
     """
 
     queue_format_type: ClassVar[QueueFormatType] = QueueFormatType.DIRECT
     text: str
-    protocol: str = field(init=False, compare=False, repr=False)  # in capitals
+    protocol: str = field(init=False, compare=False, repr=False)  # in upper case
     address: str = field(init=False, compare=False, repr=False)
-    # None: an HTTP address outside /msmq, which only its own host can map to a queue.
+    # None for an HTTP address outside /msmq, which only its own host can map to a queue.
     queue_part: QueuePart | None = field(init=False, compare=False, repr=False)
     _key: str = field(init=False, compare=False, repr=False)
 
@@ -183,12 +185,12 @@ class DirectFormatName(FormatName):
 
     @classmethod
     def to_path(cls, path: PathName, protocol: str = "OS") -> DirectFormatName:
-        """The direct name of a path name, its computer as the address."""
+        """Return the direct name of a path name, with its computer as the address."""
         return cls(f"{protocol}:{path}")
 
     @property
     def host(self) -> str:
-        """The computer alone: the address, or for HTTP the host without port and directory."""
+        """The computer: the address, or for HTTP the host without port and directory."""
         if not self.is_http:
             return self.address
         match = _HTTP_ADDRESS.match(self.address)
@@ -203,7 +205,7 @@ class DirectFormatName(FormatName):
 
     @property
     def is_http(self) -> bool:
-        """Over SRMP (MC-MQSRM), not MS-MQQB."""
+        """Whether messages travel by SRMP (MC-MQSRM) instead of MS-MQQB."""
         return self.protocol in _HTTP
 
     @property
@@ -247,7 +249,10 @@ class DistributionListFormatName(FormatName):
 
 @dataclass(frozen=True, slots=True)
 class MachineFormatName(FormatName):
-    """MACHINE=guid;JOURNAL and its dead-letter sisters; bare it names the computer (MS-MQMQ 2.1.6)."""
+    """MACHINE=guid;JOURNAL and its dead-letter variants (MS-MQMQ 2.1.6).
+
+    Without a suffix it names the computer.
+    """
 
     queue_format_type: ClassVar[QueueFormatType] = QueueFormatType.MACHINE
     identifier: UUID
@@ -344,7 +349,7 @@ def _split_http(name: DirectFormatName, rest: str) -> tuple[str, QueuePart | Non
     if match is None:
         raise _illegal(name, "//host, an optional :port and /msmq must follow the protocol")
     path = match["path"] or ""
-    # MS-MQMQ 2.1.2 writes a backslash after /MSMQ; URLs are written with slashes throughout.
+    # MS-MQMQ 2.1.2 writes a backslash after /MSMQ; URLs have only slashes.
     if path[1:6].lower() not in ("msmq/", "msmq\\"):
         return rest, None
     return rest[: match.start("path") + 5], _queue_part(name, path[6:].replace("/", "\\"))
@@ -431,10 +436,11 @@ def _parse_element(text: str) -> FormatName:
 
 
 def parse(text: str) -> FormatName:
-    """Read one format name or a comma-separated list, with or without `FormatName:` before it.
+    """Parse a format name or a comma-separated list; the prefix `FormatName:` is optional.
 
-    IllegalFormatname says what is wrong and where. Names that peers and the store hold are read
-    here: what a person or a program gives is read by `lanner.wire.spelling`, which refuses more.
+    Raise IllegalFormatname with the problem and its position. This function is for names from peers
+    and the store. Names from people and programs go through `lanner.wire.spelling`, which rejects
+    more.
     """
     if "," not in text:
         return _parse_element(text)
@@ -442,5 +448,5 @@ def parse(text: str) -> FormatName:
 
 
 def is_relative(name: FormatName) -> bool:
-    """Return whether a name means the computer on which it is read, whichever that is: `.` or `localhost`."""
+    """Return whether a name is relative to the computer that reads it: `.` or `localhost`."""
     return isinstance(name, DirectFormatName) and (name.is_on_this_computer or name.address.lower() == "localhost")

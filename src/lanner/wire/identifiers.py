@@ -1,4 +1,7 @@
-"""Identifiers inside packets: MessageIdentifier and OBJECTID, TxSequenceID, SEQUENCE_INFO (MS-MQMQ 2.2.5, 2.2.8, 2.2.18.1)."""
+"""Identifiers within packets (MS-MQMQ 2.2.5, 2.2.8, 2.2.18.1).
+
+These are MessageIdentifier and OBJECTID, TxSequenceID, and SEQUENCE_INFO.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ class MessageIdentifier:
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class TxSequenceID:
-    """MS-MQMQ 2.2.18.1.2, 8 bytes; compared as one unsigned 64-bit number with TimeStamp on top."""
+    """MS-MQMQ 2.2.18.1.2, 8 bytes; compared as an unsigned 64-bit number with TimeStamp on top."""
 
     ordinal: int
     time_stamp: int

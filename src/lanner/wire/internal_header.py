@@ -1,4 +1,7 @@
-"""Packets that open and keep a session: InternalHeader and what follows it (MS-MQQB 2.2.1 to 2.2.3, 2.2.6)."""
+"""Packets that open and maintain a session: InternalHeader and the headers after it.
+
+MS-MQQB 2.2.1 to 2.2.3 and 2.2.6.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +36,9 @@ class PacketType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class InternalHeader:
-    """MS-MQQB 2.2.1, 4 bytes.
+    """InternalHeader (MS-MQQB 2.2.1), 4 bytes.
 
-    The reserved word and the reserved bits are kept only as far as Flags holds them.
+    Only the reserved bits in Flags are kept; the reserved word is not.
     """
 
     flags: int
@@ -54,7 +57,7 @@ class InternalHeader:
 
     @property
     def is_refused(self) -> bool:
-        """CS: the connection is refused."""
+        """CS: whether the connection is refused."""
         return bool(self.flags & self.CS)
 
     def pack(self) -> bytes:
@@ -70,7 +73,7 @@ class InternalHeader:
 
 @dataclass(frozen=True, slots=True)
 class EstablishConnectionHeader:
-    """MS-MQQB 2.2.3.1, 552 bytes."""
+    """EstablishConnectionHeader (MS-MQQB 2.2.3.1), 552 bytes."""
 
     client_guid: UUID
     server_guid: UUID
@@ -88,12 +91,12 @@ class EstablishConnectionHeader:
 
     @property
     def was_not_pinged(self) -> bool:
-        """SE: the initiator sent no ping before this session."""
+        """SE: whether the initiator sent no ping before this session."""
         return bool(self.operating_system & self.SE)
 
     @property
     def is_server(self) -> bool:
-        """OS: the initiator runs a server-class operating system."""
+        """OS: whether the initiator runs a server-class operating system."""
         return bool(self.operating_system & self.OS)
 
     @property
@@ -118,7 +121,7 @@ class EstablishConnectionHeader:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionParametersHeader:
-    """MS-MQQB 2.2.2.1, 12 bytes."""
+    """ConnectionParametersHeader (MS-MQQB 2.2.2.1), 12 bytes."""
 
     recoverable_ack_timeout: int  # milliseconds
     ack_timeout: int  # milliseconds
@@ -139,10 +142,11 @@ def pack_internal(
     internal_header: InternalHeader,
     content: EstablishConnectionHeader | ConnectionParametersHeader | SessionHeader,
 ) -> bytes:
-    """A whole EstablishConnection, ConnectionParameters or SessionAck packet (MS-MQQB 2.2.2, 2.2.3, 2.2.6).
+    """Return an EstablishConnection, ConnectionParameters or SessionAck packet.
 
-    IN is set, the priority is the default one as in the captured frames, TimeToReachQueue is
-    infinite (MS-MQMQ 2.2.19.1). PacketSize of a SessionAck counts its SessionHeader (DECISIONS).
+    MS-MQQB 2.2.2, 2.2.3 and 2.2.6. IN is set, the priority is the default one as in the captured
+    frames, and TimeToReachQueue is infinite (MS-MQMQ 2.2.19.1). PacketSize of a SessionAck includes
+    its SessionHeader (DECISIONS).
     """
     rest = internal_header.pack() + content.pack()
     flags = at.IN | _DEFAULT_PRIORITY | (at.BASE_SH if isinstance(content, SessionHeader) else 0)
@@ -153,7 +157,7 @@ _FLAGS_OF_SESSION_ACK = at.IN | at.BASE_SH | _DEFAULT_PRIORITY
 
 
 def pack_session_ack(header: SessionHeader) -> bytes:
-    """A SessionAck packet (MS-MQQB 2.2.6), as `pack_internal` makes it."""
+    """Return the SessionAck packet (MS-MQQB 2.2.6) that `pack_internal` would build."""
     return _SESSION_ACK.pack(
         at.VERSION_NUMBER,
         0,
@@ -174,9 +178,10 @@ def pack_session_ack(header: SessionHeader) -> bytes:
 
 
 def read_session_ack(packet: bytes) -> SessionHeader | None:
-    """Return what a SessionAck packet says; None if an internal packet is no SessionAck, or is malformed.
+    """Return the SessionHeader of a SessionAck packet.
 
-    Framing has judged the BaseHeader.
+    Return None if an internal packet is malformed or not a SessionAck. The framing code has checked
+    the BaseHeader.
     """
     if len(packet) != _SESSION_ACK.size:
         return None

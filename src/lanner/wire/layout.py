@@ -1,11 +1,11 @@
-"""Where the headers of a UserMessage packet lie (MS-MQMQ 2.2.20).
+"""Positions of the headers in a UserMessage packet (MS-MQMQ 2.2.20).
 
-One pass over the fields that decide presence and size; every size is checked against the end of the
-packet before the next header is looked at. It reads no content: that is `Message.unpack`'s second
-step.
+One pass reads the fields that determine presence and size. Every size is compared with the end of
+the packet before the next header is read. The pass reads no content: that is the second step of
+`Message.unpack`.
 
-The header classes beside this module read the same bytes field by field. This pass exists because a
-queue manager asks for offsets once per message; a test holds the two together.
+The header classes in the other modules read the same bytes field by field. This pass exists because
+a queue manager needs the offsets once per message. A test checks that both agree.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ MP = 1 << 21
 CQ = 1 << 22
 MQ = 1 << 23
 AH = 1 << 25
-# Reserved; bits 7, 24 and 29 to 31 are, too.
+# Reserved, like bits 7, 24 and 29 to 31.
 RESERVED_26_27 = 3 << 26
 HH = 1 << 28
 
-# TransactionHeader (2.2.20.5): offsets in it, after Flags
+# TransactionHeader (2.2.20.5): offsets after Flags
 TX_SEQUENCE_ID_OFFSET = 4
 TX_SEQUENCE_NUMBER_OFFSET = 12
 PREVIOUS_TX_SEQUENCE_NUMBER_OFFSET = 16
@@ -101,7 +101,7 @@ _MQF_ADDRESS = struct.Struct("<IH2xI")
 
 
 class Layout(NamedTuple):
-    """Offsets from the packet's start; 0 where a header or name is absent."""
+    """Offsets from the start of the packet; 0 for an absent header or name."""
 
     base_flags: int
     flags: int  # of the UserHeader
@@ -115,7 +115,7 @@ class Layout(NamedTuple):
     soap: int
     multi_queue: int
     extension: int  # ExtensionHeader of MS-MQRR 2.2.5.2
-    end: int  # of the last header that MS-MQMQ has
+    end: int  # of the last header of MS-MQMQ
 
 
 def _short(what: str, end: int, size: int) -> RemoteProtocolError:
@@ -133,7 +133,7 @@ def _after_security(packet: bytes, position: int, size: int) -> int:
     if position + SECURITY_HEADER_SIZE > size:
         raise _short("SecurityHeader", position + SECURITY_HEADER_SIZE, size)
     sender, key, signature, certificate, provider = _SECURITY_SIZES.unpack_from(packet, position)
-    # Each item begins on a 4-byte boundary, and so does the header after them.
+    # Each item, and the header after them, begins on a 4-byte boundary.
     position += SECURITY_HEADER_SIZE + (sender + 3 & ~3) + (key + 3 & ~3) + (signature + 3 & ~3)
     position += (certificate + 3 & ~3) + (provider + 3 & ~3)
     if position > size:
@@ -163,8 +163,8 @@ def _after_soap(packet: bytes, position: int, size: int) -> int:
         position += 8 + 2 * length
         if position > size:
             raise _short(f"SoapHeader.{name}", position, size)
-    # The sections follow each other unpadded; the next header begins on a 4-byte boundary
-    # (2.2.19.1, PacketSize).
+    # The sections are not padded. The next header begins on a 4-byte boundary (2.2.19.1,
+    # PacketSize).
     return min(position + 3 & ~3, size)
 
 
@@ -200,7 +200,7 @@ def _after_multi_queue(packet: bytes, position: int, size: int) -> int:
 
 
 def check_flags(base_flags: int, flags: int) -> None:
-    """Refuse what MS-MQMQ 2.2.19 forbids in a UserMessage; reserved bits are nobody's business."""
+    """Reject flags that MS-MQMQ 2.2.19 forbids in a UserMessage. Reserved bits are ignored."""
     if base_flags & IN:
         raise RemoteProtocolError("BaseHeader.Flags.IN: set in a UserMessage")
     if base_flags & TR and not base_flags & DH:
@@ -219,7 +219,7 @@ def check_flags(base_flags: int, flags: int) -> None:
 
 
 def locate(packet: bytes) -> Layout:
-    """Find every header of a UserMessage packet that holds nothing else (no SessionHeader)."""
+    """Find the headers of a UserMessage packet without SessionHeader."""
     size = len(packet)
     if size < MINIMUM_SIZE:
         raise RemoteProtocolError(f"UserMessage: {size} bytes, its headers alone take {MINIMUM_SIZE}")
@@ -231,8 +231,8 @@ def locate(packet: bytes) -> Layout:
     if packet_size != size or size > MAX_PACKET_SIZE:
         raise RemoteProtocolError(f"BaseHeader.PacketSize: {packet_size} for {size} bytes, at most {MAX_PACKET_SIZE}")
     (flags,) = _U32.unpack_from(packet, 60)
-    # MP alone set, DM 0 or 1, direct destination and nothing else: the common packet needs no
-    # closer look.
+    # Only MP set, DM 0 or 1, a direct destination and nothing else: the common packet needs no
+    # further checks.
     if flags & ~0x3F != MP | 7 << DQ_SHIFT or base_flags & (IN | TR):
         check_flags(base_flags, flags)
 
@@ -281,5 +281,6 @@ def locate(packet: bytes) -> Layout:
         position = _after_multi_queue(packet, position, size)
     extension = position if size - position >= EXTENSION_HEADER_SIZE else 0
     return Layout(
-        base_flags, flags, administration, response, connector, transaction, security, properties, debug, soap, multi_queue, extension, position
+        base_flags, flags, administration, response, connector, transaction, security, properties,
+        debug, soap, multi_queue, extension, position,
     )  # fmt: skip

@@ -1,8 +1,8 @@
-"""A message is its packet: a lazy view of one UserMessage (MS-MQMQ 2.2.20; the table of MS-MQDMPR 3.1.7.1.31).
+"""A message as its packet: a lazy view of one UserMessage (MS-MQMQ 2.2.20).
 
-`Message(packet)` is for bytes we made or have checked: it decodes nothing until a property is asked
-for. `Message.unpack(data)` is for bytes from elsewhere: everything is checked, and only
-RemoteProtocolError is raised.
+The table of MS-MQDMPR 3.1.7.1.31 maps the properties to fields. `Message(packet)` is for bytes that
+were made or checked here: it decodes nothing until a property is read. `Message.unpack(data)` is
+for bytes from elsewhere: it checks everything and raises only RemoteProtocolError.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ _SECTION = struct.Struct("<H2xI")
 _u16 = _U16.unpack_from
 _u32 = _U32.unpack_from
 
-# An enumeration's member where the number has one, the bare number where not: unknown codes pass
-# through.
+# The enumeration member for a number that has one, else the bare number: unknown codes are kept.
 _CLASSES: dict[int, int] = {int(member): member for member in MessageClass}
 _PRIVACY_LEVELS: dict[int, int] = {int(member): member for member in MessagePrivacyLevel}
 _HASHES: dict[int, int] = {int(member): member for member in HashAlgorithm}
@@ -56,7 +55,7 @@ _SENDER_TYPES = tuple(SenderIdentifierType)
 
 
 class Message:
-    """One UserMessage packet, without SessionHeader; `packet` is all of its state."""
+    """One UserMessage packet, without SessionHeader. `packet` is its entire state."""
 
     __slots__ = ("_located", "packet")
 
@@ -69,10 +68,10 @@ class Message:
 
     @classmethod
     def unpack(cls, data: bytes) -> Message:
-        """Check a UserMessage as it came, with the SessionHeader that follows it when BaseHeader.SH is set.
+        """Check a received UserMessage, including a SessionHeader if BaseHeader.SH is set.
 
-        The message's packet is what PacketSize counts: SessionHeader and SH belong to the session,
-        not to it.
+        The packet of the message is the part that PacketSize counts. SessionHeader and SH belong to
+        the session instead.
         """
         if len(data) > at.MINIMUM_SIZE and data[2] & at.BASE_SH:
             data = b"".join((data[:2], bytes((data[2] & ~at.BASE_SH,)), data[3:-16]))
@@ -88,7 +87,7 @@ class Message:
         return located
 
     def _check(self) -> None:
-        """Decode whatever has a form of its own, for the error that it may raise."""
+        """Decode every field that has a format of its own, to raise its errors."""
         data = self.packet
         located = self._layout()
         _ = self.destination_queue_format_name
@@ -120,7 +119,10 @@ class Message:
 
     @property
     def priority(self) -> int:
-        """0 to 7; a transactional message counts as 0 whatever PR says (MS-MQDMPR 3.1.7.1.32)."""
+        """The priority from 0 to 7.
+
+        0 for a transactional message, whatever PR is (MS-MQDMPR 3.1.7.1.32).
+        """
         packet = self.packet
         return 0 if packet[62] & 0x10 else packet[2] & 7
 
@@ -130,7 +132,7 @@ class Message:
 
     @property
     def time_to_reach_queue(self) -> int:
-        """Seconds from sent_time; 0xFFFFFFFF is for ever."""
+        """Seconds from sent_time; 0xFFFFFFFF means no limit."""
         value: int = _u32(self.packet, 12)[0]
         return value
 
@@ -146,7 +148,7 @@ class Message:
 
     @property
     def time_to_be_received(self) -> int:
-        """Seconds from sent_time; 0xFFFFFFFF is for ever."""
+        """Seconds from sent_time; 0xFFFFFFFF means no limit."""
         value: int = _u32(self.packet, 48)[0]
         return value
 
@@ -162,13 +164,13 @@ class Message:
 
     @property
     def identifier_bytes(self) -> bytes:
-        """The 20 bytes of the identifier, as a CorrelationID carries them."""
+        """The 20 bytes of the identifier, as in a CorrelationID."""
         packet = self.packet
         return packet[16:32] + packet[56:60]
 
     @property
     def route_count(self) -> int:
-        """RC: how many routing servers have passed the message on."""
+        """RC: the number of routing servers that have forwarded the message."""
         return self.packet[60] & at.RC_MASK
 
     @property
@@ -235,8 +237,8 @@ class Message:
         else:
             administration = self.administration_queue_format_name
             if not isinstance(administration, PrivateFormatName):
-                # Private, on the host of a queue whose name does not tell the host: nothing can be
-                # made of it.
+                # A private queue on the host of another queue whose name does not contain the host.
+                # Such a name cannot be resolved.
                 return None
             host = administration.queue_manager_identifier
         return PrivateFormatName(host, _u32(packet, offset)[0])
@@ -246,7 +248,7 @@ class Message:
         offset = self._layout().connector
         return guid_from_bytes(self.packet[offset : offset + 16]) if offset else GUID_NULL
 
-    # TransactionHeader; the defaults of a message that has none
+    # TransactionHeader, with the defaults of a message without one
 
     def _transaction_flags(self) -> int:
         offset = self._layout().transaction
@@ -255,13 +257,16 @@ class Message:
 
     @property
     def transaction_identifier(self) -> int | None:
-        """The sender's 20-bit number of the transaction; None when the message is not transactional."""
+        """The sender's 20-bit number of the transaction, or None outside a transaction."""
         offset = self._layout().transaction
         return _u32(self.packet, offset)[0] >> at.ID_SHIFT & at.ID_MASK if offset else None
 
     @property
     def transaction_identifier_bytes(self) -> bytes | None:
-        """The OBJECTID of the transaction (MS-MQMQ 2.2.8): the sender's queue manager, and its number of the transaction."""
+        """The OBJECTID of the transaction (MS-MQMQ 2.2.8).
+
+        It consists of the sender's queue manager and its number of the transaction.
+        """
         number = self.transaction_identifier
         return None if number is None else self.packet[16:32] + number.to_bytes(4, "little")
 
@@ -312,7 +317,10 @@ class Message:
         return value
 
     def _security_data(self, index: int) -> bytes:
-        """The item of SecurityData: 0 SecurityID, 1 EncryptionKey, 2 Signature, 3 SenderCert, 4 ProviderInfo."""
+        """Return an item of SecurityData.
+
+        0 is SecurityID, 1 EncryptionKey, 2 Signature, 3 SenderCert, 4 ProviderInfo.
+        """
         offset = self._layout().security
         if not offset:
             return b""
@@ -330,7 +338,10 @@ class Message:
 
     @property
     def sender_identifier(self) -> bytes:
-        """A SID or a queue manager's GUID, as sender_identifier_type says; empty for an anonymous sender."""
+        """A SID or a queue manager's GUID, depending on sender_identifier_type.
+
+        It is empty for an anonymous sender.
+        """
         return self._security_data(0)
 
     @property
@@ -357,13 +368,16 @@ class Message:
 
     @property
     def authentication_level(self) -> int:
-        """AS, which only the receiving queue manager sets, after verifying (DMPR-3.1.7.1.31-3)."""
+        """AS, which only the receiving queue manager sets, after verification.
+
+        DMPR-3.1.7.1.31-3.
+        """
         value = self._security_flags() >> at.AS_SHIFT & 0xF
         return _AUTHENTICATION_LEVELS.get(value, value)
 
     @property
     def is_marked_authenticated(self) -> bool:
-        """AU, which is 0 on the wire and means nothing here: see `authentication_level`."""
+        """AU, which is 0 on the wire and ignored here: use `authentication_level`."""
         return bool(self._security_flags() & at.AU)
 
     @property
@@ -396,7 +410,7 @@ class Message:
 
     @property
     def correlated_queue_manager(self) -> bytes:
-        """The queue manager whose message the correlation identifier names, if it is that of a message."""
+        """The queue manager in the correlation identifier, if that identifies a message."""
         offset = self._layout().properties + 4
         return self.packet[offset : offset + 16]
 
@@ -433,7 +447,7 @@ class Message:
 
     @property
     def label_bytes(self) -> bytes:
-        """The Label field, terminator and all."""
+        """The Label field, including its terminator."""
         offset = self._layout().properties
         start = offset + at.PROPERTIES_HEADER_SIZE
         return self.packet[start : start + 2 * self.packet[offset + 1]]
@@ -463,12 +477,12 @@ class Message:
 
     @property
     def end_of_properties(self) -> int:
-        """The offset of what follows the MessagePropertiesHeader, behind its padding."""
+        """The offset after the MessagePropertiesHeader and its padding."""
         return self.body_offset + self.body_size + 3 & ~3
 
     @property
     def end_of_headers(self) -> int:
-        """The offset behind the last header of MS-MQMQ; extension headers may follow."""
+        """The offset after the last header of MS-MQMQ. Extension headers may follow."""
         return self._layout().end
 
     # DebugHeader, SoapHeader, MultiQueueFormatHeader, extensions
@@ -525,7 +539,10 @@ class Message:
 
     @property
     def extensions(self) -> Extensions | None:
-        """What follows the UserMessage proper; bytes there that are no ExtensionHeader mean nothing to us."""
+        """The headers after the UserMessage proper.
+
+        Bytes that are no ExtensionHeader are ignored.
+        """
         offset = self._layout().extension
         if not offset:
             return None
@@ -536,7 +553,7 @@ class Message:
 
     @property
     def application_deadletter_queue(self) -> str:
-        """A path name; empty for none."""
+        """A path name, or empty if there is none."""
         extensions = self.extensions
         return extensions.dead_letter.dead_letter_path_name if extensions and extensions.dead_letter else ""
 

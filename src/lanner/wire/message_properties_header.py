@@ -1,4 +1,4 @@
-"""MessagePropertiesHeader: the application's part of a message (MS-MQMQ 2.2.19.3)."""
+"""MessagePropertiesHeader: the part of a message that applications set (MS-MQMQ 2.2.19.3)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """MultiQueueFormatHeader and its parts (MS-MQMQ 2.2.20.1 to 2.2.20.3, elements 2.2.18.1.4).
 
-It lists all destinations, administration and response queues of a message that went to several
-queues.
+It lists all destinations, administration queues and response queues of a message that was sent to
+several queues.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ from lanner.wire.reader import Reader, encode_terminated, guid_to_bytes, padding
 
 _ADDRESS = struct.Struct("<IHHI")
 _SIGNATURE = struct.Struct("<HHI")
-# Ours, not the spec's: names in one list. A packet of 4 MB has room for a quarter of a million,
-# each of which takes some microseconds to read.
+# Not in the specification: names in one list. A packet of 4 MB has room for a quarter of a million,
+# each of which takes some microseconds to parse.
 MAX_ELEMENTS = 1024
 
 
 def pack_element(name: FormatName, position: int) -> bytes:
-    """One MQFFormatNameElement at `position`, which is even; GUIDs begin on the next 4-byte boundary."""
+    """Return one MQFFormatNameElement for an even `position`.
+
+    GUIDs begin on the next 4-byte boundary.
+    """
     kind = name.queue_format_type.to_bytes(2, "little")
     if isinstance(name, DirectFormatName):
         return kind + encode_terminated(name.text)
@@ -41,13 +44,13 @@ def pack_element(name: FormatName, position: int) -> bytes:
     if isinstance(name, PrivateFormatName) and not name.is_journal:
         return kind + gap + guid_to_bytes(name.queue_manager_identifier) + name.number.to_bytes(4, "little")
     if isinstance(name, DistributionListFormatName):
-        # The domain stays behind: MQFDistributionQueueFormatName has room for the GUID alone.
+        # The domain is omitted: MQFDistributionQueueFormatName has room for the GUID only.
         return kind + gap + guid_to_bytes(name.identifier)
     raise UnsupportedFormatnameOperation(f"{name} has no form in a MultiQueueFormatHeader")
 
 
 def unpack_element(reader: Reader, start: int) -> FormatName:
-    """One MQFFormatNameElement; `start` is where the header around it begins."""
+    """Read one MQFFormatNameElement; `start` is the position of the header that contains it."""
     what = "MQFFormatNameElement"
     kind = reader.u16(f"{what}.FormatType")
     if kind == QueueFormatType.DIRECT:
@@ -70,7 +73,7 @@ def unpack_element(reader: Reader, start: int) -> FormatName:
 
 @dataclass(frozen=True, slots=True)
 class MQFAddressHeader:
-    """MS-MQMQ 2.2.20.2. HeaderSize and ElementCount follow from the names."""
+    """MQFAddressHeader (MS-MQMQ 2.2.20.2). HeaderSize and ElementCount follow from the names."""
 
     header_id: int
     names: tuple[FormatName, ...] = ()
@@ -101,7 +104,7 @@ class MQFAddressHeader:
         if count > MAX_ELEMENTS:
             raise RemoteProtocolError(f"MQFAddressHeader.ElementCount: {count} is above {MAX_ELEMENTS}")
         names = tuple(unpack_element(inner, start) for _ in range(count))
-        # FormatNameList ends rounded up to 4 bytes; more than that would be an element nobody
+        # FormatNameList is padded to 4 bytes. More than that would be an element that was not
         # counted.
         if inner.remaining > 3:
             raise RemoteProtocolError(
@@ -112,7 +115,7 @@ class MQFAddressHeader:
 
     @property
     def format_name(self) -> FormatName | None:
-        """The list as one name: None when empty, the element itself when it is alone."""
+        """The list as one name: None if it is empty, or its only element."""
         if len(self.names) < 2:
             return self.names[0] if self.names else None
         return MultipleElementFormatName(self.names)
@@ -127,7 +130,7 @@ def _header(header_id: int, name: FormatName | None) -> MQFAddressHeader:
 
 @dataclass(frozen=True, slots=True)
 class MQFSignatureHeader:
-    """MS-MQMQ 2.2.20.3."""
+    """MQFSignatureHeader (MS-MQMQ 2.2.20.3)."""
 
     signature: bytes = b""
 
@@ -147,7 +150,7 @@ class MQFSignatureHeader:
 
 @dataclass(frozen=True, slots=True)
 class MultiQueueFormatHeader:
-    """MS-MQMQ 2.2.20.1."""
+    """MultiQueueFormatHeader (MS-MQMQ 2.2.20.1)."""
 
     destination: MQFAddressHeader = MQFAddressHeader(MQF_DESTINATION)
     administration: MQFAddressHeader = MQFAddressHeader(MQF_ADMINISTRATION)

@@ -1,7 +1,7 @@
 """Property values of change notifications (MS-MQCN 2.2.3).
 
-A value carries no type: its identifier says which type it has (MS-MQMQ 2.3). Values follow each
-other without padding.
+A value does not contain its type: that follows from its identifier (MS-MQMQ 2.3). Values follow
+each other without padding.
 """
 
 from __future__ import annotations
@@ -40,12 +40,11 @@ _NUMBERS: Final = {
 _TRUE, _FALSE = b"\xff\xff", b"\x00\x00"
 _SIZE: Final = struct.Struct("<I")
 _GUID_SIZE: Final = 16
-# The least that an element of a vector takes, so that a count can be compared before anything is
-# read.
+# The minimum size of a vector element, so that a count can be checked before anything is read.
 _LEAST_SIZES: Final = {VT.UI1: 1, VT.UI4: 4, VT.CLSID: _GUID_SIZE, VT.LPWSTR: 2}
 
-# Every identifier of MS-MQMQ 2.3 that a directory object has. The two kinds of management
-# properties share numbers and belong to no object.
+# The identifiers in MS-MQMQ 2.3 that a directory object has. The two kinds of management properties
+# share numbers and belong to no object.
 _IDENTIFIERS: Final[dict[int, PropertyIdentifier]] = {
     int(member): member
     for kind in PREFIXES
@@ -57,8 +56,8 @@ _IDENTIFIERS: Final[dict[int, PropertyIdentifier]] = {
 def property_type(identifier: int) -> int:
     """Return the VARTYPE of a property.
 
-    Raises RemoteProtocolError for an identifier that MS-MQMQ 2.3 does not have: its value has no
-    known length.
+    Raise RemoteProtocolError for an identifier that is not in MS-MQMQ 2.3, because the length of
+    its value is unknown.
     """
     known = _IDENTIFIERS.get(identifier)
     if known is None:
@@ -67,7 +66,7 @@ def property_type(identifier: int) -> int:
 
 
 def pack_value(vt: int, value: object) -> bytes:
-    """Return the octets of a value of a type."""
+    """Return the octets of a value."""
     if vt & VT.VECTOR:
         if not isinstance(value, (list, tuple)):
             raise TypeError(f"{type_name(vt)}: a list expected, not {value!r}")
@@ -88,7 +87,7 @@ def pack_value(vt: int, value: object) -> bytes:
 
 
 def read_value(reader: Reader, vt: int, what: str) -> PropertyValue:
-    """Read a value of a type. Raises RemoteProtocolError if the octets end before it does."""
+    """Read a value of a type. Raise RemoteProtocolError if it is truncated."""
     if vt & VT.VECTOR:
         element = vt & ~VT.VECTOR
         count = reader.u32(f"{what} Size")
@@ -119,7 +118,7 @@ def _read_one(reader: Reader, vt: int, what: str) -> PropertyValue:
 
 
 def pack_values(identifiers: Sequence[int], values: Sequence[object]) -> bytes:
-    """Return the values of properties, one after the other."""
+    """Return the concatenated values of properties."""
     return b"".join(
         pack_value(property_type(identifier), value) for identifier, value in zip(identifiers, values, strict=True)
     )

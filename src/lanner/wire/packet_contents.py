@@ -1,6 +1,6 @@
-"""What packets hold, as far as two writes of the same messages must agree in it.
+"""The size and digest of packets' contents, to compare two writes of the same messages.
 
-The loop runs once for each message; `lanner.native` chooses between it and the same in C.
+The loop runs once per message. `lanner.native` selects this implementation or its equivalent in C.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ _sizes: Final = struct.Struct("<xB30xI16xI").unpack_from  # LabelLength, Message
 
 
 def _packet_contents(packets: list[bytes], properties: int) -> tuple[int, int]:
-    """Return the bytes of all bodies, and a digest of labels and bodies that does not depend on their order.
+    """Return the size of all bodies, and a digest of labels and bodies.
 
-    The MessagePropertiesHeader of each packet is at `properties`.
+    The digest does not depend on the order. The MessagePropertiesHeader of each packet is at
+    `properties`.
     """
     bodies = digest = 0
     for packet in packets:

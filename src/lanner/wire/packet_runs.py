@@ -1,12 +1,12 @@
-"""Runs of UserMessages of equal shape in the bytes of a session (MS-MQMQ 2.2.20; MS-MQQB 3.1.5.1.3).
+"""Runs of UserMessages of equal shape in the bytes of a session.
 
-A program that sends many messages sends packets that differ in few places: PacketSize, SentTime,
-MessageID, the TransactionHeader, the sizes, the label and the body. One of them is judged in full
-(`quick_check`, `plain_sender`) and is the template; what follows and has its shape is accepted by
-comparing it with the template, and gets the same verdict.
+MS-MQMQ 2.2.20; MS-MQQB 3.1.5.1.3. A program that sends many messages sends packets that differ in
+few places: PacketSize, SentTime, MessageID, the TransactionHeader, the sizes, the label and the
+body. One of them is checked in full (`quick_check`, `plain_sender`) and becomes the template.
+Packets after it are compared with the template; those of the same shape get the same verdict.
 
-Only plain messages (`plain_sender`) that are no acknowledgments have a shape. Every other packet is
-a run of one and is judged by itself.
+Only plain messages (`plain_sender`) that are not acknowledgments have a shape. Every other packet
+is a run of one and is checked by itself.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ __all__ = ["Shape", "equal_envelopes", "equal_packets", "shape_of", "stamp_packe
 _sizes = struct.Struct("<xB30xI16xI").unpack_from  # LabelLength, MessageSize, ExtensionSize
 _asked = struct.Struct("<B31xII").unpack_from  # Flags, MessageSize, AllocationBodySize
 _size = _u32 = struct.Struct("<I").unpack_from
-# Of the BaseHeader: all but PacketSize. Of the fixed part of the UserHeader: all but SentTime,
+# In the BaseHeader: all but PacketSize. In the fixed part of the UserHeader: all but SentTime,
 # MessageID and Flags.
 _BASE: Final = slice(0, 8)
 _FIXED: Final = slice(12, 52)
 _FLAGS_OFFSET: Final = 60
 _SIZE_OFFSET: Final = 8
-# Of the MessagePropertiesHeader: MessageClass, PrivacyLevel.
+# In the MessagePropertiesHeader: MessageClass, PrivacyLevel.
 _CLASS: Final = slice(2, 4)
 _PRIVACY_LEVEL: Final = slice(40, 44)
 _NORMAL: Final = MessageClass.NORMAL.to_bytes(2, "little")
 
 
 class Shape(NamedTuple):
-    """A packet that was judged, and where two of its headers begin."""
+    """A packet that was checked, and the positions of two of its headers."""
 
     packet: bytes
-    transaction: int  # -1: there is no TransactionHeader
+    transaction: int  # -1 if there is no TransactionHeader
     properties: int
 
 
 def shape_of(packet: bytes) -> Shape | None:
-    """Return the shape of a packet that `quick_check.check` has accepted; None if it has none."""
+    """Return the shape of a packet that `quick_check.check` accepted, or None."""
     offsets = common_offsets(packet)
     if offsets is None or plain_sender(packet, fields.user_flags(packet)[0]) is None:
         return None
@@ -60,9 +60,10 @@ def shape_of(packet: bytes) -> Shape | None:
 def _equal_packets(
     data: bytes | bytearray | memoryview, start: int, template: bytes, transaction: int, properties: int
 ) -> tuple[list[bytes], int]:
-    """Return the packets from `start` on that have the shape of a template, and where the first other one begins.
+    """Return the packets from `start` on that have the shape of a template.
 
-    A packet whose end is not in `data` is another one.
+    The second result is the start of the first other packet. A packet that does not end within
+    `data` counts as different.
     """
     packets = list(_of_shape(data, start, template, transaction, properties))
     return packets, start + sum(map(len, packets))
@@ -103,11 +104,12 @@ def _stamp_packets(
     ordinal: int,
     step: int,
 ) -> tuple[list[bytes], int]:
-    """Return the packets from `start` on that have the shape of a template, stamped, and where the first other one begins.
+    """Return the packets from `start` on that have the shape of a template, stamped.
 
-    `front` is what they begin with, up to the name of the destination: PacketSize and MessageID are
-    filled in, from `ordinal` on. `header` is their TransactionHeader, if they have one; the number
-    of the transaction in it is higher by `step` in each next packet.
+    The second result is the start of the first other packet. `front` is their beginning, up to the
+    name of the destination; PacketSize and MessageID, which counts from `ordinal`, are filled in.
+    `header` is their TransactionHeader, if they have one. The transaction number in it increases by
+    `step` with each packet.
     """
     packets: list[bytes] = []
     end = transaction if transaction >= 0 else properties
@@ -125,7 +127,7 @@ def _stamp_packets(
 
 
 def stepped(header: bytes, step: int) -> bytes:
-    """Return a TransactionHeader, or nothing, with a number of the transaction that is higher by `step`."""
+    """Return a TransactionHeader, or nothing, with its transaction number increased by `step`."""
     if not step or not header:
         return header
     flags: int = _u32(header)[0]
@@ -134,7 +136,7 @@ def stepped(header: bytes, step: int) -> bytes:
 
 
 def _equal_envelopes(packets: list[bytes]) -> int:
-    """Return how many packets from the first on have its envelope (`wire.envelope.Envelope`).
+    """Return how many packets at the beginning have the same `wire.envelope.Envelope`.
 
     Every packet has at least the fixed part of a UserHeader.
     """
@@ -146,7 +148,7 @@ def _equal_envelopes(packets: list[bytes]) -> int:
 
 
 def _is_sound(packet: bytes, transaction: int, properties: int, label: int) -> bool:
-    """Whether what differs between packets of one shape is as `quick_check` wants it."""
+    """Return whether the varying parts of a packet pass the checks of `quick_check`."""
     if transaction >= 0 and packet[transaction] & at.CG:
         return False
     label_length, message_size, extension_size = _sizes(packet, properties)

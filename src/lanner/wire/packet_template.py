@@ -1,4 +1,7 @@
-"""Packets of many messages that differ in label and body alone: their headers are made once and filled in for each."""
+"""Packets of many messages that differ only in label and body.
+
+Their headers are built once and filled in for each message.
+"""
 
 from __future__ import annotations
 
@@ -24,25 +27,28 @@ _U32: Final = struct.Struct("<I")
 # MessagePropertiesHeader: Flags; LabelLength; MessageClass to ApplicationTag; MessageSize;
 # AllocationBodySize; the rest.
 _PROPERTIES: Final = struct.Struct("<BB30sII16s")
-# What is filled in: PacketSize, MessageID, perhaps TransactionHeader.Flags, LabelLength,
+# The varying fields: PacketSize, MessageID, TransactionHeader.Flags if present, LabelLength,
 # MessageSize, AllocationBodySize.
 _PACKET_SIZE, _MESSAGE_ID = 8, 56
 _PADDING: Final = (b"", b"\0", b"\0\0", b"\0\0\0")
-# Everything but body and label, which come first.
+# All fields but body and label, which come first.
 _BESIDE: Final = attrgetter(*(field.name for field in dataclasses.fields(MessageProperties)[2:]))
 
 
 def bare(properties: MessageProperties) -> MessageProperties:
-    """Return a copy without body and label: what `dataclasses.replace` does, in a fifth of the time."""
+    """Return a copy without body and label.
+
+    `dataclasses.replace` takes five times as long.
+    """
     return MessageProperties(b"", "", *_BESIDE(properties))
 
 
 @dataclass(slots=True)
 class MessageRun:
-    """Messages that have everything but label and body in common."""
+    """Messages that differ only in label and body."""
 
-    properties: MessageProperties  # of each; its label and body are not looked at
-    labels: Sequence[bytes]  # as packets have them; empty: none
+    properties: MessageProperties  # of each; label and body in it are ignored
+    labels: Sequence[bytes]  # encoded as in packets; empty if there are no labels
     bodies: Sequence[bytes]
 
     def each(self) -> Iterator[MessageProperties]:
@@ -53,7 +59,7 @@ class MessageRun:
 
     @classmethod
     def of(cls, properties: MessageProperties) -> MessageRun:
-        """A run of one message."""
+        """Return a run of one message."""
         label = properties.label
         return cls(properties, [encode_label(label) if label else b""], [bytes(properties.body)])
 
@@ -62,7 +68,10 @@ class MessageRun:
 
 
 class PacketTemplate:
-    """Makes what `build` makes, for messages with the same properties, destination and time."""
+    """Builds the same packets as `build`.
+
+    All have equal properties, destination and time.
+    """
 
     __slots__ = ("_allocation", "_extension", "_front", "_properties_at", "_tail", "_transaction_at")
 
@@ -102,7 +111,11 @@ class PacketTemplate:
         bodies: Sequence[bytes],
         transactions: Iterable[int] = (),
     ) -> list[bytes]:
-        """Return the packets of messages; labels as MessageRun has them, indexes of transactions if there are any."""
+        """Return the packets of messages.
+
+        `labels` are encoded as in MessageRun. `transactions` are indexes of transactions, if there
+        are any.
+        """
         template = self._front, self._transaction_at, self._properties_at, self._extension, self._tail
         contents = list(ordinals), list(labels), list(bodies), [index << at.ID_SHIFT for index in transactions]
         try:
@@ -120,7 +133,10 @@ class PacketTemplate:
 
 
 class Templates:
-    """The template that was made last: the next run is often of the same shape, and of the same second."""
+    """A cache of the last template.
+
+    Successive runs often have equal properties and time.
+    """
 
     def __init__(self) -> None:
         self._made: tuple[object, PacketTemplate] | None = None
@@ -134,8 +150,8 @@ class Templates:
         destination: FormatName,
         is_transactional: bool,
     ) -> PacketTemplate:
-        """Return the template that `PacketTemplate` makes of the same arguments."""
-        # The values, not the object: its owner may change it.
+        """Return the template for these arguments of `PacketTemplate`."""
+        # Compare values, not the object: its owner may change it.
         key = _BESIDE(properties), source, sent_time, destination, is_transactional
         if self._made is not None and self._made[0] == key:
             return self._made[1]
@@ -163,11 +179,11 @@ def _pack_packets(
     bodies: list[bytes],
     transactions: list[int],
 ) -> list[bytes]:
-    """Return packets whose headers are `front`, with the numbers of each message filled in.
+    """Return packets with the headers `front` and the numbers of each message filled in.
 
-    Raises OverflowError if a packet is longer than `highest`. An `allocation` of -1 is the size of
-    the body. If `transaction_at` is not -1, the flags there are or-ed with the message's entry in
-    `transactions`.
+    Raise OverflowError if a packet is longer than `highest`. An `allocation` of -1 means the size
+    of the body. If `transaction_at` is not -1, the flags there are or-ed with the message's entry
+    in `transactions`.
     """
     is_transactional = transaction_at >= 0
     split = transaction_at if is_transactional else properties_at
@@ -175,7 +191,7 @@ def _pack_packets(
     rest = front[split + 4 : properties_at] if is_transactional else b""
     of_transaction = _U32.unpack_from(front, split)[0] if is_transactional else 0
     flags, _, before, _, _, after = _PROPERTIES.unpack_from(front, properties_at)
-    # One struct for all headers; what a transaction adds is an empty string without one.
+    # One struct packs all headers. Without a transaction, its part is an empty string.
     number = "I" if is_transactional else "0s"
     fill = struct.Struct(f"<8sI44sI{len(third)}s{number}{len(rest)}sBB30sII16s").pack
     fixed = len(front) + len(tail)

@@ -1,4 +1,4 @@
-"""Queue path names (MS-MQMQ 2.1.1), and the part after the computer that direct format names share."""
+"""Queue path names (MS-MQMQ 2.1.1), and the part after the computer, which direct names share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COMPUTER = re.compile(r"[\x21-\x5B\x5D-\x7E]+")
 
 @dataclass(frozen=True, slots=True)
 class QueuePart:
-    r"""What follows the computer in `computer\queue`: the kind of queue and its names."""
+    r"""The part after the computer in `computer\queue`: the kind of queue and its names."""
 
     queue_type: QueueType
     name: str
@@ -39,9 +39,9 @@ class QueuePart:
 
 
 def split_queue_part(text: str) -> QueuePart:
-    r"""Cut `private$\name;subqueue` and its sisters; ValueError says what is wrong.
+    r"""Split `private$\name;subqueue` and similar texts. Raise ValueError with the problem.
 
-    Characters are the caller's business.
+    The caller checks the characters.
     """
     if text[:8].lower() == "system$;":
         if not text[8:]:
@@ -61,8 +61,7 @@ def split_queue_part(text: str) -> QueuePart:
         raise ValueError(f"no queue name after {name}")
     if not separator:
         return QueuePart(queue_type, name)
-    # The journal of a queue is written where a subqueue would stand, so no subqueue can be called
-    # so.
+    # A queue's journal is written in the position of a subqueue, so no subqueue can have its name.
     if subqueue.lower() == JOURNAL:
         return QueuePart(queue_type, name, is_journal=True)
     if not subqueue or ";" in subqueue:
@@ -81,7 +80,10 @@ def _check(part: str, what: str, allowed: re.Pattern[str], text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PathName:
-    r"""`computer\queue`, `computer\private$\queue`, `computer\system$;queue`, with a subqueue or ;journal."""
+    r"""A path name, optionally with a subqueue or ;journal.
+
+    The forms are `computer\queue`, `computer\private$\queue` and `computer\system$;queue`.
+    """
 
     computer: str
     queue_type: QueueType
@@ -91,7 +93,7 @@ class PathName:
 
     @classmethod
     def parse(cls, text: str) -> PathName:
-        """Read a path name; IllegalQueuePathname says what is wrong with it."""
+        """Parse a path name. Raise IllegalQueuePathname with the problem."""
         computer, separator, rest = text.partition("\\")
         if not separator:
             raise IllegalQueuePathname(f"path name '{text}': no backslash between computer and queue")
@@ -125,19 +127,19 @@ class PathName:
 
     @property
     def is_on_this_computer(self) -> bool:
-        """True for the computer `.`; a name that happens to be ours is the engine's knowledge."""
+        """Whether the computer is `.`. Only the engine recognizes this computer's own name."""
         return self.computer == THIS_COMPUTER
 
     @property
     def key(self) -> str:
-        """Two path names are the same queue when their keys are equal: names have no case."""
+        """The comparison key: names with equal keys denote the same queue, regardless of case."""
         return str(self).lower()
 
     def with_computer(self, computer: str) -> PathName:
         return replace(self, computer=computer)
 
     def without_suffix(self) -> PathName:
-        """The queue itself, of a subqueue or a journal."""
+        """Return the queue to which a subqueue or a journal belongs."""
         return replace(self, subqueue=None, is_journal=False)
 
     def __str__(self) -> str:

@@ -16,7 +16,7 @@ SIGNATURE = 0x5548
 
 @dataclass(frozen=True, slots=True)
 class PingPacket:
-    """24 bytes. Bits of Flags beyond RC and RF may hold anything."""
+    """The 24 bytes of a ping. Bits of Flags other than RC and RF may have any value."""
 
     flags: int
     cookie: int
@@ -28,12 +28,12 @@ class PingPacket:
 
     @property
     def is_from_client(self) -> bool:
-        """RC: the initiator's operating system is not of the server class."""
+        """RC: whether the initiator's operating system is not of the server class."""
         return bool(self.flags & self.RC)
 
     @property
     def is_refused(self) -> bool:
-        """RF: the acceptor would refuse a session now."""
+        """RF: whether the acceptor would refuse a session now."""
         return bool(self.flags & self.RF)
 
     def pack(self) -> bytes:

@@ -1,8 +1,8 @@
-"""The sender of a message in which there is nothing to verify (MS-MQMQ 2.2.20.6; MS-MQQB 3.1.5.8.3).
+"""The sender of a message that needs no verification (MS-MQMQ 2.2.20.6; MS-MQQB 3.1.5.8.3).
 
 Most messages between queue managers have a direct destination, a sender's identifier and no
-signature. This pass reads the identifier of such a message in one go; every other message is left
-to `Message`.
+signature. This module reads the identifier of such a message in one step. Every other message is
+left to `Message`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from lanner.wire import layout as at
 from lanner.wire import queue_names as names
 from lanner.wire.sid import EVERYONE
 
-# UserHeader.Flags of a packet that names no queue but its destination, directly, and has no headers
-# of a rare kind.
+# UserHeader.Flags of a packet that names only its destination, directly, and has no rare headers.
 _ONLY: Final = 7 << at.DQ_SHIFT | 7 << at.AQ_SHIFT | 7 << at.RQ_SHIFT | at.CQ | at.MQ | at.HH
 _DIRECT: Final = names.DIRECT_QUEUE << at.DQ_SHIFT
 _count = struct.Struct("<64xH").unpack_from  # of the DirectFormatName in DestinationQueue
-# SecurityHeader: Flags and SecurityIDSize, and the sizes of everything else.
+# SecurityHeader: Flags, SecurityIDSize, and the sizes of all other items.
 _security = struct.Struct("<HHQI").unpack_from
 _PRIVACY_LEVEL: Final = 40  # in MessagePropertiesHeader
 _NO_PRIVACY: Final = bytes(4)
@@ -28,17 +27,18 @@ _FOR_EVER: Final = b"\xff\xff\xff\xff"
 _SID: Final = int(SenderIdentifierType.SID)
 _QUEUE_MANAGER_IDENTIFIER: Final = int(SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER)
 
-# What `plain_sender` returns for a message that names no sender.
+# The result of `plain_sender` for a message without a sender.
 NO_SENDER: Final = b""
-# What it returns for a queue manager: every queue manager has the rights of Everyone.
+# The result for a queue manager: every queue manager has the rights of Everyone.
 QUEUE_MANAGER: Final = EVERYONE.pack()
 
 
 def plain_sender(packet: bytes, user_flags: int) -> bytes | None:
-    """Return the SID of a plain message's sender, NO_SENDER or QUEUE_MANAGER; None if the message is not plain.
+    """Return the SID of a plain message's sender, NO_SENDER or QUEUE_MANAGER.
 
-    A plain message has no signature, is not encrypted, claims neither, and has no TimeToBeReceived.
-    The packet was checked before; `user_flags` are its UserHeader.Flags.
+    Return None if the message is not plain. A plain message has no signature and is not encrypted,
+    has no flags that say otherwise, and has no TimeToBeReceived. The packet was checked before;
+    `user_flags` are its UserHeader.Flags.
     """
     if user_flags & _ONLY != _DIRECT or packet[48:52] != _FOR_EVER:
         return None

@@ -1,7 +1,8 @@
-"""Lanner's own propagation token: what names a branch of a distributed transaction to another queue manager.
+"""Lanner's propagation token, which names a branch of a distributed transaction.
 
-R_QMEnlistRemoteTransaction carries it where Windows carries the token of MS-DTCO 2.2.5.4. It names
-no one who may do anything: a queue manager ties the branch to the user who presents the token.
+It is for other queue managers: R_QMEnlistRemoteTransaction carries it where Windows carries the
+token of MS-DTCO 2.2.5.4. It grants no rights: a queue manager ties the branch to the user who
+presents the token.
 
 | Octets | Field |
 |---|---|
@@ -32,7 +33,7 @@ def pack_token(branch: Branch) -> bytes:
 
 
 def unpack_token(token: bytes) -> Branch | None:
-    """Return the branch of a token; None if it is not one of Lanner's."""
+    """Return the branch of a token, or None if it is not one of Lanner's."""
     reader = Reader(token)
     try:
         if reader.take(len(_SIGNATURE), "signature") != _SIGNATURE:

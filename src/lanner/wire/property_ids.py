@@ -1,4 +1,4 @@
-"""Property identifiers (MS-MQMQ 2.3): for each kind of object the numbers, and the VARTYPE that each value has."""
+"""Property identifiers (MS-MQMQ 2.3): the numbers per kind of object, and the value types."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lanner.wire.vartypes import VT
 
 
 class PropertyIdentifier(enum.IntEnum):
-    """A PROPID; `vt` is the type of its value, `spec_name` its name in the document."""
+    """A PROPID. `vt` is the type of its value, `spec_name` its name in the document."""
 
     vt: int
 
@@ -290,7 +290,7 @@ PREFIXES: dict[type[PropertyIdentifier], str] = {
     DeletionProperty: "PROPID_D_",
 }
 
-# Every identifier by its name in the document: the number and the type of its value.
+# All identifiers by their names in the document, with the number and the type of the value.
 PROPERTIES: dict[str, tuple[int, int]] = {
     member.spec_name: (int(member), member.vt) for kind in PREFIXES for member in kind
 }

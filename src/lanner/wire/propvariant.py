@@ -1,7 +1,6 @@
 """PROPVARIANT: a value with its VARTYPE (MS-MQMQ 2.2.12 to 2.2.17).
 
-A value model only. How a PROPVARIANT is marshalled is the RPC layer's knowledge (NDR), and kept
-there in one place.
+This is only the value. The RPC layer marshals it (NDR).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ VARIANT_FALSE = 0x0000
 VECTOR_TYPES = frozenset(
     VT.VECTOR | kind for kind in (VT.UI1, VT.UI2, VT.I4, VT.UI4, VT.UI8, VT.CLSID, VT.LPWSTR, VT.VARIANT)
 )
-# MS-MQMQ 2.2.12, without VARIANT: it is the type of the elements of a vector only.
+# MS-MQMQ 2.2.12, without VARIANT, which is only the type of vector elements.
 SCALAR_TYPES = frozenset(
     int(kind)
     for kind in (
@@ -68,11 +67,10 @@ def _check_scalar(vt: int, value: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PropVariant:
-    """A VARTYPE and a Python value that fits it.
+    """A VARTYPE and a Python value of that type.
 
-    Nothing for EMPTY and NULL; int, bool, str, UUID; bytes for BLOB and for a vector of UI1; a
-    tuple for any other vector. None for an LPWSTR or a CLSID is a NULL pointer: a client may send
-    one.
+    None for EMPTY and NULL; int, bool, str, UUID; bytes for BLOB and for a vector of UI1; a tuple
+    for any other vector. None for an LPWSTR or a CLSID is a NULL pointer, which a client may send.
     """
 
     vt: int

@@ -1,4 +1,7 @@
-"""Public keys of queue managers: MQDSPUBLICKEYS and what is in it (MS-MQMQ 2.2.1, 2.2.2; MS-MQDS 2.2.18, 2.2.19)."""
+"""Public keys of queue managers: MQDSPUBLICKEYS and its contents.
+
+MS-MQMQ 2.2.1, 2.2.2; MS-MQDS 2.2.18, 2.2.19.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,10 @@ _RSAPUBKEY: Final = struct.Struct("<III")
 _KEY_HEADER: Final = struct.Struct("<III")
 _KEYS_HEADER: Final = struct.Struct("<II")
 
-# Ours: no provider of MSMQ makes larger keys, and arithmetic on them is not free.
+# Not in the specification: no provider of MSMQ generates larger keys, and arithmetic on them is
+# expensive.
 MAX_KEY_BITS: Final = 16_384
-# Ours: MS-MQDMPR 3.1.3 names three providers.
+# Not in the specification: MS-MQDMPR 3.1.3 names three providers.
 MAX_KEYS: Final = 64
 
 
@@ -37,7 +41,10 @@ class ProviderType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RsaPublicKey:
-    """BLOBHEADER and RSAPUBKEY: an RSA public key as CryptoAPI writes it, the modulus in little-endian order."""
+    """BLOBHEADER and RSAPUBKEY: an RSA public key as CryptoAPI writes it.
+
+    The modulus is little-endian.
+    """
 
     modulus: int
     public_exponent: int
@@ -72,7 +79,7 @@ class RsaPublicKey:
 
 @dataclass(frozen=True, slots=True)
 class MqdsPublicKey:
-    """MQDSPUBLICKEY, MS-MQMQ 2.2.1. `buffer` (aBuf) is kept as it came; `public_key` reads it."""
+    """MQDSPUBLICKEY, MS-MQMQ 2.2.1. `buffer` (aBuf) is kept unchanged; `public_key` parses it."""
 
     provider_type: int
     provider_name: str
@@ -104,7 +111,7 @@ class MqdsPublicKeys:
     keys: tuple[MqdsPublicKey, ...] = ()
 
     def find(self, provider_name: str) -> MqdsPublicKey | None:
-        """The key of a provider."""
+        """Return the key of a provider."""
         return next((key for key in self.keys if key.provider_name == provider_name), None)
 
     def pack(self) -> bytes:
@@ -113,7 +120,10 @@ class MqdsPublicKeys:
 
     @classmethod
     def unpack(cls, data: bytes) -> MqdsPublicKeys:
-        """Read a list; empty octets are the empty list of a queue manager that never published any."""
+        """Parse a list.
+
+        Empty octets are the empty list of a queue manager that never published keys.
+        """
         if not data:
             return cls()
         reader = Reader(data)

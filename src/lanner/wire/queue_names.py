@@ -1,7 +1,7 @@
-"""Queue names as packets carry them (MS-MQMQ 2.2.18.1.5, 2.2.18.1.7, 2.2.19.2).
+"""Queue names in the form that packets carry (MS-MQMQ 2.2.18.1.5, 2.2.18.1.7, 2.2.19.2).
 
-A direct name travels as text; the others as identifiers, with a type code that says where a private
-queue lives.
+A direct name is sent as text. Other names are sent as identifiers, with a type code for the
+location of a private queue.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ PUBLIC_QUEUE = int(QueueNameType.PUBLIC_QUEUE)
 PRIVATE_QUEUE_ON_OTHER = int(QueueNameType.PRIVATE_QUEUE_ON_OTHER)
 DIRECT_QUEUE = int(QueueNameType.DIRECT_QUEUE)
 
-# MS-MQMQ 2.2.19.2: what each field may hold.
+# MS-MQMQ 2.2.19.2: the allowed types of each field.
 DESTINATION_TYPES = frozenset((NONE, PRIVATE_QUEUE_ON_DESTINATION, PUBLIC_QUEUE, DIRECT_QUEUE))
 ADMINISTRATION_TYPES = DESTINATION_TYPES | {PRIVATE_QUEUE_ON_SOURCE, PRIVATE_QUEUE_ON_OTHER}
 
-# Bytes a name takes, by type code; a direct name tells its own size.
+# The size of a name in bytes, by type code; a direct name contains its size.
 NAME_SIZES = (0, 0, 4, 4, 4, 16, 20, -1)
 
 _U16 = struct.Struct("<H")
@@ -39,7 +39,7 @@ MAX_DIRECT_SIZE = 0xFFFF
 
 @lru_cache(maxsize=1024)
 def decode_direct(data: bytes) -> DirectFormatName:
-    """The name in a DirectFormatName field: null-terminated UTF-16 without "DIRECT="."""
+    """Return the name in a DirectFormatName field: null-terminated UTF-16 without "DIRECT="."""
     try:
         return DirectFormatName(decode_terminated(data, "DirectFormatName"))
     except IllegalFormatname as error:
@@ -47,15 +47,15 @@ def decode_direct(data: bytes) -> DirectFormatName:
 
 
 def decode_private(data: bytes) -> PrivateFormatName:
-    """The name in a field with a private queue on any computer: queue manager and number."""
+    """Return the name in a field for a private queue on any computer: queue manager and number."""
     return PrivateFormatName(guid_from_bytes(data[:16]), _U32.unpack_from(data, 16)[0])
 
 
 @lru_cache(maxsize=4096)
 def encode_direct(name: DirectFormatName) -> bytes:
-    """Count, text and padding.
+    """Return count, text and padding.
 
-    Headers begin on 4-byte boundaries, so padding by size is padding by position.
+    Headers begin on 4-byte boundaries, so the padding depends only on the size.
     """
     text = encode_terminated(name.text)
     if len(text) > MAX_DIRECT_SIZE:
@@ -65,7 +65,10 @@ def encode_direct(name: DirectFormatName) -> bytes:
 
 @lru_cache(maxsize=4096)
 def encode_destination(name: FormatName) -> tuple[int, bytes | None, bytes]:
-    """Type code, destination queue manager's GUID if the name tells it, and the DestinationQueue bytes."""
+    """Return the type code, the destination queue manager's GUID, and the DestinationQueue bytes.
+
+    The GUID is None if the name does not contain it.
+    """
     if isinstance(name, DirectFormatName):
         return DIRECT_QUEUE, bytes(16), encode_direct(name)
     if isinstance(name, PrivateFormatName) and not name.is_journal:
@@ -81,7 +84,10 @@ def encode_destination(name: FormatName) -> tuple[int, bytes | None, bytes]:
 
 
 def encode_administration(name: FormatName | None, source: UUID, destination: UUID) -> tuple[int, bytes]:
-    """Type code and AdminQueue bytes; source and destination are the GUIDs of the queue managers."""
+    """Return the type code and the AdminQueue bytes.
+
+    `source` and `destination` are the GUIDs of the queue managers.
+    """
     if name is None:
         return NONE, b""
     if isinstance(name, DirectFormatName):
@@ -102,7 +108,7 @@ def encode_administration(name: FormatName | None, source: UUID, destination: UU
 def encode_response(
     name: FormatName | None, administration: FormatName | None, source: UUID, destination: UUID
 ) -> tuple[int, bytes]:
-    """Type code and ResponseQueue bytes, in the shortest form that says the same."""
+    """Return the type code and the ResponseQueue bytes, in the shortest equivalent form."""
     if name is None:
         return NONE, b""
     if name == administration:

@@ -1,12 +1,13 @@
 """A fast check of arriving UserMessages (MS-MQQB 3.1.5.1.3; MS-MQMQ 2.2.20).
 
-`check` accepts what `Message.unpack` accepts, except what no queue manager sends over TCP 1801: the
-bit AH, which announces an SRMP envelope, bits 26 and 27, and bytes after the last header that are
-no ExtensionHeader. Stored or handed on, they would be for a parser behind this one to interpret.
+`check` accepts what `Message.unpack` accepts, except for things that no queue manager sends over
+TCP 1801: the bit AH, which announces an SRMP envelope, bits 26 and 27, and bytes after the last
+header that are not an ExtensionHeader. If these were stored or forwarded, a later parser would
+interpret them.
 
-`Message.unpack` takes most of the time a packet has, so packets of the common shape are judged here
-in one go: a direct destination, no other queue named, perhaps a TransactionHeader and a sender's
-identifier. A packet that is not plainly in order is given to `Message.unpack`.
+`Message.unpack` takes most of the time spent on a packet. Packets of the common shape are therefore
+checked here in one step: a direct destination, no other queue name, perhaps a TransactionHeader and
+a sender's identifier. A packet that is not obviously valid is passed to `Message.unpack`.
 """
 
 from __future__ import annotations
@@ -28,20 +29,21 @@ _front = struct.Struct("<2xH56xIH").unpack_from
 _security_sizes = struct.Struct("<HHIII").unpack_from
 # LabelLength, MessageClass, MessageSize, ExtensionSize.
 _properties = struct.Struct("<xBH28xI16xI").unpack_from
-# What a packet of the common shape may have beside a direct destination and MP.
+# The flags that a packet of the common shape may have besides a direct destination and MP.
 _COMMON: Final = at.RC_MASK | 1 << at.DM_SHIFT | at.JN | at.JP | at.TH | at.SH
 _NEVER_SENT: Final = {"AH": at.AH, "bits 26 and 27": at.RESERVED_26_27}
 _DIRECT: Final = at.MP | names.DIRECT_QUEUE << at.DQ_SHIFT
 
 
 class NeverSent(RemoteProtocolError):
-    """A UserMessage has what MS-MQMQ does not let a queue manager send."""
+    """A UserMessage has something that MS-MQMQ does not allow a queue manager to send."""
 
 
 def check(packet: bytes) -> int:
-    """Return MessageClass of a well-formed UserMessage; RemoteProtocolError for any other.
+    """Return MessageClass of a well-formed UserMessage. Raise RemoteProtocolError for any other.
 
-    `packet` is what PacketSize counts, with a BaseHeader that framing has judged and SH cleared.
+    `packet` is the part that PacketSize counts. The framing code has checked its BaseHeader and
+    cleared SH.
     """
     offsets = common_offsets(packet)
     if offsets is None:
@@ -56,8 +58,8 @@ def check(packet: bytes) -> int:
         return _check_thoroughly(packet)
     decode_direct(fields.destination(packet)[1])
     if label_length:
-        # One null character, the last: no two zero bytes come before its own, or before the one
-        # that ends the character in front of it.
+        # There is one null character, the last: the first two zero bytes are its own, or begin at
+        # the last byte of the character before it.
         null = packet.find(b"\0\0", label, end)
         if null < end - 3 or packet[end - 1]:
             return _check_thoroughly(packet)
@@ -65,10 +67,10 @@ def check(packet: bytes) -> int:
 
 
 def common_offsets(packet: bytes) -> tuple[int, int] | None:
-    """Return where TransactionHeader (-1: there is none) and MessagePropertiesHeader of the common shape begin.
+    """Return the offsets of TransactionHeader, or -1, and MessagePropertiesHeader.
 
-    None: the packet has another shape, or none. Nothing from MessagePropertiesHeader on is looked
-    at.
+    Return None if the packet does not have the common shape. Nothing from MessagePropertiesHeader
+    on is read.
     """
     base_flags, flags, count = _front(packet)
     if flags & ~_COMMON != _DIRECT or base_flags & (at.IN | at.DH | at.TR):
@@ -109,7 +111,7 @@ def _check_thoroughly(packet: bytes) -> int:
 
 
 def _check_tail(packet: bytes, start: int) -> None:
-    """Refuse bytes after the last header that are not the headers of MS-MQRR 2.2.5.2, and nothing else."""
+    """Reject bytes after the last header unless they are the headers of MS-MQRR 2.2.5.2 only."""
     reader = Reader(packet, start)
     try:
         Extensions.unpack_all(reader)

@@ -1,7 +1,7 @@
-"""The one bounded reader of peer bytes, and the two string forms that MS-MQMQ packets use.
+"""The bounded reader of peers' bytes, and the two string forms in MS-MQMQ packets.
 
-Every length is compared before anything is sliced; whatever does not fit is a RemoteProtocolError
-that names the field.
+Every length is compared before anything is sliced. If a field does not fit, RemoteProtocolError
+names it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ _U64 = struct.Struct("<Q")
 
 @lru_cache(maxsize=4096)
 def guid_from_bytes(data: bytes) -> UUID:
-    """A GUID in packet order (MS-DTYP 2.3.4.2), kept because the same few travel in every packet."""
+    """Return a GUID in packet order (MS-DTYP 2.3.4.2).
+
+    Results are cached, because the same few GUIDs are in every packet.
+    """
     return UUID(bytes_le=data)
 
 
@@ -29,20 +32,20 @@ def guid_to_bytes(guid: UUID) -> bytes:
 
 
 def padding(size: int, boundary: int = 4) -> int:
-    """How many bytes bring `size` up to the next boundary."""
+    """Return the number of bytes from `size` to the next boundary."""
     return -size % boundary
 
 
 def encode_terminated(text: str) -> bytes:
-    """UTF-16 with its terminating null.
+    """Return UTF-16 with a terminating null.
 
-    Lone surrogates pass: WCHAR strings are not checked by Windows.
+    Lone surrogates are allowed, because Windows does not check WCHAR strings.
     """
     return (text + "\0").encode("utf-16-le", "surrogatepass")
 
 
 def decode_terminated(data: bytes, what: str) -> str:
-    """Text of a field that must hold whole characters and exactly one null, at its end."""
+    """Return the text of a field with whole characters and exactly one null, at its end."""
     if len(data) % 2:
         raise RemoteProtocolError(f"{what}: {len(data)} bytes are not whole UTF-16 characters")
     text = data.decode("utf-16-le", "surrogatepass")
@@ -54,7 +57,7 @@ def decode_terminated(data: bytes, what: str) -> str:
 
 
 class Reader:
-    """A position in bytes that nobody vouches for; it never moves past its end."""
+    """A position in untrusted bytes, which never moves past their end."""
 
     __slots__ = ("_data", "_end", "_pos")
 
@@ -99,11 +102,11 @@ class Reader:
         return guid_from_bytes(self.take(16, what))
 
     def text(self, size: int, what: str) -> str:
-        """A null-terminated UTF-16 string that fills exactly `size` bytes."""
+        """Read a null-terminated UTF-16 string that fills exactly `size` bytes."""
         return decode_terminated(self.take(size, what), what)
 
     def text_to_null(self, what: str) -> str:
-        """A null-terminated UTF-16 string whose size nothing but its terminator tells."""
+        """Read a null-terminated UTF-16 string whose size is given only by its terminator."""
         end = self._pos
         while True:
             end = self._data.find(b"\0\0", end, self._end)
@@ -119,11 +122,11 @@ class Reader:
         self.take(padding(self._pos - start, boundary), f"{what} padding")
 
     def align_or_end(self, boundary: int, start: int) -> None:
-        """Skip padding that the last structure of a packet may have left out."""
+        """Skip padding, which may be missing after the last structure of a packet."""
         self._pos = min(self._pos + padding(self._pos - start, boundary), self._end)
 
     def window(self, size: int, what: str) -> Reader:
-        """A reader of the next `size` bytes alone; this one moves past them."""
+        """Return a reader of the next `size` bytes only, and move past them."""
         self.take(size, what)
         return Reader(self._data, self._pos - size, self._pos)
 

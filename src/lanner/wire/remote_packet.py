@@ -1,8 +1,8 @@
-"""A message as MS-MQRR hands it to a remote reader (MS-MQRR 2.2.5, 3.1.4.7 ppPacketSections).
+"""A message in the form in which MS-MQRR passes it to a remote reader.
 
-The stored packet differs in three places: TimeToReachQueue becomes an absolute time, the address
-field of a direct name no longer means the destination, and the headers of MS-MQRR 2.2.5.2 to
-2.2.5.5 follow in every packet.
+MS-MQRR 2.2.5 and 3.1.4.7 (ppPacketSections). The form differs from the stored packet in three
+places: TimeToReachQueue is an absolute time, the address field of a direct name no longer contains
+the destination, and every packet has the extension headers of MS-MQRR 2.2.5.2 to 2.2.5.5.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _INFINITE = 0xFFFF_FFFF
 _SIZE_AND_TIME = struct.Struct("<II")
 _SIZE_OFFSET = 8
 _MAX_SECTIONS = 2
-# Not in the specification: the largest packet with its extension headers that is put together.
+# Not in the specification: the largest packet that is reassembled, including its extension headers.
 MAX_REMOTE_PACKET = MAX_PACKET_SIZE + 0x10000
 # AddressLength, AddressType, AddressScope, Address (MS-MQRR 2.2.5.1).
 _OVERLAY = struct.Struct("<HHI8s")
@@ -40,7 +40,7 @@ _ADDRESS = slice(32, 48)
 
 
 class Section(NamedTuple):
-    """One part of a packet: its octets, and how many the whole part has."""
+    """One part of a packet: its octets, and the size of the whole part."""
 
     octets: bytes
     whole_size: int
@@ -51,8 +51,8 @@ def remote_packet(
 ) -> bytes:
     """Return the message packet of MS-MQRR 2.2.5 for a stored packet.
 
-    `address_of` returns the address of the host that a queue manager's messages come from, None
-    where it is not known; readers then find type 0, which says so.
+    `address_of` returns the address of the host from which a queue manager's messages come, or None
+    if it is unknown; readers then get address type 0.
     """
     message = Message(packet)
     source = _source_address(address_of(message.source_machine_identifier))
@@ -72,7 +72,10 @@ def remote_packet(
 
 
 def _names_a_queue(text: str) -> bool:
-    """Whether a name of a dead-letter queue can be one: a path name, or a format name of one queue."""
+    """Return whether a text can name a dead-letter queue.
+
+    It must be a path name or the format name of one queue.
+    """
     try:
         if is_format_name(text):
             return len(FormatName.parse(text).elements) == 1
@@ -82,7 +85,7 @@ def _names_a_queue(text: str) -> bool:
 
 
 def _source_address(text: str | None) -> ExtendedAddressHeader:
-    """MS-MQRR 2.2.5.5."""
+    """Return the header of MS-MQRR 2.2.5.5."""
     if text is None:
         return ExtendedAddressHeader()
     address, _, scope = text.partition("%")
@@ -93,36 +96,40 @@ def _source_address(text: str | None) -> ExtendedAddressHeader:
 
 
 def _overlay(source: ExtendedAddressHeader) -> bytes:
-    """MS-MQRR 2.2.5.1: the same in the 16 octets after SourceQueueManager, with room for 8 octets of the address."""
+    """Return the same address for the 16 octets after SourceQueueManager (MS-MQRR 2.2.5.1).
+
+    There is room for 8 octets of the address.
+    """
     return _OVERLAY.pack(min(source.address_length, 8), source.address_type, source.address_scope, source.address[:8])
 
 
 def _expiry(message: Message) -> int:
-    """Return TimeToReachQueue as an absolute time; a sum beyond 32 bits means never."""
+    """Return TimeToReachQueue as an absolute time. A sum that exceeds 32 bits means never."""
     if message.time_to_reach_queue == _INFINITE:
         return _INFINITE
     return min(message.sent_time + message.time_to_reach_queue, _INFINITE)
 
 
 def sections(packet: bytes, max_body_size: int) -> list[Section]:
-    """Return the whole packet, or if its body is longer than a reader wants, the headers with a part of it and the rest.
+    """Return the whole packet, or if its body is longer than the reader wants, two sections.
 
-    A packet of `remote_packet` always has trailers; without any there is no rest.
+    The first has the headers and a part of the body, the second the rest. A packet from
+    `remote_packet` always has trailers; without any there is no second section.
     """
     message = Message(packet)
     if max_body_size >= message.body_size:
         return [Section(packet, len(packet))]
-    # The first part counts the padding after the body, so that the second begins where the first
-    # would end.
+    # The first section includes the padding after the body, so that the second begins where the
+    # first would have ended.
     end = message.end_of_properties
     first = Section(packet[: message.body_offset + max_body_size], end)
     return [first] if end == len(packet) else [first, Section(packet[end:], len(packet) - end)]
 
 
 def joined(parts: list[Section]) -> bytes:
-    """Return the packet that sections were cut from; octets of the body that were not sent are zero.
+    """Return the packet that was split into sections; unsent octets of the body are zero.
 
-    RemoteProtocolError for sections that cannot be of one packet.
+    Raise RemoteProtocolError if the sections cannot belong to one packet.
     """
     if not 1 <= len(parts) <= _MAX_SECTIONS:
         raise RemoteProtocolError(f"ppPacketSections: {len(parts)} sections")
@@ -135,9 +142,9 @@ def joined(parts: list[Section]) -> bytes:
 
 
 def stored_packet(packet: bytes) -> bytes:
-    """Return the packet of a message as it is kept: the inverse of `remote_packet`, but that extension headers stay.
+    """Return the stored packet of a message: the inverse of `remote_packet`.
 
-    RemoteProtocolError if it is none.
+    Extension headers stay. Raise RemoteProtocolError if the packet is malformed.
     """
     Message.unpack(packet)
     message = Message(packet)

@@ -1,8 +1,8 @@
 """Security Descriptor Definition Language (MS-DTYP 2.5.1), as far as queues need it.
 
-Owner, group, DACL and SACL with allow, deny and audit entries, plain and object ones. Conditional,
-mandatory-label, resource-attribute and central-policy entries have no meaning for a queue: reading
-one raises ValueError, writing one too.
+It covers owner, group, DACL and SACL with allow, deny and audit entries, plain and object ones.
+Conditional, mandatory-label, resource-attribute and central-policy entries have no meaning for a
+queue: reading or writing one raises ValueError.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lanner.wire.sid import SDDL_ALIASES, SDDL_DOMAIN_ALIASES, Sid
 
 T = TypeVar("T")
 
-# Characters of a wrong text that an error shows.
+# Characters of an invalid text that an error message shows.
 _MAX_SHOWN: Final = 80
 
 _ACE_TYPES: Final = {
@@ -48,7 +48,7 @@ _ACE_FLAGS: Final = {
     "SA": AceFlags.SUCCESSFUL_ACCESS,
     "FA": AceFlags.FAILED_ACCESS,
 }
-# The letters with one meaning for every kind of object; these are written, all are read.
+# The letters with one meaning for every kind of object. Only these are written; all are read.
 _COMMON_RIGHTS: Final = {
     "GR": 0x8000_0000,
     "GW": 0x4000_0000,
@@ -90,7 +90,7 @@ _ACL_FLAGS: Final = {
         "AI": Control.SACL_AUTO_INHERITED,
     },
 }
-# Not in MS-DTYP's grammar, but what Windows writes for a list that is present and NULL.
+# Not in MS-DTYP's grammar, but written by Windows for a list that is present and NULL.
 _NULL_ACL: Final = "NO_ACCESS_CONTROL"
 _PART: Final = re.compile(r"([OGDS]):((?:(?![OGDS]:)[^(])*)((?:\([^()]*\))*)")
 _ENTRY: Final = re.compile(r"\(([^()]*)\)")
@@ -98,9 +98,9 @@ _LETTERS: Final = {sid: alias for alias, sid in SDDL_ALIASES.items()}
 
 
 def parse_sddl(text: str, domain: Sid | None = None) -> SecurityDescriptor:
-    """Read SDDL.
+    """Parse SDDL.
 
-    `domain` gives a meaning to the aliases of a machine's or domain's accounts (LA, DU ...).
+    `domain` resolves the aliases of accounts of a machine or domain (LA, DU ...).
     """
     sids: dict[str, Sid] = {}
     acls: dict[str, Acl | None] = {}
@@ -134,7 +134,7 @@ def parse_sddl(text: str, domain: Sid | None = None) -> SecurityDescriptor:
 
 
 def format_sddl(descriptor: SecurityDescriptor) -> str:
-    """Write SDDL; rights of the queue itself are written as one hexadecimal number."""
+    """Return SDDL. Rights specific to queues are written as one hexadecimal number."""
     text = ""
     if descriptor.owner is not None:
         text += f"O:{_format_sid(descriptor.owner)}"
@@ -216,9 +216,9 @@ def _format_rights(mask: int) -> str:
 
 
 def _letters(text: str, table: Mapping[str, T], what: str) -> list[T]:
-    """Divide a text into names of a table, the longest first.
+    """Split a text into the names of a table, longest match first.
 
-    The time is linear: a client may send a long text.
+    It takes linear time, because a client may send a long text.
     """
     lengths = sorted(set(map(len, table)), reverse=True)
     found = []

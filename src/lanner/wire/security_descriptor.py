@@ -1,6 +1,7 @@
-"""Access control entries, lists and security descriptors (MS-DTYP 2.4.3-2.4.6), self-relative form only.
+"""Access control entries, lists and security descriptors (MS-DTYP 2.4.3 to 2.4.6).
 
-The text form (SDDL, MS-DTYP 2.5.1) is in `lanner.wire.sddl`.
+Only the self-relative form is supported. The text form (SDDL, MS-DTYP 2.5.1) is in
+`lanner.wire.sddl`.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ _ACE_HEADER: Final = struct.Struct("<BBH")
 
 # MS-DTYP 2.4.6.
 DESCRIPTOR_REVISION: Final = 1
-# MS-DTYP 2.4.5: the two forms that may travel.
+# MS-DTYP 2.4.5: the two revisions that may be sent.
 ACL_REVISION: Final = 2
 ACL_REVISION_DS: Final = 4
 # MS-DTYP 2.4.5: AclSize is 16 bits wide.
 MAX_ACL_SIZE: Final = 0xFFFF
-# Four parts of the largest size, and room for the header: ours, so that a stored descriptor has a
-# bound.
+# Not in the specification: the header and four parts of maximum size, so that stored descriptors
+# are bounded.
 MAX_DESCRIPTOR_SIZE: Final = _HEADER.size + 2 * MAX_ACL_SIZE + 2 * 68
 
 
 class AccessMask(enum.IntFlag):
-    """MS-DTYP 2.4.3: the rights that all kinds of object share."""
+    """MS-DTYP 2.4.3: the rights common to all kinds of objects."""
 
     DELETE = 0x0001_0000
     READ_CONTROL = 0x0002_0000
@@ -48,7 +49,7 @@ class AccessMask(enum.IntFlag):
 
 
 class AceType(enum.IntEnum):
-    """MS-DTYP 2.4.4.1. Other numbers are kept as they came."""
+    """MS-DTYP 2.4.4.1. Unknown numbers are kept unchanged."""
 
     ACCESS_ALLOWED = 0x00
     ACCESS_DENIED = 0x01
@@ -67,7 +68,7 @@ class AceType(enum.IntEnum):
     SYSTEM_SCOPED_POLICY_ID = 0x13
 
 
-# MS-DTYP 2.4.4.3: between Mask and Sid stand a Flags field and up to two GUIDs.
+# MS-DTYP 2.4.4.3: Mask and Sid are separated by a Flags field and up to two GUIDs.
 OBJECT_ACE_TYPES: Final = frozenset(
     {
         AceType.ACCESS_ALLOWED_OBJECT,
@@ -98,7 +99,7 @@ class AceFlags(enum.IntFlag):
 
 
 class Control(enum.IntFlag):
-    """MS-DTYP 2.4.6 Control; the table there counts from the high bit."""
+    """MS-DTYP 2.4.6 Control. The table there numbers bits from the most significant one."""
 
     OWNER_DEFAULTED = 0x0001
     GROUP_DEFAULTED = 0x0002
@@ -119,7 +120,7 @@ class Control(enum.IntFlag):
 
 
 class SecurityInformation(enum.IntFlag):
-    """MS-MQMQ 2.2.3: which parts of a descriptor an operation is about."""
+    """MS-MQMQ 2.2.3: the parts of a descriptor that an operation concerns."""
 
     OWNER = 0x1
     GROUP = 0x2
@@ -132,9 +133,9 @@ NO_FLAGS: Final = AceFlags(0)
 
 @dataclass(frozen=True, slots=True)
 class Ace:
-    """MS-DTYP 2.4.4.
+    """An access control entry (MS-DTYP 2.4.4).
 
-    `data` is what follows the SID: conditions and the like, not interpreted here.
+    `data` is the part after the SID, such as a condition. It is not interpreted.
     """
 
     ace_type: int
@@ -158,7 +159,7 @@ class Ace:
 
     @classmethod
     def read(cls, reader: Reader) -> Ace:
-        """Read one entry; AceSize bounds it, whatever it holds."""
+        """Read one entry, which AceSize delimits."""
         ace_type, flags, size = _ACE_HEADER.unpack(reader.take(_ACE_HEADER.size, "ACE header"))
         if size < _ACE_HEADER.size or size % 4:
             raise RemoteProtocolError(f"AceSize {size}: a multiple of 4 that covers its header expected")
@@ -180,7 +181,7 @@ class Ace:
 
 @dataclass(frozen=True, slots=True)
 class Acl:
-    """MS-DTYP 2.4.5. The order of the entries is the order in which they are asked."""
+    """An access control list (MS-DTYP 2.4.5). Its entries are evaluated in order."""
 
     aces: tuple[Ace, ...] = ()
     revision: int = ACL_REVISION
@@ -199,16 +200,17 @@ class Acl:
             raise RemoteProtocolError(f"AclRevision {revision}: {ACL_REVISION} or {ACL_REVISION_DS} expected")
         if size < _ACL_HEADER.size:
             raise RemoteProtocolError(f"AclSize {size}: at least {_ACL_HEADER.size} expected")
-        # AclSize may exceed the entries: Windows leaves room for more.
+        # AclSize may exceed the entries: Windows reserves space for more.
         inner = reader.window(size - _ACL_HEADER.size, "ACL")
         return cls(tuple(Ace.read(inner) for _ in range(count)), revision)
 
 
 @dataclass(frozen=True, slots=True)
 class SecurityDescriptor:
-    """MS-DTYP 2.4.6.
+    """A security descriptor (MS-DTYP 2.4.6).
 
-    `dacl` None with DACL_PRESENT is a NULL list (all access); without it, no list at all.
+    With DACL_PRESENT, a `dacl` of None is a NULL list, which grants all access. Without the flag
+    there is no list.
     """
 
     owner: Sid | None = None
@@ -228,7 +230,7 @@ class SecurityDescriptor:
 
     @property
     def has_dacl(self) -> bool:
-        """A DACL was supplied, be it a NULL one."""
+        """Whether a DACL was supplied, including a NULL one."""
         return Control.DACL_PRESENT in self.control
 
     @property
@@ -236,7 +238,7 @@ class SecurityDescriptor:
         return Control.SACL_PRESENT in self.control
 
     def pack(self) -> bytes:
-        """Write the self-relative form, its parts in the order Windows writes them (MS-DTYP 2.5.1.4)."""
+        """Return the self-relative form, with the parts in Windows' order (MS-DTYP 2.5.1.4)."""
         body = b""
         offsets = {}
         for name in ("sacl", "dacl", "owner", "group"):
@@ -265,7 +267,7 @@ class SecurityDescriptor:
             raise RemoteProtocolError(f"security descriptor revision {revision}: {DESCRIPTOR_REVISION} expected")
         if not control & Control.SELF_RELATIVE:
             raise RemoteProtocolError("security descriptor in absolute form: self-relative expected")
-        # MS-DTYP 2.4.6: an offset counts only where its Present flag is set.
+        # MS-DTYP 2.4.6: an offset is valid only if its Present flag is set.
         has_sacl = control & Control.SACL_PRESENT and sacl
         has_dacl = control & Control.DACL_PRESENT and dacl
         return cls(
@@ -278,7 +280,7 @@ class SecurityDescriptor:
         )
 
     def select(self, information: SecurityInformation) -> SecurityDescriptor:
-        """Only the parts that were asked for (MS-MQMQ 2.2.3)."""
+        """Return only the requested parts (MS-MQMQ 2.2.3)."""
         control = self.control
         if SecurityInformation.DACL not in information:
             control &= ~Control.DACL_PRESENT
@@ -294,7 +296,7 @@ class SecurityDescriptor:
         )
 
     def update(self, other: SecurityDescriptor, information: SecurityInformation) -> SecurityDescriptor:
-        """This descriptor with the named parts taken from `other`."""
+        """Return this descriptor with the given parts taken from `other`."""
         changed = self
         for bit, name, flags in _PARTS:
             if bit in information:
@@ -304,7 +306,7 @@ class SecurityDescriptor:
         return changed
 
 
-# Which control flags belong to which part.
+# The control flags of each part.
 _PARTS: Final = (
     (SecurityInformation.OWNER, "owner", Control.OWNER_DEFAULTED),
     (SecurityInformation.GROUP, "group", Control.GROUP_DEFAULTED),
@@ -337,10 +339,10 @@ def _at(data: bytes, offset: int, what: str) -> Reader:
 
 
 def allow(sid: Sid, mask: int) -> Ace:
-    """An ACCESS_ALLOWED_ACE (MS-DTYP 2.4.4.2)."""
+    """Return an ACCESS_ALLOWED_ACE (MS-DTYP 2.4.4.2)."""
     return Ace(AceType.ACCESS_ALLOWED, int(mask), sid)
 
 
 def deny(sid: Sid, mask: int) -> Ace:
-    """An ACCESS_DENIED_ACE (MS-DTYP 2.4.4.4)."""
+    """Return an ACCESS_DENIED_ACE (MS-DTYP 2.4.4.4)."""
     return Ace(AceType.ACCESS_DENIED, int(mask), sid)

@@ -16,9 +16,9 @@ MAX_SENDER_CERT_SIZE = 0xFFFF
 
 
 def check_sizes(flags: int, sender: int, key: int, signature: int, certificate: int, provider: int) -> None:
-    """Refuse what MS-MQMQ 2.2.20.6 forbids.
+    """Reject sizes that MS-MQMQ 2.2.20.6 forbids.
 
-    Presence follows the sizes, not Flags.AI (MS-MQQB 4.1.7 has AI 0 and a SID).
+    The sizes, not Flags.AI, determine presence (in MS-MQQB 4.1.7, AI is 0 and there is a SID).
     """
     sender_type = flags & at.ST_MASK
     if sender_type > SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER:
@@ -34,7 +34,7 @@ def check_sizes(flags: int, sender: int, key: int, signature: int, certificate: 
 
 
 def split_provider_info(info: bytes) -> tuple[int, str]:
-    """ProviderType and ProviderName."""
+    """Return ProviderType and ProviderName."""
     what = "SecurityHeader.SecurityData.ProviderInfo"
     return int.from_bytes(info[:4], "little"), decode_terminated(info[4:], f"{what}.ProviderName")
 
@@ -45,7 +45,7 @@ def join_provider_info(provider_type: int, provider_name: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class SecurityHeader:
-    """The sizes follow from the data; an empty item takes no space."""
+    """The sizes follow from the data. An empty item takes no space."""
 
     flags: int
     security_id: bytes = b""

@@ -1,4 +1,4 @@
-"""SessionHeader: what one side of a session has received, and how much it wants at once (MS-MQMQ 2.2.20.4)."""
+"""SessionHeader: acknowledgments and window size of one side of a session (MS-MQMQ 2.2.20.4)."""
 
 from __future__ import annotations
 
@@ -11,31 +11,30 @@ from lanner.wire.reader import Reader
 
 _LAYOUT = struct.Struct("<HHIHHHH")
 DEFAULT_WINDOW_SIZE = 0x0040
-# What a receiver that is short of memory asks for, and the least there is (MS-MQMQ 2.2.20.4, note
-# 15).
+# The minimum, which a receiver that is short of memory requests (MS-MQMQ 2.2.20.4, note 15).
 SMALLEST_WINDOW_SIZE = 0x0001
-# Note 15: a sender whose peer lowered the window doubles it so often, in seconds.
+# Seconds. Note 15: a sender whose peer lowered the window doubles it at this interval.
 WINDOW_RECOVERY_INTERVAL = 30.0
-# RecoverableMsgAckFlags has a bit for each.
+# RecoverableMsgAckFlags has one bit for each.
 MAX_RECOVERABLE_ACKS = 32
 _NUMBER_MASK = 0xFFFF
 
 
 def recovered_window(window_size: int, maximum: int = DEFAULT_WINDOW_SIZE) -> int:
-    """The window after one more WINDOW_RECOVERY_INTERVAL in which the peer lowered it no further."""
+    """Return the window after a WINDOW_RECOVERY_INTERVAL in which the peer did not lower it."""
     return min(2 * max(window_size, SMALLEST_WINDOW_SIZE), maximum)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionHeader:
-    """16 bytes, after a UserMessage or in a SessionAck packet.
+    """The 16 bytes after a UserMessage or in a SessionAck packet.
 
-    Reserved may hold anything and is not kept.
+    The reserved field may have any value and is not kept.
     """
 
     ack_sequence_number: int
     recoverable_msg_ack_seq_number: int
-    recoverable_msg_ack_flags: int  # bit k: number recoverable_msg_ack_seq_number + k is on disk
+    recoverable_msg_ack_flags: int  # bit k: number recoverable_msg_ack_seq_number + k is durable
     user_msg_sequence_number: int
     recoverable_msg_seq_number: int
     window_size: int = DEFAULT_WINDOW_SIZE
@@ -43,7 +42,7 @@ class SessionHeader:
     SIZE: ClassVar[int] = 16
 
     def __post_init__(self) -> None:
-        """WindowSize is never 0: a peer that writes so still gets one message at a time."""
+        """Replace a WindowSize of 0 by 1: such a peer still gets one message at a time."""
         if self.window_size < SMALLEST_WINDOW_SIZE:
             object.__setattr__(self, "window_size", SMALLEST_WINDOW_SIZE)
 
@@ -70,7 +69,7 @@ class SessionHeader:
 
 
 def attach_session_header(packet: bytes, header: SessionHeader) -> bytes:
-    """Return a UserMessage packet with a SessionHeader behind it, and SH set."""
+    """Return a UserMessage packet with a SessionHeader appended and SH set."""
     return b"".join((packet[:2], bytes((packet[2] | at.BASE_SH,)), packet[3:], header.pack()))
 
 

@@ -15,8 +15,8 @@ from lanner.wire.reader import Reader
 SID_REVISION: Final = 1
 MAX_SUB_AUTHORITIES: Final = 15
 
-# MS-SAMR 2.2.1.14: relative identifiers of the built-in users, and where an account database starts
-# its own.
+# MS-SAMR 2.2.1.14: relative identifiers of the built-in users, and the first one that an account
+# database assigns.
 DOMAIN_USER_RID_ADMIN: Final = 500
 DOMAIN_USER_RID_GUEST: Final = 501
 FIRST_USER_RID: Final = 1000
@@ -24,13 +24,13 @@ FIRST_USER_RID: Final = 1000
 NT_AUTHORITY: Final = 5
 SECURITY_NT_NON_UNIQUE: Final = 21
 
-# MS-DTYP 2.4.2.1, with the leading zeros it forbids.
+# MS-DTYP 2.4.2.1, which forbids leading zeros.
 _TEXT = re.compile(r"S-1-(0|[1-9][0-9]{0,9}|0x[0-9A-F]{12})((?:-(?:0|[1-9][0-9]{0,9}))*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Sid:
-    """MS-DTYP 2.4.2."""
+    """A security identifier (MS-DTYP 2.4.2)."""
 
     identifier_authority: int
     sub_authorities: tuple[int, ...]
@@ -44,7 +44,7 @@ class Sid:
             raise ValueError(f"SID sub-authorities {self.sub_authorities}: 32 bits each expected")
 
     def __str__(self) -> str:
-        # MS-DTYP 2.4.2.1: an authority of 2**32 and above is written in hexadecimal, all twelve
+        # MS-DTYP 2.4.2.1: an authority of 2**32 or more is written in hexadecimal, with all twelve
         # digits.
         authority = self.identifier_authority
         text = f"0x{authority:012X}" if authority >= 1 << 32 else str(authority)
@@ -57,27 +57,27 @@ class Sid:
 
     @property
     def is_account(self) -> bool:
-        """A user or group of a machine or domain: S-1-5-21-x-y-z-rid."""
+        """Whether it is a user or group of a machine or domain: S-1-5-21-x-y-z-rid."""
         subs = self.sub_authorities
         return self.identifier_authority == NT_AUTHORITY and len(subs) == 5 and subs[0] == SECURITY_NT_NON_UNIQUE
 
     @property
     def is_guest(self) -> bool:
-        """The Guest account of a machine or domain (MS-SAMR 2.2.1.14 DOMAIN_USER_RID_GUEST)."""
+        """Whether it is the Guest account (MS-SAMR 2.2.1.14 DOMAIN_USER_RID_GUEST)."""
         return self.is_account and self.rid == DOMAIN_USER_RID_GUEST
 
     @property
     def domain(self) -> Sid | None:
-        """The machine or domain this account belongs to."""
+        """The machine or domain to which this account belongs."""
         return Sid(self.identifier_authority, self.sub_authorities[:-1]) if self.is_account else None
 
     def child(self, rid: int) -> Sid:
-        """The account of this machine or domain that has that relative identifier."""
+        """Return the account of this machine or domain with a relative identifier."""
         return Sid(self.identifier_authority, (*self.sub_authorities, rid))
 
     @classmethod
     def parse(cls, text: str) -> Sid:
-        """Read the text form; ValueError tells what is wrong with it."""
+        """Parse the text form. Raise ValueError with the problem."""
         match = _TEXT.fullmatch(text)
         if match is None:
             raise ValueError(f"{text!r} is not a SID: S-1-authority-number-number... expected")
@@ -95,7 +95,7 @@ class Sid:
 
     @classmethod
     def read(cls, reader: Reader) -> Sid:
-        """Read one SID and leave the reader after it."""
+        """Read one SID, leaving the reader after it."""
         revision, count = reader.take(2, "SID header")
         if revision != SID_REVISION:
             raise RemoteProtocolError(f"SID revision {revision}: {SID_REVISION} expected")
@@ -114,13 +114,13 @@ class Sid:
 
     @property
     def size(self) -> int:
-        """Octets of the binary form."""
+        """The number of octets in the binary form."""
         return 8 + 4 * len(self.sub_authorities)
 
 
 @lru_cache(maxsize=512)
 def sid_text(data: bytes) -> str:
-    """The text form of a binary SID."""
+    """Return the text form of a binary SID."""
     return str(Sid.unpack(data))
 
 
@@ -144,8 +144,8 @@ BUILTIN_GUESTS: Final = Sid.parse("S-1-5-32-546")
 BUILTIN_SERVER_OPERATORS: Final = Sid.parse("S-1-5-32-549")
 BUILTIN_PERFORMANCE_MONITOR_USERS: Final = Sid.parse("S-1-5-32-558")
 
-# MS-DTYP 2.5.1.1 sid-token. The aliases of a domain's accounts need the domain's SID: sddl() takes
-# it.
+# MS-DTYP 2.5.1.1 sid-token. The aliases of a domain's accounts need the domain's SID, which sddl()
+# accepts.
 SDDL_ALIASES: Final[dict[str, Sid]] = {
     "AN": ANONYMOUS_LOGON,
     "AO": Sid.parse("S-1-5-32-548"),
@@ -174,7 +174,7 @@ SDDL_ALIASES: Final[dict[str, Sid]] = {
     "WD": EVERYONE,
 }
 
-# The aliases that stand for an account of a machine or domain, by relative identifier.
+# The relative identifiers of the aliases for accounts of a machine or domain.
 SDDL_DOMAIN_ALIASES: Final[dict[str, int]] = {
     "LA": DOMAIN_USER_RID_ADMIN,
     "LG": DOMAIN_USER_RID_GUEST,

@@ -1,4 +1,4 @@
-"""The bytes that a message's digital signature is a hash of (MS-MQMQ 2.5)."""
+"""The bytes that are hashed for a message's digital signature (MS-MQMQ 2.5)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _ATTRIBUTES = struct.Struct("<BBBBHI")
 
 
 def queue_name_bytes(name: FormatName | None) -> bytes:
-    """What a queue name adds to the hash: the format name's characters and their terminator, nothing for no name.
+    """Return the contribution of a queue name to the hash.
 
-    MS-MQMQ names the packet's field without saying in which form. Only a peer can prove the choice,
-    so it is here alone.
+    It is the format name's characters and their terminator, or nothing if there is no name. MS-MQMQ
+    names the field of the packet, but not in which form it is hashed. Only a test with a peer can
+    confirm this choice, so it is made in one place.
     """
     return b"" if name is None else encode_terminated(str(name))
 
@@ -53,21 +54,21 @@ def _system_part(message: Message) -> list[bytes]:
 
 
 def hash_input_10(message: Message) -> bytes:
-    """MSMQ 1.0 (MS-MQMQ 2.5.1)."""
+    """Return the bytes hashed by MSMQ 1.0 (MS-MQMQ 2.5.1)."""
     return b"".join(_application_part(message))
 
 
 def hash_input_20(message: Message) -> bytes:
-    """MSMQ 2.0 (MS-MQMQ 2.5.2)."""
+    """Return the bytes hashed by MSMQ 2.0 (MS-MQMQ 2.5.2)."""
     parts = _application_part(message) + _system_part(message)
     parts.append(queue_name_bytes(message.destination_queue_format_name))
     return b"".join(parts)
 
 
 def hash_input_30(message: Message) -> bytes:
-    """MSMQ 3.0 (MS-MQMQ 2.5.3).
+    """Return the bytes hashed by MSMQ 3.0 (MS-MQMQ 2.5.3).
 
-    FormatNameList is that of each list in the header, in their order.
+    FormatNameList is that of each list in the header, in order.
     """
     parts = _application_part(message)
     parts += [

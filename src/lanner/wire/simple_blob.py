@@ -1,4 +1,4 @@
-"""SIMPLEBLOB: a session key under the receiver's public key (MS-MQQB 2.4.2)."""
+"""SIMPLEBLOB: a session key encrypted with the receiver's public key (MS-MQQB 2.4.2)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _LAYOUT: Final = struct.Struct("<BBHII")
 
 @dataclass(frozen=True, slots=True)
 class SimpleBlob:
-    """`encrypted_key` is as long as the RSA modulus, least significant byte first; the figure's 256 bytes are one case."""
+    """`encrypted_key` is as long as the RSA modulus, least significant byte first.
+
+    The 256 bytes in the document's figure are one case.
+    """
 
     session_key_algorithm: int
     encrypted_key: bytes

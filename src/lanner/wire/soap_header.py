@@ -22,13 +22,13 @@ def _unpack_section(reader: Reader, section: int, name: str) -> str:
     found, _, length = _SECTION.unpack(reader.take(_SECTION.size, f"{what}SectionID"))
     if found != section:
         raise RemoteProtocolError(f"{what}SectionID: {found:#06x} is not {section:#06x}")
-    # A length of 0 is in its valid range: no string, not even a terminator.
+    # The valid range includes 0: no string, not even a terminator.
     return reader.text(2 * length, what) if length else ""
 
 
 @dataclass(frozen=True, slots=True)
 class SoapHeader:
-    """The sections follow each other unpadded; the header after them begins on a 4-byte boundary."""
+    """The sections are not padded. The next header begins on a 4-byte boundary."""
 
     header: str
     body: str

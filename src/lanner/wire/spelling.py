@@ -1,15 +1,15 @@
-r"""The spellings in which people and programs name queues: from text to a name.
+r"""Queue names as people and programs write them: conversion from text to a name.
 
-`format_name` and `path_name` are the one way in for text from outside: the API, the command line,
-Spark, COM and enterprise documents. They take a format name, with or without the prefix
+All text from outside goes through `format_name` and `path_name`: from the API, the command line,
+Spark, COM and enterprise documents. They accept a format name, with or without the prefix
 `FormatName:` of System.Messaging, a path name, and the short forms `private$\queue`,
 `system$;queue` and `queue`.
 
-They refuse more than MS-MQMQ 2.1 does: a text that its grammar allows but that is surely a mistake,
-such as a computer called `host:1801`. A message to such a name would wait for ever. The error says
-what is wrong with which part, and gives the nearest text that can be read: `_REPAIRS` is a list of
-common mistakes, applied one after the other until the result is a name. Packets and stored names do
-not come through here, because a peer may know queues that these rules refuse.
+They reject more than MS-MQMQ 2.1 does: text that its grammar allows but that is certainly a
+mistake, such as a computer called `host:1801`. A message to such a name would wait forever. The
+error names the faulty part and suggests the nearest valid text: `_REPAIRS` is a list of common
+mistakes, which are corrected one after the other until the result is a name. Packets and stored
+names bypass this module, because a peer may have queues that these rules reject.
 """
 
 from __future__ import annotations
@@ -38,15 +38,14 @@ _PRIVATE_OR_SYSTEM = re.compile(r"(?:private|system)\$", re.IGNORECASE)
 _SHORT_PREFIXES: Final = ("private$\\", "system$;")
 _NOT_IN_COMPUTER = re.compile(r'[\x00-\x20"\'*+,/:;<=>?\[\\\]|\x7F-\x9F]')
 _PORT = re.compile(r"[^:]+:[0-9]+")
-# Control characters, and halves of characters that an undecodable argument of a command line
-# leaves.
+# Control characters, and the surrogates that stand for undecodable command line arguments.
 _UNREADABLE = re.compile(r"[\x00-\x1F\x7F-\x9F\uD800-\uDFFF]")
 _QUOTING: Final = r"a shell removes backslashes outside quotes, so write the name in single quotes"
 _SHOWN: Final = 80
 
 
 class Spelling(enum.Enum):
-    """Which of the spellings a text is."""
+    """The kinds of spelling."""
 
     FORMAT_NAME = "a format name"
     PREFIXED = "a format name after the prefix of System.Messaging"
@@ -56,17 +55,17 @@ class Spelling(enum.Enum):
 
 
 def is_format_name(text: str) -> bool:
-    """Whether a text is meant as a format name, not as a path name."""
+    """Return whether a text is meant as a format name, not as a path name."""
     return _FORMAT_NAME.match(text) is not None
 
 
 def without_prefix(text: str) -> str:
-    """Return a text without the prefix of System.Messaging, if it has it."""
+    """Return a text without the prefix of System.Messaging."""
     return text[len(PREFIX) :] if text[: len(PREFIX)].lower() == PREFIX else text
 
 
 def spelling_of(text: str) -> Spelling:
-    """Return which spelling a text is, if it is a name at all."""
+    """Return which spelling a text has, assuming that it is a name."""
     if is_format_name(text):
         return Spelling.FORMAT_NAME if without_prefix(text) == text else Spelling.PREFIXED
     if text.lower().startswith(_SHORT_PREFIXES):
@@ -76,36 +75,36 @@ def spelling_of(text: str) -> Spelling:
 
 @lru_cache(maxsize=1024)
 def format_name(text: str, computer: str = THIS_COMPUTER, *, short_names: bool = True) -> FormatName:
-    """Return the format name that a text means.
+    """Return the format name that a text denotes.
 
     `computer` is the name of this computer: its own queues may have any name that the grammar
-    allows. A `.` stays a `.`. Without `short_names` a name must be whole. Raises IllegalFormatname
-    or IllegalQueuePathname.
+    allows. A `.` stays a `.`. Without `short_names`, a name must be complete. Raise
+    IllegalFormatname or IllegalQueuePathname.
     """
     return _with_advice(text, lambda given: _format_name(given, computer, short_names=short_names))
 
 
 @lru_cache(maxsize=1024)
 def path_name(text: str, computer: str = THIS_COMPUTER, *, short_names: bool = True) -> PathName:
-    """Return the path name that a text means; that of a direct format name, too.
+    """Return the path name that a text denotes, which may be that of a direct format name.
 
-    As `format_name` otherwise.
+    Otherwise like `format_name`.
     """
     return _with_advice(text, lambda given: _path_name(given, computer, short_names=short_names))
 
 
 def whole_format_name(text: str, computer: str = THIS_COMPUTER) -> FormatName:
-    """Return a format name where nothing else may stand. Raises IllegalFormatname."""
+    """Return a format name where no other spelling is allowed. Raise IllegalFormatname."""
 
     def read(given: str) -> FormatName:
-        # What is no format name is refused by `parse`, with the kinds there are.
+        # `parse` rejects anything but a format name and lists the existing kinds.
         return _format_name(given, computer, short_names=False) if is_format_name(given) else parse(given)
 
     return _with_advice(text, read)
 
 
 def check_computer(name: str) -> None:
-    """Raise ValueError, which says why, unless a text can be a computer's name or address."""
+    """Raise ValueError with the reason if a text cannot be a computer's name or address."""
     if not name:
         raise ValueError("no computer name")
     if len(name) > MAX_COMPUTER_LENGTH:
@@ -130,7 +129,7 @@ def _is_address(text: str) -> bool:
 
 
 # Reading
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def _format_name(text: str, computer: str, *, short_names: bool) -> FormatName:
@@ -172,7 +171,7 @@ def _checked(text: str, name: FormatName, computer: str) -> FormatName:
                 _check_path(path)
     except ValueError as error:
         raise _illegal(text, str(error)) from None
-    # The path of an HTTP address is the other computer's to read, in its own spelling.
+    # The path of an HTTP address keeps its spelling, because the other computer interprets it.
     return name if name.is_http or path is None else DirectFormatName.to_path(_canonical(path), name.protocol)
 
 
@@ -196,7 +195,7 @@ def _path(text: str, computer: str, *, short_names: bool) -> PathName:
     try:
         path = PathName.parse(whole)
     except IllegalQueuePathname as error:
-        # What was added to a short name is not part of what was given.
+        # Hide the part that was added to a short name, because it was not in the given text.
         raise IllegalQueuePathname(str(error.args[0]).replace(whole, text, 1)) from None
     path = _canonical(path)
     if path.computer.lower() == computer.lower() != THIS_COMPUTER:
@@ -210,7 +209,7 @@ def _path(text: str, computer: str, *, short_names: bool) -> PathName:
 
 
 def _check_short_name(text: str) -> None:
-    """Refuse what the grammar of queue names allows, but what is no short name of a queue."""
+    """Reject text that the grammar of queue names allows but that is no short name of a queue."""
     if not text:
         raise _illegal(text, "the name is empty")
     if "/" in text:
@@ -242,7 +241,7 @@ def _illegal(text: str, problem: str) -> IllegalFormatname | IllegalQueuePathnam
 
 
 # Advice
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def _with_advice(text: str, read: Callable[[str], T]) -> T:
@@ -286,14 +285,14 @@ def _substitution(pattern: str, replacement: str) -> Callable[[str], str]:
 
 
 def _known_kind(text: str) -> str:
-    """Correct the kind of a format name: DIRCT=OS:... ."""
+    """Correct the kind of a format name, as in DIRCT=OS:... ."""
     kind, separator, rest = text.partition("=")
     near = difflib.get_close_matches(kind.strip().upper(), _KINDS, 1, 0.7) if separator else []
     return f"{near[0]}={rest}" if near and kind.upper() != near[0] else text
 
 
 def _with_dashes(text: str) -> str:
-    """Write the GUID of a format name in its usual form."""
+    """Write the GUID of a format name in canonical form."""
 
     def guid(match: re.Match[str]) -> str:
         return str(uuid.UUID(match[0]))
@@ -306,7 +305,7 @@ def _with_backslashes(text: str) -> str:
 
 
 def _list_of_names(text: str) -> str:
-    """Write path names that are separated by commas as the list of format names that they mean."""
+    """Convert comma-separated path names to the equivalent list of format names."""
     if "," not in text:
         return text
     try:
@@ -316,21 +315,24 @@ def _list_of_names(text: str) -> str:
 
 
 def _computers_without_separators(text: str) -> str:
-    """Write a dash for a `:` or a `=` in the name of a computer, which ends at the first backslash."""
+    """Replace `:` and `=` in the name of a computer by dashes.
+
+    The name ends at the first backslash.
+    """
     return _COMPUTER.sub(lambda found: found[1] + re.sub(r"(?<=\w)[:=](?=\w)", "-", found[2]), text)
 
 
 _COMPUTER = re.compile(r"((?:^|,)(?:direct=(?:os|tcp):)?)([^\\,]+)(?=\\)", re.IGNORECASE)
 _PROTOCOLS: Final = "os|tcp|https?|ipx|spx"
-# What turns a mistake into a name, in the order in which the parts of a name are mistaken. Each
-# works on the result of those before it.
+# Corrections of common mistakes, in the order of the parts of a name. Each is applied to the result
+# of the previous ones.
 _REPAIRS: Final[tuple[Callable[[str], str], ...]] = (
     lambda text: _UNREADABLE.sub("", text).strip(" \t'\"`"),
-    # The addresses of Windows Communication Foundation.
+    # Addresses of Windows Communication Foundation.
     _substitution(r"^msmq\.formatname:", ""),
     _substitution(r"^(?:net\.)?msmq://([^/:]+)(?::[0-9]+)?/private\$?/(.+)$", r"DIRECT=OS:\1\\private$\\\2"),
     _substitution(r"^(?:net\.)?msmq://([^/:]+)(?::[0-9]+)?/(.+)$", r"DIRECT=OS:\1\\\2"),
-    # What versions that did not know the prefix made of it.
+    # Produced by older versions that did not recognize the prefix.
     _substitution(r"^direct=os:(?=formatname:|direct=)", ""),
     _substitution(r"^(?:formatname[:=]\s*)+", ""),
     _known_kind,
@@ -343,10 +345,10 @@ _REPAIRS: Final[tuple[Callable[[str], str], ...]] = (
     _substitution(r"\s*,\s*", ","),
     _with_dashes,
     _with_backslashes,
-    # A name written as that of a file share, and one that was escaped for a programming language.
+    # A name in the form of a file share, or one escaped for a programming language.
     _substitution(r"(^|[:=])\\\\+", r"\1"),
     _substitution(r"\\\\+", r"\\"),
-    # What a shell leaves of a name without quotes.
+    # A shell removes this part of an unquoted name.
     _substitution(r"(^|\\)private\\", r"\1private$\\"),
     _substitution(r"(?<=[^\\:=,])private\$", r"\\private$"),
     _substitution(r"private\$(?=[^\\])", r"private$\\"),

@@ -1,4 +1,4 @@
-"""TransactionHeader: the transaction of a message and its place in a sequence (MS-MQMQ 2.2.20.5)."""
+"""TransactionHeader: a message's transaction and its place in a sequence (MS-MQMQ 2.2.20.5)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class TransactionHeader:
     flags: int
     tx_sequence_id: TxSequenceID
     tx_sequence_number: int  # from 1
-    previous_tx_sequence_number: int  # 0: no predecessor
+    previous_tx_sequence_number: int  # 0 if there is no predecessor
     connector_qm_guid: UUID | None = None
 
     @property

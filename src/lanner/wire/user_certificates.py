@@ -1,4 +1,7 @@
-"""A user's certificates in the directory: MQUSERSIGNCERTS and MQUSERSIGNCERT (MS-MQMQ 2.2.21, 2.2.22)."""
+"""A user's certificates in the directory (MS-MQMQ 2.2.21, 2.2.22).
+
+They are a MQUSERSIGNCERTS with one MQUSERSIGNCERT for each.
+"""
 
 from __future__ import annotations
 
@@ -56,12 +59,12 @@ class UserSignCerts:
 
     @classmethod
     def unpack(cls, data: bytes) -> UserSignCerts:
-        """Read a block; empty octets are a user without certificates."""
+        """Parse a block. Empty octets mean a user without certificates."""
         if not data:
             return cls()
         reader = Reader(data)
         count = reader.u32("MQUSERSIGNCERTS CertificateCount")
-        # Compare before making anything: each entry has a fixed part.
+        # Check before allocating: each entry has a fixed part.
         if count * _FIXED_SIZE > reader.remaining:
             raise RemoteProtocolError(f"CertificateCount {count}: {reader.remaining} bytes follow")
         certificates = tuple(UserSignCert.read(reader) for _ in range(count))

@@ -1,4 +1,4 @@
-"""UserHeader: who sends to whom, and which headers follow (MS-MQMQ 2.2.19.2)."""
+"""UserHeader: source and destination, and which headers follow (MS-MQMQ 2.2.19.2)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lanner.wire.reader import Reader, guid_from_bytes, guid_to_bytes
 _LAYOUT = struct.Struct("<16s16sIIII")
 _U32 = struct.Struct("<I")
 
-# PrivateQueueFormatNameId is a bare number: the type code in Flags says whose.
+# A PrivateQueueFormatNameId is only a number; the type code in Flags determines its queue manager.
 QueueName = int | FormatName | None
 
 
@@ -50,7 +50,7 @@ def _pack_name(name: QueueName) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class UserHeader:
-    """The type codes DQ, AQ and RQ in `flags` must fit the names, as the sender of a packet has to see to."""
+    """The caller must set the type codes DQ, AQ and RQ in `flags` to match the names."""
 
     source_queue_manager: UUID
     queue_manager_address: UUID  # all zero for a direct destination

@@ -1,6 +1,7 @@
-"""A UserMessage packet as its headers (MS-MQMQ 2.2.20): for whoever changes whole headers, as signing and encrypting do.
+"""A UserMessage packet as its headers, for changing whole headers (MS-MQMQ 2.2.20).
 
-Reading single properties is `Message`'s business; both refuse the same bytes.
+Signing and encrypting need that. To read single properties, use `Message`. Both reject the same
+bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ _OPTIONAL = at.TH | at.SH | at.HH | at.MQ
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """All headers but a SessionHeader, in their order; `extensions` are the bytes after the last of them."""
+    """The headers of a packet without SessionHeader, in their order.
+
+    `extensions` are the bytes after the last header.
+    """
 
     base_header: BaseHeader
     user_header: UserHeader
@@ -37,7 +41,7 @@ class UserMessage:
     extensions: bytes = b""
 
     def pack(self) -> bytes:
-        """The packet; presence bits and PacketSize follow from the headers."""
+        """Return the packet. Presence bits and PacketSize follow from the headers."""
         present = (
             (at.TH, self.transaction_header),
             (at.SH, self.security_header),
@@ -63,7 +67,7 @@ class UserMessage:
 
     @classmethod
     def unpack(cls, data: bytes) -> UserMessage:
-        """Read a packet of exactly PacketSize bytes, as `Message.packet` holds it."""
+        """Parse a packet of exactly PacketSize bytes, as in `Message.packet`."""
         reader = Reader(data)
         base = BaseHeader.unpack(reader)
         if base.packet_size != len(data):

@@ -13,7 +13,7 @@ from typing import Final
 class VT(enum.IntEnum):
     """VARENUM.
 
-    VECTOR, ARRAY and BYREF are flags: they are or-ed to the type of the elements or of the value.
+    VECTOR, ARRAY and BYREF are flags that are or-ed with the type of the elements or of the value.
     """
 
     EMPTY = 0x0000
@@ -65,7 +65,7 @@ def _unsigned(bits: int) -> tuple[int, int]:
     return 0, (1 << bits) - 1
 
 
-# The smallest and the largest value of each integer type.
+# The minimum and the maximum of each integer type.
 INTEGER_RANGES: Final[dict[int, tuple[int, int]]] = {
     VT.I1: _signed(8),
     VT.UI1: _unsigned(8),
@@ -80,13 +80,12 @@ INTEGER_RANGES: Final[dict[int, tuple[int, int]]] = {
 }
 MAX_I4: Final = INTEGER_RANGES[VT.I4][1]
 
-# A dictionary, because looking up the member of an enumeration by its value raises for unknown
-# numbers.
+# A dictionary, because looking up an enumeration member by value raises for unknown numbers.
 _NAMES: Final = {int(kind): f"VT_{kind.name}" for kind in SCALARS}
 
 
 def type_name(vt: int) -> str:
-    """Return VT_VECTOR|VT_UI4 for 0x1013, and the bare number for a type that no document lists."""
+    """Return a name such as VT_VECTOR|VT_UI4 for 0x1013, or the number of an unlisted type."""
     flags = [flag for flag in FLAGS if vt & flag]
     scalar = _NAMES.get(vt & ~sum(FLAGS))
     return f"{vt:#06x}" if scalar is None else "|".join([*(f"VT_{flag.name}" for flag in flags), scalar])

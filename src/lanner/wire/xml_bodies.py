@@ -1,25 +1,25 @@
 """XML bodies as plain values: those of System.Messaging's XmlMessageFormatter, and other XML.
 
-XmlMessageFormatter names the root element for the type: `string`, `int`, `dateTime` (the names of
-XML Schema part 2, and `char` and `guid`, which .NET adds), `ArrayOfInt` for arrays and lists, the
-name of the class for other objects.
+XmlMessageFormatter names the root element after the type. That is `string`, `int` or `dateTime`
+(the names of XML Schema part 2, and `char` and `guid`, which .NET adds), `ArrayOfInt` for arrays
+and lists, and the name of the class for other objects.
 
-The value of an element:
+The value of an element is the first of these that applies:
 
-- None with xsi:nil="true".
-- With an xsi:type that names a simple type under any prefix, as .NET writes for members of type
-  object: a value of that type.
-- A root, or an element of an array, that is named for a simple type: a value of that type.
-- A root, or an element of an array, whose name begins with ArrayOf and whose children all have one
-  name: the list of their values.
-- Any other element without attributes and children: its text.
-- Else a dict of the children by name (a list where a name occurs more than once), of the attributes
-  by "@" and their name, and of text beside them, without the white space around it, by "#text".
-  Namespaces are left out, attributes of the xsi namespace too.
+- None, if it has xsi:nil="true".
+- A value of a simple type, if it has an xsi:type that names one. The prefix does not matter. .NET
+  writes this for members of type object.
+- A value of a simple type, if it is a root or an array element that is named after that type.
+- A list of the children's values, if it is a root or an array element whose name begins with
+  ArrayOf and whose children all have the same name.
+- Its text, if it is any other element without attributes and children.
+- Otherwise a dict. It maps the name of each child to its value (a list if the name occurs more than
+  once), "@" and the name of each attribute to the attribute's value, and "#text" to the remaining
+  text without surrounding white space. Namespaces and xsi attributes are left out.
 
 Such XML is hostile input. A document type declaration, which every attack with entities needs, is
-refused before it is read; depth, size and number of elements are bounded. Nothing outside the body
-is ever read.
+rejected before it is parsed. Depth, size and number of elements are limited. Nothing outside the
+body is ever read.
 """
 
 from __future__ import annotations
@@ -44,37 +44,36 @@ Value: TypeAlias = (
 MAX_SIZE: Final = MAX_PACKET_SIZE
 # Not in the specification.
 MAX_DEPTH: Final = 64
-# Not in the specification: bounds the memory that elements of a few bytes can use, to about 100
-# MiB.
+# Not in the specification: limits the memory for elements of a few bytes to about 100 MiB.
 MAX_ELEMENTS: Final = 250_000
-# Not in the specification: characters of the name of an element or an attribute, without its
+# Not in the specification: characters in the name of an element or attribute, without its
 # namespace.
 MAX_NAME: Final = 1024
 # Not in the specification: the longest decimal of .NET has 31 characters, the longest double 24.
 _MAX_NUMBER: Final = 64
-# Encodings that a declaration may name. Any other name would be looked up among Python's codecs.
+# Encodings that a declaration may name. Other names would be looked up among Python's codecs.
 _ENCODINGS: Final = frozenset(("utf-8", "utf-16", "us-ascii", "iso-8859-1", "windows-1252"))
 _XSI: Final = "http://www.w3.org/2001/XMLSchema-instance"
 _WHITE: Final = " \t\r\n"
 _ARRAY: Final = "ArrayOf"
-# A less-than sign after an optional byte order mark and white space. UTF-16 must have its mark (XML
+# A less-than sign after an optional byte order mark and white space. UTF-16 requires the mark (XML
 # 1.0, 4.3.3).
 _BEGINNING: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*<|\xff\xfe(?:[ \t\r\n]\0)*<\0|\xfe\xff(?:\0[ \t\r\n])*\0<")
 
 
 class UndecodableXml(ValueError):
-    """What is wrong with the XML of a body."""
+    """A problem with the XML of a body."""
 
 
 def looks_like_xml(body: bytes) -> bool:
-    """Return whether a body begins as an XML document does."""
+    """Return whether a body begins like an XML document."""
     return _BEGINNING.match(body) is not None
 
 
 def decode_xml(body: bytes) -> tuple[Value, str]:
     """Return the value of the document and the name of its root element.
 
-    Raises UndecodableXml for a document that is malformed or refused.
+    Raise UndecodableXml for a document that is malformed or rejected.
     """
     if len(body) > MAX_SIZE:
         raise UndecodableXml(f"{len(body)} bytes, at most {MAX_SIZE} are read")
@@ -102,7 +101,7 @@ _REAL: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-
 def _real(text: str) -> float:
     if text in ("INF", "-INF", "NaN"):
         return float(text)
-    # A number too large for a double is no double either; float() would make it infinite.
+    # A number too large for a double is rejected; float() would make it infinite.
     if len(text) > _MAX_NUMBER or not _REAL.fullmatch(text) or math.isinf(float(text)):
         raise ValueError("not a double")
     return float(text)
@@ -114,14 +113,14 @@ def _decimal(text: str) -> Decimal:
     return Decimal(text)
 
 
-# .NET writes up to seven digits of a second, the zone only if it is known.
+# .NET writes up to seven digits of a second, and the zone only if it is known.
 _MOMENT: Final = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2}T(?!24)[0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,7}))?(Z|[+-][0-9]{2}:[0-9]{2})?"
 )
 
 
 def _date_time(text: str) -> dt.datetime:
-    """Return a moment, cut to microseconds; naive without a zone."""
+    """Return a moment, truncated to microseconds; it is naive without a zone."""
     match = _MOMENT.fullmatch(text)
     if match is None:
         raise ValueError("not a dateTime")
@@ -173,14 +172,14 @@ _SIMPLE: Final[dict[str, Callable[[str], Value]]] = {
 
 
 class _Element:
-    """An element that has begun and not yet ended."""
+    """An open element."""
 
     __slots__ = ("attributes", "children", "is_item", "is_nil", "name", "simple_type", "text")
 
     def __init__(self, name: str, attributes: dict[str, str], parent: _Element | None) -> None:
         namespace, _, self.name = name.rpartition(" ")
-        # Only roots and the elements of arrays are named for their types; members have names of
-        # their own.
+        # Only roots and array elements are named after their types. Members have names of their
+        # own.
         self.is_item = not namespace and (parent is None or parent.is_array)
         self.is_nil = False
         self.simple_type = self.name if self.is_item and self.name in _SIMPLE else None
@@ -203,7 +202,7 @@ class _Element:
         return self.is_item and self.name.startswith(_ARRAY)
 
     def value(self) -> Value:
-        """Return the value of the element, which has ended."""
+        """Return the value of the element, which must be complete."""
         text = "".join(self.text)
         if self.is_nil:
             return None
@@ -237,12 +236,12 @@ class _Element:
 
 
 class _Document:
-    """A parser for one document, and the elements that are open."""
+    """A parser for one document, and its open elements."""
 
     def __init__(self) -> None:
         self._open: list[_Element] = []
         self._count = 0
-        # Set when the root ends; without a root, expat raises an error.
+        # Set when the root element ends. If there is none, expat raises an error.
         self._result: tuple[Value, str] = None, ""
 
     def parse(self, body: bytes) -> tuple[Value, str]:

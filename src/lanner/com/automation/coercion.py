@@ -1,8 +1,8 @@
-"""Conversion of VARIANTs to other types, as VariantChangeType does it (MS-OAUT 3.1.4.4.4).
+"""Conversion of VARIANTs to other types, like VariantChangeType (MS-OAUT 3.1.4.4.4).
 
-A value that cannot be converted raises ComError: DISP_E_TYPEMISMATCH, or DISP_E_OVERFLOW if only
-the number is too large. Text has the format of the United States: MS-OAUT allows a server to ignore
-the locale of the caller.
+A value that cannot be converted raises ComError: DISP_E_OVERFLOW if only the number is too large,
+else DISP_E_TYPEMISMATCH. Text uses United States formats: MS-OAUT allows a server to ignore the
+caller's locale.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _DATE_FORMATS: Final = (
     "%Y-%m-%dT%H:%M:%S",
     "%Y-%m-%d",
 )
-# Digits that VarBstrFromR4 and VarBstrFromR8 write.
+# Digits written by VarBstrFromR4 and VarBstrFromR8.
 _SINGLE_DIGITS: Final = 7
 _DOUBLE_DIGITS: Final = 15
 # MS-OAUT 2.2.26: 96 bits are 29 digits.
 _MAX_MAGNITUDE: Final = 28
-# Ours: characters of a number. The longest double has about 330.
+# Not in the specification: characters of a number. The longest double has about 330.
 _MAX_NUMBER_TEXT: Final = 1024
 
 
 def change_type(variant: Variant, vt: int) -> Variant:
-    """Turn a VARIANT into one of another type; raise ComError if that cannot be done."""
+    """Convert a VARIANT to another type. Raise ComError if that is impossible."""
     variant = variant.dereferenced()
     if variant.vt == vt:
         return variant
@@ -82,13 +82,13 @@ def _mismatch(variant: Variant, vt: int) -> ComError:
 
 
 def _number(variant: Variant, vt: int) -> Number:
-    """What a VARIANT comes to as a number."""
+    """Return the numeric value of a VARIANT."""
     value = variant.value
     match variant.vt:
         case VT.EMPTY:
             return 0
         case VT.BOOL:
-            # MS-OAUT 2.2.27: true is 0xFFFF, and VARIANT_BOOL signed.
+            # MS-OAUT 2.2.27: true is 0xFFFF, and VARIANT_BOOL is signed.
             return -1 if value else 0
         case VT.CY:
             return Decimal(value) / _CURRENCY_SCALE
@@ -111,7 +111,7 @@ def _parsed(variant: Variant, vt: int) -> Number:
     if not text or len(text) > _MAX_NUMBER_TEXT or not text.isascii() or "_" in text:
         raise _mismatch(variant, vt)
     try:
-        # As basic writes it.
+        # The notation of Basic.
         if text.upper().startswith("&H") and text[2:].isalnum():
             return int(f"0x{text[2:]}", 0)
         number = Decimal(text.replace(",", ""))
@@ -127,12 +127,15 @@ def _integer(variant: Variant, vt: int) -> int:
 
 
 def _rounded(number: Number) -> int:
-    """The nearest integer, an even one where two are as near."""
+    """Return the nearest integer, rounding half to even."""
     return number if isinstance(number, int) else int(_bounded(number).to_integral_value(ROUND_HALF_EVEN))
 
 
 def _bounded(number: Number) -> Decimal:
-    """The number, if some integral type or DECIMAL could hold it: working out all digits of 1E+999999 would take long."""
+    """Return the number if an integer type or DECIMAL could hold it.
+
+    Computing all digits of 1E+999999 would take too long.
+    """
     number = Decimal(number)
     if number.adjusted() > _MAX_MAGNITUDE:
         raise ComError(DISP_E_OVERFLOW, "the number is too large")
@@ -156,7 +159,7 @@ def _real(number: Number) -> float:
 def _boolean(variant: Variant, vt: int) -> bool:
     if variant.vt == VT.BSTR:
         text = (variant.value or "").strip().lower()
-        # VarBoolFromStr knows these names, with or without a basic's number signs.
+        # VarBoolFromStr accepts these names, with or without Basic's number signs.
         if text.strip("#") in ("true", "false"):
             return text.strip("#") == "true"
     return _number(variant, vt) != 0
@@ -203,7 +206,10 @@ def _date(variant: Variant, vt: int) -> float:
 
 
 def date_of(moment: dt.datetime) -> float:
-    """Give the DATE of a moment: before day zero the days count down, and the time of day still up (MS-OAUT 2.2.25)."""
+    """Return the DATE of a moment (MS-OAUT 2.2.25).
+
+    Before day zero the days count down, but the time of day still counts up.
+    """
     passed = moment - DAY_ZERO
     fraction = (passed.seconds + passed.microseconds / 1_000_000) / 86_400
     return passed.days + fraction if passed.days >= 0 else passed.days - fraction

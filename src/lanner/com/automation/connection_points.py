@@ -1,6 +1,6 @@
 """Objects with event sinks (IConnectionPointContainer, IConnectionPoint; MC-MQAC 3.16.4.5, .6).
 
-The object is its own and only connection point. A client that holds either interface therefore
+Each object is its own and only connection point. A client that holds either interface therefore
 holds the object and its sinks.
 """
 
@@ -27,8 +27,8 @@ from lanner.com.constants import (
 from lanner.com.members import InterfaceTable, Member, Parameter
 from lanner.com.objects import ComCall, ComError, ComObject, Remote
 
-# Ours: sinks of one object (MC-MQAC 3.16.1 ConnectionLimit). ATL, with which Windows' coclasses are
-# made, has no limit.
+# Not in the specification: sinks of one object (MC-MQAC 3.16.1 ConnectionLimit). ATL, on which
+# Windows' coclasses are built, has no limit.
 MAX_CONNECTIONS: Final = 64
 _MAX_COOKIE: Final = 0xFFFF_FFFF
 
@@ -100,9 +100,9 @@ ICONNECTION_POINT_CONTAINER: Final = InterfaceTable(
 
 
 class Connectable(ComObject):
-    """An object with one outgoing interface, whose members it calls on the sinks that clients hand in."""
+    """An object with one outgoing interface, which it calls on the sinks that clients register."""
 
-    # What sinks must have.
+    # The interface that sinks must have.
     outgoing: ClassVar[InterfaceTable]
 
     def __init__(self, *, connection_limit: int = MAX_CONNECTIONS) -> None:
@@ -110,26 +110,29 @@ class Connectable(ComObject):
         # MC-MQAC 3.16.1 ConnectionCollection, by cookie.
         self._connections: dict[int, Sink] = {}
         self._last_cookie = 0
-        # Sinks that are being asked for the interface: each has its place already.
+        # Sinks that are being queried for the interface. Each already counts against the limit.
         self._advising = 0
         self._is_closed = False
 
     @property
     def connections(self) -> Mapping[int, Sink]:
-        """The sinks by their cookies."""
+        """The sinks, keyed by cookie."""
         return MappingProxyType(self._connections)
 
     def extra_interfaces(self) -> tuple[InterfaceTable, ...]:
         return (ICONNECTION_POINT_CONTAINER, ICONNECTION_POINT)
 
     def released(self) -> None:
-        """Give the sinks back; an object of this kind that holds more calls this as well."""
+        """Release the sinks. A subclass that holds more must extend this method."""
         self._is_closed = True
         while self._connections:
             self.disconnect(next(iter(self._connections)))
 
     def disconnect(self, cookie: int) -> bool:
-        """Give a sink back, because its client asked for it or cannot be reached; say whether there was one."""
+        """Release a sink at its client's request or because it is unreachable.
+
+        Return whether the sink was connected.
+        """
         sink = self._connections.pop(cookie, None)
         if sink is not None:
             _give_back(sink)
@@ -138,11 +141,11 @@ class Connectable(ComObject):
     # IConnectionPointContainer
 
     def enum_connection_points(self, call: ComCall) -> EnumConnectionPoints:  # noqa: ARG002
-        """MC-MQAC 3.16.4.6.1."""
+        """Enumerate the connection points (MC-MQAC 3.16.4.6.1)."""
         return EnumConnectionPoints((self,))
 
     def find_connection_point(self, call: ComCall, iid: UUID) -> Connectable:  # noqa: ARG002
-        """MC-MQAC 3.16.4.6.2."""
+        """Return the connection point of an interface (MC-MQAC 3.16.4.6.2)."""
         if iid != self.outgoing.iid:
             raise ComError(CONNECT_E_NOCONNECTION, f"no connection point for {iid}")
         return self
@@ -150,17 +153,17 @@ class Connectable(ComObject):
     # IConnectionPoint
 
     def get_connection_interface(self, call: ComCall) -> UUID:  # noqa: ARG002
-        """MC-MQAC 3.16.4.5.1."""
+        """Return the IID of the outgoing interface (MC-MQAC 3.16.4.5.1)."""
         return self.outgoing.iid
 
     def get_connection_point_container(self, call: ComCall) -> Connectable:  # noqa: ARG002
-        """MC-MQAC 3.16.4.5.2."""
+        """Return the container, which is this object (MC-MQAC 3.16.4.5.2)."""
         return self
 
     async def advise(self, call: ComCall, sink: Sink | None) -> int:  # noqa: ARG002
-        """MC-MQAC 3.16.4.5.3."""
+        """Connect a sink and return its cookie (MC-MQAC 3.16.4.5.3)."""
         if sink is None:
-            # The code is MS-ERREF's; MC-MQAC prints another.
+            # The code is that of MS-ERREF; MC-MQAC prints a different one.
             raise ComError(E_POINTER, "no sink")
         if len(self._connections) + self._advising >= self._connection_limit:
             _give_back(sink)
@@ -178,7 +181,7 @@ class Connectable(ComObject):
         return cookie
 
     async def _outgoing_of(self, sink: Sink) -> Sink:
-        """Ask a sink for the interface that its members are called through."""
+        """Query a sink for the interface through which its members are called."""
         iid = self.outgoing.iid
         if isinstance(sink, ComObject):
             if sink.query_interface(iid) is None:
@@ -189,11 +192,11 @@ class Connectable(ComObject):
         except (TimeoutError, ComError) as problem:
             raise ComError(CONNECT_E_CANNOTCONNECT, f"{self.outgoing.name}: {problem}") from problem
         finally:
-            # That one has its own reference.
+            # The queried interface has its own reference.
             sink.release()
 
     def _next_cookie(self) -> int:
-        """Give a number that no connection has, and that is not 0."""
+        """Return an unused cookie other than 0."""
         cookie = self._last_cookie
         while True:
             cookie = cookie % _MAX_COOKIE + 1
@@ -202,12 +205,12 @@ class Connectable(ComObject):
                 return cookie
 
     def unadvise(self, call: ComCall, cookie: int) -> None:  # noqa: ARG002
-        """MC-MQAC 3.16.4.5.4."""
+        """Disconnect a sink (MC-MQAC 3.16.4.5.4)."""
         if not self.disconnect(cookie):
             raise ComError(CONNECT_E_NOCONNECTION, f"no connection {cookie}")
 
     def enum_connections(self, call: ComCall) -> EnumConnections:  # noqa: ARG002
-        """MC-MQAC 3.16.4.5.5."""
+        """Enumerate the connections (MC-MQAC 3.16.4.5.5)."""
         return EnumConnections(ConnectData(sink, cookie) for cookie, sink in self._connections.items())
 
 

@@ -1,9 +1,9 @@
 """IDispatch for every served object: names, DISPIDs, and calls of members (MS-OAUT 3.1).
 
-Each function serves a member of IDispatch as a method of an object would. Invoke converts its
-arguments to the declared types and calls the method that also serves the vtable. An interface has
-its own members here; IDispatch itself has those of the object's default interface. Type information
-is not served.
+Each function here implements a member of IDispatch, in the form of an object's method. Invoke
+converts its arguments to the declared types and calls the method that also serves the vtable. A
+dual interface exposes its own members; IDispatch itself exposes those of the object's default
+interface. Type information is not served.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ DISPATCH_ZERO_VAR_RESULT: Final = 0x2_0000
 DISPATCH_ZERO_EXCEP_INFO: Final = 0x4_0000
 DISPATCH_ZERO_ARG_ERR: Final = 0x8_0000
 
-# Which members a flag asks for, the wanted kind first. A property that can only be set one way may
-# be set by the flag of the other: scripts have no rule for which to use. Two flags together are
-# what those send: a call that wants a result, and an assignment.
+# The member kinds that a flag selects, the preferred kind first. A property that has only one of
+# the two setters accepts the flag of the other, because scripts do not distinguish them reliably.
+# Scripts send two flags together for a call whose result they want, and for an assignment.
 _KINDS: Final[dict[int, tuple[Kind, ...]]] = {
     DISPATCH_METHOD: ("method",),
     DISPATCH_PROPERTYGET: ("propget",),
@@ -73,8 +73,7 @@ _KINDS: Final[dict[int, tuple[Kind, ...]]] = {
     DISPATCH_PROPERTYPUT | DISPATCH_PROPERTYPUTREF: ("propputref", "propput"),
 }
 
-# The types of parameters and results by their names in the IDL; interface pointers and VARIANTs
-# aside.
+# The types of parameters and results by their IDL names, except interface pointers and VARIANTs.
 _VARIANT_TYPES: Final[dict[str, int]] = {
     "long": VT.I4,
     "short": VT.I2,
@@ -86,7 +85,7 @@ _VARIANT_TYPES: Final[dict[str, int]] = {
 
 
 class _ArgumentError(ComError):
-    """An argument that cannot be what the member declares, and its index in rgvarg."""
+    """An argument that the member cannot accept, and its index in rgvarg."""
 
     def __init__(self, hresult: int, index: int) -> None:
         super().__init__(hresult, f"argument {index}")
@@ -94,7 +93,7 @@ class _ArgumentError(ComError):
 
 
 def table_of(obj: ComObject, call: ComCall) -> InterfaceTable:
-    """Find the table that IDispatch speaks of in a call."""
+    """Return the table that IDispatch exposes in this call."""
     table = obj.default_dispatch() if call.interface is IDISPATCH else call.interface
     if table is None:
         raise ComError(E_NOTIMPL, f"{type(obj).__name__} has no IDispatch")
@@ -102,12 +101,12 @@ def table_of(obj: ComObject, call: ComCall) -> InterfaceTable:
 
 
 def get_type_info_count(obj: ComObject, call: ComCall) -> int:  # noqa: ARG001
-    """MS-OAUT 3.1.4.1: none."""
+    """Return 0: there is no type information (MS-OAUT 3.1.4.1)."""
     return 0
 
 
 def get_type_info(obj: ComObject, call: ComCall, index: int, lcid: int) -> NoReturn:  # noqa: ARG001
-    """MS-OAUT 3.1.4.2."""
+    """Raise: there is no type information (MS-OAUT 3.1.4.2)."""
     raise ComError(DISP_E_BADINDEX if index else E_NOTIMPL, "type information is not served")
 
 
@@ -119,7 +118,10 @@ def get_ids_of_names(
     count: int,  # noqa: ARG001 (names has as many)
     lcid: int,  # noqa: ARG001
 ) -> Value:
-    """MS-OAUT 3.1.4.3: the first name is a member's, the others those of its parameters, whose DISPIDs are their places."""
+    """Return the DISPIDs of a member and its parameters (MS-OAUT 3.1.4.3).
+
+    The first name is the member's. A parameter's DISPID is its position.
+    """
     if riid != IID_NULL:
         raise ComError(DISP_E_UNKNOWNINTERFACE, str(riid))
     members = table_of(obj, call).by_name.get((names[0] or "").lower(), ()) if names else ()
@@ -133,7 +135,7 @@ def get_ids_of_names(
         else places.get((name or "").lower(), DISPID_UNKNOWN)
         for position, name in enumerate(names)
     ]
-    # A parameter's place is never negative; a member's DISPID may be, but not that one.
+    # A parameter's position is never negative. A member's DISPID may be, but never this one.
     return Failure(DISP_E_UNKNOWNNAME, tuple(found)) if DISPID_UNKNOWN in found else tuple(found)
 
 
@@ -149,9 +151,9 @@ def invoke(
     ref_indices: tuple[int, ...],
     refs: tuple[Variant, ...],
 ) -> Value:
-    """MS-OAUT 3.1.4.4.
+    """Call a member by its DISPID (MS-OAUT 3.1.4.4).
 
-    The result is what goes back: pVarResult, pExcepInfo, pArgErr and rgVarRef, under a code.
+    The result is pVarResult, pExcepInfo, pArgErr and rgVarRef, with the result code.
     """
     answer = _Answer(obj, flags, refs)
     try:
@@ -184,11 +186,11 @@ async def _finish(answer: _Answer, call: ComCall, result: Awaitable[Value]) -> V
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What goes back from Invoke: the flags of the call say what of it the client wants."""
+    """The response of Invoke. The flags of the call select the parts that the client wants."""
 
     obj: ComObject
     flags: int
-    # Nothing is ever changed in them: no member here has a parameter that goes out but its result.
+    # Returned unchanged: no member here has an out parameter besides its result.
     refs: tuple[Variant, ...]
 
     def of(
@@ -209,7 +211,7 @@ class _Answer:
             hresult, value = result.hresult, result.value
         is_made = call.member.kind == "method" and isinstance(value, ComObject)
         if is_made and self.flags & DISPATCH_ZERO_VAR_RESULT:
-            # The client does not want what it has ordered, so it will never release it.
+            # The client discards the object that it requested, so it will never release it.
             call.exporter.discard(value)
         return self.of(hresult, _result(call.member, value))
 
@@ -232,7 +234,7 @@ def _member(table: InterfaceTable, dispid: int, flags: int) -> Member:
     if kinds is None:
         raise ComError(E_INVALIDARG, f"flags {flags:#x}")
     members = table.by_dispid.get(dispid, ())
-    # The IDL has _NewEnum as a method (MC-MQAC 3.15.4.1.3), MS-OAUT 2.2.32.1 does not care.
+    # The IDL declares _NewEnum as a method (MC-MQAC 3.15.4.1.3); MS-OAUT 2.2.32.1 allows either.
     if dispid == DISPID_NEWENUM and flags & (DISPATCH_METHOD | DISPATCH_PROPERTYGET):
         kinds = ("method", "propget")
     for kind in kinds:
@@ -243,31 +245,31 @@ def _member(table: InterfaceTable, dispid: int, flags: int) -> Member:
 
 
 # Arguments
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @cache
 def _inputs(member: Member) -> tuple[Parameter, ...]:
-    """Give the parameters that arguments are for, in their order; the retval is none (MS-OAUT 3.1.4.4.2)."""
+    """Return the parameters that take arguments: all but the retval (MS-OAUT 3.1.4.4.2)."""
     return tuple([parameter for parameter in member.parameters if not parameter.retval])
 
 
 def _arguments(member: Member, params: DispParams, ref_indices: Sequence[int], refs: Sequence[Variant]) -> list[Value]:
-    """Give a value for each parameter, in the order of the IDL."""
+    """Return a value for each parameter, in IDL order."""
     given = list(params.rgvarg or ())
     named = params.rgdispid_named_args or ()
     parameters = _inputs(member)
     if len(named) > len(given):
         raise ComError(E_INVALIDARG, f"{len(named)} named arguments of {len(given)}")
-    # MS-OAUT 3.1.4.4.1: what goes by reference is empty among the arguments, each for itself.
+    # MS-OAUT 3.1.4.4.1: each by-reference argument leaves its own empty place among the arguments.
     for index, variant in zip(ref_indices, refs, strict=True):
         if index >= len(given) or given[index].vt != VT.EMPTY or not variant.is_byref:
             raise ComError(E_INVALIDARG, f"argument {index} by reference")
         given[index] = variant
     if len(given) > len(parameters):
         raise ComError(DISP_E_BADPARAMCOUNT, f"{len(given)} arguments where {member.name} has {len(parameters)}")
-    # Where in rgvarg the argument of each parameter stands: the positional ones are last, in
-    # reverse order.
+    # The index in rgvarg of each parameter's argument. Positional arguments are last, in reverse
+    # order.
     places: list[int | None] = [None] * len(parameters)
     for position in range(len(given) - len(named)):
         places[position] = len(given) - 1 - position
@@ -294,7 +296,7 @@ def _left_out(member: Member, parameter: Parameter, *, is_short: bool) -> Varian
 
 
 def _argument(parameter: Parameter, given: Variant, index: int) -> Value:
-    """Turn an argument into what its parameter declares."""
+    """Convert an argument to the type of its parameter."""
     kind = parameter.type.rstrip("*")
     if is_missing(given) and not parameter.optional:
         raise _ArgumentError(DISP_E_PARAMNOTOPTIONAL, index)
@@ -314,7 +316,7 @@ def _argument(parameter: Parameter, given: Variant, index: int) -> Value:
 
 
 def _interface(iid: UUID, given: Variant, index: int) -> Value:
-    """Take an object out of an argument; Nothing is an object pointer that is NULL."""
+    """Return the object in an argument; Nothing is a NULL object pointer."""
     if given.vt not in (VT.DISPATCH, VT.UNKNOWN):
         raise _ArgumentError(DISP_E_TYPEMISMATCH, index)
     if isinstance(given.value, ComObject) and given.value.query_interface(iid) is None:
@@ -323,7 +325,7 @@ def _interface(iid: UUID, given: Variant, index: int) -> Value:
 
 
 def _result(member: Member, value: Value) -> Variant:
-    """Give the VARIANT of a retval."""
+    """Return the VARIANT of a retval."""
     retval = next((parameter for parameter in member.parameters if parameter.retval), None)
     if retval is None:
         return EMPTY

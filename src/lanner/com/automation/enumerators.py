@@ -1,6 +1,6 @@
 """Enumerators: IEnumVARIANT (MS-OAUT 3.3), IEnumConnections and IEnumConnectionPoints (MC-MQAC 6).
 
-They are static: an enumerator has the elements that existed when it was made.
+They are static: an enumerator has the elements that existed when it was created.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def _enumerator(name: str, iid: UUID, element: str, element_iid: UUID | None = None) -> InterfaceTable:
-    """Declare an enumerator: all have these four members."""
+    """Declare an enumerator. All of them have these four members."""
     count = Parameter("celt", "in", "ULONG")
     elements = Parameter("rgelt", "out", element, iid=element_iid, size_is="celt", length_is="pceltFetched")
     fetched = Parameter("pceltFetched", "out", "ULONG*")
@@ -52,38 +52,38 @@ IENUM_CONNECTION_POINTS: Final = _enumerator(
 
 
 class Enumerator(ComObject, Generic[T]):
-    """Elements one after the other, and how many have been given out."""
+    """A sequence of elements and the position of the next one."""
 
     def __init__(self, elements: Iterable[T], position: int = 0) -> None:
         self._elements = tuple(elements)
         self._position = position
 
     def _advance(self, count: int) -> tuple[T, ...]:
-        """Give the next elements, so many or as many as are left."""
+        """Return the next `count` elements, or as many as are left."""
         start = self._position
         self._position = min(start + count, len(self._elements))
         return self._elements[start : self._position]
 
     def next(self, call: ComCall, count: int) -> Success:  # noqa: ARG002
-        """MS-OAUT 3.3.4.1."""
+        """Return the next elements (MS-OAUT 3.3.4.1)."""
         found = self._advance(count)
         return Success(S_OK if len(found) == count else S_FALSE, (found, len(found)))
 
     def skip(self, call: ComCall, count: int) -> Success:  # noqa: ARG002
-        """MS-OAUT 3.3.4.2."""
+        """Skip elements (MS-OAUT 3.3.4.2)."""
         return Success(S_OK if len(self._advance(count)) == count else S_FALSE)
 
     def reset(self, call: ComCall) -> None:  # noqa: ARG002
-        """MS-OAUT 3.3.4.3."""
+        """Start again at the first element (MS-OAUT 3.3.4.3)."""
         self._position = 0
 
     def clone(self, call: ComCall) -> Self:  # noqa: ARG002
-        """MS-OAUT 3.3.4.4."""
+        """Return a copy at the same position (MS-OAUT 3.3.4.4)."""
         return type(self)(self._elements, self._position)
 
 
 class EnumVariant(Enumerator[Variant]):
-    """What _NewEnum of a collection gives."""
+    """The enumerator that _NewEnum of a collection returns."""
 
     interfaces: ClassVar = (IENUM_VARIANT,)
 

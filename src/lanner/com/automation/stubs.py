@@ -1,14 +1,14 @@
 """Calls through the vtable: encoding of parameters, and calls of methods (MS-DCOM 3.1.1.5.4).
 
-A stub is made once for each member and kept. It begins after ORPCTHIS or ORPCTHAT. Alignment counts
-from the first octet of those, so the caller passes the decoder or encoder that it used for them. A
-server calls
+A stub is created once per member and kept. It starts after ORPCTHIS or ORPCTHAT, but alignment
+counts from the first octet of those, so the caller passes the decoder or encoder that it used for
+them. A server calls
 
     answer = serve(obj, call, decoder)  # an Answer, or an awaitable of one
     answer.encode(encoder)
 
 and a client `stub_of(member).encode_request(encoder, arguments)`, then `decode_response`. Interface
-pointers in a stub are ObjRefs; `mapped` replaces objects by ObjRefs, and ObjRefs by objects.
+pointers in a stub are ObjRefs; `mapped` replaces objects by ObjRefs and ObjRefs by objects.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ from lanner.wire.vartypes import VT
 
 _LOG = logging.getLogger(__name__)
 
-# What may follow the last parameter of a response, as rpc.interface has it: the gap before the end
+# Octets that may follow the last parameter of a response, as in rpc.interface: the gap at the end
 # of a padded stub.
 _MAX_PADDING: Final = 7
 _HRESULT: Final = Parameter("HRESULT", "out", "HRESULT")
-# Ours: references in the arguments of one call. No member takes more than two; each foreign one
-# means a search for its owner.
+# Not in the specification: references in the arguments of one call. No member takes more than two,
+# and each foreign one requires a search for its owner.
 MAX_REFERENCES: Final = 16
 
 
@@ -75,7 +75,8 @@ class ConnectData:
     dw_cookie: Annotated[int, u32]
 
 
-# The types that members use, by their names in the IDL. HRESULTs are unsigned, as everywhere here.
+# The types of member parameters, by their IDL names. HRESULTs are unsigned, as everywhere in this
+# package.
 _TYPES: Final[dict[str, Type]] = {
     "long": i32,
     "short": i16,
@@ -100,19 +101,19 @@ _TYPES: Final[dict[str, Type]] = {
     "EXCEPINFO": EXCEPINFO,
     "CONNECTDATA": Struct(ConnectData),
 }
-# Those that objects may be in.
+# Types that may contain objects.
 _CARRIERS: Final = frozenset({"VARIANT", "DISPPARAMS", "CONNECTDATA"})
 _ELEMENT_IIDS: Final[dict[int, UUID | None]] = {
     VT.DISPATCH: IID_IDISPATCH,
     VT.UNKNOWN: IID_IUNKNOWN,
-    # What is in it says what it is.
+    # Its contents determine the type.
     VT.VARIANT: None,
 }
 
 
 def _ndr_type(parameter: Parameter) -> Type:
-    # A pointer at the top is a reference pointer, which has no octets; an interface pointer is
-    # itself what it points to.
+    # A top-level pointer is a reference pointer, which has no octets. An interface pointer is its
+    # own target.
     kind = INTERFACE_POINTER if parameter.iid is not None else _TYPES[parameter.type.rstrip("*")]
     if parameter.length_is:
         return ConformantVarying(kind)
@@ -123,7 +124,7 @@ Convert: TypeAlias = Callable[[Value, UUID], Value]
 
 
 def mapped(value: Value, convert: Convert, iid: UUID | None) -> Value:
-    """Put something else in the place of each object or reference in a value; what has none is given back as it is."""
+    """Replace each object or reference in a value. A value without any is returned as it is."""
     match value:
         case None | str():
             return value
@@ -150,14 +151,14 @@ def mapped(value: Value, convert: Convert, iid: UUID | None) -> Value:
 
 
 class _Way:
-    """The parameters that go one way, each followed by its own referents (C706 14.4)."""
+    """The parameters of one direction, each followed by its own referents (C706 14.4)."""
 
     def __init__(self, parameters: Sequence[Parameter], hint: str, known: Collection[str] = ()) -> None:
-        """`known`: the names of those that went the other way before."""
+        """Declare parameters; `known` has the names of those in the opposite direction."""
         self.parameters = tuple(parameters)
         self.types = [_ndr_type(parameter) for parameter in parameters]
         names = [parameter.name for parameter in parameters]
-        # What says how many elements an array has and goes the other way, too, comes before it.
+        # An element count that also travels in the opposite direction is known before the array.
         self._stub = Parameters(
             [
                 Field(each.name, kind, Related(size_is=each.size_is) if each.size_is in known else None)
@@ -166,7 +167,7 @@ class _Way:
             hint,
             modulus=1,
         )
-        # Arrays, with the places of what says how many elements they have.
+        # For each array: its index, the index of its element count, and its name.
         self._counted = [
             (index, names.index(count), each.name)
             for index, each in enumerate(parameters)
@@ -188,14 +189,14 @@ class _Way:
             if len(values[index]) != values[count]:
                 raise BadStub(f"{name}: {len(values[index])} elements where {values[count]} are announced")
         left = decoder.end - decoder.position
-        # MS-DCOM 3.2.4.2: clients as old as Windows 2000 to 2003 append octets to requests, which
-        # recipients ignore.
+        # MS-DCOM 3.2.4.2: clients of the age of Windows 2000 to 2003 append octets to requests;
+        # recipients ignore them.
         if left < 0 or (known is not None and left > _MAX_PADDING):
             raise BadStub(f"{left} octets left over")
         return values
 
     def defaults(self, known: Mapping[str, Value]) -> list[Value]:
-        """What each is when there is nothing to say."""
+        """Return the default value of each parameter."""
         return [
             each.type.default(UNRELATED if each.related is None else each.related.resolve(known))
             for each in self._stub.members
@@ -209,7 +210,7 @@ class _Way:
 
 
 class Stub:
-    """What the request and the response of a member hold."""
+    """The layout of a member's request and response."""
 
     def __init__(self, member: Member) -> None:
         self.member = member
@@ -218,8 +219,7 @@ class Stub:
         results = [*(each for each in member.parameters if each.is_out), _HRESULT]
         self._response = _Way(results, f"{member.name} response", self._names)
         self._out_count = len(results) - 1
-        # A VARIANT that goes in by reference is as good as what it refers to: nothing comes back in
-        # it.
+        # A by-reference in VARIANT is equivalent to its target, because nothing is returned in it.
         self._variants = [
             index
             for index, each in enumerate(self._request.parameters)
@@ -235,7 +235,7 @@ class Stub:
     # The server's side
 
     def decode_request(self, decoder: Decoder) -> list[Value]:
-        """Give the arguments in the order of the IDL, or raise BadStub."""
+        """Return the arguments in IDL order. Raise BadStub if they are malformed."""
         try:
             arguments = self._request.decode(decoder)
         except BadStub as problem:
@@ -248,7 +248,7 @@ class Stub:
     def encode_response(
         self, encoder: Encoder, results: Sequence[Value] | None, hresult: int, arguments: Sequence[Value]
     ) -> None:
-        """Write the out parameters and the result code; None for zero, empty or NULL in each of them."""
+        """Write the out parameters and the result code; None means zero, empty or NULL."""
         known = self._known(arguments)
         if results is None:
             results = self._response.defaults(known)[:-1]
@@ -260,7 +260,7 @@ class Stub:
     # The client's side
 
     def encode_request(self, encoder: Encoder, arguments: Sequence[Value], marshal: Convert | None = None) -> None:
-        """Write the arguments, in the order of the IDL; `marshal` makes references of objects among them."""
+        """Write the arguments in IDL order; `marshal` converts objects among them to references."""
         values = list(arguments)
         if len(values) != len(self._names):
             raise ValueError(f"{self.member.name}: {len(values)} arguments where {len(self._names)} belong")
@@ -272,7 +272,10 @@ class Stub:
             raise ValueError(f"{self.member.name} request: {problem}") from problem
 
     def decode_response(self, decoder: Decoder, arguments: Sequence[Value]) -> tuple[list[Value], int]:
-        """Give the out parameters and the result code of a call that was made with these arguments, or raise BadStub."""
+        """Return the out parameters and the result code of a call made with these arguments.
+
+        Raise BadStub if the response is malformed.
+        """
         try:
             *results, hresult = self._response.decode(decoder, self._known(arguments))
         except BadStub as problem:
@@ -282,40 +285,40 @@ class Stub:
     # Objects and references
 
     def references(self, arguments: list[Value]) -> list[ObjRef]:
-        """Give the references in arguments that came in, in the order they stand there."""
+        """Return the references in received arguments, in order."""
         found: list[ObjRef] = []
         if self._request.carriers:
             self._request.mapped(arguments, lambda objref, _: found.append(objref))
         return found
 
     def with_objects(self, arguments: list[Value], objects: Sequence[ComObject | Value]) -> list[Value]:
-        """Put objects in the place of the references that `references` found."""
+        """Replace the references that `references` found by objects."""
         left = iter(objects)
         return self._request.mapped(arguments, lambda _objref, _iid: next(left))
 
     def with_references(self, results: list[Value], marshal: Convert) -> list[Value]:
-        """Put references in the place of objects in results."""
+        """Replace objects in results by references."""
         if not self._response.carriers:
             return results
         return self._response.mapped([*results, S_OK], _unless_reference(marshal))[:-1]
 
     def response_references(self, results: list[Value]) -> list[Value]:
-        """Give the references, or objects, in results."""
+        """Return the references, or objects, in results."""
         found: list[Value] = []
         self._response.mapped([*results, S_OK], lambda objref, _: found.append(objref))
         return found
 
     def response_with_objects(self, results: list[Value], objects: Sequence[Value]) -> list[Value]:
-        """Put something else in the place of each that `response_references` found."""
+        """Replace each item that `response_references` found."""
         left = iter(objects)
         return self._response.mapped([*results, S_OK], lambda _objref, _iid: next(left))[:-1]
 
     def outs(self, value: Value) -> list[Value]:
-        """Take what a method returned apart into its out parameters."""
+        """Split the return value of a method into its out parameters."""
         if self._out_count == 0:
             return []
         values = [value] if self._out_count == 1 else list(value)
-        # Nothing in a VARIANT is VT_EMPTY.
+        # An empty VARIANT is VT_EMPTY.
         return [
             EMPTY if each is None and kind is VARIANT else each
             for each, kind in zip(values, self._response.types[:-1], strict=True)
@@ -333,7 +336,7 @@ def stub_of(member: Member) -> Stub:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What goes back: the out parameters, None where the call failed and has none, and the result code."""
+    """The response: out parameters (None if the call failed without any) and the result code."""
 
     stub: Stub
     arguments: list[Value]
@@ -345,7 +348,10 @@ class Answer:
 
 
 def serve(obj: ComObject, call: ComCall, decoder: Decoder) -> Answer | Awaitable[Answer]:
-    """Run a call on an object; a BadStub says that its parameters are none, everything else is an answer."""
+    """Run a call on an object.
+
+    Raise BadStub if its parameters are malformed. Every other outcome is an Answer.
+    """
     stub = stub_of(call.member)
     arguments = stub.decode_request(decoder)
     references = stub.references(arguments)
@@ -421,7 +427,10 @@ def _answer(call: ComCall, stub: Stub, arguments: list[Value], result: Value) ->
 
 
 async def _pass_on(call: ComCall, answer: Answer) -> Answer:
-    """Put references in the place of other people's objects in an answer: their owners have to be asked for some."""
+    """Replace remote objects in an answer by references.
+
+    Their owners may have to be called for references.
+    """
     stub, results = answer.stub, answer.results or []
     try:
         made = [
@@ -433,7 +442,7 @@ async def _pass_on(call: ComCall, answer: Answer) -> Answer:
 
 
 def hresult_of(problem: Exception, call: ComCall) -> int:
-    """Give the result code that an exception of a member is answered with."""
+    """Return the result code for an exception raised by a member."""
     match problem:
         case ComError():
             return problem.hresult

@@ -1,10 +1,10 @@
 # ruff: noqa: ARG002  every type has the same methods, and not each needs every argument
 """The encoding of automation values (MS-OAUT 2.2.23 to 2.2.34).
 
-These are BSTR, VARIANT, SAFEARRAY, DISPPARAMS and EXCEPINFO. The contents are little-endian, also
-in a big-endian stub. They exist in NDR only, because no interface of an object has NDR64 (MS-OAUT
+The types are BSTR, VARIANT, SAFEARRAY, DISPPARAMS and EXCEPINFO. Their contents are little-endian
+even in a big-endian stub. They exist in NDR only, because no object interface has NDR64 (MS-OAUT
 2.2). A VARIANT in an array or behind a parameter is a pointer, so its referent follows at once:
-`_WireVariant` and `_WireSafeArray` have nothing deferred. Interface pointers are ObjRefs here
+`_WireVariant` and `_WireSafeArray` defer nothing. Interface pointers are ObjRefs at this level
 (`lanner.com.objref`); `stubs` replaces them by objects.
 """
 
@@ -50,14 +50,17 @@ from lanner.rpc.ndr.stream import Slot
 from lanner.rpc.ndr.types import Partial
 from lanner.wire.vartypes import MAX_I4, VT, type_name
 
-# What SafeArrayCreate allows.
+# The limit of SafeArrayCreate.
 MAX_DIMENSIONS: Final = 60
 
 _LITTLE: Final = representation(Syntax.NDR20, "little")
 
 
 class _Always(Pointer):
-    """A unique pointer that we never write as NULL; one that is read has a value of its own, or is none of the peer's business."""
+    """A unique pointer that is never written as NULL.
+
+    A NULL that is read becomes the value `null`, or is rejected if `may_be_null` is false.
+    """
 
     def __init__(self, target: Type, null: Value = None, *, may_be_null: bool = True) -> None:
         super().__init__(target)
@@ -81,7 +84,7 @@ class _Always(Pointer):
 
 
 # Scalars
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class _Real(FixedType):
@@ -97,7 +100,7 @@ class _Real(FixedType):
 
 
 class _VariantBool(FixedType):
-    """VARIANT_BOOL, MS-OAUT 2.2.27: 0xFFFF or 0; what else comes is true, as for every BOOL."""
+    """VARIANT_BOOL, MS-OAUT 2.2.27: 0xFFFF or 0. Any other value is true, as for every BOOL."""
 
     is_converted = True
     _slot = Slot(2, 2, "H")
@@ -116,7 +119,7 @@ class _VariantBool(FixedType):
 
 
 class _DecimalType(FixedType):
-    """DECIMAL, MS-OAUT 2.2.26: 96 bits, a power of ten from 0 to 28 to divide them by, and a sign."""
+    """DECIMAL, MS-OAUT 2.2.26: 96 bits, a power of ten from 0 to 28 as divisor, and a sign."""
 
     is_converted = True
     _slot = Slot(8, 16, "16s")
@@ -133,7 +136,7 @@ class _DecimalType(FixedType):
             raise TypeError("no number")
         number = int("".join(map(str, digits)))
         if exponent > 0:
-            # Cheap to refuse, dear to work out.
+            # Too large: reject it without the expensive calculation.
             number = number * 10**exponent if exponent <= self._MAX_SCALE else 1 << 96
             exponent = 0
         if number >> 96 or -exponent > self._MAX_SCALE:
@@ -155,7 +158,7 @@ _decimal: Final = _DecimalType()
 
 
 # BSTR
-# ----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class _FlaggedWordBlob(Type):
@@ -185,7 +188,7 @@ class _FlaggedWordBlob(Type):
         is_null = octets == self._NULL
         if count != words or words != (0 if is_null else (octets + 1) // 2):
             raise BadStub(f"a BSTR of {octets} octets in {words} words, {count} announced")
-        # Octets that are no text may be odd in number: the last is then kept as a character.
+        # Octets that are not text may be odd in number. The last one is then kept as a character.
         return None if is_null else decoder.take(2 * words).decode("utf-16-le", "surrogatepass")
 
 
@@ -193,7 +196,7 @@ BSTR: Final = _Always(_FlaggedWordBlob())
 
 
 # BRECORD
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,9 +224,9 @@ _BRECORD: Final = Adapted(Unique(Struct(_WireRecord)), _wire_record, _record)
 
 
 # SAFEARRAY
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
-# MS-OAUT 2.2.8, beside the types of VARIANTs that they are.
+# MS-OAUT 2.2.8: the only SF_TYPE needed here that is not also a VARIANT type.
 _SF_HAVEIID: Final = 0x800D
 # MS-OAUT 2.2.9.
 _FADF_RECORD: Final = 0x0020
@@ -234,7 +237,7 @@ _FADF_UNKNOWN: Final = 0x0200
 _FADF_DISPATCH: Final = 0x0400
 _FADF_VARIANT: Final = 0x0800
 
-# Elements that are numbers: their form and size in a SAFEARRAYUNION, and how one is packed (MS-OAUT
+# Numeric elements: form and size in a SAFEARRAYUNION, and the struct code of one element (MS-OAUT
 # 2.2.30.10).
 _SCALARS: Final[dict[int, tuple[int, int, str]]] = {
     VT.I1: (VT.I1, 1, "b"),
@@ -254,8 +257,8 @@ _SCALARS: Final[dict[int, tuple[int, int, str]]] = {
     VT.CY: (VT.I8, 8, "q"),
     VT.DATE: (VT.I8, 8, "d"),
 }
-# The others: their forms, the first of which we write, with the feature that each must have, and
-# cbElements.
+# The other elements: their forms, each with the feature that it requires (the first form is the one
+# we write), and cbElements.
 _POINTERS: Final[dict[int, tuple[dict[int, int], int]]] = {
     VT.BSTR: ({VT.BSTR: _FADF_BSTR}, 4),
     VT.VARIANT: ({VT.VARIANT: _FADF_VARIANT}, 16),
@@ -269,7 +272,7 @@ _ELEMENT_TYPES: Final = _SCALARS.keys() | _POINTERS.keys()
 class _WireSafeArray(Type):
     """_wireSAFEARRAY, MS-OAUT 2.2.30.10.
 
-    The type of the elements is the correlated `switch`: that of the VARIANT around it.
+    The correlated `switch` is the element type: that of the enclosing VARIANT.
     """
 
     # The count of bounds, cDims, fFeatures, cbElements, cLocks, sfType, Size and the pointer to the
@@ -284,7 +287,7 @@ class _WireSafeArray(Type):
     def alignment(self, rep: Representation) -> int:
         return 4
 
-    # Filled below, for arrays hold VARIANTs and VARIANTs arrays.
+    # Filled below, because arrays contain VARIANTs and VARIANTs contain arrays.
     _elements: dict[int, Conformant]
 
     def encode(self, encoder: Encoder, value: SafeArray | bytes, related: Correlation = UNRELATED) -> None:
@@ -298,7 +301,7 @@ class _WireSafeArray(Type):
             form, size, code = _SCALARS[vt]
         else:
             forms, size = _POINTERS[vt]
-            # MS-OAUT 2.2.30.10: no other feature beside that of records.
+            # MS-OAUT 2.2.30.10: no other feature is combined with that of records.
             features = forms[form] if vt == VT.RECORD else forms[form] | _FADF_HAVEVARTYPE
         locks = vt << 16 if features & _FADF_HAVEVARTYPE else 0
         dims = len(bounds)
@@ -326,7 +329,7 @@ class _WireSafeArray(Type):
             raise TypeError("the type of the elements is not said")
         self._check(vt, features, size, locks, form)
         if form == _SF_HAVEIID:
-            # What every one of them is; each says it again.
+            # The type that all elements share. Each element repeats it.
             decoder.take(16)
         bounds = tuple(self._bound.iter_unpack(decoder.take(dims * self._bound.size)))[::-1]
         for count, lower in bounds:
@@ -341,9 +344,8 @@ class _WireSafeArray(Type):
 
     @staticmethod
     def _check(vt: int, features: int, size: int, locks: int, form: int) -> None:
-        """Make sure of what MS-OAUT 2.2.30.10 wants of the fields together."""
-        # It is the VARIANT's type that says what the elements are; the array's own must be of the
-        # same form.
+        """Check the constraints between fields (MS-OAUT 2.2.30.10)."""
+        # The VARIANT's type determines the elements. The array's own type must have the same form.
         for each in (vt, locks >> 16) if features & _FADF_HAVEVARTYPE else (vt,):
             if each in _SCALARS:
                 is_consistent = (form, size) == _SCALARS[each][:2]
@@ -379,33 +381,36 @@ class _WireSafeArray(Type):
 
 
 _WIRE_SAFEARRAY: Final = _WireSafeArray()
-# MS-OAUT 2.2.30.10 and 2.2.6: SAFEARRAY is a pointer, and PSAFEARRAY one to that.
+# MS-OAUT 2.2.30.10 and 2.2.6: SAFEARRAY is a pointer type, and PSAFEARRAY a pointer to it.
 _PSAFEARRAY: Final = _Always(Unique(_WIRE_SAFEARRAY))
 
 
 # VARIANT
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class _WireVariant(Type):
     """_wireVARIANT, MS-OAUT 2.2.29.1."""
 
-    # clSize, rpcReserved, vt, three reserved, the tag of the union.
+    # clSize, rpcReserved, vt, three reserved fields, and the tag of the union.
     _head = struct.Struct("<IIHHHHI")
 
     def __repr__(self) -> str:
         return "VARIANT"
 
     def alignment(self, rep: Representation) -> int:
-        # Of the widest arm of its union.
+        # The alignment of the widest arm of the union.
         return 8
 
-    # By the tag of the union; filled below.
+    # Keyed by the tag of the union; filled below.
     _arms: dict[int, Type | None]
 
     @staticmethod
     def _tag(vt: int) -> int:
-        """The tag is the type, except that all arrays share one, or one by reference."""
+        """Return the union tag of a type.
+
+        It is the type itself, except that all arrays share one tag, or one by reference.
+        """
         return vt & (VT.ARRAY | VT.BYREF) if vt & VT.ARRAY else vt
 
     def encode(self, encoder: Encoder, value: Variant, related: Correlation = UNRELATED) -> None:
@@ -429,8 +434,8 @@ class _WireVariant(Type):
 
     def decode(self, decoder: Decoder, related: Correlation = UNRELATED) -> Variant:
         decoder.align(8)
-        # MS-OAUT 2.2.29.1 gives the size for buffers to be made; ours need none, and not every
-        # client works it out.
+        # MS-OAUT 2.2.29.1 intends the size for allocating buffers. We need none, and not every
+        # client computes it.
         _, _, vt, _, _, _, tag = self._head.unpack(decoder.take(self._head.size))
         is_array_of_nothing = vt & VT.ARRAY and _of_elements(vt).switch not in _ELEMENT_TYPES
         if tag != self._tag(vt) or tag not in self._arms or is_array_of_nothing:
@@ -439,8 +444,8 @@ class _WireVariant(Type):
         if arm is None:
             return Variant(vt)
         outer, decoder.representation = decoder.representation, _LITTLE
-        # So that the pointers in it notice when they are too deep: each VARIANT in a VARIANT counts
-        # as another.
+        # Each VARIANT in a VARIANT counts as one level of nesting, so that its pointers detect
+        # excessive depth.
         decoder.depth += 1
         value = arm.decode(decoder, _of_elements(vt))
         decoder.depth -= 1
@@ -452,7 +457,7 @@ def _of_elements(vt: int) -> Correlation:
     return Correlation(switch=vt & ~(VT.ARRAY | VT.BYREF)) if vt & VT.ARRAY else UNRELATED
 
 
-# MS-OAUT 2.2.29.2: a pointer. Windows never writes NULL; if it comes, nothing is in it.
+# MS-OAUT 2.2.29.2: a pointer. Windows never writes NULL; a NULL is read as an empty VARIANT.
 VARIANT: Final = _Always(_WireVariant(), EMPTY)
 
 _PLAIN: Final[dict[int, Type]] = {
@@ -484,7 +489,7 @@ _WireVariant._arms = {  # noqa: SLF001
     **_PLAIN,
     **{vt | VT.BYREF: _Always(kind, may_be_null=False) for vt, kind in _PLAIN.items()},
     VT.VARIANT | VT.BYREF: _Always(VARIANT, may_be_null=False),
-    # One case for both: MS-OAUT 2.2.29.1.
+    # One arm for both: MS-OAUT 2.2.29.1.
     VT.RECORD: _BRECORD,
     VT.RECORD | VT.BYREF: _BRECORD,
 }
@@ -499,12 +504,12 @@ _WireSafeArray._elements = {  # noqa: SLF001
 
 
 # IDispatch::Invoke
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class DispParams:
-    """DISPPARAMS, MS-OAUT 2.2.33: arguments in reverse order, the named ones first, and the DISPIDs of those."""
+    """DISPPARAMS, MS-OAUT 2.2.33: arguments in reverse order, named ones first, and DISPIDs."""
 
     rgvarg: Annotated[tuple[Variant, ...] | None, Unique(Conformant(VARIANT)), Related(size_is="c_args")]
     rgdispid_named_args: Annotated[tuple[int, ...] | None, Unique(Conformant(i32)), Related(size_is="c_named_args")]
@@ -518,7 +523,7 @@ class DispParams:
 
 @dataclass(frozen=True, slots=True)
 class ExcepInfo:
-    """EXCEPINFO, MS-OAUT 2.2.34; the two pointers are reserved, and 4 octets in NDR."""
+    """EXCEPINFO, MS-OAUT 2.2.34. The two pointers are reserved, and have 4 octets in NDR."""
 
     w_code: Annotated[int, u16] = 0
     w_reserved: Annotated[int, u16] = 0

@@ -1,11 +1,11 @@
 """Automation values as Python values: VARIANT and SAFEARRAY (MS-OAUT 2.2.7, 2.2.23 to 2.2.30).
 
-The value of a Variant by its type: int for integers, VT_ERROR and VT_CY (scaled by 10,000); bool
-for VT_BOOL; float for VT_R4, VT_R8 and VT_DATE (days since 1899-12-30); str or None (the NULL BSTR)
-for VT_BSTR; Decimal for VT_DECIMAL; None for VT_EMPTY and VT_NULL; for VT_DISPATCH and VT_UNKNOWN
-an object of this process, a reference to a remote one, or None; bytes for VT_ARRAY|VT_UI1;
-SafeArray or None for other arrays. With VT_BYREF it is the same, and for VT_BYREF|VT_VARIANT
-another Variant.
+The type of a Variant determines its value: int for integers, VT_ERROR and VT_CY (scaled by 10,000);
+bool for VT_BOOL; float for VT_R4, VT_R8 and VT_DATE (days since 1899-12-30); str or None (the NULL
+BSTR) for VT_BSTR; Decimal for VT_DECIMAL; None for VT_EMPTY and VT_NULL; for VT_DISPATCH and
+VT_UNKNOWN an object of this process, a reference to a remote one, or None; bytes for
+VT_ARRAY|VT_UI1; SafeArray or None for other arrays. VT_BYREF does not change the value, except that
+VT_BYREF|VT_VARIANT has another Variant.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from lanner.wire.vartypes import VT, type_name
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A VARIANT: its type, flags included, and what it holds."""
+    """A VARIANT: its type, including flags, and its value."""
 
     vt: int = VT.EMPTY
     value: Any = None
 
     def __repr__(self) -> str:
-        # A value may be megabytes long, or must not be in a log.
+        # A value may be megabytes long, or must not appear in a log.
         return f"Variant({type_name(self.vt)})"
 
     @property
@@ -43,7 +43,7 @@ class Variant:
         return bool(self.vt & VT.BYREF)
 
     def dereferenced(self) -> Variant:
-        """The same without VT_BYREF: what it refers to."""
+        """Return the same value without VT_BYREF: the target of the reference."""
         variant = self
         while variant.vt & VT.BYREF:
             variant = (
@@ -54,7 +54,10 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class SafeArray:
-    """A SAFEARRAY: elements of one type, the leftmost dimension running fastest, and each dimension's count and lower bound."""
+    """A SAFEARRAY: elements of one type, and the count and lower bound of each dimension.
+
+    The leftmost dimension varies fastest.
+    """
 
     vt: int  # of the elements
     elements: tuple[Any, ...] | bytes
@@ -62,7 +65,7 @@ class SafeArray:
 
     @classmethod
     def of(cls, vt: int, elements: Iterable[Any]) -> SafeArray:
-        """Make an array of one dimension that counts from 0."""
+        """Make an array of one dimension with lower bound 0."""
         elements = bytes(elements) if vt == VT.UI1 else tuple(elements)
         return cls(vt, elements, ((len(elements), 0),))
 
@@ -72,7 +75,10 @@ class SafeArray:
 
 @dataclass(frozen=True, slots=True)
 class RecordValue:
-    """A user-defined type, as octets and a reference to its definition (MS-OAUT 2.2.28): no member here takes one."""
+    """A user-defined type: its octets and a reference to its definition (MS-OAUT 2.2.28).
+
+    No member here accepts one.
+    """
 
     info: Any
     data: bytes | None
@@ -80,10 +86,10 @@ class RecordValue:
 
 EMPTY: Final = Variant()
 NULL: Final = Variant(VT.NULL)
-# What stands for an optional argument that was left out (MS-OAUT 3.1.4.4.3).
+# The value of an optional argument that was omitted (MS-OAUT 3.1.4.4.3).
 MISSING: Final = Variant(VT.ERROR, DISP_E_PARAMNOTFOUND)
 
 
 def is_missing(variant: Variant) -> bool:
-    """Return whether an optional argument was left out."""
+    """Return whether an optional argument was omitted."""
     return variant.vt & ~VT.BYREF == VT.ERROR and variant.value == DISP_E_PARAMNOTFOUND

@@ -30,18 +30,18 @@ from lanner.rpc.pdu import AuthLevel
 if TYPE_CHECKING:
     from lanner.rpc.ndr import Value
 
-# MS-DCOM 3.2.4.1.1.2: below this, IActivation.
+# MS-DCOM 3.2.4.1.1.2: lower versions use IActivation.
 _SCM_ACTIVATOR_MINOR: Final = 6
-# MS-DCOM 1.7: what a server speaks that does not say.
+# MS-DCOM 1.7: the version of a server that does not report one.
 OLDEST_VERSION: Final = ComVersion(5, 1)
 # RPC_C_IMP_LEVEL_IDENTIFY, which servers ignore.
 _IDENTIFY: Final = 2
 
 
 async def server_alive(calls: Calls, address: Address) -> ComVersion:
-    """MS-DCOM 3.2.4.1.1.1, 3.2.4.1.2.1: is there a resolver? Without security.
+    """Return the version to use with a resolver. Raise ComError if there is no resolver.
 
-    The answer is the version to speak.
+    MS-DCOM 3.2.4.1.1.1 and 3.2.4.1.2.1. The call has no security.
     """
     try:
         answer = await calls.ask(address, AuthLevel.NONE, IOBJECTEXPORTER, SERVER_ALIVE2)
@@ -55,7 +55,7 @@ async def server_alive(calls: Calls, address: Address) -> ComVersion:
 async def request_activation(
     calls: Calls, address: Address, version: ComVersion, clsid: UUID, iids: tuple[UUID, ...], *, is_class_object: bool
 ) -> ActivationReply:
-    """Have an object made, or find its class factory; a result for each interface that was asked for."""
+    """Request an object, or its class factory. Return a result for each requested interface."""
     if version.minor_version >= _SCM_ACTIVATOR_MINOR:
         try:
             reply = await _remote_create(calls, address, version, clsid, iids, is_class_object=is_class_object)
@@ -79,7 +79,7 @@ async def _remote_create(
     method = REMOTE_GET_CLASS_OBJECT if is_class_object else REMOTE_CREATE_INSTANCE
     answer = await calls.ask(address, calls.settings.resolver_level, IREMOTESCMACTIVATOR, method, arguments)
     if answer[RETURNS] == E_NOINTERFACE:
-        # The object does not have it: a server without this activator has failed before.
+        # The object lacks the interface: a server without this activator would have failed before.
         return ActivationReply(
             tuple([InterfaceResult(iid, E_NOINTERFACE) for iid in iids]), 0, DualStringArray(), UUID(int=0), 0
         )

@@ -1,5 +1,5 @@
 # ruff: noqa: SLF001  public names of a Dispatch are those of the object elsewhere
-r"""Automation objects of another computer by name, as pywin32 has them.
+r"""Access to automation objects of another computer by name, as in pywin32.
 
 >>> computer = lanner.com.connect("beta", user="alice", password="secret")
 >>> info = computer.dispatch("MSMQ.MSMQQueueInfo")
@@ -8,9 +8,9 @@ r"""Automation objects of another computer by name, as pywin32 has them.
 >>> message = queue.Receive(ReceiveTimeout=1000)
 >>> print(message.Label, message.Body)
 
-Attributes are the members of the object, in any capitalisation. The object has no attributes of
-Python's own, so everything else is a function: `with_events`, `release`. An object is released when
-Python has no reference to it any more, at the latest when its connection is closed.
+The attributes of such an object are its members, in any capitalisation. Because it has no Python
+attributes of its own, everything else is a function: `with_events`, `release`. An object is
+released when Python drops the last reference to it, at the latest when its connection is closed.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ from lanner.wire.vartypes import VT
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
-# An object reference that is nothing, as VBScript's Nothing.
+# A null object reference, like VBScript's Nothing.
 NOTHING: Final = Variant(VT.DISPATCH, None)
-# HRESULTs that distinguish a method from a property when its value is read; pywin32's list.
+# HRESULTs that distinguish a method from a property when its value is read. The list is pywin32's.
 _IS_NO_PROPERTY: Final = frozenset(
     {DISP_E_MEMBERNOTFOUND, DISP_E_BADPARAMCOUNT, DISP_E_PARAMNOTOPTIONAL, DISP_E_TYPEMISMATCH, E_INVALIDARG}
 )
 _ELEMENTS_AT_ONCE: Final = 32
-# How long the end of a program may be held up by objects that are given back.
+# How long releasing objects may delay the exit of a program.
 _TIME_TO_END: Final = 3.0  # seconds
 _LEVELS: Final = {"integrity": AuthLevel.PKT_INTEGRITY, "privacy": AuthLevel.PKT_PRIVACY}
 _AUTHENTICATION: Final = {
@@ -91,12 +91,12 @@ _AUTHENTICATION: Final = {
 
 
 class AutomationError(ComError):
-    """A call on an object that failed, with its HRESULT and the name of that."""
+    """A failed call on an object, with its HRESULT and the HRESULT's name."""
 
     def __init__(self, hresult: int, text: str, source: str = "", argument: int | None = None) -> None:
         super().__init__(hresult, text)
         self.source = source
-        # The argument that is the cause, counted from 0; None if it is none, or unknown.
+        # The argument at fault, counted from 0, or None if there is none or it is unknown.
         self.argument = argument
         self.is_of_member = False
 
@@ -109,7 +109,7 @@ class AutomationError(ComError):
 
     @property
     def name(self) -> str:
-        """The name in the documents, such as MQ_ERROR_QUEUE_NOT_FOUND; empty if unknown."""
+        """The documented name of the code, such as MQ_ERROR_QUEUE_NOT_FOUND; empty if unknown."""
         return hresult_name(self.hresult)
 
     def __str__(self) -> str:
@@ -118,7 +118,10 @@ class AutomationError(ComError):
 
 
 class _Parts:
-    """What a connection is made of, apart from it: its end must not depend on it."""
+    """The parts of a connection, in an object of their own.
+
+    Their cleanup must not depend on the connection object.
+    """
 
     def __init__(self) -> None:
         self.client: ComClient | None = None
@@ -168,7 +171,10 @@ class Connection:
         return f"<objects of {self._host}{', closed' if self._is_closed else ''}>"
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine where the calls are made; AutomationError if COM refuses."""
+        """Run a coroutine on the client's event loop.
+
+        Raise AutomationError if COM reports an error.
+        """
         if self._is_closed:
             coroutine.close()
             raise self._closed_error()
@@ -187,13 +193,13 @@ class Connection:
         return AutomationError(RPC_E_DISCONNECTED, f"the connection to {self._host} is closed")
 
     def dispatch(self, name: str | UUID) -> Dispatch:
-        """Make an object of a class: a ProgID of message queuing such as MSMQ.MSMQQueueInfo, or any CLSID."""
+        """Create an object of a class, given by ProgID (MSMQ.MSMQQueueInfo) or CLSID."""
         clsid = class_id(name)
         remote = self.call(self.client.activate(self._host, clsid, IID_IDISPATCH))
         return Dispatch(self, remote)
 
     def close(self, timeout: float | None = None) -> None:
-        """Give back all objects and hang up. Closing twice is harmless."""
+        """Release all objects and disconnect. Closing twice is harmless."""
         with self._lock:
             if self._is_closed:
                 return
@@ -223,14 +229,17 @@ class Connection:
             return self._parts.events
 
     async def export(self) -> None:
-        """Make objects of ours callable from there."""
+        """Make local objects callable from that computer."""
         if self._parts.own is None:
             address = await local_address(self._host)
             self._parts.own = await OwnObjects.start(address, self._take, port=self._events_port)
             self.client.exporter = self._parts.own.exporter
 
     async def _take(self, objref: ObjRef, peer: str | None) -> RemoteInterface:
-        """Take a reference that came with an event: of the computer that we call, or of the event's sender."""
+        """Unmarshal a reference that came with an event.
+
+        It may refer to the computer that we call, or to the sender of the event.
+        """
         return await self.client.unmarshal(objref, peer=None if self.client.knows(objref) else peer)
 
 
@@ -239,7 +248,7 @@ _OPEN: Final[weakref.WeakSet[Connection]] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """Give back what a script has not, as the end of a process does on Windows."""
+    """Release what a script left open, as Windows does when a process ends."""
     for connection in list(_OPEN):
         try:
             connection.close(_TIME_TO_END)
@@ -264,9 +273,9 @@ def connect(
     >>> with lanner.com.connect("beta", "alice", "secret") as computer:
     ...     info = computer.dispatch("MSMQ.MSMQQueueInfo")
 
-    Without a `user` you are anonymous, and may do what a queue allows everyone. `timeout` in
-    seconds is for connecting; a call such as Receive takes as long as it takes. `events_port` is
-    where events are received, 0 any port; a Windows computer needs 135.
+    Without a `user` you are anonymous, with the rights that a queue grants to everyone. `timeout`,
+    in seconds, applies to connecting; a call such as Receive takes as long as it takes.
+    `events_port` is the port on which events are received: 0 means any port; Windows requires 135.
     """
     if level not in _LEVELS:
         raise ValueError(f"level {level!r}: integrity or privacy")
@@ -278,11 +287,11 @@ def connect(
 
 
 # Objects
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class _Shape:
-    """What is known of the members of an object: DISPIDs by name, and which of them are methods."""
+    """The known members of an object: DISPIDs by name, and which members are methods."""
 
     __slots__ = ("dispids", "methods")
 
@@ -327,7 +336,7 @@ class Dispatch:
         try:
             self._put(dispid, value, kinds)
         except AutomationError as error:
-            # None is Nothing where an object belongs.
+            # None stands for Nothing where an object is expected.
             if value is not None or error.hresult != DISP_E_TYPEMISMATCH:
                 raise
             self._put(dispid, NOTHING, (DISPATCH_PROPERTYPUTREF, DISPATCH_PROPERTYPUT))
@@ -345,7 +354,7 @@ class Dispatch:
         self._invoke(dispid, (value,), flags=last, named=(DISPID_PROPERTYPUT,))
 
     def __call__(self, *arguments: object, **named: object) -> Value:
-        """Its default member, as VB's parentheses."""
+        """Call the default member, like VB's parentheses."""
         if named:
             raise TypeError("the default member takes no arguments by name")
         return self._invoke(DISPID_VALUE, arguments, flags=DISPATCH_METHOD | DISPATCH_PROPERTYGET)
@@ -360,7 +369,7 @@ class Dispatch:
         return True
 
     def __iter__(self) -> Iterator[Value]:
-        """What _NewEnum enumerates."""
+        """Iterate over the elements that _NewEnum enumerates."""
         connection = self._connection
         enumerator = connection.call(self._enumerator())
         while True:
@@ -386,10 +395,13 @@ class Dispatch:
     def __repr__(self) -> str:
         return f"<object {self._remote.oid:#x} of {self._connection!r}>"
 
-    # What they are made of
+    # Implementation
 
     def _dispids(self, *names: str) -> tuple[int, ...]:
-        """The DISPIDs of a member and of its parameters; AttributeError if it has none such."""
+        """Return the DISPIDs of a member and its parameters.
+
+        Raise AttributeError if it is missing.
+        """
         key = tuple([name.lower() for name in names])
         found = self._shape.dispids.get(key)
         if found is None:
@@ -405,8 +417,7 @@ class Dispatch:
     async def _ask_for(self, names: Sequence[str]) -> tuple[int, ...]:
         remote = self._remote
         if remote.iid != IID_IDISPATCH:
-            # IUnknown has no names; and of several interfaces of an object, one is what IDispatch
-            # speaks of.
+            # IUnknown has no names. Of the interfaces of an object, IDispatch exposes only one.
             object.__setattr__(self, "_remote", await remote.query_interface(IID_IDISPATCH))
             remote.release()
         return await get_ids_of_names(self._remote, names)
@@ -446,25 +457,26 @@ def _behind(value: object) -> Value:
 
 
 def release(found: Dispatch) -> None:
-    """Give an object back now; it cannot be used after that."""
+    """Release an object now. It cannot be used afterwards."""
     found._remote.release()
 
 
 # Events
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class EventConnection:
-    """Events that arrive.
+    """A subscription to the events of an object.
 
-    Close it, or use it in a `with` statement; else it ends with the connection to the computer.
+    Close it, or use it in a `with` statement; otherwise it ends with the connection to the
+    computer.
     """
 
     def __init__(self, connection: Connection, point: RemoteInterface, cookie: int, sink: ComObject) -> None:
         self._connection = connection
         self._point = point
         self._cookie: int | None = cookie
-        # The server's references keep it alive; this is for debuggers.
+        # The server's references keep it alive; this one is for debuggers.
         self.sink = sink
 
     def close(self) -> None:
@@ -485,11 +497,12 @@ class EventConnection:
 
 
 def with_events(source: Dispatch, handler: object, events: InterfaceTable | None = None) -> EventConnection:
-    """Have the events of an object call the methods of a handler that have their names, such as `Arrived` or, as in pywin32, `OnArrived`.
+    """Call a handler's methods for the events of an object.
 
-    A class is made an object of. They are called one after the other in a thread of their own,
-    where they may use objects as any other thread. `events` is for objects other than those of
-    message queuing.
+    A method has the name of its event, such as `Arrived`, or, as in pywin32, `OnArrived`. If
+    `handler` is a class, an instance is created. The methods run one after the other in a thread of
+    their own, where they may use objects as in any other thread. `events` is only needed for
+    objects other than those of message queuing.
     """
     connection = source._connection
     found = handler() if isinstance(handler, type) else handler
@@ -521,7 +534,7 @@ async def _advise(
 
 
 async def _first_point(container: RemoteInterface) -> tuple[RemoteInterface, InterfaceTable]:
-    """The first connection point whose events are known."""
+    """Return the first connection point whose event interface is known."""
     (enumerator,) = await container.call(ICONNECTION_POINT_CONTAINER.by_opnum[3])
     seen: list[str] = []
     while True:

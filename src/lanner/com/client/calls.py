@@ -37,35 +37,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """How a client goes about its calls. Times are seconds; None is no limit."""
+    """Settings of a client's calls. Times are in seconds; None means no limit."""
 
-    # At least this level; an exporter may hint at a higher one. Activation, resolution and pings
-    # have integrity at least (MS-DCOM 3.2).
+    # The minimum level. An exporter may ask for a higher one. Activation, resolution and pings
+    # always have at least integrity (MS-DCOM 3.2).
     level: AuthLevel = AuthLevel.PKT_INTEGRITY
-    # For each of connecting, binding, and every call to a resolver.
+    # Applies separately to connecting, to binding, and to each call to a resolver.
     connect_timeout: float = 10.0
-    # For each call to an object.
+    # Applies to each call to an object.
     call_timeout: float | None = None
     # MS-DCOM 3.2.2: at most 2 minutes.
     ping_period: float = PING_PERIOD
     resolver_port: int = EPMAPPER_PORT
-    # How long an exporter of which nothing is held is remembered.
+    # How long an exporter is remembered after the last interface on it was released.
     idle_timeout: float = 30.0
-    # In all, and to one host.
+    # In total, and to one host.
     max_connections: int | None = None
     max_connections_per_host: int | None = None
-    # Interfaces held at once.
+    # Interfaces held at the same time.
     max_interfaces: int | None = None
     max_interfaces_per_host: int | None = None
-    # Exporters that are being resolved.
+    # Exporters being resolved at the same time.
     max_resolving: int | None = None
     max_resolving_per_host: int | None = None
-    # Calls under way to one exporter.
+    # Concurrent calls to one exporter.
     max_calls_per_exporter: int | None = None
 
     @property
     def resolver_level(self) -> AuthLevel:
-        """MS-DCOM 3.2.4.1.2.2, 3.2.6.1: at least integrity."""
+        """The level of calls to resolvers: at least integrity (MS-DCOM 3.2.4.1.2.2, 3.2.6.1)."""
         return max(self.level, AuthLevel.PKT_INTEGRITY)
 
 
@@ -75,7 +75,7 @@ def check_hresult(hresult: int, what: str) -> None:
 
 
 class Calls:
-    """The calls of one client, and the connections they go through."""
+    """The calls of one client and the connections that carry them."""
 
     def __init__(self, settings: ClientSettings, connections: Connections) -> None:
         self.settings = settings
@@ -89,7 +89,7 @@ class Calls:
         method: Method,
         arguments: Mapping[str, Value] | None = None,
     ) -> dict[str, Value]:
-        """A call to a resolver or an activator, which are not objects; its results as they are."""
+        """Call a resolver or an activator, which are not objects. Return the results unchanged."""
         async with _failures(str(address), self.settings.connect_timeout):
             bound = await self.connections.bind(address, level, SyntaxId(interface.uuid, *interface.version))
             return await bound.call(method, **(arguments or {}))
@@ -97,7 +97,10 @@ class Calls:
     async def call_method(
         self, exporter: RemoteExporter, iid: UUID, ipid: UUID, method: Method, arguments: Mapping[str, Value]
     ) -> dict[str, Value]:
-        """A call to an object; its out parameters, and under "returns" its HRESULT, which is a success."""
+        """Call an object's method. Return its out parameters.
+
+        "returns" has the HRESULT, which is a success code.
+        """
         arguments = {"orpc_this": OrpcThis.of(uuid4(), exporter.version), **arguments}
         answer = await self.request(exporter, iid, ipid, method.opnum, method.encode_request(arguments))
         order: ByteOrder = "little" if answer.is_little else "big"
@@ -122,7 +125,10 @@ class Calls:
         stub: bytes,
         timeout: float | None = None,  # noqa: ASYNC109 (as for every call here)
     ) -> Answered:
-        """Send a stub, which begins with ORPCTHIS, to an interface of an object; without a time of its own it has that of the settings."""
+        """Send a request stub, which starts with ORPCTHIS, to an object's interface.
+
+        The time-out defaults to that of the settings.
+        """
         limit = self.settings.max_calls_per_exporter
         if limit is not None and exporter.calls >= limit:
             raise ComError(RPC_E_CALL_REJECTED, f"{exporter}: {exporter.calls} calls are under way")
@@ -135,7 +141,7 @@ class Calls:
             exporter.calls -= 1
 
     async def local_address(self, exporter: RemoteExporter) -> str:
-        """Under which address of ours an exporter sees us."""
+        """Return our address as an exporter sees it."""
         async with _failures(str(exporter), self.settings.call_timeout):
             if exporter.address is None:
                 await self._bound(exporter, SyntaxId(IID_IREMUNKNOWN, 0, 0))
@@ -143,7 +149,10 @@ class Calls:
             return await self.connections.local_address(address, exporter.level)
 
     async def _bound(self, exporter: RemoteExporter, syntax: SyntaxId) -> BoundInterface:
-        """The interface at the address where the exporter answered, or at the first one that does."""
+        """Return the interface, bound at the address where the exporter answered before.
+
+        If none answered yet, the first address that works is used.
+        """
         if exporter.address is not None:
             return await self.connections.bind(exporter.address, exporter.level, syntax)
         *others, last = exporter.addresses

@@ -3,9 +3,9 @@
 async with ComClient(credentials=Credentials("alice", "secret")) as client:
     info = await client.activate("beta", CLSID, IID)
 
-The queue manager uses it, too, for the event sinks of its clients. Such a peer is not trusted: with
-`peer` given, the client connects to no other address, and time, connections, references and
-concurrent calls have limits (SERVER_SETTINGS).
+The queue manager also uses it to call the event sinks of its clients. It does not trust such a
+peer: when `peer` is given, the client connects to no other address, and SERVER_SETTINGS limits
+time, connections, references and concurrent calls.
 """
 
 from __future__ import annotations
@@ -74,25 +74,26 @@ __all__ = ["SERVER_SETTINGS", "ClientSettings", "ComClient", "RemoteInterface"]
 
 _LOG = logging.getLogger(__name__)
 
-# How many references are asked for at once, as Windows does: giving one away needs no call then.
+# References requested at once, as Windows does. With several in stock, passing one on needs no
+# call.
 _PUBLIC_REFS: Final = 5
-# Ours: references that one RemRelease gives back, and how many batches of those may wait.
+# Not in the specification: the references in one RemRelease.
 _RELEASES_AT_ONCE: Final = 500
 
-# For a server that takes references from its clients. Not in the specification.
+# Settings for a server that accepts references from its clients. Not in the specification.
 SERVER_SETTINGS: Final = ClientSettings(
     connect_timeout=5.0,
     call_timeout=15.0,
     idle_timeout=5.0,
     max_connections=512,
-    # Programs of one computer that have sinks take two each: their exporter, and a resolver unless
-    # they share one, as on Windows.
+    # A computer whose programs have sinks needs two per program: one to the exporter, one to the
+    # resolver unless the programs share it, as on Windows.
     max_connections_per_host=128,
     max_interfaces=4096,
     max_interfaces_per_host=512,
     max_resolving=256,
     max_resolving_per_host=32,
-    # All sinks may be called at the same time, and one program may have all sinks of its computer.
+    # All sinks may be called at the same time, and one program may hold all sinks of its computer.
     max_calls_per_exporter=1024,
 )
 
@@ -105,7 +106,7 @@ def _check_limit(count: int, limit: int | None, what: str) -> None:
 
 
 class ComClient:
-    """Objects of others, for one event loop."""
+    """A client for remote objects, bound to one event loop."""
 
     def __init__(
         self,
@@ -116,10 +117,10 @@ class ComClient:
         exporter: ObjectExporter | None = None,
         local_address: str | None = None,
     ) -> None:
-        """Make a client that calls under these credentials; `exporter` is where references to objects of our own come from.
+        """Create a client that calls with these credentials.
 
-        `local_address` is the source address of calls: a server with one address must be reached at
-        that one.
+        `exporter` creates references to local objects. `local_address` is the source address of
+        calls: a server with one address must be reached at that one.
         """
         self.settings = ClientSettings() if settings is None else settings
         self.exporter = exporter
@@ -133,11 +134,11 @@ class ComClient:
         )
         self.calls = Calls(self.settings, connections)
         self._loop = asyncio.get_running_loop()
-        # Resolvers by the addresses that references give for them; OXIDs are unique at one resolver
-        # only.
+        # Resolvers, keyed by the addresses that references give for them. An OXID is unique only
+        # within its resolver.
         self._resolvers: dict[_Addresses, Resolver] = {}
         self._exporters: dict[tuple[_Addresses, int], RemoteExporter] = {}
-        # By host.
+        # Keyed by host.
         self._resolving: Counter[str] = Counter()
         self._abandoned: deque[HeldInterface] = deque()
         self._to_release: dict[RemoteExporter, list[RemInterfaceRef]] = {}
@@ -148,14 +149,14 @@ class ComClient:
 
     @property
     def interfaces(self) -> int:
-        """How many interfaces are held."""
+        """The number of interfaces held."""
         return sum(len(exporter.interfaces) for exporter in self._exporters.values())
 
     # Activation (3.2.4.1.1)
     # --------------------------------------------------------------------------------------
 
     async def activate(self, host: str, clsid: UUID, iid: UUID, *, port: int | None = None) -> RemoteInterface:
-        """Make an object of a class; ComError if that fails."""
+        """Create an object of a class. Raise ComError on failure."""
         (found,) = await self.activate_all(host, clsid, (iid,), port=port)
         if isinstance(found, ComError):
             raise found
@@ -170,7 +171,11 @@ class ComClient:
         port: int | None = None,
         is_class_object: bool = False,
     ) -> list[RemoteInterface | ComError]:
-        """Make an object, or with `is_class_object` find its factory; several interfaces of it, or why it has none such."""
+        """Create an object and return several of its interfaces.
+
+        With `is_class_object`, return interfaces of the class factory instead. An interface that is
+        not available is represented by its ComError.
+        """
         self._check()
         address = Address(host, self.settings.resolver_port if port is None else port)
         version = await server_alive(self.calls, address)
@@ -190,7 +195,10 @@ class ComClient:
         return found
 
     def _activated(self, address: Address, reply: ActivationReply, objref: ObjRef) -> None:
-        """3.2.4.1.1.3 and 3.2.4.1.2.3: note the exporter of a new object, and the resolver that answered for it."""
+        """Record the exporter of a new object and the resolver of that exporter.
+
+        MS-DCOM 3.2.4.1.1.3 and 3.2.4.1.2.3.
+        """
         _, res_addr = reference_parts(objref)
         key = usable_addresses(res_addr.tcp(), self.settings.resolver_port)
         if (key, reply.oxid) in self._exporters:
@@ -228,14 +236,16 @@ class ComClient:
     # ------------------------------------------------------------------------------------
 
     async def unmarshal(self, objref: ObjRef, iid: UUID | None = None, *, peer: str | None = None) -> RemoteInterface:
-        """Take a reference to a remote object; `iid` is the wanted interface, if not that of the reference.
+        """Unmarshal a reference to a remote object.
 
-        `peer` is the address of its sender: no other address is called then. Without it, every
-        address in it is trusted.
+        `iid` is the wanted interface; the default is that of the reference. `peer` is the address
+        of the sender: the client then calls no other address. Without `peer`, all addresses in the
+        reference are trusted.
         """
         self._check()
         std, res_addr = reference_parts(objref)
-        # A stranger whose resolver names no security has no accounts, as our own clients have none.
+        # An untrusted peer whose resolver lists no security bindings has no accounts, like our own
+        # clients.
         is_anonymous = peer is not None and not res_addr.security_bindings
         key = usable_addresses(res_addr.tcp(), self.settings.resolver_port, peer=peer, is_anonymous=is_anonymous)
         if not key:
@@ -254,7 +264,7 @@ class ComClient:
     async def unmarshal_any(
         self, objref: ObjRef | None, *, peer: str | None = None
     ) -> ComObject | RemoteInterface | None:
-        """Take a reference that a call has brought: perhaps none, perhaps to an object of our own."""
+        """Unmarshal a reference from a call. It may be NULL or refer to a local object."""
         if objref is None:
             return None
         if self.exporter is not None:
@@ -266,7 +276,7 @@ class ComClient:
         return await self.unmarshal(objref, peer=peer)
 
     def _hold(self, exporter: RemoteExporter, iid: UUID, std: StdObjRef, res_addr: DualStringArray) -> HeldInterface:
-        """3.2.4.1.2.3.2: enter a reference in the tables."""
+        """Enter a reference in the tables (3.2.4.1.2.3.2)."""
         held = exporter.interfaces.get(std.ipid)
         if held is not None:
             held.public_refs += std.public_refs
@@ -304,7 +314,10 @@ class ComClient:
             self._hang_up(self._forget_resolver(resolver))
 
     async def _resolved(self, resolver: Resolver, oxid: int, peer: str | None) -> RemoteExporter:
-        """3.2.4.1.2.1 and 3.2.4.1.2.2: find the address where the resolver answers, and ask it for the exporter."""
+        """Find the address at which the resolver answers and resolve the OXID there.
+
+        MS-DCOM 3.2.4.1.2.1 and 3.2.4.1.2.2.
+        """
         address = resolver.address
         if address is None:
             address = resolver.address = await self._first_alive(resolver.addresses, oxid)
@@ -346,7 +359,7 @@ class ComClient:
     # -------------------------------------------------------------------------------
 
     async def query_interfaces(self, held: HeldInterface, iids: Sequence[UUID]) -> list[RemoteInterface | ComError]:
-        """3.2.4.4.3: other interfaces of an object, or why it has none such."""
+        """Return other interfaces of an object, or the error for each that it lacks (3.2.4.4.3)."""
         exporter = held.exporter
         question: dict[str, Value] = {
             "ripid": held.ipid,
@@ -368,7 +381,7 @@ class ComClient:
         ]
 
     async def _add_refs(self, held: HeldInterface) -> None:
-        """3.2.4.4.1."""
+        """Acquire more references (3.2.4.4.1)."""
         more = RemInterfaceRef(held.ipid, _PUBLIC_REFS, 0)
         answer = await self.calls.call_rem_unknown(
             held.exporter, REM_ADD_REF, {"c_interface_refs": 1, "interface_refs": (more,)}
@@ -377,31 +390,31 @@ class ComClient:
         held.public_refs += _PUBLIC_REFS
 
     def marshal(self, value: Value, iid: UUID, reached: str = "") -> ObjRef:
-        """Return a reference to a local object, for a peer that reaches us at an address."""
+        """Return a reference to a local object, for a peer that reaches us at `reached`."""
         if not isinstance(value, ComObject) or self.exporter is None:
             raise ComError(E_INVALIDARG, f"{type(value).__name__} cannot be passed to another computer")
         return self.exporter.marshal(value, iid, reached=reached)
 
     def knows(self, objref: ObjRef) -> bool:
-        """Whether a reference is to an exporter that we use already."""
+        """Return whether a reference belongs to an exporter that is already in use."""
         std, res_addr = reference_parts(objref)
         return (usable_addresses(res_addr.tcp(), self.settings.resolver_port), std.oxid) in self._exporters
 
     async def reference(self, held: HeldInterface) -> ObjRefStandard:
-        """3.2.4.3: return one of our references, to pass on."""
+        """Return one of our references, to be passed on (3.2.4.3)."""
         if held.public_refs <= 1:
             await self._add_refs(held)
         held.public_refs -= 1
-        # 3.2.4.3 has it the other way round, against 3.2.4.1.2.3.2: what we ping, the next holder
-        # must ping, too.
+        # 3.2.4.3 states the opposite, in conflict with 3.2.4.1.2.3.2: if we ping the object, the
+        # next holder must ping it too.
         flags = 0 if held.is_pinged else SORF_NOPING
         std = StdObjRef(flags, 1, held.exporter.oxid, held.oid, held.ipid)
         return ObjRefStandard(held.iid, std, held.res_addr)
 
     def abandon(self, held: HeldInterface) -> None:
-        """A RemoteInterface is not used any more.
+        """Note that a RemoteInterface is no longer used.
 
-        Called by finalizers, too, in any thread: it only takes a note.
+        Finalizers call this too, in any thread, so it only records the fact.
         """
         self._abandoned.append(held)
         try:
@@ -410,7 +423,7 @@ class ComClient:
             _LOG.debug("the loop has ended: %s is left to the pings that have stopped", held.exporter)
 
     def _let_go(self) -> None:
-        """3.2.4.4.2: what no RemoteInterface holds any more is to be released."""
+        """Queue the release of interfaces that no RemoteInterface holds (3.2.4.4.2)."""
         while self._abandoned:
             held = self._abandoned.popleft()
             held.handles -= 1
@@ -427,7 +440,7 @@ class ComClient:
             self._release_all()
 
     def _release_all(self) -> None:
-        """Each exporter by itself: one that does not answer holds up no other."""
+        """Release references per exporter, so that an unresponsive one delays no other."""
         for exporter in self._to_release.keys() - self._releasing.keys():
             task = self._releasing[exporter] = self._loop.create_task(self._release(exporter))
             task.add_done_callback(partial(self._released, exporter))
@@ -435,7 +448,7 @@ class ComClient:
     def _released(self, exporter: RemoteExporter, task: asyncio.Task[None]) -> None:
         del task
         del self._releasing[exporter]
-        # What came in the last moment.
+        # References may have been added since the last batch.
         if exporter in self._to_release:
             self._release_all()
 
@@ -451,12 +464,12 @@ class ComClient:
                         exporter, REM_RELEASE, {"c_interface_refs": len(batch), "interface_refs": batch}
                     )
             except (ComError, TimeoutError) as error:
-                # Its pings have stopped, which says the same later.
+                # The pings have stopped, so the server releases the object later.
                 _LOG.debug("%s: %d references were not released: %s", exporter, len(batch), error)
                 self._to_release.pop(exporter, None)
 
     def _let_rest(self, exporter: RemoteExporter) -> None:
-        """An exporter of which nothing is held is forgotten after a while."""
+        """Schedule an exporter without held interfaces to be forgotten."""
         if exporter.idle is None and not exporter.interfaces and not self._is_closed:
             exporter.idle = self._loop.call_later(self.settings.idle_timeout, self._is_idle, exporter)
 
@@ -471,10 +484,13 @@ class ComClient:
         self._hang_up([*exporter.addresses, *self._forget_resolver(exporter.resolver)])
 
     def _forget_resolver(self, resolver: Resolver) -> _Addresses:
-        """Forget one that nothing known is of, and say where it was."""
+        """Forget a resolver that no known exporter uses.
+
+        Return the addresses where it was reached.
+        """
         if resolver.lock.locked() or any(one.resolver is resolver for one in self._exporters.values()):
             return ()
-        # What is not held any more goes from its set by itself.
+        # Objects that are no longer held leave the ping set by themselves.
         self._resolvers = {key: one for key, one in self._resolvers.items() if one is not resolver}
         return resolver.addresses if resolver.address is None else (resolver.address,)
 
@@ -499,7 +515,10 @@ class ComClient:
             await self.ping()
 
     async def ping(self) -> None:
-        """Ping every resolver now, side by side: a slow one must not cost the others their objects."""
+        """Ping all resolvers concurrently.
+
+        In sequence, a slow resolver could cost the others their objects.
+        """
         await asyncio.gather(*[self._ping(resolver) for resolver in list(self._resolvers.values())])
 
     async def _ping(self, resolver: Resolver) -> None:
@@ -509,7 +528,8 @@ class ComClient:
         try:
             async with asyncio.timeout(self.settings.connect_timeout):
                 await self._send_ping(resolver, resolver.address, ping)
-                # What did not fit into one; and a set that was lost is made again at once.
+                # Send what did not fit into one ping. A set that the resolver lost is rebuilt at
+                # once.
                 while (more := resolver.pings.change()) is not None:
                     await self._send_ping(resolver, resolver.address, more)
         except (ComError, TimeoutError) as error:
@@ -531,18 +551,18 @@ class ComClient:
         }
         answer = await self.calls.ask(address, level, IOBJECTEXPORTER, COMPLEX_PING, arguments)
         resolver.pings.answered(ping, answer[RETURNS], answer["p_set_id"])
-        # One that goes wrong would be sent again at once, and again.
+        # Raise on failure; otherwise the loop would resend the ping immediately, again and again.
         check_hresult(win32(answer[RETURNS]), f"{address}: ComplexPing")
 
     # The end
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _check(self) -> None:
         if self._is_closed:
             raise ComError(RPC_E_DISCONNECTED, "the client is closed")
 
     async def close(self) -> None:
-        """Give everything back and hang up. Closing twice is harmless."""
+        """Release everything and disconnect. Closing twice is harmless."""
         if self._is_closed:
             return
         self._is_closed = True

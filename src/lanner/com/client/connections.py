@@ -1,7 +1,7 @@
 """RPC connections of a COM client: one for each address and authentication level.
 
 All calls of the client share them. Connecting, authenticating and binding are limited in time and
-number: the address may come from a hostile peer.
+number, because the address may come from a hostile peer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-# Codes of C706 that have another name in COM.
+# C706 codes that COM maps to a different code.
 _BY_FAULT: Final[dict[int, int]] = {
     FaultStatus.NCA_OP_RNG_ERROR: RPC_S_PROCNUM_OUT_OF_RANGE,
     FaultStatus.NCA_UNK_IF: RPC_S_UNKNOWN_IF,
@@ -46,7 +46,10 @@ _BY_FAULT: Final[dict[int, int]] = {
 
 
 class Address(NamedTuple):
-    """Where to call; and whether as NTLM's anonymous user, because the server has no accounts."""
+    """A call target.
+
+    `is_anonymous` selects NTLM's anonymous user, for a server without accounts.
+    """
 
     host: str
     port: int
@@ -57,7 +60,7 @@ class Address(NamedTuple):
 
 
 def fault_error(fault: RpcFault) -> ComError:
-    """A fault as what COM makes of it: Win32 codes get their facility, HRESULTs are what they are."""
+    """Return the ComError of a fault: Win32 codes become HRESULTs, HRESULTs stay as they are."""
     status = fault.status
     if status >= 0x8000_0000:
         hresult = status
@@ -69,7 +72,7 @@ def fault_error(fault: RpcFault) -> ComError:
 
 
 class _Connection:
-    """A connection and the interfaces that are bound on it."""
+    """A connection and the interfaces bound on it."""
 
     def __init__(self, client: RpcClient) -> None:
         self.client = client
@@ -89,7 +92,7 @@ class Connections:
         max_connections_per_host: int | None = None,
         local_address: str | None = None,
     ) -> None:
-        """Call under these credentials, from an address of this computer, or any."""
+        """Call with these credentials, from one address of this computer or from any."""
         self._credentials = credentials
         self._local_address = None if local_address is None else (local_address, 0)
         self._auth_type = auth_type
@@ -102,7 +105,10 @@ class Connections:
         return len(self._dials)
 
     async def bind(self, address: Address, level: AuthLevel, syntax: SyntaxId) -> BoundInterface:
-        """An interface at an address; ComError if it cannot be reached or does not have it."""
+        """Return an interface at an address, bound.
+
+        Raise ComError if the address cannot be reached or does not offer the interface.
+        """
         connection = await self._connection(address, level)
         task = connection.bound.get(syntax.uuid)
         if task is None:
@@ -127,7 +133,7 @@ class Connections:
         return await _shared(task, address)
 
     def _make_room(self, address: Address) -> None:
-        """Make sure that there may be one more; those that have broken do not count."""
+        """Make sure that one more connection is allowed. Broken connections do not count."""
         if self._max_connections is None and self._max_connections_per_host is None:
             return
         for key, task in list(self._dials.items()):
@@ -168,18 +174,18 @@ class Connections:
         except SecurityError as error:
             raise ComError(win32(ERROR_ACCESS_DENIED), f"{address}: {error}") from error
         except TimeoutError as error:
-            # A bind that is given up leaves the connection in the middle of it.
+            # An abandoned bind leaves the connection in the middle of an exchange.
             await connection.client.close()
             raise ComError(RPC_E_TIMEOUT, f"{address}: no answer to the bind within {self._timeout:g} s") from error
         except InterfaceRefused as error:
-            # It may have it later: exporters listen for what they have exported.
+            # It may be available later: exporters register interfaces as they export them.
             connection.bound.pop(syntax.uuid, None)
             raise ComError(E_NOINTERFACE, f"{address}: {error}") from error
         except (RpcConnectionError, RemoteProtocolError) as error:
             raise ComError(RPC_S_SERVER_UNAVAILABLE, f"{address}: {error}") from error
 
     async def close_to(self, address: Address) -> None:
-        """Hang up: nothing at this address is needed any more."""
+        """Disconnect from an address that is no longer needed."""
         for key in [key for key in self._dials if key[0] == address]:
             await _close(self._dials.pop(key))
 
@@ -190,14 +196,14 @@ class Connections:
 
 def _started(coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     task = asyncio.ensure_future(coroutine)
-    # The waiting caller may have given up: without this, asyncio reports the exception as never
+    # The waiting caller may have given up. Without this, asyncio reports the exception as never
     # retrieved.
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return task
 
 
 async def _shared(task: asyncio.Task[T], address: Address) -> T:
-    """Wait for a task that others may wait for, too: the time-out of a caller does not cancel it."""
+    """Wait for a task that others may also await. A caller's time-out does not cancel it."""
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:

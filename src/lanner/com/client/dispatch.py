@@ -27,7 +27,7 @@ DISPATCH_METHOD: Final = 0x1
 DISPATCH_PROPERTYGET: Final = 0x2
 DISPATCH_PROPERTYPUT: Final = 0x4
 DISPATCH_PROPERTYPUTREF: Final = 0x8
-# LOCALE_SYSTEM_DEFAULT; names and dates are the same in every locale here.
+# LOCALE_SYSTEM_DEFAULT. Names and dates are the same in every locale here.
 _LCID: Final = 0x0800
 
 _GET_IDS_OF_NAMES: Final = IDISPATCH.by_opnum[5]
@@ -35,21 +35,27 @@ _INVOKE: Final = IDISPATCH.by_opnum[6]
 
 
 class DispatchError(ComError):
-    """A failed call by name: the HRESULT of the member if it has one, its source, and the argument at fault."""
+    """A failed call by name: the HRESULT, its source, and the argument at fault.
+
+    The HRESULT is the member's, if it has one.
+    """
 
     def __init__(
         self, hresult: int, text: str, *, source: str = "", argument: int | None = None, is_of_member: bool = False
     ) -> None:
         super().__init__(hresult, text)
-        # Whether the member was called, and it is what failed.
+        # Whether the member was called and itself failed.
         self.is_of_member = is_of_member
         self.source = source
-        # Counted from the first.
+        # Counted from the first argument.
         self.argument = argument
 
 
 async def get_ids_of_names(remote: RemoteInterface, names: Sequence[str]) -> tuple[int, ...]:
-    """The DISPIDs of a member and of its parameters; ComError DISP_E_UNKNOWNNAME if there is none such."""
+    """Return the DISPIDs of a member and its parameters.
+
+    Raise ComError DISP_E_UNKNOWNNAME if one is unknown.
+    """
     (found,) = await remote.call(_GET_IDS_OF_NAMES, IID_NULL, tuple(names), len(names), _LCID)
     return tuple(found)
 
@@ -65,15 +71,14 @@ async def invoke(
 ) -> tuple[Variant, tuple[Variant, ...]]:
     """Call a member by its DISPID.
 
-    The last arguments may be named, by the DISPIDs of their parameters.
-
-    The result, and what has become of the arguments that went by reference, in their order.
+    The last arguments may be named, by the DISPIDs of their parameters. Return the result, and the
+    final values of the by-reference arguments in order.
     """
     objects = ComObject, type(remote)
     variants = [to_variant(each, lambda value: value if isinstance(value, objects) else None) for each in arguments]
     # MS-OAUT 2.2.33: in reverse order, which puts the named ones first.
     rgvarg = variants[::-1]
-    # MS-OAUT 3.1.4.4.1: what goes by reference goes apart, and leaves nothing in its place.
+    # MS-OAUT 3.1.4.4.1: by-reference arguments travel separately and leave an empty place.
     indices = tuple([index for index, each in enumerate(rgvarg) if each.is_byref])
     refs = tuple([rgvarg[index] for index in indices])
     for index in indices:
@@ -91,7 +96,7 @@ async def invoke(
 def _error(remote: RemoteInterface, hresult: int, info: ExcepInfo, argument: int | None) -> DispatchError:
     where = f"{remote.held.exporter}: "
     if hresult == DISP_E_EXCEPTION:
-        # MS-OAUT 2.2.34: one of the two says what it was.
+        # MS-OAUT 2.2.34: one of the two has the code.
         code = info.scode or info.w_code or hresult
         text = info.bstr_description or f"{where}it failed"
         return DispatchError(code, text, source=info.bstr_source or "", is_of_member=True)

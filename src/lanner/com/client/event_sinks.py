@@ -10,7 +10,7 @@ from lanner.com.members import InterfaceTable, Member
 from lanner.com.objects import ComCall, ComError, ComObject
 from lanner.rpc.ndr import Value
 
-# Takes the name of an event and its arguments; returns whether there was room for it.
+# Accepts the name of an event and its arguments. Returns whether there was room for it.
 Deliver = Callable[[str, tuple[Value, ...]], bool]
 
 

@@ -11,7 +11,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class EventThread:
-    """Runs handlers of events one after the other, apart from the loop: they may call objects, and take their time."""
+    """A thread that runs event handlers one after the other.
+
+    It is separate from the event loop, so handlers may call objects and may take long.
+    """
 
     def __init__(self, limit: int = 10_000) -> None:
         self._limit = limit
@@ -20,7 +23,7 @@ class EventThread:
         self._thread.start()
 
     def put(self, work: Callable[[], None]) -> bool:
-        """Whether there was room for it."""
+        """Queue a handler. Return False if the queue is full."""
         if self._waiting.qsize() >= self._limit:
             return False
         self._waiting.put(work)
@@ -34,7 +37,7 @@ class EventThread:
                 _LOG.exception("a handler of events failed")
 
     def stop(self) -> None:
-        """Finish what has come; a handler may stop it, too, and is not waited for then."""
+        """Finish queued work and stop. A handler may call this; then it does not wait."""
         self._waiting.put(None)
         if threading.current_thread() is not self._thread:
             self._thread.join()

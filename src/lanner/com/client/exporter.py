@@ -1,8 +1,8 @@
-"""Objects that a client exports, such as event sinks; with a port of its own.
+"""Objects that a client exports, such as event sinks, on a port of its own.
 
-Identifiers of objects are random, so that only a holder of a reference can call them. If the
-well-known port is not available, references name the port, which MS-DCOM 2.2.19.3 allows. Lanner
-uses it; Windows calls port 135.
+Object identifiers are random, so that only a holder of a reference can call an object. If the
+well-known port is not available, references contain the port, as MS-DCOM 2.2.19.3 allows. Lanner
+uses that port; Windows calls port 135.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class _NoAccounts:
-    """A client has no accounts: callers of its objects are NTLM's anonymous user."""
+    """An authentication backend without accounts: all callers are NTLM's anonymous user."""
 
     def nt_hash(self, name: str) -> bytes | None:
         del name
@@ -44,9 +44,9 @@ class _NoAccounts:
 
 @dataclass(frozen=True, slots=True)
 class _ClientAddresses(Addresses):
-    """Resolver and exporter share a port.
+    """Addresses of a resolver and an exporter that share one port.
 
-    The resolver names no security: no account of a caller is known here.
+    The resolver lists no security bindings, because no account of a caller is known here.
     """
 
     def resolver(self, reached: str) -> DualStringArray:
@@ -55,7 +55,7 @@ class _ClientAddresses(Addresses):
 
 
 class OwnObjects:
-    """The objects that a client hands out."""
+    """The objects that a client exports."""
 
     def __init__(self, server: RpcServer, exporter: ObjectExporter, pings: PingSets) -> None:
         self._server = server
@@ -66,7 +66,7 @@ class OwnObjects:
 
     @classmethod
     async def start(cls, address: str, resolve_foreign: ForeignResolver, *, port: int = 0) -> Self:
-        """Listen at an address of this computer that the others can reach; port 0 is any that is free."""
+        """Listen on a local address that the others can reach. Port 0 is any free port."""
         name = socket.gethostname().partition(".")[0].upper()
         server = RpcServer(providers=ServerSecurity(_NoAccounts(), TargetNames(name, name)))
         found = await server.listen_tcp(address, port, step=0)
@@ -101,12 +101,12 @@ class OwnObjects:
 
 
 async def local_address(host: str) -> str:
-    """The address of this computer that another one sees us under."""
+    """Return the address of this computer as another one sees it."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, EPMAPPER_PORT, type=socket.SOCK_DGRAM)
     family, kind, protocol, _, target = found[0]
     with socket.socket(family, kind, protocol) as probe:
-        # Nothing is sent: it only asks the routing table.
+        # This sends nothing: it only consults the routing table.
         probe.connect(target)
         address: str = probe.getsockname()[0]
         return address

@@ -1,7 +1,7 @@
-"""Which pings keep remote objects alive (MS-DCOM 3.2.6.1). No I/O.
+"""The pings that keep remote objects alive (MS-DCOM 3.2.6.1). No I/O.
 
-A client has one set of objects at each resolver. ComplexPing makes and changes the set; SimplePing
-is enough while it does not change.
+A client has one set of objects at each resolver. ComplexPing creates and changes the set; while it
+does not change, SimplePing is enough.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Final
 
 from lanner.com.constants import OR_INVALID_OID, OR_INVALID_SET, OR_OK
 
-# Ours: cAddToSet is an unsigned short, and a resolver need not take that many at once.
+# Not in the specification: cAddToSet is an unsigned short, and a resolver need not accept that many
+# at once.
 MAX_OIDS_PER_PING: Final = 1000
 _MAX_SEQUENCE: Final = 0xFFFF
 
@@ -31,7 +32,7 @@ class ComplexPing:
 
 
 class PingSet:
-    """The objects that are held at one resolver, and how many of them it knows about."""
+    """The objects held at one resolver, and the subset that the resolver has been told about."""
 
     def __init__(self) -> None:
         self._held: Counter[int] = Counter()
@@ -41,14 +42,14 @@ class PingSet:
 
     @property
     def is_over(self) -> bool:
-        """Nothing is held, and the resolver knows it."""
+        """Whether nothing is held and the resolver has been told so."""
         return not self._held and not self._told
 
     def __len__(self) -> int:
         return len(self._held)
 
     def hold(self, oid: int) -> None:
-        """Count one more interface of this object; each is to be released."""
+        """Count one more interface of this object. Each must be released."""
         self._held[oid] += 1
 
     def let_go(self, oid: int) -> None:
@@ -57,30 +58,30 @@ class PingSet:
             del self._held[oid]
 
     def next_ping(self) -> SimplePing | ComplexPing | None:
-        """Say what is to be sent in this period; None if there is nothing to keep alive."""
+        """Return the ping of this period, or None if nothing must be kept alive."""
         if self._held.keys() == self._told:
             return SimplePing(self._set_id) if self._told else None
         return self.change()
 
     def change(self) -> ComplexPing | None:
-        """Say what the resolver does not know yet; None if it knows everything."""
-        # In the order in which they came, so that none is put off for ever.
+        """Return the changes not sent to the resolver yet, or None if there are none."""
+        # In order of arrival, so that none is delayed forever.
         added = [oid for oid in self._held if oid not in self._told][:MAX_OIDS_PER_PING]
         removed = sorted(self._told - self._held.keys())[:MAX_OIDS_PER_PING]
         if not added and not removed:
             return None
-        # A resolver ignores what has a lower number than what it has seen, so a row that has ended
-        # is not continued.
+        # A resolver ignores sequence numbers lower than the last one it has seen, so the sequence
+        # cannot wrap around: a new set starts instead.
         if self._sequence >= _MAX_SEQUENCE:
             self._begin_again()
             return self.change()
         return ComplexPing(self._set_id, self._sequence + 1, tuple(added), tuple(removed) if self._set_id else ())
 
     def answered(self, ping: SimplePing | ComplexPing, status: int, set_id: int = 0) -> None:
-        """Take the status of a ping, and the set that a ComplexPing names."""
+        """Process the status of a ping, and the set that a ComplexPing returned."""
         if status in (OR_INVALID_SET, OR_INVALID_OID):
-            # Expired, or one object in it has gone: a new set is made of what is there (MS-DCOM
-            # 3.1.2.5.1.3 skips the others).
+            # The set expired, or an object in it is gone. Create a new set from the remaining
+            # objects; MS-DCOM 3.1.2.5.1.3 skips unknown ones.
             self._begin_again()
         elif status == OR_OK and isinstance(ping, ComplexPing):
             self._set_id = set_id
@@ -88,7 +89,7 @@ class PingSet:
             self._told |= set(ping.added)
             self._told -= set(ping.removed)
             if not self._told:
-                # MS-DCOM 3.2.6.1: an empty set is forgotten; it runs out at the resolver.
+                # MS-DCOM 3.2.6.1: the client forgets an empty set, which expires at the resolver.
                 self._begin_again()
 
     def _begin_again(self) -> None:

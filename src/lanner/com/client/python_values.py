@@ -1,8 +1,8 @@
-"""Python values as VARIANTs and back, for programs that use objects by name; like pywin32.
+"""Conversion between Python values and VARIANTs, for programs that use objects by name.
 
-None is VT_NULL, str VT_BSTR, bool VT_BOOL, int the first of VT_I4, VT_I8 and VT_UI8 that holds it,
-float VT_R8, Decimal VT_DECIMAL, bytes VT_ARRAY|VT_UI1, datetime VT_DATE, an object VT_DISPATCH, a
-list or tuple an array of VARIANTs. A Variant stays as it is.
+The mapping is pywin32's. None is VT_NULL, str VT_BSTR, bool VT_BOOL, int the first of VT_I4, VT_I8
+and VT_UI8 that holds it, float VT_R8, Decimal VT_DECIMAL, bytes VT_ARRAY|VT_UI1, datetime VT_DATE,
+an object VT_DISPATCH, a list or tuple an array of VARIANTs. A Variant stays as it is.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from lanner.wire.vartypes import INTEGER_RANGES, VT
 
 _SECONDS_PER_DAY: Final = 86400
 _CURRENCY_SCALE: Final = Decimal(10000)
-# Windows' own limits of DATE: the years 100 to 9999.
+# Windows' own limits for DATE: the years 100 to 9999.
 _MIN_DATE: Final = -657434.0
 _MAX_DATE: Final = 2958466.0
 
 
 def to_date(moment: dt.datetime) -> float:
-    """A moment as DATE.
+    """Return the DATE of a moment.
 
-    One with a time zone is turned to local time, which is what DATEs are in.
+    A moment with a time zone is converted to local time, which DATEs use.
     """
     if moment.tzinfo is not None:
         moment = moment.astimezone().replace(tzinfo=None)
@@ -35,7 +35,10 @@ def to_date(moment: dt.datetime) -> float:
 
 
 def from_date(date: float) -> dt.datetime:
-    """A DATE as a moment without a time zone, to the millisecond: more is not in it."""
+    """Return the moment of a DATE, without a time zone.
+
+    It is exact to the millisecond, the precision of a DATE.
+    """
     if not _MIN_DATE <= date < _MAX_DATE:
         raise ValueError(f"a DATE of {date}")
     days = int(date)
@@ -44,9 +47,9 @@ def from_date(date: float) -> dt.datetime:
 
 
 def to_variant(value: object, unwrap: Callable[[object], Value] = lambda _: None) -> Variant:
-    """A value as a VARIANT; `unwrap` gives what is behind an object, None if it is none.
+    """Return the VARIANT of a value. Raise TypeError if it cannot be sent.
 
-    A TypeError says what cannot be sent.
+    `unwrap` returns the object behind a value, or None if the value is not an object.
     """
     match value:
         case Variant():
@@ -85,9 +88,9 @@ def _integer_type(value: int) -> VT:
 
 
 def from_variant(variant: Variant, wrap: Callable[[Value], Value] = lambda found: found) -> Value:
-    """What a VARIANT holds; `wrap` is called for the objects in it.
+    """Return the value of a VARIANT; `wrap` converts the objects in it.
 
-    The NULL BSTR is an empty text, as it is for every language of COM.
+    The NULL BSTR is an empty string, as in every COM language.
     """
     if variant.is_array:
         return _from_array(variant.value, wrap)
@@ -119,7 +122,10 @@ def _from_array(array: SafeArray | bytes | None, wrap: Callable[[Value], Value])
 
 
 def _nested(elements: Sequence[Value], counts: Sequence[int]) -> tuple[Value, ...]:
-    """Elements as a tuple for each dimension, the leftmost outside; in the array the leftmost runs fastest."""
+    """Nest elements into tuples, one level per dimension.
+
+    The leftmost dimension is the outermost tuple; in the array it varies fastest.
+    """
     if len(counts) == 1:
         return tuple(elements)
     step = counts[0]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class RemoteInterface:
     """An interface of a remote object.
 
-    It is released by `release`, or when Python has no reference to it.
+    It is released by `release`, or when Python drops the last reference to it.
     """
 
     def __init__(self, client: ComClient, held: HeldInterface) -> None:
@@ -37,8 +37,8 @@ class RemoteInterface:
         self.held = held
         held.handles += 1
         self._finalizer = weakref.finalize(self, client.abandon, held)
-        # At the end of the program there is no loop any more; closing the client releases it
-        # before.
+        # At interpreter exit the loop no longer exists. Closing the client releases the interface
+        # earlier.
         self._finalizer.atexit = False
 
     @property
@@ -61,18 +61,21 @@ class RemoteInterface:
         return f"<interface {self.iid} of object {self.oid:#x} at {self.held.exporter}>"
 
     def is_same_object(self, other: RemoteInterface) -> bool:
-        """Whether both are interfaces of one object (MS-DCOM 1.3.2)."""
+        """Return whether both are interfaces of the same object (MS-DCOM 1.3.2)."""
         return self.oid == other.oid and self.held.exporter is other.held.exporter
 
     async def call_method(self, method: Method, **arguments: Value) -> dict[str, Value]:
-        """Call a method that is declared as RPC's; its out parameters, and under "returns" its HRESULT, which is a success."""
+        """Call a method declared as RPC. Return its out parameters.
+
+        "returns" has the HRESULT, which is a success code.
+        """
         return await self.client.calls.call_method(self.held.exporter, self.iid, self.ipid, method, arguments)
 
     async def call(self, member: Member, *arguments: Value) -> list[Value]:
-        """Call a member through the vtable: its in parameters in the order of the IDL; all its out parameters, in the same.
+        """Call a member through the vtable. Return all its out parameters, in IDL order.
 
-        Objects of ours among the arguments are exported, and references that come back can be
-        called. ComError if it fails.
+        The arguments are its in parameters, in IDL order. Local objects among them are exported,
+        and references in the result can be called. Raise ComError on failure.
         """
         results, hresult = await self.call_with_result(member, *arguments)
         if not succeeded(hresult):
@@ -85,7 +88,7 @@ class RemoteInterface:
         *arguments: Value,
         timeout: float | None = None,  # noqa: ASYNC109 (as for every call here)
     ) -> tuple[list[Value], int]:
-        """Call a member like `call`, and return the result code, too, also of a failure."""
+        """Call a member like `call`, and also return the result code, even of a failure."""
         stub, client, exporter = stub_of(member), self.client, self.held.exporter
         given: Sequence[Value] = arguments
         objects = stub.references(list(arguments))
@@ -119,23 +122,32 @@ class RemoteInterface:
         named: Sequence[int] = (),
         timeout: float | None = None,  # noqa: ASYNC109 (as for every call here)
     ) -> Variant:
-        """Call a member by its DISPID, as event sinks are called; arguments are Variants, or what can be one."""
+        """Call a member by DISPID, as event sinks are called.
+
+        Arguments are Variants, or values that can be converted to them.
+        """
         result, _ = await invoke(self, dispid, arguments, flags=flags, named=named, timeout=timeout)
         return result
 
     async def query_interface(self, iid: UUID) -> RemoteInterface:
-        """Another interface of the same object; ComError E_NOINTERFACE if it has none such."""
+        """Return another interface of the same object.
+
+        Raise ComError E_NOINTERFACE if it is missing.
+        """
         (found,) = await self.client.query_interfaces(self.held, (iid,))
         if isinstance(found, ComError):
             raise found
         return found
 
     async def reference(self) -> ObjRefStandard:
-        """Return a reference to pass on."""
+        """Return a reference to be passed on."""
         return await self.client.reference(self.held)
 
     def release(self) -> None:
-        """Give it back. The server hears of it soon, together with others; twice is harmless."""
+        """Release the interface. Calling this twice is harmless.
+
+        The server is notified shortly afterwards, in a batch.
+        """
         self._finalizer()
 
 

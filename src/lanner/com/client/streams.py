@@ -1,7 +1,7 @@
 """Remote objects that can save themselves (IPersistStream), and the stream they write to (IStream).
 
-The interfaces are those of objidl.idl and ocidl.idl. The result is what OleSaveToStream writes: the
-CLSID of the object, then the output of its Save.
+The interfaces are those of objidl.idl and ocidl.idl. The result has the format of OleSaveToStream:
+the CLSID of the object, then the output of its Save.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ IID_IPERSISTSTREAMINIT: Final = UUID("7fd52380-4e07-101b-ae2d-08002b2ec713")
 # MS-ERREF 2.1.
 STG_E_INVALIDFUNCTION: Final = 0x8003_0001
 STG_E_MEDIUMFULL: Final = 0x8003_0070
-# Not in the specification: an object that takes longer to save itself is given up.
+# Not in the specification: an object that takes longer to save itself is abandoned.
 SAVE_TIMEOUT: Final = 30.0  # seconds
 # STREAM_SEEK_SET, STREAM_SEEK_CUR and STREAM_SEEK_END.
 _SEEK_SET, _SEEK_CURRENT, _SEEK_END = 0, 1, 2
 
 # On the wire these are RemoteRead, RemoteWrite and RemoteSeek. CopyTo, the locks, Stat and Clone
-# are not implemented: saving an object needs none of them.
+# are not implemented: saving an object does not need them.
 ISTREAM: Final = InterfaceTable(
     "IStream",
     IID_ISTREAM,
@@ -87,7 +87,7 @@ SAVE: Final = Member(
 
 
 class MemoryStream(ComObject):
-    """A stream in memory, up to a size."""
+    """A stream in memory with a maximum size."""
 
     interfaces: ClassVar[tuple[InterfaceTable, ...]] = (ISTREAM,)
 
@@ -100,14 +100,14 @@ class MemoryStream(ComObject):
         return bytes(self._data)
 
     def read(self, call: ComCall, count: int) -> tuple[bytes, int]:
-        """As much as there is."""
+        """Read up to `count` octets."""
         del call
         found = bytes(self._data[self._position : self._position + count])
         self._position += len(found)
         return found, len(found)
 
     def write(self, call: ComCall, data: bytes, count: int) -> int:
-        """All of it, or nothing."""
+        """Write all of the data, or raise."""
         del call
         end = self._position + count
         self._resize(max(end, len(self._data)))
@@ -116,7 +116,7 @@ class MemoryStream(ComObject):
         return count
 
     def seek(self, call: ComCall, move: int, origin: int) -> int:
-        """Go to a place, which may be behind the end."""
+        """Set the position, which may be beyond the end."""
         del call
         origins = {_SEEK_SET: 0, _SEEK_CURRENT: self._position, _SEEK_END: len(self._data)}
         position = origins.get(origin, -1) + move
@@ -126,16 +126,16 @@ class MemoryStream(ComObject):
         return position
 
     def set_size(self, call: ComCall, size: int) -> None:
-        """Cut it, or fill it up."""
+        """Truncate or zero-fill the stream to a size."""
         del call
         self._resize(size)
 
     def commit(self, call: ComCall, flags: int) -> None:
-        """What was written is there already."""
+        """Do nothing: writes take effect immediately."""
         del call, flags
 
     def revert(self, call: ComCall) -> None:
-        """What was written stays: the stream is not transacted."""
+        """Do nothing: the stream is not transacted, so writes stay."""
         del call
 
     def _resize(self, size: int) -> None:
@@ -149,7 +149,7 @@ class MemoryStream(ComObject):
 
 
 async def saved(remote: RemoteInterface, max_size: int) -> bytes:
-    """Have an object save itself; ComError if it cannot, or does not in time."""
+    """Return the saved form of an object. Raise ComError if it fails or takes too long."""
     persistent = await _persistent(remote)
     stream = MemoryStream(max_size)
     try:

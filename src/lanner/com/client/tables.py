@@ -16,25 +16,25 @@ from lanner.com.objref import SORF_NOPING, DualStringArray, ObjRef, ObjRefCustom
 from lanner.com.orpc import OUR_VERSION, ComVersion
 from lanner.rpc.pdu import AuthLevel
 
-# Ours: addresses of one peer that are tried.
+# Not in the specification: the number of a peer's addresses that are tried.
 MAX_ADDRESSES: Final = 4
 _LEVELS: Final = frozenset(AuthLevel)
 
 
 class Resolver:
-    """An object resolver: where it answered, and what is pinged there."""
+    """An object resolver: the address where it answered, and the objects pinged there."""
 
     def __init__(self, addresses: tuple[Address, ...], peer: str | None = None) -> None:
         self.addresses = addresses
-        # The address of the untrusted peer that it belongs to, if any; its references may name no
-        # other.
+        # The address of the untrusted peer to which it belongs, if any. Its references may name no
+        # other address.
         self.peer = peer
-        # Where it answered.
+        # The address where it answered.
         self.address: Address | None = None
         self.pings = PingSet()
-        # Held while it is asked for an exporter, so that no other task asks for the same one.
+        # Held while it resolves an exporter, so that no other task resolves the same one.
         self.lock = asyncio.Lock()
-        # Interfaces held of objects of this resolver.
+        # The number of interfaces held on objects of this resolver.
         self.interfaces = 0
 
     @property
@@ -43,7 +43,7 @@ class Resolver:
 
 
 class RemoteExporter:
-    """An object exporter: how it is called."""
+    """An object exporter and how to call it."""
 
     def __init__(
         self,
@@ -57,15 +57,15 @@ class RemoteExporter:
         self.oxid = oxid
         self.resolver = resolver
         self.addresses = addresses
-        # Where it answered.
+        # The address where it answered.
         self.address: Address | None = None
         self.ipid_rem_unknown = ipid_rem_unknown
         self.level = level
         self.version = version
         self.interfaces: dict[UUID, HeldInterface] = {}
-        # Calls under way.
+        # Calls in progress.
         self.calls = 0
-        # Runs while nothing of it is held.
+        # Runs while none of its interfaces is held.
         self.idle: asyncio.TimerHandle | None = None
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ class RemoteExporter:
 
 
 class HeldInterface:
-    """An interface that is held; `handles` counts the RemoteInterfaces of it."""
+    """An interface that is held; `handles` counts its RemoteInterfaces."""
 
     __slots__ = ("exporter", "handles", "iid", "ipid", "is_pinged", "oid", "public_refs", "res_addr")
 
@@ -89,21 +89,28 @@ class HeldInterface:
 
 
 def negotiated(version: ComVersion, who: str) -> ComVersion:
-    """MS-DCOM 1.7: the version that both speak."""
+    """Return the highest version that both sides support (MS-DCOM 1.7)."""
     if version.major_version != OUR_VERSION.major_version:
         raise ComError(RPC_E_VERSION_MISMATCH, f"{who} speaks COM {version.major_version}.{version.minor_version}")
     return ComVersion(version.major_version, min(version.minor_version, OUR_VERSION.minor_version))
 
 
 def level_for(bindings: DualStringArray, authn_hint: int, level: AuthLevel) -> AuthLevel:
-    """MS-DCOM 3.2.4.2: without a security binding no security; else the higher of our level and the exporter's hint."""
+    """Return the authentication level for an exporter (MS-DCOM 3.2.4.2).
+
+    Without security bindings there is no security; otherwise it is the higher of our level and the
+    exporter's hint.
+    """
     if not bindings.security_bindings:
         return AuthLevel.NONE
     return max(level, AuthLevel(authn_hint)) if authn_hint in _LEVELS else AuthLevel.PKT_PRIVACY
 
 
 def reference_parts(objref: ObjRef) -> tuple[StdObjRef, DualStringArray]:
-    """The reference and the resolver of an OBJREF; of HANDLER and EXTENDED the plain object is what we call."""
+    """Return the reference and the resolver of an OBJREF.
+
+    For HANDLER and EXTENDED, these are those of the plain object.
+    """
     if isinstance(objref, ObjRefCustom):
         raise ComError(RPC_E_INVALID_OBJREF, f"an object that marshals itself, with class {objref.clsid}")
     return objref.std, objref.res_addr
@@ -117,13 +124,13 @@ def usable_addresses(
     first: str = "",
     is_anonymous: bool = False,
 ) -> tuple[Address, ...]:
-    """Return the addresses of these bindings; `port` where a binding names none.
+    """Return the addresses of these bindings, with `port` where a binding names none.
 
-    The host `first` is known to answer: it comes first, even if no binding has it, for its names
-    need not be known here.
+    The host `first` is known to answer. It comes first, even if no binding contains it, because the
+    names in the bindings may not resolve here.
 
-    With `peer`, only there: what a stranger says decides about ports of its own, and about no other
-    computer.
+    With `peer`, all addresses are on that host: an untrusted peer chooses only its own ports, never
+    another computer.
     """
     found: dict[Address, None] = {}
     for binding in bindings:
@@ -141,9 +148,9 @@ def usable_addresses(
 
 
 def _is_another(host: str, peer: str) -> bool:
-    """Whether a host is an address of its own, and not that of the peer.
+    """Return whether a host is an address other than the peer's.
 
-    A name is taken for a name of the peer.
+    A name is assumed to be the peer's.
     """
     try:
         return ipaddress.ip_address(host) != ipaddress.ip_address(peer)

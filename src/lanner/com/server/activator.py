@@ -1,4 +1,4 @@
-"""Activation: makes objects of a class, or their factory, for clients (MS-DCOM 3.1.2.5.2)."""
+"""Activation: creates objects of a class, or its factory, for clients (MS-DCOM 3.1.2.5.2)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# What can be activated: CLSID to what makes an object.
+# The classes that can be activated: CLSID to constructor.
 ClassTable: TypeAlias = Mapping[UUID, Callable[[], ComObject]]
 
 ICLASSFACTORY_TABLE: Final = InterfaceTable(
@@ -65,7 +65,7 @@ ICLASSFACTORY_TABLE: Final = InterfaceTable(
 
 
 class ClassFactory(ComObject):
-    """The class object of a class."""
+    """The class object (factory) of a class."""
 
     interfaces = (ICLASSFACTORY_TABLE,)
 
@@ -74,7 +74,7 @@ class ClassFactory(ComObject):
 
 
 class Activator:
-    """What IActivation and IRemoteSCMActivator have in common."""
+    """The part that IActivation and IRemoteSCMActivator share."""
 
     def __init__(self, exporter: ObjectExporter, classes: ClassTable) -> None:
         self._exporter = exporter
@@ -84,7 +84,8 @@ class Activator:
     @property
     def interfaces(self) -> list[ServerInterface]:
         return [
-            # `_check` admits callers: by the level of COM, and with a result code of COM.
+            # `_check` admits callers: it applies the authentication level of COM and returns COM
+            # result codes.
             ServerInterface(
                 IACTIVATION, {REMOTE_ACTIVATION.name: self.remote_activation}, open_to_all=IACTIVATION.by_name
             ),
@@ -102,7 +103,7 @@ class Activator:
     # ----------------------------------------------------------------------------------------
 
     def _check(self, call: ServerCall, orpc_this: OrpcThis) -> None:
-        # MS-DCOM 2.2.13.3: the flags are not looked at here.
+        # MS-DCOM 2.2.13.3: the flags are ignored here.
         if not orpc_this.version.is_served:
             raise ComError(RPC_E_VERSION_MISMATCH, f"{orpc_this.version}")
         if not self._exporter.may_call(call):
@@ -111,7 +112,7 @@ class Activator:
     def _activate(
         self, call: ServerCall, clsid: UUID, iids: tuple[UUID, ...], *, is_class_object: bool
     ) -> list[InterfaceResult]:
-        """References to the interfaces asked for; ComError if there is not one of them."""
+        """Return references to the requested interfaces. Raise ComError if none is available."""
         if not 1 <= len(iids) <= MAX_QUERIED_INTERFACES:
             raise ComError(E_INVALIDARG, f"{len(iids)} interfaces")
         factory = self._factories.get(clsid)
@@ -125,7 +126,7 @@ class Activator:
                     made,
                     iid,
                     reached=call.connection.local_address,
-                    # A factory is everybody's.
+                    # A factory belongs to every user.
                     owner=None if is_class_object else call.identity.sid,
                     user=call.identity.sid,
                 )
@@ -134,7 +135,8 @@ class Activator:
             else:
                 results.append(InterfaceResult(iid, S_OK, objref))
         if all(one.hresult for one in results):
-            # As CoCreateInstanceEx has it: nothing to hold the object by, so there is none.
+            # Like CoCreateInstanceEx: without any interface, nothing can refer to the object, so
+            # none is returned.
             raise ComError(results[0].hresult, f"class {clsid} has none of {len(iids)} interfaces")
         return results
 
@@ -169,18 +171,21 @@ class Activator:
     def remote_get_class_object(
         self, call: ServerCall, *, orpc_this: OrpcThis, p_act_properties: bytes | None
     ) -> Results:
-        """MS-DCOM 3.1.2.5.2.3.2."""
+        """Serve RemoteGetClassObject (MS-DCOM 3.1.2.5.2.3.2)."""
         return self._scm_activate(call, orpc_this, p_act_properties, is_class_object=True)
 
     def remote_create_instance(
         self, call: ServerCall, *, orpc_this: OrpcThis, p_unk_outer: bytes | None, p_act_properties: bytes | None
     ) -> Results:
-        """MS-DCOM 3.1.2.5.2.3.3; pUnkOuter "MUST be ignored by the recipient"."""
+        """Serve RemoteCreateInstance (MS-DCOM 3.1.2.5.2.3.3).
+
+        pUnkOuter "MUST be ignored by the recipient".
+        """
         del p_unk_outer
         return self._scm_activate(call, orpc_this, p_act_properties, is_class_object=False)
 
     # IActivation
-    # ------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def remote_activation(
         self,
@@ -197,7 +202,10 @@ class Activator:
         c_requested_protseqs: int,
         a_requested_protseqs: tuple[int, ...],
     ) -> Results:
-        """MS-DCOM 3.1.2.5.2.3.1. Objects that begin with the contents of a file there are none."""
+        """Serve RemoteActivation (MS-DCOM 3.1.2.5.2.3.1).
+
+        Objects initialized from the contents of a file are not supported.
+        """
         del client_imp_level, c_requested_protseqs, a_requested_protseqs
         exporter = self._exporter
         objrefs: tuple[ObjRef | None, ...] = (None,) * interfaces
@@ -208,7 +216,7 @@ class Activator:
             results = self._activate(call, clsid, p_iids or (), is_class_object=mode == MODE_GET_CLASS_OBJECT)
         except ComError as error:
             log_of_peer(_LOG, logging.INFO, "refused", call.peer, "%r: %s", call, error)
-            # phr has the result of the activation, and pResults then only zeros. Clients look at
+            # phr has the result of the activation, and pResults is then all zeros. Clients look at
             # either status.
             return {
                 "orpc_that": OrpcThat(),
@@ -249,7 +257,10 @@ def _create(factory: ClassFactory) -> ComObject:
 
 
 def serve_class_factory(invocation: Invocation) -> bytes:
-    """IClassFactory: an object like those of an activation; locks of a server that never ends are nothing."""
+    """Serve IClassFactory: create an object as activation does.
+
+    Server locks do nothing, because the server does not exit when its last object is released.
+    """
     call, factory = invocation.call, invocation.object
     method = ICLASSFACTORY.method(call.opnum)
     if method is None or not isinstance(factory, ClassFactory):

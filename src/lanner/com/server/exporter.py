@@ -1,8 +1,8 @@
-"""The object exporter: objects that clients hold, references to them, calls (MS-DCOM 3.1.1).
+"""The object exporter (MS-DCOM 3.1.1): objects that clients hold, references to them, calls.
 
-It runs on the event loop. Objects are found by OID, their interfaces by IPID. An object is released
-when its last interface has no reference left, when no client pings it any more, or when the
-exporter ends.
+It runs on the event loop. An OID identifies an object, an IPID one of its interfaces. An object is
+released when the last reference to its last interface is gone, when no client pings it any more, or
+when the exporter closes.
 """
 
 from __future__ import annotations
@@ -54,36 +54,36 @@ _LOG = logging.getLogger(__name__)
 
 # MS-DCOM 3.1.1.5.1: "SHOULD be 5".
 PUBLIC_REFS: Final = 5
-# Opnums 0 to 2 are IUnknown's, which no client sends (MS-DCOM 3.1.1.5.8).
+# Opnums 0 to 2 belong to IUnknown; no client sends them (MS-DCOM 3.1.1.5.8).
 FIRST_OPNUM: Final = 3
-# Room for the largest body of a message and what is around it.
+# Room for the largest message body and the fields around it.
 MAX_OBJECT_REQUEST_SIZE: Final = MAX_REQUEST_SIZE + 0x1_0000
-# Not in the specification: smaller requests are accepted from callers above their limit, too.
+# Not in the specification: smaller requests are accepted even from callers above their limit.
 SMALL_REQUEST: Final = 0x1000
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """How clients find us: bindings of the resolver and of the exporter."""
+    """The addresses at which clients reach us: bindings of the resolver and of the exporter."""
 
-    # The address in references for clients that did not come over TCP.
+    # The address in references for clients that did not connect by TCP.
     address: str
-    port: int  # the exporter's
-    # What this computer is called, for clients that compare the names.
+    port: int  # the exporter's port
+    # The names of this computer, for clients that compare names.
     names: tuple[str, ...] = ()
 
-    # MS-DCOM 2.2.19.4: in the order of preference.
+    # MS-DCOM 2.2.19.4: in order of preference.
     security: tuple[SecurityBinding, ...] = (
         SecurityBinding(AuthType.WINNT),
         SecurityBinding(AuthType.GSS_NEGOTIATE),
     )
 
     def _hosts(self, reached: str) -> list[str]:
-        # The address that the client has reached stands first: it is known to work.
+        # The address that the client has used comes first, because it is known to work.
         return list(dict.fromkeys([reached or self.address, *self.names]))
 
     def resolver(self, reached: str) -> DualStringArray:
-        """Without endpoints: everybody knows the port (MS-DCOM 2.2.19.3)."""
+        """Return bindings without endpoints: the port is well known (MS-DCOM 2.2.19.3)."""
         return DualStringArray(tuple([StringBinding.tcp(host) for host in self._hosts(reached)]), self.security)
 
     def exporter(self, reached: str) -> DualStringArray:
@@ -99,10 +99,10 @@ class ExportedInterface:
     ipid: UUID
     table: InterfaceTable
     exported: ExportedObject
-    # Of each user; of None those that were given to nobody in particular, which whoever has them
-    # may release.
+    # References per user. Those under None belong to no particular user: any holder may release
+    # them.
     public_refs_of: dict[Sid | None, int] = field(default_factory=dict)
-    # Of each client.
+    # References per client.
     private_refs: dict[Sid, int] = field(default_factory=dict)
 
     @property
@@ -116,16 +116,16 @@ class ExportedObject:
 
     oid: int
     object: ComObject
-    # The user that got the first reference to it; None if no client asked for it.
+    # The user that got the first reference, or None if no client requested the object.
     owner: Sid | None
     last_call: float
-    # Users that we gave a reference to; None for an object that is everybody's. Whoever else has an
-    # IPID has it from them, or from the wire.
+    # Users that were given a reference, or None if any user may hold one. Another user that knows
+    # an IPID got it from one of them or by eavesdropping.
     holders: set[Sid] | None
     interfaces: dict[UUID, ExportedInterface] = field(default_factory=dict)
-    # Calls that have not ended.
+    # Calls in progress.
     calls: int = 0
-    # What it held when it was last looked at.
+    # Its size when last measured.
     octets: int = 0
 
     def serves(self, user: Sid) -> bool:
@@ -136,30 +136,33 @@ class ExportedObject:
 class Invocation:
     """A call that has passed all checks.
 
-    Its handler reads and writes the stubs, with ORPCTHIS and ORPCTHAT.
+    Its handler reads and writes the stubs, including ORPCTHIS and ORPCTHAT.
     """
 
     call: ServerCall
     object: ComObject
-    # Of the interface that was marshaled; the client may have bound one that it derives from.
+    # The table of the marshaled interface. The client may have bound one of its base interfaces.
     table: InterfaceTable
     exporter: CallExporter
     orpc_this: OrpcThis
-    # Behind ORPCTHIS.
+    # Positioned after ORPCTHIS.
     decoder: Decoder
 
 
-# A stub in, a stub out; or a coroutine of it.
+# Takes a call and returns the response stub, or an awaitable of it.
 InterfaceHandler: TypeAlias = Callable[[Invocation], bytes | Awaitable[bytes]]
 
 
-# Makes a reference to a remote object usable. The address is the sender's; None if the reference is
-# trusted.
+# Makes a reference to a remote object usable. The second argument is the sender's address, or None
+# if the reference is trusted.
 ForeignResolver: TypeAlias = Callable[[ObjRef, str | None], Awaitable["Remote"]]
 
 
 class CallExporter:
-    """The exporter as the caller of one connection sees it: references name the address it has reached."""
+    """The exporter as seen by the caller on one connection.
+
+    References name the address to which that caller connected.
+    """
 
     __slots__ = ("_consumed", "_exporter", "_owner", "_peer", "_reached")
 
@@ -168,8 +171,7 @@ class CallExporter:
         self._owner = call.identity.sid
         self._peer = call.peer
         self._reached = call.connection.local_address
-        # Objects that came in with the call, with references that are taken: each stays at least
-        # until it has ended.
+        # Objects whose references the call has consumed. Each lives at least until the call ends.
         self._consumed: list[ExportedObject] = []
 
     def marshal(self, obj: ComObject, iid: UUID, public_refs: int = PUBLIC_REFS) -> ObjRefStandard:
@@ -189,13 +191,13 @@ class CallExporter:
         self._exporter.holdings.require_room(self._owner)
 
     def close(self) -> None:
-        """The call has ended."""
+        """Release the consumed objects that have no other references."""
         for exported in self._consumed:
             self._exporter.release_if_unreferenced(exported)
 
 
 class ObjectExporter:
-    """MS-DCOM 3.1.1 for all objects of this process."""
+    """The exporter of all objects of this process (MS-DCOM 3.1.1)."""
 
     def __init__(
         self,
@@ -220,13 +222,13 @@ class ObjectExporter:
         self.oid_rem_unknown = new_identifier(())
         self._handlers: dict[UUID, InterfaceHandler] = {}
         self._objects: dict[int, ExportedObject] = {}
-        # By the identity of the Python object.
+        # Keyed by the identity of the Python object.
         self._by_object: dict[int, ExportedObject] = {}
         self._interfaces: dict[UUID, ExportedInterface] = {}
 
     @property
     def objects(self) -> list[ComObject]:
-        """What clients hold."""
+        """The objects that clients hold."""
         return [exported.object for exported in self._objects.values()]
 
     def find(self, ipid: UUID) -> ExportedInterface | None:
@@ -245,10 +247,11 @@ class ObjectExporter:
         owner: Sid | None = None,
         user: Sid | None = None,
     ) -> ObjRefStandard:
-        """Make a reference to an interface of an object; ComError E_NOINTERFACE if it has no such interface.
+        """Return a new reference to an interface of an object.
 
-        `reached` is the address of ours that its holder uses, `owner` whose object it counts as if
-        it is new, and `user` who gets the references, and alone can release them.
+        `reached` is our address as the holder knows it. `owner` is the user against whose quota a
+        new object counts. `user` gets the references, and only that user can release them. Raise
+        ComError E_NOINTERFACE if the object lacks the interface.
         """
         std = self.add_references(obj, iid, public_refs, owner, user=user)
         return ObjRefStandard(iid, std, self.addresses.resolver(reached))
@@ -256,7 +259,10 @@ class ObjectExporter:
     def add_references(
         self, obj: ComObject, iid: UUID, public_refs: int, owner: Sid | None = None, *, user: Sid | None = None
     ) -> StdObjRef:
-        """Export an interface of an object, if it is not exported yet, for `owner`, and add references of `user` to it."""
+        """Export an interface, unless it is exported already, and add references of `user` to it.
+
+        A new object counts for `owner`.
+        """
         exported = self._by_object.get(id(obj))
         interface = None if exported is None else exported.interfaces.get(iid)
         if interface is None:
@@ -285,14 +291,17 @@ class ObjectExporter:
         return exported
 
     def _weigh(self, exported: ExportedObject) -> None:
-        """See what an object holds after a call, unless it is gone meanwhile."""
+        """Update the recorded size of an object after a call, unless it was released meanwhile."""
         octets = exported.object.octets
         if octets != exported.octets and exported.oid in self._objects:
             self.holdings.grow(exported.owner, octets - exported.octets)
             exported.octets = octets
 
     def unmarshal_local(self, objref: ObjRef, user: Sid | None = None) -> ExportedObject | None:
-        """Return the local object of a reference from a user, and take the references it brings; None for a remote object."""
+        """Return the local object of a user's reference and consume the references in it.
+
+        Return None for a remote object.
+        """
         if isinstance(objref, ObjRefCustom):
             raise ComError(E_NOTIMPL, f"no unmarshaler {objref.clsid}")
         std = objref.std
@@ -320,7 +329,7 @@ class ObjectExporter:
     # ---------------------------------------------------------------------
 
     def add_ref(self, ipid: UUID, public_refs: int, private_refs: int, owner: Sid) -> bool:
-        """Whether there is such an interface for this user."""
+        """Add references of a user. Return False if the interface is unknown or not that user's."""
         interface = self._interfaces.get(ipid)
         if interface is None or not interface.exported.serves(owner):
             return False
@@ -330,7 +339,10 @@ class ObjectExporter:
         return True
 
     def release(self, ipid: UUID, public_refs: int, private_refs: int, owner: Sid) -> None:
-        """Subtract references of a user, down to none; an interface that is not there, or another user's, is passed over."""
+        """Subtract references of a user, down to none.
+
+        An interface that is unknown, or not that user's, is ignored.
+        """
         interface = self._interfaces.get(ipid)
         if interface is None or not interface.exported.serves(owner):
             return
@@ -343,7 +355,7 @@ class ObjectExporter:
         self.release_if_unreferenced(interface.exported)
 
     def _subtract(self, interface: ExportedInterface, public_refs: int, user: Sid | None) -> None:
-        """Subtract references of a user, and what is more than that of those that nobody in particular has."""
+        """Subtract references of a user first, then those that belong to no particular user."""
         counts = interface.public_refs_of
         for one in dict.fromkeys((user, None)):
             taken = min(counts.get(one, 0), public_refs)
@@ -357,7 +369,10 @@ class ObjectExporter:
             del interface.exported.interfaces[interface.table.iid]
 
     def release_if_unreferenced(self, exported: ExportedObject) -> None:
-        """Release an object none of whose interfaces is referred to; a client may have asked for one with no reference."""
+        """Release an object without references.
+
+        A client may have requested an interface with zero references.
+        """
         if exported.oid not in self._objects:
             return
         if not any(one.public_refs or one.private_refs for one in exported.interfaces.values()):
@@ -374,17 +389,23 @@ class ObjectExporter:
         _release_object(exported.object)
 
     def discard(self, obj: ComObject) -> None:
-        """Release an object that did not reach the client it was made for: no client would do it."""
+        """Release an object whose reference never reached its client.
+
+        That client cannot release it.
+        """
         if id(obj) not in self._by_object:
             _release_object(obj)
 
     def release_all(self) -> None:
-        """The exporter ends: no client reaches anything any more."""
+        """Release all objects: the exporter is closing."""
         for exported in list(self._objects.values()):
             self._release(exported)
 
     def reclaim(self, oids: Iterable[int], now: float) -> None:
-        """Release objects that no client pings any more, except those being called (MS-DCOM 3.1.1.6.2)."""
+        """Release objects that are no longer pinged (MS-DCOM 3.1.1.6.2).
+
+        Objects with a call in progress are kept.
+        """
         for oid in oids:
             exported = self._objects.get(oid)
             if exported is None:
@@ -399,7 +420,7 @@ class ObjectExporter:
     # ----------------------------------------------------------------------------------
 
     def serve(self, iid: UUID, handler: InterfaceHandler) -> None:
-        """Let calls on an interface go to a handler of its own, in place of the one for automation."""
+        """Dispatch calls on an interface to `handler` instead of the one for automation."""
         self._handlers[iid] = handler
 
     def _listen_for(self, table: InterfaceTable) -> None:
@@ -408,13 +429,17 @@ class ObjectExporter:
             self._server.register(ObjectInterface(self, table))
 
     def may_call(self, call: ServerCall) -> bool:
-        """Whether a caller is admitted: at our level, and not anonymous, because keys of anonymous users are public."""
+        """Return whether a caller is admitted.
+
+        It needs at least our authentication level, and must not be anonymous, because the session
+        keys of anonymous users are public.
+        """
         if self.minimum_level <= AuthLevel.NONE:
             return True
         return call.auth_level >= self.minimum_level and not call.identity.is_anonymous
 
     def admit(self, call: ServerCall, *, denied: int) -> tuple[OrpcThis, Decoder]:
-        """The checks that every call on an object has to pass: its ORPCTHIS, and the stub behind it."""
+        """Check a call on an object. Return its ORPCTHIS and the decoder of the stub after it."""
         rep = representation(Syntax.NDR20, "little" if call.is_little else "big")
         decoder = Decoder(call.stub, rep, elements=MAX_REQUEST_ELEMENTS)
         orpc_this: OrpcThis = ORPCTHIS.decode(decoder)
@@ -427,7 +452,10 @@ class ObjectExporter:
         return orpc_this, decoder
 
     def invoke(self, bound: InterfaceTable, call: ServerCall) -> bytes | Awaitable[bytes]:
-        """Run a call on the interface that its object UUID names, over a connection that is bound to `bound`."""
+        """Run a call on the interface that its object UUID names.
+
+        The connection is bound to `bound`.
+        """
         if not FIRST_OPNUM <= call.opnum <= bound.last_opnum:
             raise RpcFault(FaultStatus.NCA_OP_RNG_ERROR, f"{bound.name} opnum {call.opnum}", did_not_execute=True)
         orpc_this, decoder = self.admit(call, denied=FaultStatus.ACCESS_DENIED)
@@ -483,14 +511,14 @@ def _release_object(obj: ComObject) -> None:
 
 
 def _is_a(table: InterfaceTable, bound: InterfaceTable) -> bool:
-    """Whether the slots of one interface begin with those of another."""
+    """Return whether the first slots of one interface are those of another."""
     if bound.iid == IID_IDISPATCH:
         return table.is_dispatch
     return table.iid == bound.iid or bound.iid in [base.iid for base in table.bases]
 
 
 class ObjectInterface(ServedInterface):
-    """An interface of objects, as connections see it."""
+    """An object interface as connections see it."""
 
     def __init__(self, exporter: ObjectExporter, table: InterfaceTable) -> None:
         # MS-DCOM 2.1 and 2.2: version 0.0, and NDR only.

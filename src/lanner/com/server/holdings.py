@@ -1,9 +1,9 @@
-"""Limits on the objects, and the octets in them, that clients hold in this process.
+"""Limits on the objects that clients hold in this process, and on the octets in them.
 
-Not in the specification: MS-DCOM has no limits. There is a limit for each user and one for all. An
-object is counted before it is exported, its octets after each call that may have changed them. One
-call can therefore exceed a limit on octets. A user above a limit gets no new objects, and may put
-nothing large into existing ones, until it releases some.
+Not in the specification: MS-DCOM has no limits. There is a limit per user and one for all users
+together. An object is counted before it is exported, its octets after each call that may have
+changed them, so one call can exceed a limit on octets. A user above a limit gets no new objects,
+and may add nothing large to existing ones, until it releases some.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ MAX_OCTETS: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class HoldingLimits:
-    """Of all clients together, and of one user."""
+    """Limits for all clients together, and for one user."""
 
     max_objects: int = MAX_OBJECTS
     max_objects_per_user: int = MAX_OBJECTS // 4
-    # A hundred and more of the largest messages.
+    # More than a hundred messages of maximum size.
     max_octets: int = MAX_OCTETS
     max_octets_per_user: int = MAX_OCTETS // 2
 
 
 class Holdings:
-    """The counts."""
+    """The current counts."""
 
     def __init__(self, limits: HoldingLimits | None = None) -> None:
         self.limits = HoldingLimits() if limits is None else limits
@@ -44,7 +44,7 @@ class Holdings:
         self._octets_of: Counter[Sid] = Counter()
 
     def require_room(self, owner: Sid | None) -> None:
-        """Raise E_OUTOFMEMORY if the user, or all together, can have no more.
+        """Raise E_OUTOFMEMORY if the user, or all users together, are at a limit.
 
         An object without an owner counts for no user.
         """
@@ -56,7 +56,7 @@ class Holdings:
         self.require_octets(owner)
 
     def require_octets(self, owner: Sid | None) -> None:
-        """The same for the contents of objects that there are."""
+        """Raise E_OUTOFMEMORY if existing objects may not grow."""
         limits = self.limits
         if self.octets >= limits.max_octets:
             raise ComError(E_OUTOFMEMORY, f"clients hold {self.octets} octets")
@@ -64,20 +64,20 @@ class Holdings:
             raise ComError(E_OUTOFMEMORY, f"{owner} holds {self._octets_of[owner]} octets")
 
     def add(self, owner: Sid | None) -> None:
-        """One object more, if there is room for it."""
+        """Count a new object. Raise E_OUTOFMEMORY if there is no room for it."""
         self.require_room(owner)
         self.objects += 1
         if owner is not None:
             self._objects_of[owner] += 1
 
     def grow(self, owner: Sid | None, octets: int) -> None:
-        """So many octets more in an object; fewer if negative."""
+        """Count octets added to an object; negative if it shrank."""
         self.octets += octets
         if owner is not None:
             self._octets_of[owner] += octets
 
     def remove(self, owner: Sid | None, octets: int) -> None:
-        """One object less, that had so many octets."""
+        """Remove an object and its octets from the counts."""
         self.objects -= 1
         self.octets -= octets
         if owner is None:

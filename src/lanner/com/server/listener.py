@@ -1,6 +1,6 @@
-"""All of DCOM on its ports: a `Listener` of the daemon.
+"""DCOM on its ports, as a `Listener` of the daemon.
 
-The resolver and the activator are interfaces of the server with the well-known port (MS-DCOM 1.9).
+The resolver and the activator are interfaces of the server on the well-known port (MS-DCOM 1.9).
 The objects have a server and a port of their own.
 """
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ComSettings:
-    """What an operator may change."""
+    """Settings that an operator may change."""
 
-    # Of the exporter; 0 is any free port, because references name it.
+    # The exporter's port. 0 means any free port, because references contain it.
     port: int = 0
-    # Below it nothing is activated and no object called (MS-DCOM 3.1.1.5.4).
+    # Below this level, activations and calls to objects are rejected (MS-DCOM 3.1.1.5.4).
     minimum_level: AuthLevel = AuthLevel.PKT_INTEGRITY
-    # Seconds in which clients are to ping. They go by the document's period: another one is for
+    # The ping period in seconds. Clients use the period of the specification; other values are for
     # tests.
     ping_period: float = PING_PERIOD
 
@@ -57,10 +57,11 @@ class ComListener:
         settings: ComSettings | None = None,
         credentials: Credentials | None = None,
     ) -> None:
-        """Serve classes; they and the server with the well-known port are asked for when this starts, after that server.
+        """Serve classes.
 
-        `names` are those of this computer, and `credentials` what we call the event sinks of
-        clients with.
+        `classes` and `resolver_server` are called when this listener starts. The server on the
+        well-known port must have started before. `names` are those of this computer. `credentials`
+        are used for calls to the event sinks of clients.
         """
         self._classes = classes
         self._resolver_server = resolver_server
@@ -88,7 +89,7 @@ class ComListener:
 
     @property
     def client(self) -> ComClient:
-        """What calls the objects of clients."""
+        """The client that calls the objects of clients."""
         if self._client is None:
             raise ComError(RPC_E_DISCONNECTED, "DCOM has ended")
         return self._client
@@ -116,11 +117,11 @@ class ComListener:
             minimum_level=self._settings.minimum_level,
             resolve_foreign=self._resolve_foreign,
         )
-        # Without an account as NTLM's anonymous user: calls to resolvers have integrity (MS-DCOM
+        # Without an account, use NTLM's anonymous user: calls to resolvers need integrity (MS-DCOM
         # 3.2.4.1.2.2, 3.2.6.1).
         credentials = Credentials() if self._credentials is None else self._credentials
-        # References to our objects name the address that a sink is called from: it must be the one
-        # where we are.
+        # References to our objects name the address from which a sink is called, so it must be
+        # ours.
         source = None if ipaddress.ip_address(self._bind).is_unspecified else self._bind
         self._client = ComClient(SERVER_SETTINGS, credentials=credentials, exporter=exporter, local_address=source)
         for rem_unknown in rem_unknowns(exporter):
@@ -139,9 +140,9 @@ class ComListener:
         return self._names[-1] if is_everywhere and self._names else self._bind
 
     def tick(self, now: float) -> None:
-        """Reclaim objects that are not pinged.
+        """Reclaim objects that are no longer pinged.
 
-        Deadlines begin three periods ahead, so looking once in a period misses none.
+        Deadlines are three periods ahead, so checking once per period misses none.
         """
         loop = asyncio.get_running_loop()
         self.exporter.reclaim(self.pings.expire(now), now)
@@ -151,7 +152,7 @@ class ComListener:
         self._timer = loop.call_at(then, lambda: self.tick(loop.time()))
 
     async def stop(self) -> None:
-        """Hang up on everybody: their objects are released."""
+        """Close all connections and release the clients' objects."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -160,7 +161,7 @@ class ComListener:
             self._server = None
         if self._exporter is not None:
             self._exporter.release_all()
-        # Last: what our objects held of theirs is given back.
+        # Last, because our objects have released their references to clients' objects by now.
         if self._client is not None:
             client, self._client = self._client, None
             await client.close()

@@ -1,8 +1,8 @@
-"""Which objects are still pinged (MS-DCOM 3.1.2.1, 3.1.2.5.1.2, 3.1.2.5.1.3, 3.1.2.6). No I/O.
+"""The sets of objects that clients ping (MS-DCOM 3.1.2.1, 3.1.2.5.1.2, 3.1.2.5.1.3, 3.1.2.6).
 
-The time is passed in. An object in a ping set lives as long as the set is pinged. An object in no
-set lives for the time-out of a set. All deadlines are equally far from their start, so tables in
-the order of their starts need no search.
+No I/O; the time is passed in. An object in a ping set lives as long as the set is pinged. An object
+in no set lives for the time-out of a set. All time-outs are equally long, so tables ordered by
+start time are also ordered by deadline and need no search.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ PING_TIMEOUT: Final = PERIODS * PING_PERIOD
 
 @dataclass(frozen=True, slots=True)
 class PingLimits:
-    """What pings may cost. Ours: a Windows client has one set at each resolver."""
+    """Limits on pings. Not in the specification: a Windows client has one set at each resolver."""
 
     max_sets: int = 4096
     max_sets_per_peer: int = 64
-    # Places of objects in sets, all sets together: the same object may be in many.
+    # Memberships of objects in sets, over all sets. One object may be in many.
     max_members: int = 262_144
 
 
@@ -43,36 +43,36 @@ class PingSets:
     """The SETID table and the OID table of a resolver."""
 
     def __init__(self, limits: PingLimits | None = None, period: float = PING_PERIOD) -> None:
-        """Keep sets that are to be pinged once in a period, in seconds."""
+        """Keep sets that clients ping once per `period`, in seconds."""
         self._limits = PingLimits() if limits is None else limits
         self.period = period
         self._timeout = PERIODS * period
-        # In the order of their deadlines.
+        # Ordered by deadline.
         self._sets: OrderedDict[int, _PingSet] = OrderedDict()
         self._by_peer: dict[str, dict[int, None]] = {}
-        # How many sets an object is in.
+        # The number of sets that contain each object.
         self._counts: dict[int, int] = {}
-        # Objects in no set, and until when they may stay so; in the order of that.
+        # Objects in no set, with their deadlines; ordered by deadline.
         self._unpinged: OrderedDict[int, float] = OrderedDict()
         self._members = 0
 
-    # What the exporter asks (MS-DCOM 3.1.2.5.1.7)
+    # Interface for the exporter (MS-DCOM 3.1.2.5.1.7)
     # ---------------------------------------------------------------
 
     def allocate_oid(self, now: float) -> int:
-        """Return a new object identifier, which is in no set yet."""
+        """Return a new object identifier that is in no set yet."""
         oid = new_identifier(self._counts)
         self._counts[oid] = 0
         self._unpinged[oid] = now + self._timeout
         return oid
 
     def forget_oid(self, oid: int) -> None:
-        """The object is no more. Sets that name it find out when they are looked at."""
+        """Forget a released object. Sets that contain it drop it when they are next processed."""
         self._counts.pop(oid, None)
         self._unpinged.pop(oid, None)
 
     def spare(self, oid: int, now: float) -> None:
-        """An object whose time was up is still called: it gets another chance to be pinged."""
+        """Give an expired object that is being called another period in which to be pinged."""
         if oid in self._counts and not self._counts[oid]:
             self._unpinged[oid] = now + self._timeout
             self._unpinged.move_to_end(oid)
@@ -87,14 +87,14 @@ class PingSets:
 
     @property
     def members(self) -> int:
-        """Places of objects in sets."""
+        """The number of memberships of objects in sets."""
         return self._members
 
     # Pings
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def simple_ping(self, set_id: int, now: float) -> int:
-        """MS-DCOM 3.1.2.5.1.2."""
+        """Serve SimplePing (MS-DCOM 3.1.2.5.1.2) and return its status."""
         found = self._sets.get(set_id)
         if found is None:
             return OR_INVALID_SET
@@ -104,14 +104,14 @@ class PingSets:
     def complex_ping(
         self, set_id: int, sequence: int, added: Iterable[int], removed: Iterable[int], peer: str, now: float
     ) -> tuple[int, int]:
-        """MS-DCOM 3.1.2.5.1.3: a status, and the set."""
+        """Serve ComplexPing (MS-DCOM 3.1.2.5.1.3) and return its status and the set."""
         if not set_id:
             return self._new_set(sequence, added, peer, now)
         found = self._sets.get(set_id)
         if found is None:
             return OR_INVALID_SET, set_id
         if found.sequence > sequence:
-            # An older ping that came late.
+            # An older ping that arrived late.
             return OR_OK, set_id
         for oid in added:
             if oid in found.oids:
@@ -144,9 +144,9 @@ class PingSets:
         return OR_OK, set_id
 
     def _make_room(self, candidates: Iterable[int]) -> bool:
-        """Drop the first set that keeps nothing alive.
+        """Drop the first empty set, if there is one.
 
-        Only a holder of a reference can have a set that does.
+        Only a holder of a reference can own a set that is not empty.
         """
         empty = next((set_id for set_id in candidates if not self._sets[set_id].oids), None)
         if empty is None:
@@ -164,7 +164,7 @@ class PingSets:
         return True
 
     def _remove(self, of: _PingSet, oid: int, now: float) -> bool:
-        """Take an object out of a set; whether it is there, and in no other."""
+        """Remove an object from a set. Return whether it exists and is now in no set."""
         of.oids.discard(oid)
         self._members -= 1
         if oid not in self._counts:
@@ -180,7 +180,7 @@ class PingSets:
         self._sets.move_to_end(set_id)
 
     def _drop(self, set_id: int, now: float) -> list[int]:
-        """Remove a set: the objects that were in no other."""
+        """Remove a set. Return its objects that are in no other set."""
         dropped = self._sets.pop(set_id)
         of_peer = self._by_peer[dropped.peer]
         del of_peer[set_id]
@@ -192,13 +192,13 @@ class PingSets:
     # -------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
-        """When `expire` has something to do, at the earliest."""
+        """Return the earliest time at which `expire` may have something to do."""
         deadlines = [one.deadline for one in itertools.islice(self._sets.values(), 1)]
         deadlines += itertools.islice(self._unpinged.values(), 1)
         return min(deadlines, default=None)
 
     def expire(self, now: float) -> list[int]:
-        """Drop the sets whose time is up; return the objects that no client pings any more, to reclaim or to spare.
+        """Drop expired sets. Return the objects that no client pings, to be reclaimed or spared.
 
         They stay in the table until the exporter forgets them.
         """
@@ -218,7 +218,7 @@ class PingSets:
 
 
 def new_identifier(taken: Container[int]) -> int:
-    """Return 64 random bits, not zero."""
+    """Return a random 64-bit identifier that is neither zero nor taken."""
     while True:
         identifier = secrets.randbits(64)
         if identifier and identifier not in taken:

@@ -1,4 +1,4 @@
-"""The Remote Unknown: queries of interfaces, reference counts (MS-DCOM 3.1.1.5.6, 3.1.1.5.7)."""
+"""The Remote Unknown: interface queries and reference counts (MS-DCOM 3.1.1.5.6, 3.1.1.5.7)."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from lanner.rpc.server import Results
     from lanner.wire.sid import Sid
 
-# Ours: interfaces asked for in one call. No class has twenty.
+# Not in the specification: interfaces queried in one call. No class has twenty.
 MAX_QUERIED_INTERFACES: Final = 256
 _OWN_INTERFACES: Final = (IID_IUNKNOWN, IID_IREMUNKNOWN, IID_IREMUNKNOWN2)
 
 
 class RemUnknown(ServerInterface):
-    """IRemUnknown or IRemUnknown2 of an exporter; both have the same IPID."""
+    """IRemUnknown or IRemUnknown2 of an exporter. Both have the same IPID."""
 
     def __init__(self, exporter: ObjectExporter, interface: Interface) -> None:
         handlers: dict[str, Handler] = {
@@ -78,12 +78,12 @@ class RemUnknown(ServerInterface):
         )
 
     def _query(self, user: Sid, ripid: UUID, iids: tuple[UUID, ...], refs: int) -> list[RemQiResult]:
-        """Ask for interfaces; ComError if the object cannot be asked."""
+        """Query an object for interfaces. Raise ComError if the object cannot be queried."""
         exporter = self._exporter
         if len(iids) > MAX_QUERIED_INTERFACES:
             raise ComError(E_INVALIDARG, f"{len(iids)} interfaces at once")
         if ripid == exporter.ipid_rem_unknown:
-            # It lives as long as the exporter, independent of references.
+            # It lives as long as the exporter, regardless of references.
             std = StdObjRef(SORF_NOPING, refs, exporter.oxid, exporter.oid_rem_unknown, ripid)
             return [RemQiResult(S_OK, std) if iid in _OWN_INTERFACES else _NO_INTERFACE for iid in iids]
         interface = exporter.find(ripid)
@@ -110,7 +110,7 @@ class RemUnknown(ServerInterface):
         c_iids: int,
         iids: tuple[UUID, ...],
     ) -> Results:
-        """MS-DCOM 3.1.1.5.6.1.1."""
+        """Serve RemQueryInterface (MS-DCOM 3.1.1.5.6.1.1)."""
         del orpc_this, c_iids
         try:
             results = self._query(call.identity.sid, ripid, iids, c_refs)
@@ -121,7 +121,7 @@ class RemUnknown(ServerInterface):
     def rem_query_interface2(
         self, call: ServerCall, *, orpc_this: OrpcThis, ripid: UUID, c_iids: int, iids: tuple[UUID, ...]
     ) -> Results:
-        """MS-DCOM 3.1.1.5.7.1.1."""
+        """Serve RemQueryInterface2 (MS-DCOM 3.1.1.5.7.1.1)."""
         del orpc_this
         try:
             results = self._query(call.identity.sid, ripid, iids, PUBLIC_REFS)
@@ -149,7 +149,7 @@ class RemUnknown(ServerInterface):
         c_interface_refs: int,
         interface_refs: tuple[RemInterfaceRef, ...],
     ) -> Results:
-        """MS-DCOM 3.1.1.5.6.1.2."""
+        """Serve RemAddRef (MS-DCOM 3.1.1.5.6.1.2)."""
         del orpc_this, c_interface_refs
         owner = call.identity.sid
         results = [
@@ -166,7 +166,7 @@ class RemUnknown(ServerInterface):
         c_interface_refs: int,
         interface_refs: tuple[RemInterfaceRef, ...],
     ) -> Results:
-        """MS-DCOM 3.1.1.5.6.1.3."""
+        """Serve RemRelease (MS-DCOM 3.1.1.5.6.1.3)."""
         del orpc_this, c_interface_refs
         for one in interface_refs:
             self._exporter.release(one.ipid, one.public_refs, one.private_refs, call.identity.sid)
@@ -177,5 +177,5 @@ _NO_INTERFACE: Final = RemQiResult(E_NOINTERFACE, NULL_STDOBJREF)
 
 
 def rem_unknowns(exporter: ObjectExporter) -> list[RemUnknown]:
-    """What an exporter must listen for before anything else (MS-DCOM 3.1.1.3)."""
+    """Return the interfaces that an exporter must register first (MS-DCOM 3.1.1.3)."""
     return [RemUnknown(exporter, IREMUNKNOWN), RemUnknown(exporter, IREMUNKNOWN2)]

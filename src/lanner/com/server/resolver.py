@@ -32,8 +32,8 @@ _OPEN_TO_ALL: Final = (SERVER_ALIVE.opnum, SERVER_ALIVE2.opnum)
 class ObjectResolver(ServerInterface):
     """IObjectExporter.
 
-    Aliveness is public; everything else is for callers at the level of COM (MS-DCOM 3.2.4.1.2.2,
-    3.2.6.1).
+    ServerAlive is open to everyone; all other calls require COM's authentication level (MS-DCOM
+    3.2.4.1.2.2, 3.2.6.1).
     """
 
     def __init__(self, exporter: ObjectExporter, pings: PingSets, clock: Callable[[], float]) -> None:
@@ -61,9 +61,9 @@ class ObjectResolver(ServerInterface):
     def resolve_oxid(
         self, call: ServerCall, *, p_oxid: int, c_requested_protseqs: int, ar_requested_protseqs: tuple[int, ...]
     ) -> Results:
-        """MS-DCOM 3.1.2.5.1.1.
+        """Serve ResolveOxid (MS-DCOM 3.1.2.5.1.1).
 
-        A client that asks for other protocols gets TCP, too: there is nothing else.
+        A client that asks for other protocols also gets TCP, the only one available.
         """
         del c_requested_protseqs, ar_requested_protseqs
         exporter = self._exporter
@@ -79,7 +79,7 @@ class ObjectResolver(ServerInterface):
     def resolve_oxid2(
         self, call: ServerCall, *, p_oxid: int, c_requested_protseqs: int, ar_requested_protseqs: tuple[int, ...]
     ) -> Results:
-        """MS-DCOM 3.1.2.5.1.5."""
+        """Serve ResolveOxid2 (MS-DCOM 3.1.2.5.1.5)."""
         results = self.resolve_oxid(
             call,
             p_oxid=p_oxid,
@@ -89,7 +89,7 @@ class ObjectResolver(ServerInterface):
         return results if isinstance(results, int) else {**results, "p_com_version": OUR_VERSION}
 
     def simple_ping(self, call: ServerCall, *, p_set_id: int) -> Results:
-        """MS-DCOM 3.1.2.5.1.2."""
+        """Serve SimplePing (MS-DCOM 3.1.2.5.1.2)."""
         del call
         return self._pings.simple_ping(p_set_id, self._clock())
 
@@ -104,7 +104,7 @@ class ObjectResolver(ServerInterface):
         add_to_set: tuple[int, ...] | None,
         del_from_set: tuple[int, ...] | None,
     ) -> Results:
-        """MS-DCOM 3.1.2.5.1.3."""
+        """Serve ComplexPing (MS-DCOM 3.1.2.5.1.3)."""
         del c_add_to_set, c_del_from_set
         status, set_id = self._pings.complex_ping(
             p_set_id, sequence_num, add_to_set or (), del_from_set or (), call.peer, self._clock()
@@ -112,12 +112,12 @@ class ObjectResolver(ServerInterface):
         return {"p_set_id": set_id, "p_ping_backoff_factor": 0, RETURNS: status}
 
     def server_alive(self, call: ServerCall) -> Results:
-        """MS-DCOM 3.1.2.5.1.4."""
+        """Serve ServerAlive (MS-DCOM 3.1.2.5.1.4)."""
         del call
         return OR_OK
 
     def server_alive2(self, call: ServerCall) -> Results:
-        """MS-DCOM 3.1.2.5.1.6."""
+        """Serve ServerAlive2 (MS-DCOM 3.1.2.5.1.6)."""
         return {
             "p_com_version": OUR_VERSION,
             "ppdsa_or_bindings": self._exporter.addresses.resolver(call.connection.local_address),
