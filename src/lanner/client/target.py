@@ -112,10 +112,10 @@ def translated(what: str, *, has_texts: bool = False) -> Iterator[None]:
         # MS-MQMP's R_QMOpenRemoteQueue has a code of its own for it, MS-MQRR has not.
         raise SharingViolation(f"{what} is open elsewhere, exclusively or in another way that excludes this") from error
     except StatusError as error:
-        doc = type(error).__doc__ or ""
-        if error.args[0] == doc and not has_texts:
+        text = error.default_text()
+        if error.args[0] == text and not has_texts:
             # A bare status: its text should name the object.
-            raise status_error(error.status, f"{what}: {doc}") from error
+            raise status_error(error.status, f"{what}: {text}") from error
         raise
     except RpcFault as fault:
         if fault.status in StatusError.by_status:

@@ -199,8 +199,12 @@ class StatusError(LannerError):
         StatusError.by_status[status] = cls
 
     def __init__(self, message: str | None = None) -> None:
-        text = message if message is not None else (type(self).__doc__ or self.spec_name)
-        super().__init__(text)
+        super().__init__(self.default_text() if message is None else message)
+
+    @classmethod
+    def default_text(cls) -> str:
+        """Return the text of an error that says nothing about its object: the class's docstring."""
+        return " ".join((cls.__doc__ or cls.spec_name).split())
 
     def __str__(self) -> str:
         return f"{self.args[0]} [{self.spec_name} {self.status:#010x}]"
@@ -267,7 +271,7 @@ class Property(StatusError, status=0xC00E_0002, spec_name="MQ_ERROR_PROPERTY"):
 
 
 class QueueNotFound(StatusError, status=0xC00E_0003, spec_name="MQ_ERROR_QUEUE_NOT_FOUND"):
-    """The queue does not exist or you do not have sufficient permissions to perform the operation."""
+    """The queue does not exist, or you do not have sufficient permissions for the operation."""
 
 
 class QueueNotActive(StatusError, status=0xC00E_0004, spec_name="MQ_ERROR_QUEUE_NOT_ACTIVE"):
@@ -346,7 +350,10 @@ class IllegalCursorAction(StatusError, status=0xC00E_001C, spec_name="MQ_ERROR_I
 
 
 class MessageAlreadyReceived(StatusError, status=0xC00E_001D, spec_name="MQ_ERROR_MESSAGE_ALREADY_RECEIVED"):
-    """The message to which the cursor is currently pointing was removed from the queue by another process or by another call without the use of this cursor."""
+    """The message at the cursor was removed from the queue without the use of this cursor.
+
+    Another process or another call removed it.
+    """
 
 
 class IllegalFormatname(StatusError, status=0xC00E_001E, spec_name="MQ_ERROR_ILLEGAL_FORMATNAME"):
@@ -360,7 +367,10 @@ class FormatnameBufferTooSmall(StatusError, status=0xC00E_001F, spec_name="MQ_ER
 class UnsupportedFormatnameOperation(
     StatusError, status=0xC00E_0020, spec_name="MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION"
 ):
-    """Operations of the type requested (for example, deleting a queue using a direct format name) are not supported for the format name specified."""
+    """The requested operation is not supported for the format name.
+
+    A queue cannot be deleted by a direct format name, for example.
+    """
 
 
 class IllegalSecurityDescriptor(StatusError, status=0xC00E_0021, spec_name="MQ_ERROR_ILLEGAL_SECURITY_DESCRIPTOR"):
@@ -376,7 +386,7 @@ class SecurityDescriptorTooSmall(StatusError, status=0xC00E_0023, spec_name="MQ_
 
 
 class CannotImpersonateClient(StatusError, status=0xC00E_0024, spec_name="MQ_ERROR_CANNOT_IMPERSONATE_CLIENT"):
-    """The security credentials cannot be verified because the RPC server cannot impersonate the client application."""
+    """The credentials cannot be verified: the RPC server cannot impersonate the application."""
 
 
 class AccessDenied(StatusError, status=0xC00E_0025, spec_name="MQ_ERROR_ACCESS_DENIED"):
@@ -468,7 +478,7 @@ class IllegalRestrictionPropid(StatusError, status=0xC00E_003C, spec_name="MQ_ER
 
 
 class IllegalMqqueueprops(StatusError, status=0xC00E_003D, spec_name="MQ_ERROR_ILLEGAL_MQQUEUEPROPS"):
-    """Either the pointer to the MQQUEUEPROPS structure has a null value or no properties are specified in it."""
+    """The pointer to the MQQUEUEPROPS structure is null, or it specifies no properties."""
 
 
 class PropertyNotallowed(StatusError, status=0xC00E_003E, spec_name="MQ_ERROR_PROPERTY_NOTALLOWED"):
@@ -484,7 +494,7 @@ class MachineExists(StatusError, status=0xC00E_0040, spec_name="MQ_ERROR_MACHINE
 
 
 class IllegalMqqmprops(StatusError, status=0xC00E_0041, spec_name="MQ_ERROR_ILLEGAL_MQQMPROPS"):
-    """Either the pointer to the MQQMPROPS structure has a null value, or no properties are specified in it."""
+    """The pointer to the MQQMPROPS structure is null, or it specifies no properties."""
 
 
 class DsIsFull(StatusError, status=0xC00E_0042, spec_name="MQ_ERROR_DS_IS_FULL"):
@@ -623,7 +633,7 @@ class DependWksLicenseOverflow(StatusError, status=0xC00E_0067, spec_name="MQ_ER
 
 
 class CorruptedQueueWasDeleted(StatusError, status=0xC00E_0068, spec_name="MQ_CORRUPTED_QUEUE_WAS_DELETED"):
-    """The corresponding file for the designated queue in the Lqs folder was deleted because it was corrupted."""
+    """The file for the queue in the Lqs folder was deleted because it was corrupted."""
 
 
 class RemoteMachineNotAvailable(StatusError, status=0xC00E_0069, spec_name="MQ_ERROR_REMOTE_MACHINE_NOT_AVAILABLE"):
@@ -681,7 +691,10 @@ class NoMsmqServersOnDc(StatusError, status=0xC00E_0075, spec_name="MQ_ERROR_NO_
 
 
 class CannotJoinDomain(StatusError, status=0xC00E_0076, spec_name="MQ_ERROR_CANNOT_JOIN_DOMAIN"):
-    """The computer joined the domain, but Message Queuing will continue to run in workgroup mode because it failed to register itself in Active Directory."""
+    """The computer joined the domain, but Message Queuing stays in workgroup mode.
+
+    It failed to register itself in Active Directory.
+    """
 
 
 class CannotCreateOnGc(StatusError, status=0xC00E_0077, spec_name="MQ_ERROR_CANNOT_CREATE_ON_GC"):
@@ -744,7 +757,7 @@ class FailVerifySignatureEx(StatusError, status=0xC00E_0082, spec_name="MQ_ERROR
 
 
 class CannotDeletePscObjects(StatusError, status=0xC00E_0083, spec_name="MQ_ERROR_CANNOT_DELETE_PSC_OBJECTS"):
-    """The delete operation against the designated object failed because the object is owned by a PSC. The operation cannot be performed."""
+    """The object cannot be deleted because it is owned by a PSC."""
 
 
 class NoMquserOu(StatusError, status=0xC00E_0084, spec_name="MQ_ERROR_NO_MQUSER_OU"):
@@ -791,7 +804,7 @@ class OperationNotSupportedByRemoteComputer(
 
 
 class NotACorrectObjectClass(StatusError, status=0xC00E_008C, spec_name="MQ_ERROR_NOT_A_CORRECT_OBJECT_CLASS"):
-    """The object for which properties were requested from Active Directory does not belong to the class requested."""
+    """The object in Active Directory does not belong to the class requested."""
 
 
 class MultiSortKeys(StatusError, status=0xC00E_008D, spec_name="MQ_ERROR_MULTI_SORT_KEYS"):
@@ -876,7 +889,7 @@ class UnknownSource(StatusError, status=0xC00E_0504, spec_name="MQDS_UNKNOWN_SOU
 
 
 class StatusSharingViolation(StatusError, status=0xC000_0043, spec_name="STATUS_SHARING_VIOLATION"):
-    """MS-MQMP R_QMOpenRemoteQueue: the queue is open elsewhere with a share mode that excludes this open."""
+    """MS-MQMP R_QMOpenRemoteQueue: the queue is open with a share mode that excludes this open."""
 
 
 class StatusInvalidParameter(StatusError, status=0xC000_000D, spec_name="STATUS_INVALID_PARAMETER"):
