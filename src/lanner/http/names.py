@@ -1,4 +1,4 @@
-r"""Names of queues in addresses: `private$\orders`, a path name, or a format name; a backslash is written %5C."""
+r"""Queue names in URLs: `private$\orders`, a path name, or a format name; write %5C for \."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ QueueName = Annotated[
 
 
 def queue_name(text: str) -> str:
-    r"""Return a name as the client reads it: a private queue of this computer needs no `.\` here."""
+    r"""Return the queue name for a name in a URL; a local private queue needs no `.\` there."""
     return f".\\{text}" if text.lower().startswith(_PRIVATE) else text
