@@ -1,4 +1,4 @@
-"""The root of the command: what it is made of."""
+"""The root of the `lanner` command, which imports its commands when they are used."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import typer
 import lanner
 from lanner.cli.errors import EXIT_ERROR, Command, Group, Root
 
-# Where each command is, and what `lanner --help` says of it. Modules are imported when a command of
-# theirs is run: importing them all takes longer than most commands.
+# The module of each command, and its line in `lanner --help`. A module is imported only when one of
+# its commands runs: importing them all would take longer than most commands.
 COMMANDS: Final = {
     "serve": ("serving.serve", "Run a queue manager until SIGTERM or Ctrl-C. SIGHUP reads the settings again."),
     "send": ("sending.send", "Send a message. Its body is BODY, --body, a file, or standard input."),
@@ -101,11 +101,11 @@ COMMANDS: Final = {
 
 
 class Lazy(Root):
-    """The root, whose commands are imported when they are used."""
+    """The root command, whose commands are imported when they are used."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401 (the framework's)
         super().__init__(*arguments, **named)
-        # Stand-ins, which the help and the guess after a wrong name are content with.
+        # Stand-ins, which are sufficient for the help and for suggestions after a wrong name.
         self.commands = {name: Command(name, help=text) for name, (_, text) in COMMANDS.items()}
         self._loaded: dict[str, Any] = {}
         self._is_listing = False
@@ -165,8 +165,8 @@ def root(
         typer.Option("--version", help="Say the version.", callback=lambda value: _version(asked=value), is_eager=True),
     ] = False,
 ) -> None:
-    """What all commands share."""
-    del debug, version  # acted on before this is called
+    """Handle the options that all commands share."""
+    del debug, version  # their callbacks have already run
     logging.basicConfig(level=logging.WARNING, format="lanner: %(message)s")
 
 
@@ -177,7 +177,10 @@ def main() -> None:
 
 
 def _check_streams() -> None:
-    """A stream that is closed would give its number to the next file that is opened, the store's perhaps."""
+    """Reopen closed standard streams.
+
+    Otherwise the next file to be opened, perhaps the store's, would get the stream's number.
+    """
     if sys.stdin is None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
     if sys.stderr is None:
