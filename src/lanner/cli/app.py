@@ -50,7 +50,10 @@ COMMANDS: Final = {
     ),
     "status": (
         "outgoing.status",
-        "Show the running queue manager: where it listens, who is connected, what was refused. Exit code 3 if none runs.",
+        (
+            "Show the running queue manager: where it listens, who is connected, what was refused. Exit code 3 if "
+            "none runs."
+        ),
     ),
     "sessions": (
         "sessions.sessions",
@@ -66,11 +69,17 @@ COMMANDS: Final = {
     ),
     "export": (
         "packets.export",
-        "Write the messages of a queue, journal, dead-letter queue or subqueue to a file, as they are. They stay there.",
+        (
+            "Write the messages of a queue, journal, dead-letter queue or subqueue to a file, as they are. They stay "
+            "there."
+        ),
     ),
     "import": (
         "packets.import_",
-        "Send the messages of a file to a queue, once however often it is tried. Each has the same content and a new id.",
+        (
+            "Send the messages of a file to a queue, once however often it is tried. Each has the same content and a "
+            "new id."
+        ),
     ),
     "backup": (
         "backups.backup",

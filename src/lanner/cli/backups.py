@@ -109,7 +109,8 @@ def _copy_store(data: Path, partial: Path) -> str:
     except StoreLocked as error:
         if Store.exists(data):
             raise CommandError(
-                f"{error.args[0]}; it is not `lanner serve`: end it, or let `lanner serve` run on {data} for online backups"
+                f"{error.args[0]}; it is not `lanner serve`: end it, or let `lanner serve` run on {data} for "
+                "online backups"
             ) from error
         raise
 

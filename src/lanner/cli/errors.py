@@ -48,7 +48,8 @@ HINTS: dict[type[Exception], str] = {
     QueueExists: "`lanner queue show` shows it, `lanner queue set` changes it",
     IllegalQueuePathname: _NAMES,
     IllegalFormatname: _NAMES,
-    UnsupportedFormatnameOperation: "a queue that is named by its identifier must be in the directory (`lanner directory show`); "
+    UnsupportedFormatnameOperation: "a queue that is named by its identifier must be in the directory (`lanner "
+    "directory show`); "
     "the log of the queue manager may tell more",
     MessageNotAuthenticated: "the queue takes signed messages only: `lanner send --authenticate`",
     DsError: r"a public queue needs a directory that knows this computer; a private one ('.\private$\orders') does not",

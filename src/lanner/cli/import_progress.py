@@ -59,8 +59,10 @@ class ImportProgress:
         """Raise CommandError if it is unknown which messages have arrived."""
         if self.tried > self.done:
             raise CommandError(
-                f"messages {self.done + 1} to {self.tried} were being sent to {queue} when an import ended, and may be there. Look "
-                f"(`lanner peek`), then say with --resume-at how many of the file are: {self.done}, {self.tried}, or a number between"
+                f"messages {self.done + 1} to {self.tried} were being sent to {queue} when an import ended, and "
+                "may be there. Look "
+                f"(`lanner peek`), then say with --resume-at how many of the file are: {self.done}, "
+                f"{self.tried}, or a number between"
             )
 
     def write(self, done: int, tried: int | None = None) -> None:

@@ -117,7 +117,8 @@ def move(
         str | None,
         typer.Argument(
             metavar="TARGET",
-            help=r"A subqueue by its name, or any queue ('.\private$\other'); without it, from a subqueue back to its queue.",
+            help=r"A subqueue by its name, or any queue ('.\private$\other'); without it, from a subqueue back "
+            r"to its queue.",
         ),
     ] = None,
     *,

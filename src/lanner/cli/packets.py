@@ -189,7 +189,8 @@ def _import(manager: QueueManager, file: Path, queue: str, told: Callable[[int],
                         # identifiers.
                         state.write(state.done + sum(one.id is not None for one in batch))
                     raise CommandError(
-                        f"{state.done} messages of {file} are in {queue}, then: {error}; the same command continues there"
+                        f"{state.done} messages of {file} are in {queue}, then: {error}; the same command "
+                        "continues there"
                     ) from error
                 state.write(state.done + len(batch))
                 told(state.done)

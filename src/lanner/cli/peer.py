@@ -58,7 +58,8 @@ def list_peers(*, at: Place, json: Json = False) -> None:
     if any(one["conflicts"] for one in documents):
         say("")
         say(
-            "An identifier that is claimed from another address too has moved, or is stolen. Find out which computer has it:"
+            "An identifier that is claimed from another address too has moved, or is stolen. Find out which "
+            "computer has it:"
         )
         say("`lanner peer trust GUID ADDRESS` believes it from there and from no learnt address.")
 

@@ -213,11 +213,17 @@ def _tcp_advice(error: OSError, address: str, port: int, caller: Caller) -> tupl
         )
     if error.errno == errno.ECONNREFUSED:
         if port == caller.settings.tls_port:
-            advice = f"start the queue manager of {caller.peer}, and see that it has TLS: transfer.tls_certificate in its settings"
+            advice = (
+                f"start the queue manager of {caller.peer}, and see that it has TLS: "
+                "transfer.tls_certificate in its settings"
+            )
             return f"{where} refused the connection: nobody listens there", advice
         return (
             f"{where} refused the connection: nobody listens there",
-            f"start the queue manager of {caller.peer} (Windows: the service MSMQ), and see that it listens on {address}",
+            (
+                f"start the queue manager of {caller.peer} (Windows: the service MSMQ), and see that it listens on "
+                f"{address}"
+            ),
         )
     if error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN):
         advice = f"`ip route get {address}` shows the way: look at the routes and the network of this computer"
@@ -280,7 +286,8 @@ def _refused(caller: Caller, where: str, reason: str, received: int) -> Finding:
             "handshake",
             Verdict.FAIL,
             f"{where} refuses the session: {reason}",
-            f"{caller.peer} has as many sessions as it takes, or wants none: look at its log and its limit (MaxInSessions)",
+            f"{caller.peer} has as many sessions as it takes, or wants none: look at its log and its limit "
+            "(MaxInSessions)",
         )
     if not received:
         return Finding(

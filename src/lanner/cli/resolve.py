@@ -256,7 +256,8 @@ class _Resolver:
         about = queue.attributes()
         found["outgoing"] = {"name": about.pathname, "messages": about.message_count}
         found["steps"].append(
-            f"its outgoing queue holds {counted(about.message_count)}: `lanner outgoing show '{about.pathname}'` says more"
+            f"its outgoing queue holds {counted(about.message_count)}: `lanner outgoing show '{about.pathname}'` "
+            "says more"
         )
 
     def _directory(self) -> Mapping[str, Any]:

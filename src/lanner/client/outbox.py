@@ -139,7 +139,8 @@ class _OtherNames(QueueNames):
         for element in name.elements:
             if isinstance(element, DirectFormatName) and element.is_on_this_computer:
                 raise IllegalFormatname(
-                    f"{text}: a sender has no queues; name one of a queue manager, as in DIRECT=OS:computer\\private$\\queue"
+                    f"{text}: a sender has no queues; name one of a queue manager, as in "
+                    "DIRECT=OS:computer\\private$\\queue"
                 )
         return name
 
@@ -227,7 +228,8 @@ class Outbox:
         self.require_use()
         if transaction is not None:
             raise TransactionUsage(
-                "a sender has no disk to keep the numbers of transactional messages on: send them through a queue manager, "
+                "a sender has no disk to keep the numbers of transactional messages on: send them through a "
+                "queue manager, "
                 "lanner.QueueManager(path, bind=...)"
             )
         message = to_message(message)
@@ -261,7 +263,8 @@ class Outbox:
         if message.authenticate:
             if self.signing_key is None or self._sender[0] is not SenderIdentifierType.SID:
                 raise IllegalPropertyValue(
-                    "authenticate: give the sender a signing_key, and as sender_id the SID of the user who has its certificate"
+                    "authenticate: give the sender a signing_key, and as sender_id the SID of the user who has "
+                    "its certificate"
                 )
             properties = signed(
                 message,

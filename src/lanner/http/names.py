@@ -11,7 +11,8 @@ _PRIVATE = "private$\\"
 QueueName = Annotated[
     str,
     Path(
-        description=r"`private$\orders`, a path name such as `.\orders`, a format name, or `system$;DEADLETTER`; \ is %5C."
+        description=r"`private$\orders`, a path name such as `.\orders`, a format name, or `system$;DEADLETTER`; "
+        r"\ is %5C."
     ),
 ]
 

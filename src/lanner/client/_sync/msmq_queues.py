@@ -326,7 +326,8 @@ class MsmqQueue:
         def move(connection: MsmqConnection) -> None:
             if not isinstance(connection.reader, MqrrReader):
                 raise UnsupportedOperation(
-                    f"{self.text}: {self.backend.place} does not serve MS-MQRR, the only protocol that moves messages of "
+                    f"{self.text}: {self.backend.place} does not serve MS-MQRR, the only protocol that moves "
+                    "messages of "
                     "another computer; receive them, or move them with a program there"
                 )
             if branch is not None:

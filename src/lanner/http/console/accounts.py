@@ -198,7 +198,10 @@ async def remove_certificate(
                     "lock",
                     "warn",
                     "Signatures",
-                    "made with it are not known for the user's any more: queues that take only signed messages refuse them.",
+                    (
+                        "made with it are not known for the user's any more: queues that take only signed messages "
+                        "refuse them."
+                    ),
                 ),
                 ("keep", "ok", "Stays", "what was received before, and every other certificate of the user."),
             ),

@@ -66,7 +66,10 @@ _WAYS: Final = (
     (
         "connection refused",
         "refuses connections",
-        "The computer answers, but its Message Queuing service does not run, or does not listen on that port. Start it there.",
+        (
+            "The computer answers, but its Message Queuing service does not run, or does not listen on that port. "
+            "Start it there."
+        ),
     ),
     (
         "timed out",
