@@ -128,7 +128,7 @@ def _live(manager: QueueManager, where: str, *, files: bool) -> Iterator[Finding
 
 
 def _refusals(rows: list[dict[str, Any]]) -> Iterator[Finding]:
-    """Yield what it or its peers have refused since it started."""
+    """Yield what the queue manager or its peers have refused since its start."""
     if not rows:
         yield Finding("refusals", Verdict.OK, "no message from or for other computers was refused")
     for one in rows:
@@ -140,7 +140,7 @@ def _refusals(rows: list[dict[str, Any]]) -> Iterator[Finding]:
 
 
 def _incidents(rows: list[dict[str, Any]]) -> Iterator[Finding]:
-    """Yield unusual actions of peers since it started that it did not follow.
+    """Yield unusual requests of peers that the queue manager has ignored since its start.
 
     Their messages may be missing without a refusal.
     """

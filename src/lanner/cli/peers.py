@@ -234,9 +234,9 @@ def _tcp_advice(error: OSError, address: str, port: int, caller: Caller) -> tupl
 
 
 def _shake_hands(caller: Caller, connection: socket.socket, where: str, met: list[uuid.UUID]) -> Finding:
-    """Open a session with any queue manager, as for a direct format name (3.1.5.2.3 to 3.1.5.4).
+    """Open a session and close it (MS-MQQB 3.1.5.2.3 to 3.1.5.4).
 
-    The sections are of MS-MQQB. The session is then closed.
+    As for a direct format name, the queue manager there may have any identifier.
     """
     session = Session.initiate(
         own_guid=caller.own_guid, remote_guid=GUID_NULL, settings=caller.settings, monotonic=time.monotonic

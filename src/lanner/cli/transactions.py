@@ -81,9 +81,9 @@ def show(identifier: Identifier, *, at: Place, json: Json = False) -> None:
 @app.command()
 @reaching
 def commit(identifier: Identifier, *, at: Place, json: Json = False) -> None:
-    """Commit what is in doubt here, by hand.
+    """Commit by hand what is in doubt here.
 
-    Or forget a commit whose resources were told by hand.
+    This also forgets a commit whose resources were told by hand.
     """
     _end(identifier, at, json=json, is_commit=True)
 

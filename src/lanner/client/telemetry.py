@@ -5,8 +5,8 @@
 From then on, `send` and `receive` of `Queue` and `Sender`, blocking and async, are spans of the
 program's tracer provider. With `carry_context`, a message with an empty Extension carries the
 context of its span there (`wire.trace_context`); the receiver links or continues that trace with
-`context_of(message)`. Without a call of `instrument`, this module imports nothing into other
-modules and costs nothing.
+`context_of(message)`. A program that does not use `lanner.telemetry` never imports this module, and
+with it OpenTelemetry, and pays nothing for it.
 """
 
 from __future__ import annotations

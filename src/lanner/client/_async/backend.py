@@ -106,7 +106,7 @@ class Backend(Protocol):
     async def distributed(self, request: str, **arguments: object) -> Document:
         """Make a request about distributed transactions (host/distributed.py).
 
-        UnsupportedOperation if the queue manager has no coordinator.
+        Raises UnsupportedOperation if the queue manager has no coordinator.
         """
 
     async def prepare(self, unit: BackendTransaction, **arguments: object) -> None:

@@ -104,9 +104,9 @@ class Sending:
         return self._firsts[-1]
 
     def may_repeat(self) -> bool:
-        """Return whether unanswered messages can be sent again and still be stored only once.
+        """Return whether unanswered messages can be resent and still be stored only once.
 
-        They are sent on another connection.
+        They are resent on a new connection.
         """
         self._losses += 1
         is_numbered = bool(self._parts) and self._memory is not None and self.unit is None

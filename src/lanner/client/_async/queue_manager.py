@@ -444,10 +444,10 @@ class QueueManager(Closeable):
         return documents
 
     async def trust_peer(self, guid: uuid.UUID | str, addresses: Sequence[str] = ()) -> Document:
-        """Accept a queue manager identifier from these addresses only, not from learnt ones.
+        """Accept a queue manager identifier from these addresses, not from learnt ones.
 
-        Without addresses, the learnt ones become trusted. Raises InvalidParameter if there are
-        none.
+        Addresses that were trusted before stay trusted. Without `addresses`, the learnt ones become
+        trusted. Raises InvalidParameter if there are none.
         """
         document: Document = await self._backend.ask("trust peer", guid=str(guid), addresses=list(addresses))
         return document
@@ -524,10 +524,12 @@ async def connect(
     ...     print((await qm.open(r".\private$\orders").receive(timeout=1.0)).body)
 
     Without a `host`, connect to the Lanner on this machine that runs on the directory `data` (else
-    $LANNER_DATA, else ./data); the kernel identifies you. Without a `user` you are anonymous. With
-    `port` None, the endpoint mapper names the port; if it does not, it is 2103. `timeout` is the
-    number of seconds that connecting may take. Tasks and threads may share the object. The next
-    call after a lost connection reconnects, but open transactions and cursors are lost.
+    $LANNER_DATA, else ./data); the kernel identifies you. Without a `user` you are anonymous. If
+    `port` is None, the endpoint mapper names it; without an answer it is 2103. `timeout` is the
+    number of seconds that connecting may take.
+
+    Tasks and threads may share the object. The next call after a lost connection reconnects, but
+    open transactions and cursors are lost.
     """
     # Imported here: a program with a queue manager of its own does not need RPC, which takes time
     # to import.

@@ -238,10 +238,11 @@ class Queue(Closeable):
     ) -> Consumed:
         """Call a handler for each message, until stopped.
 
-        Returns how many messages were handled, retried and poison. Each message is received in a
-        transaction, which is committed when the handler returns and aborted when it raises an
-        exception. A handler with a second parameter gets the transaction, so that it can send in
-        it.
+        Returns the numbers of messages handled, retried and poisoned.
+
+        Each message is received in a transaction, which is committed when the handler returns and
+        aborted when it raises an exception. A handler with a second parameter gets the transaction,
+        so that it can send in it.
 
         An aborted message returns to its place, and the worker pauses for a time between the two
         bounds of `backoff` (seconds; longer with each consecutive failure). Other workers continue,
@@ -253,10 +254,10 @@ class Queue(Closeable):
         it is removed.
 
         Handlers run in `concurrency` threads, in the async form in as many tasks. The call ends
-        after `count` handled messages, when no message has come for `idle` seconds, when `stop` (an
-        event or a function) says so, and on Ctrl-C; in the async form also when it is cancelled,
-        with CancelledError. It waits for the running handlers; a second Ctrl-C or cancellation does
-        not.
+        after `count` handled messages, when no message has come for `idle` seconds, when `stop` is
+        set (an event) or returns true (a function), and on Ctrl-C. In the async form it also ends
+        when it is cancelled, with CancelledError. It waits for the running handlers; a second
+        Ctrl-C or cancellation does not.
 
         With `prefetch`, each worker of a handler without a second parameter receives that many
         messages ahead (at most 1000) and commits the handled ones together, which is many times

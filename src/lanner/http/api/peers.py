@@ -27,7 +27,7 @@ async def peers(qm: Manager) -> list[dict[str, Any]]:
 
 @router.post("/peers/{guid}/trust")
 async def trust(qm: Manager, guid: str, how: Trust) -> dict[str, Any]:
-    """Accept a queue manager identifier only from these addresses."""
+    """Accept a queue manager identifier from these addresses, not from learnt ones."""
     return await qm.trust_peer(guid, how.addresses)
 
 

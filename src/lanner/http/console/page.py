@@ -1,7 +1,8 @@
 """The common parts of all pages: the visitor, the frame, headers, and notices of past actions.
 
-The one thing a maintainer must know: the policy in `lanner.http.guards` only allows scripts and
-styles from this server, so inline ones do not work in a browser.
+The one thing a maintainer must know: the policy in `lanner.http.guards` allows scripts and styles
+from this process only, none inline. A template with a `style` attribute or an event handler
+therefore does not work in a browser.
 """
 
 from __future__ import annotations

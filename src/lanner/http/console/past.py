@@ -44,7 +44,7 @@ def last_rate(points: Sequence[Point]) -> Rate:
 
 
 def spark(points: Sequence[Point]) -> str:
-    """Return the path of a sparkline of depths, 72 by 20; a flat one if there is no data."""
+    """Return the path of a sparkline of depths in a box of 72 by 20; flat without data."""
     if len(points) < 2:
         return f"M0 {_SPARK_HEIGHT}L{_SPARK_WIDTH} {_SPARK_HEIGHT}"
     first, last = points[0][0], max(points[-1][0], points[0][0] + 1)
