@@ -17,7 +17,7 @@ def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
     root: Any = typer.main.get_command(app)
     command = root.get_command(None, name)
     assert command.name == name
-    assert " ".join(command.help.split("\n\n")[0].split()) == COMMANDS[name][1]
+    assert " ".join(command.help.split()).startswith(COMMANDS[name][1])
 
 
 def test_help_imports_no_queue_manager() -> None:

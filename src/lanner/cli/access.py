@@ -1,4 +1,4 @@
-"""`lanner queue access`: the owner of a queue, and who may do what with it."""
+"""`lanner queue access`: the owner and the access list of a queue."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def read_access(given: Sequence[str]) -> dict[str, list[str]] | str | None:
     rights: dict[str, list[str]] = {}
     for text in given:
         who, colon, words = text.rpartition(":")
-        # The account may be called D or O: the words decide. No right is spelled like a part of
+        # An account may be called D or O, so the words decide: no right is spelled like a part of
         # SDDL.
         if colon and who and split_rights([words]) and all(word in RIGHTS for word in split_rights([words])):
             rights.setdefault(who, []).extend(split_rights([words]))
@@ -112,7 +112,7 @@ def show(
 @app.command()
 @reaching
 def grant(queue: QueueName, who: Who, rights: Rights, *, force: Force = False, at: Place, json: Json = False) -> None:
-    """Give an account rights. What was denied to it before is so no more."""
+    """Grant an account rights. This replaces an earlier denial of the same rights."""
     _change(
         at,
         queue,
@@ -125,7 +125,7 @@ def grant(queue: QueueName, who: Who, rights: Rights, *, force: Force = False, a
 @app.command()
 @reaching
 def deny(queue: QueueName, who: Who, rights: Rights, *, force: Force = False, at: Place, json: Json = False) -> None:
-    """Deny an account rights, whatever entries for its groups allow."""
+    """Deny an account rights, regardless of what entries for its groups allow."""
     _change(
         at,
         queue,
@@ -140,7 +140,10 @@ def deny(queue: QueueName, who: Who, rights: Rights, *, force: Force = False, at
 def revoke(
     queue: QueueName, who: Who, rights: OptionalRights = None, *, force: Force = False, at: Place, json: Json = False
 ) -> None:
-    """Remove rights from the entries of an account, granted or denied; without rights, all its entries."""
+    """Remove rights from an account's entries, both granted and denied.
+
+    Without rights, remove all of its entries.
+    """
     words = split_rights(rights or [])
     _change(
         at,
@@ -168,7 +171,7 @@ def set_access(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Replace the parts that an SDDL text has: owner (O:), group (G:), list (D:)."""
+    """Replace the parts given in an SDDL text: owner (O:), group (G:), list (D:)."""
     _change(at, queue, lambda opened: opened.set_access(sddl, force=force), "the access list is set", as_json=json)
 
 
@@ -188,7 +191,7 @@ def restore(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Give queues the owners and access lists again that a start of the queue manager has replaced."""
+    """Restore the owners and access lists that a start of the queue manager has replaced."""
     saved = read_saved(file)
     with open_manager(at) as manager:
         results = [{"queue": one.pathname, "result": _restore(manager, one, dry_run=dry_run)} for one in saved]
@@ -215,7 +218,7 @@ def _restore(manager: QueueManager, saved: SavedAccess, *, dry_run: bool) -> str
     except (AccessDenied, InvalidOwner):
         if wanted.owner not in NO_OWNERS:
             raise
-        # Only profile "document" lets the anonymous own a queue.
+        # Only the profile "document" allows Anonymous to own a queue.
         safe = replace(wanted, owner=BUILTIN_ADMINISTRATORS).pack()
         if current == safe:
             return "unchanged"

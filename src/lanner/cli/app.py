@@ -1,4 +1,4 @@
-"""The root of the command: what it is made of."""
+"""The root of the `lanner` command, which imports its commands when they are used."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import typer
 import lanner
 from lanner.cli.errors import EXIT_ERROR, Command, Group, Root
 
-# Where each command is, and what `lanner --help` says of it. Modules are imported when a command of
-# theirs is run: importing them all takes longer than most commands.
+# The module of each command, and its line in `lanner --help`. A module is imported only when one of
+# its commands runs: importing them all would take longer than most commands.
 COMMANDS: Final = {
     "serve": ("serving.serve", "Run a queue manager until SIGTERM or Ctrl-C. SIGHUP reads the settings again."),
     "send": ("sending.send", "Send a message. Its body is BODY, --body, a file, or standard input."),
@@ -22,11 +22,11 @@ COMMANDS: Final = {
     "receive": ("reading.receive", "Take messages out of a queue. They leave it when they have been written."),
     "consume": (
         "consuming.consume",
-        "Run a command for each message, until SIGTERM or Ctrl-C, which wait for the commands that run.",
+        "Run a command for each message, until SIGTERM or Ctrl-C.",
     ),
     "move": (
         "moving.move",
-        "Move messages to a subqueue or to any other queue: one by its lookup id, those that a filter finds, or all.",
+        "Move messages to a subqueue or to any other queue.",
     ),
     "copy": (
         "moving.copy",
@@ -46,11 +46,14 @@ COMMANDS: Final = {
     ),
     "trace": (
         "tracing.trace",
-        "Show the way of messages that were sent with `lanner send --trace QUEUE`, a line for each report.",
+        "Show the route of messages that were sent with `lanner send --trace QUEUE`.",
     ),
     "status": (
         "outgoing.status",
-        "Show the running queue manager: where it listens, who is connected, what was refused. Exit code 3 if none runs.",
+        (
+            "Show the running queue manager: where it listens, who is connected, what was refused. Exit code 3 if "
+            "none runs."
+        ),
     ),
     "sessions": (
         "sessions.sessions",
@@ -66,11 +69,17 @@ COMMANDS: Final = {
     ),
     "export": (
         "packets.export",
-        "Write the messages of a queue, journal, dead-letter queue or subqueue to a file, as they are. They stay there.",
+        (
+            "Write the messages of a queue, journal, dead-letter queue or subqueue to a file, as they are. They stay "
+            "there."
+        ),
     ),
     "import": (
         "packets.import_",
-        "Send the messages of a file to a queue, once however often it is tried. Each has the same content and a new id.",
+        (
+            "Send the messages of a file to a queue, once however often it is tried. Each has the same content and a "
+            "new id."
+        ),
     ),
     "backup": (
         "backups.backup",
@@ -82,7 +91,7 @@ COMMANDS: Final = {
     ),
     "bench": (
         "stress.bench",
-        "Measure a queue manager: messages per second, and how long each takes from the send to the receive.",
+        "Measure a queue manager: rate, and time from send to receive.",
     ),
     "console": ("console.console", "Open the web console. The link logs you on once, within a minute."),
     "queue": ("queues.app", "The queues themselves."),
@@ -93,19 +102,19 @@ COMMANDS: Final = {
     "transaction": ("transactions.app", "Distributed transactions: what is in doubt."),
     "user": ("users.app", "Who may use and administer the queue manager."),
     "token": ("tokens.app", "What programs log on with to the HTTP API."),
-    "certificate": ("certificates.app", "The certificate for TLS between queue managers."),
-    "domain": ("domain.app", "The Active Directory domain: join it, leave it, be renamed in it."),
+    "certificate": ("certificates.app", "Certificates: of users who sign messages, and of TLS between queue managers."),
+    "domain": ("domain.app", "The Active Directory domain of this computer."),
     "directory": ("directory.app", "The enterprise: sites, links, computers, lists."),
     "pipeline": ("pipeline.app", "Jobs on Spark: from queues to tables, and a report."),
 }
 
 
 class Lazy(Root):
-    """The root, whose commands are imported when they are used."""
+    """The root command, whose commands are imported when they are used."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401 (the framework's)
         super().__init__(*arguments, **named)
-        # Stand-ins, which the help and the guess after a wrong name are content with.
+        # Stand-ins, which are sufficient for the help and for suggestions after a wrong name.
         self.commands = {name: Command(name, help=text) for name, (_, text) in COMMANDS.items()}
         self._loaded: dict[str, Any] = {}
         self._is_listing = False
@@ -165,8 +174,8 @@ def root(
         typer.Option("--version", help="Say the version.", callback=lambda value: _version(asked=value), is_eager=True),
     ] = False,
 ) -> None:
-    """What all commands share."""
-    del debug, version  # acted on before this is called
+    """Handle the options that all commands share."""
+    del debug, version  # their callbacks have already run
     logging.basicConfig(level=logging.WARNING, format="lanner: %(message)s")
 
 
@@ -177,7 +186,10 @@ def main() -> None:
 
 
 def _check_streams() -> None:
-    """A stream that is closed would give its number to the next file that is opened, the store's perhaps."""
+    """Reopen closed standard streams.
+
+    Otherwise the next file to be opened, perhaps the store's, would get the stream's number.
+    """
     if sys.stdin is None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
     if sys.stderr is None:

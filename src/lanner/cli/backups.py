@@ -1,4 +1,4 @@
-"""`lanner backup` and `lanner restore`: a copy of a data directory that a queue manager can open, and the way back."""
+"""`lanner backup` and `lanner restore`: copy a data directory, and copy it back."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def backup(
 
     The queue manager may be running.
 
-    The copy is one moment: it has everything that was acknowledged before the command began. Every
+    The copy is a snapshot with everything that was acknowledged before the command began. Every
     record in it is read once.
     """
     check_directory(data)
     if data.is_dir():
         check_data_directory(data)
     with new_directory(target) as partial:
-        # The files last: an account that is added meanwhile may own messages in the copy of the
-        # store.
+        # Copy the files last: an account that is added meanwhile may own messages in the copy of
+        # the store.
         name = _copy_store(data, partial)
         for secret in _secrets(data):
             copy_file(secret, partial / secret.name)
@@ -65,7 +65,7 @@ def restore(
 
     Every record in it is read once.
 
-    The restored queue manager is the one that was copied: do not run both.
+    The restored queue manager has the identity of the one that was copied: do not run both.
     """
     check_directory(data)
     if not (source / DATA_FILE).is_file():
@@ -94,7 +94,7 @@ def restore(
 def _copy_store(data: Path, partial: Path) -> str:
     """Copy the store, through the queue manager that runs on it if there is one.
 
-    Return the queue manager's name.
+    Returns the queue manager's name.
     """
     here = running(data)
     if here is not None:
@@ -109,7 +109,8 @@ def _copy_store(data: Path, partial: Path) -> str:
     except StoreLocked as error:
         if Store.exists(data):
             raise CommandError(
-                f"{error.args[0]}; it is not `lanner serve`: end it, or let `lanner serve` run on {data} for online backups"
+                f"{error.args[0]}; it is not `lanner serve`: end it, or let `lanner serve` run on {data} for "
+                "online backups"
             ) from error
         raise
 

@@ -1,4 +1,4 @@
-"""Message bodies in a terminal: lines about them, the first of them, and hexadecimal."""
+"""Message bodies in a terminal: descriptions, previews and hexadecimal."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from lanner.client.bodies import UNDECODED, json_value, text_of
 from lanner.wire.body_types import TEXT_BODIES
 from lanner.wire.body_values import BodyKind, BodyValue, decode_body
 
-# How much of a body that is no text is shown.
+# How much of a body that is not text is shown.
 HEX_BYTES = 64
 _LINE = 16
-# Characters of a value beside the other properties, and of a name that a body holds.
+# Maximum characters of a decoded value, and of a type name.
 _VALUE_WIDTH = 100
 
 
 def encoded(body: bytes, body_type: int, encoding: str) -> bytes:
-    """Return a body for a file or a pipe: one whose type is text in an encoding, others as they are. Raises CommandError."""
+    """Return a body for a file or a pipe.
+
+    Text is encoded with `encoding`, other bodies are left as they are. Raises CommandError.
+    """
     if encoding == AS_IS or body_type not in TEXT_BODIES:
         return body
     text = text_of(body, body_type)
@@ -33,7 +36,7 @@ def encoded(body: bytes, body_type: int, encoding: str) -> bytes:
 
 
 def hex_dump(body: bytes) -> str:
-    """The first bytes, sixteen in a line, and what they would be as ASCII."""
+    """Return the first bytes in lines of sixteen, in hexadecimal and as ASCII."""
     lines = []
     for start in range(0, min(len(body), HEX_BYTES), _LINE):
         part = body[start : min(start + _LINE, HEX_BYTES)]

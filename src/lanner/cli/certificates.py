@@ -1,4 +1,7 @@
-"""`lanner certificate`: those of users, by which signatures are known, and the one for TLS between queue managers."""
+"""`lanner certificate`: users' certificates, and the one for TLS between queue managers.
+
+Users' certificates serve to verify the signatures of messages.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ app = typer.Typer(
 CERTIFICATE_FILE = "tls-certificate.pem"
 KEY_FILE = "tls-key.pem"
 _DEFAULT_DAYS = 730
-# Digits of a fingerprint in a table; `remove` takes as many as tell it apart.
+# Digits of a fingerprint in a table; `remove` accepts any unique prefix.
 _SHORT = 16
 
 
@@ -71,7 +74,7 @@ def make(
     made = make_tls_certificate(
         [*names, *(host_name or ())], identifier, dt.datetime.now(dt.UTC), dt.timedelta(days=days)
     )
-    # Root makes it, the service reads it.
+    # If root makes the files, the service must be able to read them.
     found = data.stat()
     owner = (found.st_uid, found.st_gid) if os.geteuid() == 0 else None
     write_private(key, made.private_key, owner=owner)
@@ -95,7 +98,7 @@ def make(
 
 
 def _names(manager: QueueManager) -> list[str]:
-    """The computer name, and with its domain."""
+    """Return the computer name, alone and with its domain."""
     if is_embedded(manager):
         qualified = runtime_of(manager).engine.queue_manager.qualified_computer_name
     else:
@@ -109,7 +112,7 @@ def show(
     *,
     json: Json = False,
 ) -> None:
-    """Show whose a certificate is, how long it is valid, and its fingerprint."""
+    """Show the owner of a certificate, its validity, and its fingerprint."""
     document = _document(file)
     if json:
         write_json(document)
@@ -145,14 +148,14 @@ def _show(document: dict[str, object]) -> None:
     )
 
 
-# Of users
-# ---------------------------------------------------------------------------------------------------------
+# Certificates of users
+# --------------------------------------------------------------------------------------------------
 
 
 @app.command("list")
 @reaching
 def list_certificates(*, at: Place, json: Json = False) -> None:
-    """List the certificates of users: messages that they sign are known for their users'."""
+    """List the certificates of users, which attribute signed messages to them."""
     with open_manager(at) as manager:
         documents = manager.certificates()
     if json:
@@ -182,7 +185,7 @@ def add(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Register a user's certificate: messages that it signs are known for the user's."""
+    """Register a user's certificate, so that messages it signs are attributed to the user."""
     found = read_certificate(file)
     with open_manager(at) as manager:
         sid = next((one["sid"] for one in manager.users() if one["name"].casefold() == name.casefold()), None)
@@ -214,7 +217,10 @@ def remove(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Remove a user's certificate: messages that it signs are no longer known for the user's."""
+    """Remove a user's certificate.
+
+    Messages that it signs are then no longer attributed to the user.
+    """
     with open_manager(at) as manager:
         wanted = sha256.lower().replace(":", "")
         found = [one for one in manager.certificates() if one["sha256"].startswith(wanted)]

@@ -1,4 +1,4 @@
-"""`lanner console`: the web console, of the queue manager here or of one elsewhere."""
+"""`lanner console`: the web console of a queue manager, here or elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lanner consume`: a command for each message of a queue."""
+"""`lanner consume`: run a command for each message of a queue."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from lanner.cli.output import note, write_json
 from lanner.cli.session import Place, open_manager, reaching
 from lanner.client import ReceivedMessage
 
-# As a shell reports a program that SIGINT has ended.
+# The exit code that a shell reports for a program ended by SIGINT.
 EXIT_INTERRUPTED = 130
 
 
 class CommandFailed(CommandError):
-    """The command of a message did not end with exit code 0."""
+    """The command for a message did not end with exit code 0."""
 
 
 class Commands:
-    """Runs the command for one message after the other, in several threads."""
+    """Runs the command for each message, in several threads."""
 
     def __init__(self, command: str, queue: str) -> None:
         self._command = command
         self._queue = queue
-        # Without a lock: a signal handler reads it.
+        # Not locked, because a signal handler reads it.
         self._running: set[subprocess.Popen[bytes]] = set()
-        # The signal that ends commands, those that are about to start included.
+        # The signal that ends commands, including those that are about to start.
         self._ending: signal.Signals | None = None
 
     def __call__(self, message: ReceivedMessage) -> None:
@@ -44,7 +44,7 @@ class Commands:
             shell=True,
             stdin=subprocess.PIPE,
             env=os.environb | _environment(message, self._queue),
-            # Ctrl-C is for lanner alone, which waits for the command.
+            # Ctrl-C is only for lanner, which waits for the command.
             process_group=0,
         )
         self._running.add(process)
@@ -60,7 +60,7 @@ class Commands:
             raise CommandFailed(f"the command ended with exit code {process.returncode}")
 
     def end(self, number: signal.Signals) -> None:
-        """Send a signal to the commands that run."""
+        """Send a signal to the running commands."""
         self._ending = number
         for process in tuple(self._running):
             if process.returncode is None:
@@ -82,7 +82,7 @@ def _environment(message: ReceivedMessage, queue: str) -> dict[bytes, bytes]:
         "ABORT_COUNT": message.abort_count,
         "SENT_TIME": message.sent_time.isoformat(),
     }
-    # A label may have characters that no environment can hold.
+    # A label may have characters that an environment cannot hold.
     return {
         f"LANNER_{name}".encode(): b"" if value is None else str(value).replace("\0", "").encode("utf-8", "replace")
         for name, value in values.items()
@@ -90,7 +90,7 @@ def _environment(message: ReceivedMessage, queue: str) -> dict[bytes, bytes]:
 
 
 class Signals:
-    """SIGINT and SIGTERM while commands run: the first one waits for them, others end them."""
+    """SIGINT and SIGTERM while commands run: the first one waits, later ones end them."""
 
     def __init__(self, commands: Commands) -> None:
         self._commands = commands
@@ -99,7 +99,7 @@ class Signals:
 
     def __enter__(self) -> Self:
         for number, before in self._before.items():
-            # A shell has its background jobs ignore Ctrl-C.
+            # A shell starts background jobs with Ctrl-C ignored.
             if before is not signal.SIG_IGN:
                 signal.signal(number, self._arrived)
         return self
@@ -146,7 +146,9 @@ def consume(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Run a command for each message, until SIGTERM or Ctrl-C, which wait for the commands that run.
+    """Run a command for each message, until SIGTERM or Ctrl-C.
+
+    Both signals wait for the running commands.
 
     The body is the standard input of the command, text as UTF-8; properties are in its environment:
     LANNER_ID, LANNER_LABEL, LANNER_CORRELATION_ID, LANNER_RESPONSE_QUEUE, LANNER_ABORT_COUNT and

@@ -1,4 +1,4 @@
-"""`lanner deadletter`: what could not be delivered."""
+"""`lanner deadletter`: messages that could not be delivered."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _queues(manager: QueueManager, which: Which) -> list[Queue]:
 
 
 def _holder(manager: QueueManager, which: Which, identifier: str) -> Queue:
-    """The dead-letter queue that has a message."""
+    """Return the dead-letter queue that has a message."""
     number = read_lookup_id(identifier)
     for queue in _queues(manager, which):
         try:
@@ -61,7 +61,7 @@ def _holder(manager: QueueManager, which: Which, identifier: str) -> Queue:
 @app.command("list")
 @reaching
 def list_dead_letters(*, which: Kind = Which.ALL, count: Count = 1000, at: Place, json: Json = False) -> None:
-    """List the dead letters, a line each."""
+    """List the dead letters, one per line."""
     with open_manager(at) as manager:
         letters = ((queue.path_name, letter) for queue in _queues(manager, which) for letter in walk(queue, count))
         if not list_messages(letters, as_json=json, with_reason=True):
@@ -82,7 +82,7 @@ def peek(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Look at dead letters and leave them there."""
+    """Show dead letters and leave them in their queue."""
     _read(
         which,
         None if everything else count,
@@ -107,7 +107,7 @@ def receive(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Take dead letters out of their queue. They leave it when they have been written."""
+    """Receive dead letters. They leave their queue after they have been written."""
     _read(
         which,
         None if everything else count,
@@ -191,8 +191,8 @@ def give_back(
 ) -> None:
     """Send dead letters to the queues they were for, again: one by its lookup id, or all.
 
-    What is sent is a copy; the dead letter is removed when the copy is on disk. One whose queue
-    refuses it stays.
+    A copy is sent, and the dead letter is removed when the copy is on disk. If the queue refuses
+    the copy, the dead letter stays.
     """
     if everything == (lookup_id is not None):
         raise UsageError("return which dead letters? Give --lookup-id or --all")
@@ -241,11 +241,12 @@ def _chosen(manager: QueueManager, which: Which, lookup_id: str | None) -> Itera
 
 
 def _return(manager: QueueManager, queue: Queue, letter: ReceivedMessage, copy: Message) -> None:
-    """First the copy, then the removal: a fault in between leaves two, never none."""
+    """Send the copy, then remove the dead letter: a failure in between leaves two, never none."""
     name = letter.destination_queue
     if name is None:
         raise QueueNotFound("the message names no destination")
-    # A queue that is gone is told by the send; one of another computer keeps to itself what it is.
+    # If the queue is gone, the send reports it; whether a queue of another computer is
+    # transactional is unknown.
     needed = manager.open(name).is_transactional()
     target = manager.open(name)
     if letter.is_transactional if needed is None else needed:

@@ -1,4 +1,7 @@
-"""`lanner directory`: what the queue manager knows of its enterprise: sites, links, other computers, distribution lists."""
+"""`lanner directory`: the enterprise as the queue manager knows it.
+
+The enterprise has sites, links, other computers and distribution lists.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,9 @@ app = typer.Typer(help="The enterprise: sites, links, computers, lists.", no_arg
 @app.command()
 @reaching
 def show(*, at: Place, json: Json = False) -> None:
-    """Show what is known, in the form that `apply` reads.
+    """Show the known enterprise, in the form that `apply` reads.
 
-    What others need to know of this computer is in it, too.
+    It includes what other computers need to know about this one.
     """
     with open_manager(at) as manager:
         document = manager.enterprise.document()
@@ -35,14 +38,14 @@ def show(*, at: Place, json: Json = False) -> None:
         for line in weak:
             note(line)
     else:
-        # `apply` passes over comments.
+        # `apply` ignores comments.
         for line in weak:
             say(f"# {one_line(line)}")
         say(to_toml(document).rstrip("\n"))
 
 
 def _weak_keys(document: dict[str, Any]) -> Iterator[str]:
-    """Yield a line for each computer that messages are encrypted for with a weak key."""
+    """Yield a line for each computer whose encryption key is weak."""
     for name, computer in document.get("computers", {}).items():
         problem = weakness(best_key_bits(base64.b64decode(computer.get("encryption_keys", ""))))
         if problem is not None:
@@ -66,7 +69,7 @@ def apply(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Make known what a file says, at once. What it does not name stays as it is."""
+    """Apply a file at once. Objects that it does not name are left as they are."""
     with open_manager(at) as manager:
         done = manager.enterprise.apply(file)
     if json:
@@ -92,7 +95,7 @@ def remove(
     yes: Yes = False,
     at: Place,
 ) -> None:
-    """Take something out of the directory. A computer takes its public queues along."""
+    """Remove an object from the directory; a computer with its public queues."""
     if kind not in ("site", "computer", "link", "list", "user") or len(names) != (2 if kind == "link" else 1):
         raise UsageError("what is removed: site NAME, computer NAME, list NAME, user SID, or link SITE SITE")
     what = f"{kind} {' - '.join(names)}"

@@ -1,4 +1,4 @@
-"""`lanner doctor`: whether everything is in order."""
+"""`lanner doctor`: check that everything is in order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lanner.transfer.settings import TransferSettings
 
 _STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red", Verdict.SKIP: "dim"}
-# As long as the Session Retry Connect Timer; `forever` is not for a doctor.
+# As long as the Session Retry Connect Timer. `--timeout forever` also means this default.
 DEFAULT_TIMEOUT = 5.0  # seconds
 
 
@@ -67,7 +67,7 @@ def doctor(
     if config is not None:
         findings.append(_settings(config, given))
     is_usable = not findings or findings[0].verdict is Verdict.OK
-    # Where `lanner serve` would look with the same options.
+    # The same place and settings as `lanner serve` with these options.
     settings = load_settings(config if is_usable else None, given)
     found: Iterator[Finding]
     if at.host is not None:
@@ -85,7 +85,7 @@ def doctor(
     for finding in found:
         findings.append(finding)
         if not json:
-            # At once: a step may take its time.
+            # Shown at once, because later steps may take time.
             _show(finding)
     if json:
         write_json([one.document() for one in findings])
@@ -94,7 +94,7 @@ def doctor(
 
 
 def _examined(data: Path, now: dt.datetime) -> Iterator[Finding]:
-    """What there is in a data directory, and what the queue manager that runs on it says of itself."""
+    """Yield findings about a data directory, and those of a queue manager that runs on it."""
     try:
         yield from examine(data, now)
     except StoreLocked as error:
@@ -111,7 +111,7 @@ def _examined(data: Path, now: dt.datetime) -> Iterator[Finding]:
 
 
 def _elsewhere(at: Place) -> Iterator[Finding]:
-    """What a queue manager elsewhere says of itself and of its data directory."""
+    """Yield the findings of a queue manager elsewhere about itself and its data directory."""
     with open_manager(at) as manager:
         yield Finding("service", Verdict.OK, f"{manager.name} answers at {at.host}")
         yield from _live(manager, f"--host {at.host}", files=True)
@@ -128,7 +128,7 @@ def _live(manager: QueueManager, where: str, *, files: bool) -> Iterator[Finding
 
 
 def _refusals(rows: list[dict[str, Any]]) -> Iterator[Finding]:
-    """What it, or a peer of it, has refused since it started."""
+    """Yield what the queue manager or its peers have refused since its start."""
     if not rows:
         yield Finding("refusals", Verdict.OK, "no message from or for other computers was refused")
     for one in rows:
@@ -140,7 +140,10 @@ def _refusals(rows: list[dict[str, Any]]) -> Iterator[Finding]:
 
 
 def _incidents(rows: list[dict[str, Any]]) -> Iterator[Finding]:
-    """What peers did since it started that was not followed: their messages may be missing without a refusal."""
+    """Yield unusual requests of peers that the queue manager has ignored since its start.
+
+    Their messages may be missing without a refusal.
+    """
     for one in rows:
         if not one["is_usual"]:
             detail = f" ({one['detail']})" if one["detail"] else ""
@@ -149,7 +152,7 @@ def _incidents(rows: list[dict[str, Any]]) -> Iterator[Finding]:
 
 
 def _conflicts(peers: list[dict[str, Any]]) -> Iterator[Finding]:
-    """Queue manager identifiers that are claimed from an address that they are not bound to."""
+    """Yield queue manager identifiers claimed from an address that they are not bound to."""
     for one in peers:
         for conflict in one["conflicts"]:
             bound = ", ".join(one["addresses"]) or "no address"
@@ -165,7 +168,10 @@ def _conflicts(peers: list[dict[str, Any]]) -> Iterator[Finding]:
 
 
 def _tls(settings: Settings, now: dt.datetime) -> Iterator[Finding]:
-    """The certificates of the queue manager that runs; if none does, those that the settings name."""
+    """Yield findings about the certificates for TLS.
+
+    They are those of the running queue manager; if none runs, those in the settings.
+    """
     transfer = settings.transfer_settings
     manager = running(settings.data)
     if manager is not None:
@@ -175,7 +181,7 @@ def _tls(settings: Settings, now: dt.datetime) -> Iterator[Finding]:
 
 
 def _resources(settings: Settings) -> Iterator[Finding]:
-    """The databases whose in-doubt branches the queue manager resolves: whether they can take part."""
+    """Yield whether the databases, whose in-doubt branches the service resolves, can take part."""
     from lanner.daemon.resources import open_resource
 
     for name, table in settings.coordinator.resources.items():
@@ -193,13 +199,13 @@ def _resources(settings: Settings) -> Iterator[Finding]:
 
 
 def _told(transfer: TransferSettings, status: Document) -> TransferSettings:
-    """The settings of transfer as the running queue manager has them."""
+    """Return the transfer settings with the values of the running queue manager."""
     told = {key: status[key] for key in ("port", "ping_port")} | read_tls(status["tls"])
     return dataclasses.replace(transfer, **told, peers=read_peers(status["peers"], status["tls"]["peers"]))
 
 
 def _limits(rows: list[dict[str, Any]]) -> Iterator[Finding]:
-    """What is nearly used up of what peers may have, in total or by one of them."""
+    """Yield the limits for peers that are nearly used up, in total or by one peer."""
     is_calm = True
     for one in rows:
         whose, used, limit = "", one["used"], one["limit"]
@@ -214,14 +220,14 @@ def _limits(rows: list[dict[str, Any]]) -> Iterator[Finding]:
 
 
 def _examine_peer(peer: str, settings: Settings, timeout: float) -> Iterator[Finding]:
-    """As the queue manager that runs would speak; if none does, as its settings say."""
+    """Examine a peer as the running queue manager; if none runs, with its settings."""
     data = settings.data
     manager = running(data)
     if manager is None:
         yield Finding(
             "local", Verdict.SKIP, f"no queue manager runs on {data}: the settings and this command speak for it"
         )
-        # Who asks matters to nobody: the session ends when it is open.
+        # The identifier does not matter: the session is closed as soon as it is open.
         yield from examine_peer(Caller(peer, settings.transfer_settings, settings.bind, timeout, uuid.uuid4()))
         return
     with manager:

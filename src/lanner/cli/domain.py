@@ -1,4 +1,4 @@
-"""`lanner domain`: make this computer a member of an Active Directory domain, and end that."""
+"""`lanner domain`: join an Active Directory domain, rename in it, leave it, show its state."""
 
 from __future__ import annotations
 
@@ -74,10 +74,11 @@ def join(
     data: Data = DEFAULT_DATA,
     json: Json = False,
 ) -> None:
-    """Make the queue manager of a data directory a member of a domain; a new one is made if there is none.
+    """Make the queue manager of a data directory a member of a domain.
 
-    It gets an account with service principals and keys for Kerberos. The domain chooses its
-    identifier and those of its public queues; names with the former ones go on to mean them here.
+    A new queue manager is created if there is none. It gets an account with service principals and
+    keys for Kerberos. The domain chooses its identifier and those of its public queues; names with
+    the former identifiers still work on this computer.
     """
     from lanner.host.joining import ComputerExists, Request
     from lanner.host.joining import join as join_domain
@@ -105,7 +106,7 @@ def join(
     try:
         joined = join_domain(data, request)
     except ComputerExists as exists:
-        # Whatever else has the account stops working, so a script has to say that it means it.
+        # Another computer with this account stops working, so a script must confirm it explicitly.
         if not sys.stdin.isatty():
             raise CommandError(f"{exists}: --yes takes it over") from None
         confirm(f"{exists}. Take it over?", yes=yes)
@@ -160,9 +161,9 @@ def leave(
     data: Data = DEFAULT_DATA,
     json: Json = False,
 ) -> None:
-    """Take the queue manager out of its domain, with its public queues, its keys and its account there.
+    """Take the queue manager out of its domain.
 
-    The queues stay here with their messages.
+    Its public queues, keys and account are removed there. The queues stay here with their messages.
     """
     from lanner.host.joining import leave as leave_domain
     from lanner.host.joining import member
@@ -191,7 +192,7 @@ def rename(
     data: Data = DEFAULT_DATA,
     json: Json = False,
 ) -> None:
-    """Give this computer another name, in its domain and here. Its identifier and its queues stay."""
+    """Rename this computer, in its domain and here. Its identifier and its queues stay."""
     from lanner.host.joining import rename as rename_computer
 
     _check_stopped(data)
@@ -204,7 +205,7 @@ def rename(
 
 @app.command()
 def status(*, data: Data = DEFAULT_DATA, json: Json = False) -> None:
-    """Show what the domain has of this computer, and what is wrong with it. Exit code 1 if something is."""
+    """Show what the domain has of this computer, and any problems. Exit code 1 if there are any."""
     from lanner.host.joining import standing
 
     check_directory(data)
@@ -252,7 +253,7 @@ def _check_stopped(data: Path) -> None:
 
 
 def _administrator(user: str | None, password: str | None) -> LogOn:
-    """Return the account that does it: a name with its password, or the ticket of this process."""
+    """Return the administrator's account: name and password, or this process's ticket."""
     from lanner.directory.ldap import LogOn
 
     if user is None:

@@ -1,4 +1,7 @@
-"""What a person sees when something goes wrong, and the exit codes: 0 done, 1 error, 2 usage, 3 nothing there, 130 Ctrl-C."""
+"""Error messages of commands, and the exit codes.
+
+Exit codes: 0 done, 1 error, 2 usage, 3 nothing there, 130 Ctrl-C.
+"""
 
 from __future__ import annotations
 
@@ -32,20 +35,21 @@ from lanner.security.printable import printable
 EXIT_ERROR = 1
 EXIT_USAGE = 2
 EXIT_NOTHING = 3
-# As shells report a program that SIGINT ended.
+# The exit code that shells report for a program ended by SIGINT.
 EXIT_INTERRUPTED = 130
 
 _NAMES = (
     r"""a queue is named '.\private$\orders', orders (a private queue here) or 'DIRECT=OS:computer\private$\orders'"""
 )
 
-# What to do, where the error itself does not say it.
+# Advice for errors whose text has none.
 HINTS: dict[type[Exception], str] = {
     QueueNotFound: "`lanner queue list` shows the queues there are, `lanner queue create` makes one",
     QueueExists: "`lanner queue show` shows it, `lanner queue set` changes it",
     IllegalQueuePathname: _NAMES,
     IllegalFormatname: _NAMES,
-    UnsupportedFormatnameOperation: "a queue that is named by its identifier must be in the directory (`lanner directory show`); "
+    UnsupportedFormatnameOperation: "a queue that is named by its identifier must be in the directory (`lanner "
+    "directory show`); "
     "the log of the queue manager may tell more",
     MessageNotAuthenticated: "the queue takes signed messages only: `lanner send --authenticate`",
     DsError: r"a public queue needs a directory that knows this computer; a private one ('.\private$\orders') does not",
@@ -54,7 +58,7 @@ HINTS: dict[type[Exception], str] = {
     StoreCorrupt: "`lanner doctor` shows what was put aside",
 }
 
-# The extra that brings a package which is not in the core install.
+# The extra that installs a package outside the core installation.
 EXTRAS = {
     "gssapi": "kerberos",
     "krb5": "kerberos",
@@ -70,11 +74,11 @@ class CommandError(LannerError):
 
 
 class UsageError(CommandError):
-    """Options that do not go together or have no meaning."""
+    """Options that conflict or are not valid."""
 
 
 def nothing(text: str) -> typer.Exit:
-    """Say that there is nothing, and give the exit to raise."""
+    """Print that there is nothing, and return the exit to raise."""
     print(f"lanner: {printable(text)}", file=sys.stderr)
     return typer.Exit(EXIT_NOTHING)
 
@@ -86,7 +90,7 @@ def exit_code(error: Exception) -> int:
 
 
 def describe(error: Exception) -> tuple[str, str | None]:
-    """What went wrong, and what to do about it if the text does not say."""
+    """Return the text of an error, and advice if the text has none."""
     hint = next((HINTS[kind] for kind in type(error).__mro__ if kind in HINTS), None)
     if isinstance(error, IOTimeout):
         return "no message came in time", None
@@ -104,7 +108,7 @@ def describe(error: Exception) -> tuple[str, str | None]:
 
 
 def report(error: Exception, *, as_json: bool) -> int:
-    """Write the error to stderr; its exit code."""
+    """Write the error to stderr, and return its exit code."""
     text, hint = describe(error)
     if as_json:
         document = {"error": text, "kind": type(error).__name__, "hint": hint}
@@ -118,11 +122,11 @@ def report(error: Exception, *, as_json: bool) -> int:
     return exit_code(error)
 
 
-# The framework's contexts and parameters have no public type of their own.
+# The framework's contexts and parameters have no public type.
 
 
 def _without_values(params: list[Any]) -> list[Any]:
-    """The parameters; a flag takes no value, so its help shows none."""
+    """Return the parameters; a flag takes no value, so its help shows none."""
     for param in params:
         if getattr(param, "is_flag", False):
             param.metavar = ""
@@ -137,14 +141,14 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """Commands under one name."""
+    """Commands under a common name."""
 
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401
         return _without_values(super().get_params(ctx))
 
 
 class Root(Group):
-    """The command itself: `--debug` may stand anywhere, and no error leaves it as a traceback without it."""
+    """The root command: `--debug` may stand anywhere; without it, no error shows a traceback."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         end = args.index("--") if "--" in args else len(args)
@@ -168,7 +172,7 @@ class Root(Group):
                 traceback.print_exc()
             raise typer.Exit(report(error, as_json=ctx.meta["lanner.json"])) from error
         except Exception as error:
-            # The framework's own (usage, exit, abort) have their own words.
+            # The framework prints its own errors (usage, exit, abort).
             if ctx.meta["lanner.debug"] or type(error).__module__.startswith("typer"):
                 raise
             text = f"{type(error).__name__}: {error}; this is a fault of lanner, `--debug` shows where"

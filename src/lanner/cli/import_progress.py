@@ -1,8 +1,8 @@
-"""How far the import of a file into a running queue manager has come, in a file beside it: what was sent is not sent again.
+"""The progress of importing a file into a running queue manager, kept in a file beside it.
 
-Before messages are sent, the file says which; when they are acknowledged, that they were. If the
-command ends between the two, nobody here knows whether they have arrived, and the next run asks
-instead of sending them twice.
+It prevents sending messages twice. Before messages are sent, the progress file records which; after
+they are acknowledged, it records that. If the command ends in between, it is unknown whether they
+have arrived, and the next run asks the user instead of sending them again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CHUNK = 1 << 20
 
 
 class ImportProgress:
-    """The progress of one file to one queue."""
+    """The progress of importing one file into one queue."""
 
     def __init__(self, file: Path, target: str) -> None:
         self._path = file.with_name(file.name + _SUFFIX)
@@ -30,7 +30,7 @@ class ImportProgress:
                 digest.update(data)
         self._key = f"{digest.hexdigest()} {target}"
         found = self._read().get(self._key, {})
-        # Messages that are in the queue, and those that are or may be.
+        # The number of messages that are in the queue, and of those that are or may be.
         self.done = int(found.get("done", 0))
         self.tried = int(found.get("tried", self.done))
 
@@ -50,21 +50,23 @@ class ImportProgress:
         return content
 
     def resume_at(self, number: int) -> None:
-        """Take a person's word for how many messages are there."""
+        """Accept the user's count of the messages that have arrived."""
         if not self.done <= number <= self.tried:
             raise CommandError(f"--resume-at {number}: between {self.done} and {self.tried}, says {self._path}")
         self.write(number)
 
     def check(self, queue: str) -> None:
-        """Raise CommandError if it is not known what has arrived."""
+        """Raise CommandError if it is unknown which messages have arrived."""
         if self.tried > self.done:
             raise CommandError(
-                f"messages {self.done + 1} to {self.tried} were being sent to {queue} when an import ended, and may be there. Look "
-                f"(`lanner peek`), then say with --resume-at how many of the file are: {self.done}, {self.tried}, or a number between"
+                f"messages {self.done + 1} to {self.tried} were being sent to {queue} when an import ended, and "
+                "may be there. Look "
+                f"(`lanner peek`), then say with --resume-at how many of the file are: {self.done}, "
+                f"{self.tried}, or a number between"
             )
 
     def write(self, done: int, tried: int | None = None) -> None:
-        """Keep how far it is; it is on disk when this returns."""
+        """Record the progress; it is on disk when this returns."""
         self.done, self.tried = done, done if tried is None else tried
         content = {**self._read(), self._key: {"done": self.done, "tried": self.tried}}
         write_private(self._path, json.dumps(content).encode())

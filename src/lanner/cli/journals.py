@@ -1,4 +1,4 @@
-"""`lanner journal`: copies of what was received, and of what was sent with a wish for a copy."""
+"""`lanner journal`: copies of received messages, and of sent messages that requested a copy."""
 
 from __future__ import annotations
 

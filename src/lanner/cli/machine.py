@@ -17,7 +17,7 @@ app = typer.Typer(help="The queue manager as a whole: offline and online.", no_a
 def offline(*, at: Place, json: Json = False) -> None:
     """End the sessions with other computers and begin none, until `online` or a restart.
 
-    Programs here go on.
+    Local programs are not affected.
     """
     _set(at, is_online=False, as_json=json)
 
@@ -25,7 +25,7 @@ def offline(*, at: Place, json: Json = False) -> None:
 @app.command()
 @reaching
 def online(*, at: Place, json: Json = False) -> None:
-    """Exchange messages with other computers again."""
+    """Resume exchanging messages with other computers."""
     _set(at, is_online=True, as_json=json)
 
 

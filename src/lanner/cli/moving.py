@@ -1,4 +1,4 @@
-"""`lanner move`, `copy`, `resend` and `delete`: messages from one queue to another, or away."""
+"""`lanner move`, `copy`, `resend` and `delete`: move, copy or remove messages of a queue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lanner.client import Message, Queue, QueueManager
 from lanner.model.errors import MessageNotFound, QueueNotFound, StatusError
 from lanner.wire.path_name import PathName
 
-# Not in the specification: messages of one commit.
+# Not in the specification: the number of messages per commit.
 BATCH = 500
 
 Everything = Annotated[bool, typer.Option("--all", help="Every message.")]
@@ -33,7 +33,10 @@ def selected(
     everything: bool,
     count: int | None,
 ) -> list[int]:
-    """Return the lookup ids of the messages that a command is about; UsageError unless it says which."""
+    """Return the lookup ids of the messages that a command selects.
+
+    Raises UsageError unless exactly one way to select them is given.
+    """
     if (identifier is not None) + everything + bool(filters) != 1:
         raise UsageError(f"{command} which messages? Give --lookup-id, --filter or --all")
     if identifier is not None:
@@ -55,9 +58,9 @@ def matching(queue: Queue, filters: list[str]) -> Iterator[int]:
 
 
 def in_batches(what: str, lookup_ids: list[int], work: Callable[[list[int]], object], size: int = BATCH) -> int:
-    """Do something with messages, a batch at a time, and return how many were still there.
+    """Process messages in batches, and return how many of them still existed.
 
-    `work` does a whole batch or nothing of it.
+    `work` must process all of a batch or nothing.
     """
     done = 0
     with progress(what, len(lookup_ids)) as advance:
@@ -77,7 +80,7 @@ def _still_there(batch: list[int], work: Callable[[list[int]], object]) -> int:
     except MessageNotFound:
         if len(batch) == 1:
             return 0
-        # Another reader has taken some meanwhile.
+        # Another reader has received some of them meanwhile.
         return sum(_still_there([one], work) for one in batch)
     return len(batch)
 
@@ -85,7 +88,7 @@ def _still_there(batch: list[int], work: Callable[[list[int]], object]) -> int:
 def _report(
     verbs: tuple[str, str], path_name: str, target: str | None, count: int, *, dry_run: bool, json: bool
 ) -> None:
-    """Say what was done; `verbs` are the infinitive and the past participle."""
+    """Report what was done; `verbs` are the infinitive and the past participle."""
     if json:
         to = {} if target is None else {"target": target}
         write_json({"queue": path_name, **to, "messages": count, "dry_run": dry_run})
@@ -114,7 +117,8 @@ def move(
         str | None,
         typer.Argument(
             metavar="TARGET",
-            help=r"A subqueue by its name, or any queue ('.\private$\other'); without it, from a subqueue back to its queue.",
+            help=r"A subqueue by its name, or any queue ('.\private$\other'); without it, from a subqueue back "
+            r"to its queue.",
         ),
     ] = None,
     *,
@@ -126,7 +130,10 @@ def move(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Move messages to a subqueue or to any other queue: one by its lookup id, those that a filter finds, or all."""
+    """Move messages to a subqueue or to any other queue.
+
+    One by its lookup id, those that a filter finds, or all.
+    """
     with open_manager(at) as manager:
         origin = manager.open(queue)
         path_name = origin.path_name
@@ -186,10 +193,13 @@ def copy(
 def _copying(
     origin: Queue, destination: Queue, manager: QueueManager, *, transaction: bool, is_elsewhere: bool
 ) -> Callable[[list[int]], object]:
-    """Return what copies a batch: the queue manager does it, or this program where the target has another one."""
+    """Return the function that copies a batch.
+
+    The queue manager copies, or this program if the target belongs to another queue manager.
+    """
     if is_elsewhere:
-        # A queue of another computer is not found; one that should be here is named by the first
-        # send.
+        # A queue of another computer is not found. If a local one is missing, the first send
+        # reports it.
         with suppress(QueueNotFound):
             transaction = transaction or destination.attributes().transactional
 

@@ -1,4 +1,4 @@
-"""Options that many commands share, and the readers of their values."""
+"""Options that many commands share, and the parsers of their values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)", re.IGNORECASE)
 
 Data = Annotated[
     Path,
-    # What cannot be read is told by whoever opens it, with what to do.
+    # The code that opens the directory reports one that cannot be read, with advice.
     typer.Option("--data", envvar="LANNER_DATA", help="The data directory.", show_default="./data", readable=False),
 ]
 Host = Annotated[
@@ -38,8 +38,8 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done,
 
 
 def complete_queue(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the queues whose names begin so, for the completion of a shell; nothing if they cannot be asked for."""
-    # Imported here: the client, which the help does without.
+    """Return the queues whose names begin so, for shell completion; none on error."""
+    # Imported here: the help does not need the client.
     from lanner.cli.session import names_of_queues, place_of
 
     given = ctx.params
@@ -50,8 +50,8 @@ def complete_queue(ctx: typer.Context, incomplete: str) -> list[str]:
         names = names_of_queues(at)
     except Exception:  # noqa: BLE001 (a completion has nowhere to say what is wrong)
         return []
-    # A private queue of this queue manager by its short name, as commands take it.
-    # Those of queue managers themselves end in a dollar sign.
+    # Commands accept a private queue of this queue manager by its short name. Internal queues have
+    # names that end in a dollar sign.
     short = [
         name.rpartition("\\")[2] if "\\private$\\" in name.lower() else name for name in names if not name.endswith("$")
     ]
@@ -106,7 +106,7 @@ def raw_encoding(*, raw: bool, encoding: str) -> str | None:
 
 
 def duration(text: str, option: str) -> float | None:
-    """Seconds; None is for ever."""
+    """Return seconds; None means for ever."""
     if text.lower() in ("forever", "infinite", "inf", "none"):
         return None
     match = _DURATION.fullmatch(text)
@@ -126,7 +126,7 @@ def lookup_id(text: str) -> int:
 
 
 def kilobytes(text: str | None, option: str) -> int:
-    """A quota in kilobytes as the data model has it; `none` is no limit."""
+    """Return a quota in kilobytes for the data model; `none` means no limit."""
     if text is None or text.lower() in ("none", "unlimited"):
         return INFINITE
     if not text.isdecimal() or int(text) >= INFINITE:

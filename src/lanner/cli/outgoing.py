@@ -1,6 +1,6 @@
 """`lanner outgoing`: messages for other computers, and why they have not left.
 
-`lanner status`: who is connected, and what was refused.
+`lanner status`: connections and refused messages.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _STATES = {
 
 
 def _find(manager: QueueManager, name: str) -> Document:
-    """The outgoing queue whose destination has this format name, or this in it if no other has."""
+    """Return the outgoing queue with this format name, or the only one that contains the text."""
     documents = manager.outgoing()
     wanted = without_prefix(name).lower()
     exact = [one for one in documents if one["name"].lower() == wanted]
@@ -83,7 +83,7 @@ def list_outgoing(*, at: Place, json: Json = False) -> None:
 @app.command()
 @reaching
 def show(name: Name, *, at: Place, json: Json = False) -> None:
-    """Show how an outgoing queue gets on: its connection, its attempts, what is not acknowledged."""
+    """Show an outgoing queue: its connection, its attempts, its unacknowledged messages."""
     with open_manager(at) as manager:
         document = _find(manager, name)
     if json:
@@ -113,7 +113,7 @@ def show(name: Name, *, at: Place, json: Json = False) -> None:
 
 
 def _problem(document: Document) -> str:
-    """What went wrong last, and when it is tried again."""
+    """Return the last problem, and when the next attempt is."""
     parts = [document["problem"] or ""]
     if document["retry_in"] is not None:
         parts.append(f"next attempt in {document['retry_in']:.0f} s")
@@ -125,7 +125,7 @@ def _problem(document: Document) -> str:
 
 
 def _sequence(sequence: Document) -> list[tuple[str, str]]:
-    """The transactional messages' progress, without what says nothing."""
+    """Return the progress of the transactional messages, without empty fields."""
     fields = [("transactional", f"{counted(sequence['no_ack_count'])} sent and not acknowledged")]
     for title, key in (
         ("first of them", "first_non_ack"),
@@ -161,7 +161,7 @@ def _time(text: str) -> str:
 @app.command()
 @reaching
 def pause(name: Name, *, at: Place, json: Json = False) -> None:
-    """Keep messages here until the queue is resumed, over restarts too."""
+    """Hold back messages until the queue is resumed, also after a restart."""
     with open_manager(at) as manager:
         found = _find(manager, name)["name"]
         manager.pause(found)
@@ -172,7 +172,7 @@ def pause(name: Name, *, at: Place, json: Json = False) -> None:
 @app.command()
 @reaching
 def resume(name: Name, *, at: Place, json: Json = False) -> None:
-    """Let the messages of a paused queue go."""
+    """Send the messages of a paused queue."""
     with open_manager(at) as manager:
         document = _find(manager, name)
         found = document["name"]
@@ -188,7 +188,7 @@ def resume(name: Name, *, at: Place, json: Json = False) -> None:
 @app.command()
 @reaching
 def resend(name: Name, *, at: Place, json: Json = False) -> None:
-    """Try again now: connect, and send transactional messages that are not acknowledged."""
+    """Try again now: connect, and resend unacknowledged transactional messages."""
     with open_manager(at) as manager:
         document = _find(manager, name)
         if is_embedded(manager):
@@ -284,7 +284,7 @@ def status(*, at: Place, json: Json = False) -> None:
 
 
 def _peers(document: Document) -> str:
-    """What an operator should look at."""
+    """Return the incidents that an operator should look at."""
     conflicts, incidents = document["peer_conflicts"], document["incidents"]
     parts = [f"{one['count']} {one['text']}, last {one['last_peer']}" for one in incidents]
     if conflicts:
@@ -293,7 +293,7 @@ def _peers(document: Document) -> str:
 
 
 def limit_row(one: Document) -> tuple[str, ...]:
-    """A resource with its use and limits, for people."""
+    """Return a resource with its use and limits, as a table row."""
     shown = size if "bytes" in one["resource"] else str
     most = "-" if one["greatest_peer"] is None else f"{one['greatest_peer']} ({shown(one['greatest'])})"
     per_peer = "-" if one["per_peer"] is None else shown(one["per_peer"])
@@ -301,6 +301,6 @@ def limit_row(one: Document) -> tuple[str, ...]:
 
 
 def _refused(rows: list[Document]) -> str:
-    """How many messages were refused since the queue manager started, by which side."""
+    """Return how many messages each side has refused since the queue manager started."""
     here, there = (sum(one["messages"] for one in rows if one["side"] == side) for side in ("here", "peer"))
     return f"{counted(here)} from other computers, {counted(there)} by other computers"

@@ -1,4 +1,7 @@
-"""Where a command writes: tables and notes for people, JSON for programs, and never a body's control characters."""
+"""The output of commands: tables and notes for people, JSON for programs.
+
+Control characters of message bodies are never written.
+"""
 
 from __future__ import annotations
 
@@ -37,26 +40,26 @@ __all__ = [
     "write_json",
 ]
 
-# Wide enough for a format name beside the numbers, where no terminal says how wide it is.
+# Used if there is no terminal width: wide enough for a format name beside the numbers.
 _WIDTH_OF_A_FILE = 240
-# Not in the specification: what is left of a column of text on a narrow terminal.
+# Not in the specification: the minimum width of a text column on a narrow terminal.
 _LEAST = 8
-# Columns of text that are of no use when they are cut.
+# Columns of text that are useless when they are cut.
 _WHOLE = ("LOOKUP ID", "SENT")
 _GAP = "  "
-# Ours: below this many messages a bar would only flicker.
+# Not in the specification: with fewer messages than this, a bar would only flicker.
 _WORTH_A_BAR = 200
 
 
 def console() -> Console:
-    """Standard output as rich sees it now; tests and pipes replace the stream."""
+    """Return a console for the current standard output, which tests and pipes replace."""
     if sys.stdout.isatty():
         return Console(highlight=False)
     return Console(file=sys.stdout, width=_WIDTH_OF_A_FILE, highlight=False, color_system=None)
 
 
 def note(text: str) -> None:
-    """A remark for people, beside the output."""
+    """Print a remark for people, to standard error."""
     print(f"lanner: {printable(text)}", file=sys.stderr)
 
 
@@ -65,18 +68,18 @@ def say(text: str) -> None:
 
 
 def write_json(document: object) -> None:
-    """One document on one line."""
+    """Print a document on one line."""
     print(json_text(document))
 
 
 def show_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> None:
-    """A table; a column is its title and whether it holds numbers.
+    """Print a table; a column is its title and whether it holds numbers.
 
     On a terminal each row is one line: columns of text are cut, from the last to the first. Numbers
-    stay whole.
+    are never cut.
     """
     titles = [title for title, _ in columns]
-    # A cell is one line, whatever a label holds.
+    # A cell is one line, even if a label has line breaks.
     cells = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(titles, *cells, strict=True)]
     if sys.stdout.isatty():
@@ -94,7 +97,7 @@ def show_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]
 
 
 def _narrowed(widths: list[int], are_whole: list[bool], room: int) -> list[int]:
-    """Return the widths of columns that fit, as far as columns of text can be cut."""
+    """Return column widths that fit, as far as columns of text can be cut."""
     widths = list(widths)
     for index in reversed(range(len(widths))):
         excess = sum(widths) + len(_GAP) * (len(widths) - 1) - room
@@ -104,9 +107,9 @@ def _narrowed(widths: list[int], are_whole: list[bool], room: int) -> list[int]:
 
 
 def _fitted(text: str, width: int, *, keeps_end: bool = False) -> str:
-    """The text, cut or filled up to a width.
+    """Return the text, cut or filled to a width.
 
-    What comes last in the name of a queue tells it from others.
+    With `keeps_end`, the end of the text is kept, because it distinguishes the names of queues.
     """
     if cell_len(text) <= width:
         return set_cell_size(text, width)
@@ -117,21 +120,21 @@ def _fitted(text: str, width: int, *, keeps_end: bool = False) -> str:
 
 
 def show_fields(fields: Sequence[tuple[str, str]]) -> None:
-    """Names and values below each other."""
+    """Print names and values, one pair per line."""
     width = max(len(name) for name, _ in fields)
     for name, value in fields:
         say(f"{name:<{width}}  {value}")
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask a person; a script that got here meant it."""
+    """Ask for confirmation on a terminal; a script is not asked."""
     if not yes and sys.stdin.isatty() and sys.stderr.isatty():
         typer.confirm(question, abort=True, err=True)
 
 
 @contextmanager
 def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal for long work; gives the function that moves it on."""
+    """Show a bar on a terminal for long work; yield the function that advances it."""
     if not sys.stderr.isatty() or (total is not None and total < _WORTH_A_BAR):
         yield lambda _count: None
         return
@@ -143,7 +146,10 @@ def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def bytes_progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal for bytes; gives the function that takes bytes done, and how many there will be."""
+    """Show a bar on a terminal for bytes; yield the function that advances it.
+
+    It takes the bytes done and their total.
+    """
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
         return

@@ -1,4 +1,4 @@
-"""`lanner export` and `lanner import`: the messages of a queue in a file, and from there into a queue."""
+"""`lanner export` and `lanner import`: write messages to a file, and send them from there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from lanner.spark.columnar.packet_files import Totals
 
-# Ours: messages that are sent together to a queue manager that runs.
+# Not in the specification: messages sent together to a running queue manager.
 BATCH = 500
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A file of packets.", show_default=False)]
@@ -69,7 +69,7 @@ def export(
 
 
 def _steps(advance: Callable[[int], None]) -> Callable[[int], None]:
-    """Of totals, what came since."""
+    """Return a callback for totals that passes on only the increase."""
     done = 0
 
     def told(total: int) -> None:
@@ -96,7 +96,7 @@ def _export(manager: QueueManager, queue: str, file: Path, told: Callable[[int],
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What an import has to do."""
+    """The parameters of an import."""
 
     messages: int
     transactional: bool
@@ -123,9 +123,9 @@ def import_(
 
     Each has the same content and a new id.
 
-    In a data directory that no queue manager runs on, and to a transactional queue, they come all
-    at once. Elsewhere they come one after the other, and the same command continues where an
-    earlier one has ended: FILE.imported says where that was.
+    In a data directory on which no queue manager runs, and to a transactional queue, all are sent
+    in one step. Elsewhere they are sent in batches, and the same command continues where an earlier
+    one has ended: FILE.imported records the place.
     """
     _check_packages()
     from lanner.spark.columnar.packet_files import check_packets
@@ -169,7 +169,7 @@ def _import(manager: QueueManager, file: Path, queue: str, told: Callable[[int],
     with PacketReader(file) as reader:
         messages = itertools.islice(copies(reader), before, None)
         if work.transactional:
-            # All of them or none, so there is one step to be unsure of.
+            # All or none are sent, so only one step can be in doubt.
             with manager.transaction() as unit:
                 done = before
                 while batch := list(itertools.islice(messages, BATCH)):
@@ -185,11 +185,12 @@ def _import(manager: QueueManager, file: Path, queue: str, told: Callable[[int],
                     target.send_many(batch)
                 except StatusError as error:
                     if not isinstance(error, RemoteMachineNotAvailable):
-                        # Refused: those before the one that was have arrived, and have their
+                        # One was refused. The messages before it have arrived, and have
                         # identifiers.
                         state.write(state.done + sum(one.id is not None for one in batch))
                     raise CommandError(
-                        f"{state.done} messages of {file} are in {queue}, then: {error}; the same command continues there"
+                        f"{state.done} messages of {file} are in {queue}, then: {error}; the same command "
+                        "continues there"
                     ) from error
                 state.write(state.done + len(batch))
                 told(state.done)

@@ -1,4 +1,4 @@
-"""`lanner peer`: which queue manager is believed from which address."""
+"""`lanner peer`: the addresses from which queue manager identifiers are accepted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Guid = Annotated[
 
 
 def _find(manager: QueueManager, text: str) -> str:
-    """Return the identifier that begins like this; the text itself if no peer has one that does."""
+    """Return the identifier with this prefix; the text itself if no peer has one."""
     wanted = text.strip("{}").lower()
     found = [one["guid"] for one in manager.peers() if one["guid"].startswith(wanted)]
     if len(found) > 1:
@@ -45,7 +45,7 @@ def _row(one: Document) -> tuple[str, ...]:
 @app.command("list")
 @reaching
 def list_peers(*, at: Place, json: Json = False) -> None:
-    """List the queue managers that are bound to addresses, and others that claimed to be one of them."""
+    """List the queue managers that are bound to addresses, and conflicting claims."""
     with open_manager(at) as manager:
         documents = manager.peers()
     if json:
@@ -58,7 +58,8 @@ def list_peers(*, at: Place, json: Json = False) -> None:
     if any(one["conflicts"] for one in documents):
         say("")
         say(
-            "An identifier that is claimed from another address too has moved, or is stolen. Find out which computer has it:"
+            "An identifier that is claimed from another address too has moved, or is stolen. Find out which "
+            "computer has it:"
         )
         say("`lanner peer trust GUID ADDRESS` believes it from there and from no learnt address.")
 
@@ -79,7 +80,10 @@ def trust(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Believe a queue manager from these addresses and those trusted before, but from no learnt one."""
+    """Accept a queue manager from these addresses.
+
+    Addresses that were trusted before stay trusted; learnt addresses do not.
+    """
     with open_manager(at) as manager:
         document: Document = manager.trust_peer(_find(manager, guid), addresses or [])
     if json:
@@ -91,7 +95,10 @@ def trust(
 @app.command()
 @reaching
 def forget(guid: Guid, *, at: Place, json: Json = False) -> None:
-    """Bind a queue manager to no address: its sessions end, and the next one that comes binds it again."""
+    """Remove the binding of a queue manager to addresses, and end its sessions.
+
+    The next connection that uses its identifier binds it again.
+    """
     with open_manager(at) as manager:
         found = _find(manager, guid)
         manager.forget_peer(found)

@@ -1,4 +1,7 @@
-"""What `lanner doctor PEER` looks at: name, ping, TCP, handshake, how it is read, and what waits here for that computer."""
+"""The checks of `lanner doctor PEER`.
+
+They are: name, ping, TCP, handshake, read protocol, and messages that wait here for that computer.
+"""
 
 from __future__ import annotations
 
@@ -31,32 +34,35 @@ from lanner.transfer.session import Session
 from lanner.transfer.settings import TransferSettings
 from lanner.transfer.tls_errors import words
 
-# Everything a peer may say during a handshake fits in.
+# The answers of a peer during a handshake fit into this many octets.
 _READ = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and what about: as the running queue manager, or as its settings say."""
+    """The identity and the settings with which a peer is examined.
+
+    They are those of the running queue manager, or those in its settings if none runs.
+    """
 
     peer: str
     settings: TransferSettings
     bind: str
-    timeout: float  # seconds, for each step
+    timeout: float  # In seconds, for each step.
     own_guid: uuid.UUID
-    # What the running queue manager knows about the peer, whose addresses it is given; None: none
+    # Asks the running queue manager what it knows about the peer with these addresses; None: none
     # runs.
     ask: Callable[[list[str]], dict[str, Any]] | None = None
 
     def local_address(self, address: str) -> str | None:
-        """Speak from the address that the queue manager speaks from."""
+        """Return the local address to connect from, which is that of the queue manager."""
         own = ipaddress.ip_address(self.bind)
         other = ipaddress.ip_address(address.partition("%")[0])
         return None if own.is_unspecified or own.version != other.version else self.bind
 
 
 def examine_peer(caller: Caller) -> Iterator[Finding]:
-    """Step by step, each of use only if the one before it went well; one line says where it ends."""
+    """Yield findings step by step, until a step fails that later ones need."""
     addresses: list[str] = []
     met: list[uuid.UUID] = []
     try:
@@ -78,7 +84,7 @@ def examine_peer(caller: Caller) -> Iterator[Finding]:
 
 
 def _addresses(caller: Caller) -> tuple[list[str], str]:
-    """The addresses, and where they are from; OSError if there are none."""
+    """Return the addresses and their source; OSError if there are none."""
     try:
         return resolve(caller.peer, caller.settings.peers), _source(caller)
     except OSError:
@@ -102,9 +108,9 @@ def _source(caller: Caller) -> str:
 
 
 def _ping(caller: Caller, address: str) -> Finding:
-    """MS-MQQB 3.1.7.6.
+    """Ping the peer (MS-MQQB 3.1.7.6).
 
-    Nothing follows from silence: Windows answers only where EnablePingService is set.
+    No answer proves nothing: Windows answers only if EnablePingService is set.
     """
     initiator = PingInitiator(caller.own_guid, OperatingSystemType.WIN_SERVER, time.monotonic)
     port = caller.settings.ping_port
@@ -116,7 +122,7 @@ def _ping(caller: Caller, address: str) -> Finding:
 
 
 def _connect(caller: Caller, addresses: list[str], met: list[uuid.UUID]) -> Iterator[Finding]:
-    """The first address that takes a connection is spoken to, as transfer does it."""
+    """Connect as transfer does, to the first address that accepts, and examine it."""
     for address in addresses:
         hop = tls_hop(caller.settings, caller.peer, GUID_NULL, address)
         port = caller.settings.port if hop is None else caller.settings.tls_port
@@ -142,7 +148,10 @@ def _connect(caller: Caller, addresses: list[str], met: list[uuid.UUID]) -> Iter
 
 
 def _reading(caller: Caller, address: str) -> Finding:
-    """By which protocol programs would read queues there (MS-MQRR 3.2.4.1); asked without a name, which a bind may be."""
+    """Return by which protocol programs would read queues there (MS-MQRR 3.2.4.1).
+
+    It binds anonymously, which the protocol allows.
+    """
     from lanner.client._sync.connections import mapped_port
     from lanner.rpc.blocking_client import connect_tcp
     from lanner.services.interfaces.mqqp import QM2QM
@@ -168,14 +177,14 @@ def _reading(caller: Caller, address: str) -> Finding:
 
 
 def _over_tls(caller: Caller, plain: socket.socket, hop: NextHop, met: list[uuid.UUID]) -> Iterator[Finding]:
-    """The handshake of TLS, and over it that of MS-MQQB."""
+    """Make the TLS handshake, and over it the one of MS-MQQB."""
     secured = Secured(caller.settings, plain, hop)
     yield secured.finding
     if secured.connection is None:
         yield _skipped("handshake", "no TLS")
         return
     if caller.ask is None and secured.own_guids:
-        # No queue manager runs that could say its identifier, but the peer compares it with the
+        # No queue manager runs that could tell its identifier, but the peer compares it with the
         # certificate.
         caller = dataclasses.replace(caller, own_guid=min(secured.own_guids))
     with secured.connection:
@@ -187,7 +196,7 @@ def _milliseconds(begun: float) -> str:
 
 
 def _tcp_advice(error: OSError, address: str, port: int, caller: Caller) -> tuple[str, str]:
-    """What the operating system said, and what to do about it."""
+    """Return the operating system's error, and advice."""
     where = f"{address}:{port}"
     if (
         ipaddress.ip_address(caller.bind).is_loopback
@@ -204,11 +213,17 @@ def _tcp_advice(error: OSError, address: str, port: int, caller: Caller) -> tupl
         )
     if error.errno == errno.ECONNREFUSED:
         if port == caller.settings.tls_port:
-            advice = f"start the queue manager of {caller.peer}, and see that it has TLS: transfer.tls_certificate in its settings"
+            advice = (
+                f"start the queue manager of {caller.peer}, and see that it has TLS: "
+                "transfer.tls_certificate in its settings"
+            )
             return f"{where} refused the connection: nobody listens there", advice
         return (
             f"{where} refused the connection: nobody listens there",
-            f"start the queue manager of {caller.peer} (Windows: the service MSMQ), and see that it listens on {address}",
+            (
+                f"start the queue manager of {caller.peer} (Windows: the service MSMQ), and see that it listens on "
+                f"{address}"
+            ),
         )
     if error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN):
         advice = f"`ip route get {address}` shows the way: look at the routes and the network of this computer"
@@ -219,7 +234,10 @@ def _tcp_advice(error: OSError, address: str, port: int, caller: Caller) -> tupl
 
 
 def _shake_hands(caller: Caller, connection: socket.socket, where: str, met: list[uuid.UUID]) -> Finding:
-    """MS-MQQB 3.1.5.2.3 to 3.1.5.4 with whoever is there, as for a direct format name; then the session is closed."""
+    """Open a session and close it (MS-MQQB 3.1.5.2.3 to 3.1.5.4).
+
+    As for a direct format name, the queue manager there may have any identifier.
+    """
     session = Session.initiate(
         own_guid=caller.own_guid, remote_guid=GUID_NULL, settings=caller.settings, monotonic=time.monotonic
     )
@@ -241,7 +259,7 @@ def _shake_hands(caller: Caller, connection: socket.socket, where: str, met: lis
                 f"something else than a queue manager listens there, or that of {caller.peer} hangs: restart it",
             )
         except ssl.SSLError as error:
-            # With TLS 1.3 the peer judges our certificate only now.
+            # With TLS 1.3, the peer verifies our certificate only now.
             advice = f"copy our certificate to {caller.peer} and name it in its [peers], or have both of one authority"
             return Finding("handshake", Verdict.FAIL, f"{where}: {words(error)}", advice)
         except OSError as error:
@@ -268,7 +286,8 @@ def _refused(caller: Caller, where: str, reason: str, received: int) -> Finding:
             "handshake",
             Verdict.FAIL,
             f"{where} refuses the session: {reason}",
-            f"{caller.peer} has as many sessions as it takes, or wants none: look at its log and its limit (MaxInSessions)",
+            f"{caller.peer} has as many sessions as it takes, or wants none: look at its log and its limit "
+            "(MaxInSessions)",
         )
     if not received:
         return Finding(
@@ -286,14 +305,14 @@ def _refused(caller: Caller, where: str, reason: str, received: int) -> Finding:
 
 
 def _known_here(peer: str, known: dict[str, Any], met: list[uuid.UUID]) -> Iterator[Finding]:
-    """What the running queue manager has for that computer."""
+    """Yield findings about what the running queue manager has for that computer."""
     if met and known["identifier"] not in (None, str(met[0])):
         text = f"the directory has {peer} as queue manager {known['identifier']}, which is not the one that answered"
         advice = (
             "messages to its public and private format names will be refused: correct the directory, or the address"
         )
         yield Finding("directory", Verdict.FAIL, text, advice)
-    # A queue manager of an older version does not tell.
+    # An older queue manager does not report it.
     bits = known.get("key_bits", 0)
     problem = weakness(bits)
     if problem is not None:

@@ -60,7 +60,7 @@ def run(
     send: Annotated[bool, typer.Option("--send", help="replay: send, instead of saying what would be sent.")] = False,
     json: Json = False,
 ) -> None:
-    """Run jobs. What they say goes to standard error, their results to standard output."""
+    """Run jobs. Their messages go to standard error, their results to standard output."""
     names = _names(jobs)
     settings = _load(config)
     if send:
@@ -82,7 +82,7 @@ def report(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write it.")] = None,
     json: Json = False,
 ) -> None:
-    """Make the report of the tables there are, and say where it is."""
+    """Make the report from the existing tables, and print its path."""
     settings = _load(config)
     if output is not None:
         place = settings.report.model_copy(update={"path": str(output.absolute())})

@@ -1,4 +1,4 @@
-"""`lanner queue`: the queues themselves."""
+"""`lanner queue`: list, create, show, change, delete and purge queues."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _changes(
     type_id: str | None,
     multicast: str | None,
 ) -> dict[str, object]:
-    """What was given, by the names of the data model, checked."""
+    """Return the given options by the names of the data model, checked."""
     changes: dict[str, object] = {}
     if label is not None:
         if len(label) > MAX_LABEL_LENGTH:
@@ -77,12 +77,12 @@ def _changes(
 
 
 def _document(manager: QueueManager, queue: Queue) -> dict[str, object]:
-    # An outgoing queue's path name is the format name of its destination.
+    # The path name of an outgoing queue is the format name of its destination.
     return queue_json(queue, manager.open(queue.pathname).format_name)
 
 
 def _all_queues(manager: QueueManager, *, everything: bool) -> list[Queue]:
-    """The queues, with those for other computers last."""
+    """Return the queues, with those for other computers last."""
     found: list[Queue] = []
     for queue in [one.attributes() for one in manager.queues()]:
         found.append(queue)
@@ -134,7 +134,7 @@ def create(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Create a queue; the data directory too, if there is none."""
+    """Create a queue, and the data directory if there is none."""
     changes: dict[str, Any] = _changes(label, authenticate, privacy, base_priority, type_id, multicast)
     changes["quota"] = kilobytes(quota_kb, "--quota-kb")
     changes["journal_quota"] = kilobytes(journal_quota_kb, "--journal-quota-kb")
@@ -155,7 +155,7 @@ def create(
 @app.command()
 @reaching
 def show(queue: QueueName, *, at: Place, json: Json = False) -> None:
-    """Show a queue's attributes and what is in it."""
+    """Show a queue's attributes and its numbers of messages."""
     with open_manager(at) as manager:
         document = _document(manager, manager.open(queue).attributes())
     if json:
@@ -183,7 +183,7 @@ def set_attributes(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Change a queue's attributes. Its name, and whether it is transactional, stay."""
+    """Change a queue's attributes. Its name and whether it is transactional cannot be changed."""
     changes: dict[str, Any] = _changes(label, authenticate, privacy, base_priority, type_id, multicast)
     if journal is not None:
         changes["journaling"] = journal
@@ -238,13 +238,13 @@ def purge(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Remove every message of a queue. Transactional ones that ask for it become dead letters."""
+    """Remove every message of a queue. Transactional ones that request it become dead letters."""
     with open_manager(at) as manager:
         purge_queue(manager, queue, dry_run=dry_run, yes=yes, as_json=json)
 
 
 def purge_queue(manager: QueueManager, name: str, *, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Purge any queue; exit code 3 when it is empty."""
+    """Purge any queue; exit code 3 if it is empty."""
     found = manager.open(name).attributes()
     count, path_name = found.message_count, found.pathname
     if not dry_run and count:

@@ -30,7 +30,7 @@ from lanner.cli.views import show_message
 from lanner.client import Queue, ReceivedMessage
 from lanner.model.enums import MessageSeekAction
 
-# Ours: messages that are taken, written and then removed in one commit.
+# Not in the specification: messages that are received, written, and then removed in one commit.
 BATCH = 100
 
 Where = Annotated[
@@ -57,7 +57,7 @@ def peek_messages(
     where: str,
     filters: list[str] | None = None,
 ) -> int:
-    """Show messages and leave them; how many."""
+    """Show messages and leave them in the queue; return their number."""
     _check_where(where, lookup_id)
     if filters:
         if lookup_id is not None or where != "current":
@@ -71,7 +71,7 @@ def peek_messages(
         show(queue.peek_by_lookup_id(read_lookup_id(lookup_id or "0"), where))
         return 1
     if timeout != 0:
-        # Waits, or ends with IOTimeout.
+        # Waits for a message, or ends with IOTimeout.
         queue.peek(timeout)
     count = 0
     for message in walk(queue, limit):
@@ -101,7 +101,10 @@ def receive_messages(
     where: str,
     filters: list[str] | None = None,
 ) -> int:
-    """Take messages; how many. They leave the queue when they have been written, not before."""
+    """Receive messages and return their number.
+
+    They leave the queue after they have been written.
+    """
     _check_where(where, lookup_id)
     if filters:
         raise UsageError("--filter looks for messages: use it with peek, and receive one by its --lookup-id")
@@ -137,7 +140,7 @@ def _show_all(show: Show, messages: list[ReceivedMessage]) -> None:
 
 
 def _command(name: str, read: Callable[..., int], text: str) -> Callable[..., None]:
-    """Make a command with this name and help text, which reads with one of the functions above."""
+    """Return a command with this name and help, which reads with a function above."""
 
     def command(
         queue: QueueName,

@@ -1,7 +1,7 @@
-"""`lanner resolve`: what the name of a queue means, step by step.
+"""`lanner resolve`: explain the name of a queue step by step.
 
-Everything is found out with what a program could do: a computer is this one if its dead-letter
-queue is here.
+It uses only what any program can ask. For example, a computer is this one if its dead-letter queue
+is here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lanner.wire.format_name import (
 from lanner.wire.spelling import format_name as read_format_name
 from lanner.wire.spelling import spelling_of
 
-# One destination, as the output has it: JSON.
+# One destination, as in the JSON output.
 Destination = dict[str, Any]
 
 _CANNOT = "this name cannot be sent to from here"
@@ -51,8 +51,8 @@ def resolve(
 ) -> None:
     """Show step by step what a name means: its format name, and the queue here or the way there.
 
-    Exit code 3 if the queue is not here, its computer has no address, or nothing is sent to such
-    names.
+    Exit code 3 if the queue is not here, its computer has no address, or nothing can be sent to
+    such names.
     """
     with open_manager(at) as manager:
         format_name = manager.names.format_name(name)
@@ -88,7 +88,7 @@ def _steps(name: str, format_name: FormatName, computer: str, destinations: list
 
 
 class _Resolver:
-    """Finds out about destinations, with one queue manager."""
+    """Resolves destinations with one queue manager."""
 
     def __init__(self, manager: QueueManager) -> None:
         self._manager = manager
@@ -106,7 +106,7 @@ class _Resolver:
     def destination(self, name: FormatName) -> Destination:
         """Return what one element of a format name means.
 
-        `problem` is why a message would not arrive, if that is known.
+        `problem` is the reason why a message would not arrive, if that is known.
         """
         found: Destination = {
             "format_name": str(name),
@@ -123,7 +123,7 @@ class _Resolver:
         return found
 
     # By kind
-    # ----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _direct(self, name: DirectFormatName, found: Destination) -> None:
         found["computer"], found["protocol"] = name.host, name.protocol
@@ -160,9 +160,9 @@ class _Resolver:
         is_owner: Callable[[Mapping[str, Any]], bool],
         own: FormatName | None = None,
     ) -> None:
-        """Describe a queue whose name has an identifier in the place of a computer.
+        """Describe a queue whose name has an identifier instead of a computer.
 
-        The directory knows whose it is.
+        The directory knows the computer that owns it.
         """
         found["local"] = self._is_here(name if own is None else own)
         if found["local"]:
@@ -208,7 +208,7 @@ class _Resolver:
         self._queue(name, found)
 
     # Parts
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _is_here(self, name: FormatName) -> bool:
         queue = self._manager.open(str(name))
@@ -256,13 +256,14 @@ class _Resolver:
         about = queue.attributes()
         found["outgoing"] = {"name": about.pathname, "messages": about.message_count}
         found["steps"].append(
-            f"its outgoing queue holds {counted(about.message_count)}: `lanner outgoing show '{about.pathname}'` says more"
+            f"its outgoing queue holds {counted(about.message_count)}: `lanner outgoing show '{about.pathname}'` "
+            "says more"
         )
 
     def _directory(self) -> Mapping[str, Any]:
-        """Return the enterprise as far as the queue manager knows it.
+        """Return the enterprise as the queue manager knows it.
 
-        Nothing where it has no directory.
+        Returns an empty mapping without a directory.
         """
         try:
             return self._manager.enterprise.document()

@@ -1,4 +1,4 @@
-"""`lanner send`: one message, with every property it can have."""
+"""`lanner send`: send one message, with any of its properties."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def _body_type(text: str | None) -> int | None:
 
 
 def _body(given: str | None, option: str | None, file: Path | None, body_type: int | None) -> bytes | str:
-    """The body from where it was given; text is text, a file and standard input are bytes."""
+    """Return the body: text from the command line, bytes from a file or standard input."""
     if sum(value is not None for value in (given, option, file)) > 1:
         raise UsageError("more than one body: give BODY, --body or --file")
     text = given if given is not None else option
     if text is not None:
-        # Bytes were asked for, or an unknown type: UTF-8, as the shell gave it.
+        # A body type for bytes, or an unknown one: the text as UTF-8.
         return text if body_type is None or body_type in TEXT_BODIES else text.encode()
     if file is not None and str(file) != "-":
         with file.open("rb") as stream:
@@ -54,7 +54,7 @@ def _body(given: str | None, option: str | None, file: Path | None, body_type: i
 
 
 def _read(stream: BinaryIO) -> bytes:
-    """All of it, if it can be a body at all: a stream may have no end."""
+    """Return the whole stream, up to the size limit of a message: a stream may have no end."""
     body = stream.read(MAX_PACKET_SIZE)
     if len(body) == MAX_PACKET_SIZE:
         raise CommandError(
@@ -71,7 +71,7 @@ def _hexadecimal(text: str) -> bytes:
 
 
 def _report_queue(manager: QueueManager, text: str) -> uuid.UUID:
-    """MS-MQMQ 2.2.20.8: a DebugHeader names a public queue by its identifier."""
+    """Return the identifier of a public queue (MS-MQMQ 2.2.20.8: a DebugHeader names it so)."""
     try:
         return uuid.UUID(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""`lanner serve`: a queue manager in the foreground."""
+"""`lanner serve`: run a queue manager in the foreground."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _log_to_stderr() -> None:
 
 
 def _ready(daemon: Daemon, *, as_json: bool) -> None:
-    """Say who is running, where, and what to do with it."""
+    """Print which queue manager runs, its addresses, and commands to try."""
     settings = daemon.settings
     addresses = daemon.addresses
     if as_json:
@@ -69,7 +69,7 @@ def _ready(daemon: Daemon, *, as_json: bool) -> None:
         sys.stdout.flush()
         return
     data = shlex.quote(str(settings.data))
-    # As it was called, where the shell would not find it.
+    # The path it was called by, if the shell would not find `lanner`.
     command = "lanner" if shutil.which("lanner") else shlex.quote(sys.argv[0])
     _title(f"Lanner {lanner.__version__} is running")
     show_fields(

@@ -1,4 +1,7 @@
-"""The queue manager that a command is about: a running one, here or elsewhere, or a data directory that none runs on."""
+"""The queue manager that a command works on.
+
+It is a running one, here or elsewhere, or a data directory on which none runs.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from lanner.transfer.peers import Peer
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the queue manager of a command is."""
+    """The location of a command's queue manager."""
 
     data: Path = DEFAULT_DATA
     host: str | None = None
@@ -36,7 +39,10 @@ class Place:
 
 
 def reaching(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command `--data`, `--host`, `--user` and `--password-file`; it takes them as `at: Place`."""
+    """Add `--data`, `--host`, `--user` and `--password-file` to a command.
+
+    The command takes their values as `at: Place`.
+    """
     signature = inspect.signature(command, eval_str=True)
     options = {
         "data": (Data, DEFAULT_DATA),
@@ -83,7 +89,10 @@ def place_of(data: Path, host: str | None, user: str | None, password_file: Path
 
 
 def host_and_port(text: str) -> tuple[str, int | None]:
-    """Read HOST, HOST:PORT, an IPv6 address or [ADDRESS]:PORT; without a port the endpoint mapper names it."""
+    """Parse HOST, HOST:PORT, an IPv6 address or [ADDRESS]:PORT.
+
+    Without a port, the endpoint mapper names it.
+    """
     host, port = text, ""
     if text.startswith("["):
         host, bracket, port = text[1:].partition("]")
@@ -100,12 +109,12 @@ def host_and_port(text: str) -> tuple[str, int | None]:
 
 
 def command_line() -> str:
-    """Return what the audit log calls this process."""
+    """Return the name of this process in the audit log."""
     return f"command line uid {os.geteuid()}"
 
 
 def check_directory(data: Path) -> None:
-    """CommandError if there is something that cannot be a data directory of ours."""
+    """Raise CommandError if the path exists and cannot be a data directory."""
     if data.exists() and not data.is_dir():
         raise CommandError(f"{data} is no directory: give another with --data or LANNER_DATA")
     if data.exists() and not os.access(data, os.R_OK | os.W_OK | os.X_OK):
@@ -113,7 +122,7 @@ def check_directory(data: Path) -> None:
 
 
 def running(data: Path) -> QueueManager | None:
-    """A connection to the queue manager that runs on a directory; None if none does."""
+    """Return a connection to the queue manager that runs on a directory; None if none does."""
     if not (data / LOCAL_SOCKET).exists():
         return None
     try:
@@ -124,7 +133,7 @@ def running(data: Path) -> QueueManager | None:
 
 
 def connect_to(at: Place) -> QueueManager | None:
-    """A connection to the running queue manager of a command; None if none runs here."""
+    """Return a connection to the running queue manager of a command; None if none runs here."""
     if at.host is not None:
         host, port = host_and_port(at.host)
         return connect(host, at.user, at.password, port=port)
@@ -134,7 +143,7 @@ def connect_to(at: Place) -> QueueManager | None:
 
 @contextmanager
 def open_directory(data: Path, *, create: bool = False, name: str | None = None) -> Iterator[QueueManager]:
-    """The queue manager of a data directory that none runs on, until the command ends."""
+    """Yield the queue manager of a data directory on which none runs, until the command ends."""
     is_there = Store.exists(data)
     if not create and not is_there:
         missing = "holds no queue manager" if data.is_dir() else "does not exist"
@@ -143,8 +152,8 @@ def open_directory(data: Path, *, create: bool = False, name: str | None = None)
             f"or make one with `lanner queue create NAME --data {data}`"
         )
     try:
-        # A name is for a new queue manager; one that is there would be renamed, and all its queues.
-        # A command does not know which profile the service has, so it migrates nothing.
+        # A name is for a new queue manager; an existing one would be renamed with all its queues. A
+        # command does not know the service's profile, so it migrates nothing.
         manager = QueueManager(data, None if is_there else name, local_origin=command_line(), migrates_owners=False)
     except lmdb.Error as error:
         raise CommandError(f"{data} cannot be opened: {error}; `lanner doctor --data {data}` says more") from error
@@ -154,7 +163,11 @@ def open_directory(data: Path, *, create: bool = False, name: str | None = None)
 
 @contextmanager
 def open_manager(at: Place, *, create: bool = False, name: str | None = None) -> Iterator[QueueManager]:
-    """The queue manager of a command: elsewhere, in the process that runs it, or its directory itself while none does."""
+    """Yield the queue manager of a command.
+
+    It is the one at a host, or the process that runs on the directory, or the directory itself if
+    none runs.
+    """
     found = connect_to(at)
     if found is not None:
         with found:
@@ -178,16 +191,19 @@ def _check_name(manager: QueueManager, place: str, name: str | None) -> None:
 
 
 def peers_of(manager: QueueManager) -> dict[str, Peer]:
-    """Return what the settings of a running queue manager say about other computers."""
+    """Return the peers in the settings of a running queue manager."""
     try:
         return read_peers(manager.status().get("peers", {}), {})
     except UnsupportedOperation:
-        # A queue manager of another maker does not say.
+        # A queue manager that is not a Lanner does not report them.
         return {}
 
 
 def read_peers(addresses: Mapping[str, Iterable[str]], certificates: Mapping[str, str | None]) -> dict[str, Peer]:
-    """Return the peers of the status of a queue manager, which gives their addresses and the certificates of those with TLS."""
+    """Return the peers from the status of a queue manager.
+
+    The status has the addresses of all peers, and the certificates of those with TLS.
+    """
     return {
         name: Peer(name, tuple(each), certificate=_path(certificates.get(name)), tls=name in certificates)
         for name, each in addresses.items()
@@ -195,7 +211,7 @@ def read_peers(addresses: Mapping[str, Iterable[str]], certificates: Mapping[str
 
 
 def read_tls(files: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of TLS that the status of a queue manager gives."""
+    """Return the TLS settings from the status of a queue manager."""
     return {
         "tls_port": files["port"],
         **{f"tls_{name}": _path(files[name]) for name in ("certificate", "key", "authorities")},

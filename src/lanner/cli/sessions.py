@@ -1,4 +1,4 @@
-"""`lanner sessions`: who is connected, and how to end a connection."""
+"""`lanner sessions`: list connections, and end one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lanner bench`: send and receive messages as fast as it goes, or at a rate, and measure."""
+"""`lanner bench`: send and receive messages at full speed or at a rate, and measure."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from lanner.cli.session import Place, connect_to, open_manager, reaching
 from lanner.client import Message, Queue, QueueManager
 from lanner.model.errors import IOTimeout, LannerError
 
-# The beginning of each body: when it was sent, in nanoseconds of this computer's monotonic clock.
+# The beginning of each body: the time of its send, in nanoseconds of this computer's monotonic
+# clock.
 _STAMP = struct.Struct("<q")
-# Seconds between two looks at the counters, and for which a receiver waits for a message.
+# Seconds between two readings of the counters, and for which a receiver waits for a message.
 _TICK = 0.5
 _WAIT = 0.2
 _LABEL = "lanner bench"
@@ -33,7 +34,7 @@ _LABEL = "lanner bench"
 
 @dataclass(slots=True)
 class _Tally:
-    """What one worker has done; each worker has its own, so nothing is locked."""
+    """The counts of one worker; each worker has its own, so no lock is needed."""
 
     messages: int = 0
     # Seconds from the send to the receive.
@@ -125,7 +126,7 @@ def bench(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Measure a queue manager: messages per second, and how long each takes from the send to the receive."""
+    """Measure a queue manager: rate, and time from send to receive."""
     length = duration(seconds, "--duration")
     if not length:
         raise UsageError("--duration: more than 0 seconds, and not for ever")
@@ -148,7 +149,7 @@ def bench(
 
 @contextlib.contextmanager
 def _queue_of(manager: QueueManager, name: str | None, *, transactional: bool) -> Iterator[str]:
-    """Give the queue of a run, and remove what the run has left."""
+    """Yield the queue of a run, and remove the messages that the run has left."""
     if name is None:
         made = manager.create_queue(f"lanner-bench-{os.getpid()}", transactional=transactional)
         try:
@@ -175,11 +176,11 @@ def _queue_of(manager: QueueManager, name: str | None, *, transactional: bool) -
 def _measure(
     run: _Run, manager: QueueManager, at: Place, name: str, senders: int, receivers: int, length: float
 ) -> float:
-    """Run the workers; return for how long messages were sent, in seconds."""
+    """Run the workers; return for how many seconds messages were sent."""
     with contextlib.ExitStack() as stack:
 
         def opened() -> tuple[QueueManager, Queue]:
-            # A connection of its own for each worker; a queue manager in this process is shared.
+            # Each worker has its own connection; a queue manager in this process is shared.
             own = connect_to(at)
             used = manager if own is None else stack.enter_context(own)
             return used, used.open(name)
@@ -205,7 +206,7 @@ def _measure(
 
 
 def _watch(run: _Run, begun: float, length: float) -> None:
-    """Wait for the end, and show the rates of each moment on a terminal."""
+    """Wait for the end, and show the current rates on a terminal."""
     live = Live(console=Console(stderr=True), transient=True) if sys.stderr.isatty() else None
     with live or contextlib.nullcontext():
         before = (0, 0)

@@ -1,4 +1,4 @@
-"""What `lanner doctor` looks at of TLS between queue managers: the files here, and what a peer shows."""
+"""The checks of `lanner doctor` for TLS: the local certificates, and that of a peer."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from lanner.transfer.settings import TransferSettings
 from lanner.transfer.tls import Certification, TlsSettingsError, certification_of, load_identity
 from lanner.transfer.tls_errors import TlsError, words
 
-# Time to make a new certificate, and to copy it to every peer.
+# Time to make a new certificate and copy it to every peer.
 _WARN = dt.timedelta(days=30)
 
 
 def examine_files(settings: TransferSettings, now: dt.datetime) -> Iterator[Finding]:
-    """The certificates of this queue manager and of its peers; nothing if TLS is off."""
+    """Yield findings about the certificates here and of peers; none without TLS."""
     try:
         identity = load_identity(settings)
     except TlsSettingsError as error:
@@ -47,7 +47,10 @@ def _dates(found: Certification, whose: str, now: dt.datetime, advice: str) -> F
 
 
 def tls_hop(settings: TransferSettings, peer: str, guid: UUID, address: str) -> NextHop | None:
-    """Return the next hop as transfer would connect to it over TLS; None: it would do so in clear."""
+    """Return the next hop as transfer would connect to it over TLS.
+
+    Returns None if transfer would connect without TLS.
+    """
     certified = CertifiedPeers(settings.peers, None, lambda _: ())
     hop = NextHop(guid, peer, address)
     found = certified.find(hop, lambda one: addresses_of(one, settings.peers))
@@ -55,7 +58,10 @@ def tls_hop(settings: TransferSettings, peer: str, guid: UUID, address: str) -> 
 
 
 class Secured:
-    """The handshake of TLS with a peer: `connection` and `own_guids` after a good one, and the `finding`."""
+    """A TLS handshake with a peer, and its `finding`.
+
+    After a successful one, `connection` and `own_guids` are set.
+    """
 
     def __init__(self, settings: TransferSettings, plain: socket.socket, hop: NextHop) -> None:
         self.connection: ssl.SSLSocket | None = None

@@ -1,4 +1,4 @@
-"""`lanner token`: what programs log on with to the HTTP API."""
+"""`lanner token`: tokens, with which programs log on to the HTTP API."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def create(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Make a token, and show it this once. It never allows more than its user may do."""
+    """Create a token, and show it this once. It never allows more than its user may do."""
     wanted = [part for one in scope for part in one.split(",") if part]
     lifetime = None if expires.lower() == "never" else duration(expires, "--expires")
     with open_manager(at) as manager:
@@ -48,7 +48,7 @@ def create(
 @app.command("list")
 @reaching
 def list_tokens(*, at: Place, json: Json = False) -> None:
-    """List your tokens; as an administrator, those of all users. Their texts are not kept."""
+    """List your tokens, without their texts; as an administrator, those of all users."""
     with open_manager(at) as manager:
         found = manager.tokens()
     if json:
@@ -68,7 +68,7 @@ def revoke(
     at: Place,
     json: Json = False,
 ) -> None:
-    """End a token, and what was opened with it."""
+    """Revoke a token, and end the sessions it opened."""
     with open_manager(at) as manager:
         manager.revoke_token(identifier)
     if json:

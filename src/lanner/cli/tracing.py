@@ -1,4 +1,4 @@
-"""`lanner trace`: the way of messages, from the reports that queue managers sent about them."""
+"""`lanner trace`: the route of messages, from the reports of queue managers about them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from lanner.model.enums import MessageClass
 from lanner.transfer.tracing import parse_report
 from lanner.wire.identifiers import MessageIdentifier
 
-# Ours: reports that are shown at once; a trail has a few for each computer.
+# Not in the specification: reports that are shown at once; a trail has a few per computer.
 MAX_REPORTS = 10_000
 
 
 def reports(messages: Iterable[ReceivedMessage]) -> list[dict[str, Any]]:
-    """The trace reports among messages, by the message they are about, each trail in its order."""
+    """Return the trace reports among messages, grouped by message, each group in its order."""
     found: list[tuple[tuple[int, str, int], dict[str, Any]]] = []
     parsed = (
         (message, report)
@@ -43,7 +43,7 @@ def reports(messages: Iterable[ReceivedMessage]) -> list[dict[str, Any]]:
             "next_hop": report.next_hop,
             "target": report.target_queue,
         }
-        # Clocks of different computers differ; the hops they count do not.
+        # Clocks of different computers differ; hop counts are reliable.
         found.append(((report.hops, time, place), document))
     first = {document["message"]: place for place, (_, document) in reversed(list(enumerate(found)))}
     found.sort(key=lambda pair: (first[pair[1]["message"]], pair[0]))
@@ -60,7 +60,10 @@ def trace(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Show the way of messages that were sent with `lanner send --trace QUEUE`, a line for each report."""
+    """Show the route of messages that were sent with `lanner send --trace QUEUE`.
+
+    One line is shown per report.
+    """
     with open_manager(at) as manager:
         told = reports(walk(manager.open(queue)))
     found = [one for one in told if message is None or one["message"].lower() == message.lower()]

@@ -24,7 +24,7 @@ Identifier = Annotated[
 
 
 def _find(manager: QueueManager, text: str) -> tuple[str, list[Document]]:
-    """Return the identifier that begins like this, and its rows; the text itself if none does."""
+    """Return the identifier with this prefix, and its rows; the text itself if there is none."""
     wanted = text.strip("{}").lower()
     rows = manager.transactions()
     found = sorted({row["transaction"] for row in rows if row["transaction"].startswith(wanted)})
@@ -42,7 +42,11 @@ def _row(one: Document) -> tuple[str, ...]:
 @app.command("list")
 @reaching
 def list_transactions(*, at: Place, json: Json = False) -> None:
-    """List what is in doubt here: commits that a resource has not heard of, and prepared branches of others."""
+    """List the transactions that are in doubt here.
+
+    These are commits that a resource has not been told of, and prepared branches of other
+    coordinators.
+    """
     with open_manager(at) as manager:
         rows = manager.transactions()
     if json:
@@ -77,7 +81,10 @@ def show(identifier: Identifier, *, at: Place, json: Json = False) -> None:
 @app.command()
 @reaching
 def commit(identifier: Identifier, *, at: Place, json: Json = False) -> None:
-    """Commit by hand what is in doubt here, or forget a commit whose resources were told by hand."""
+    """Commit by hand what is in doubt here.
+
+    This also forgets a commit whose resources were told by hand.
+    """
     _end(identifier, at, json=json, is_commit=True)
 
 

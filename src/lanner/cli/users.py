@@ -1,4 +1,4 @@
-"""`lanner user`: who may use and administer the queue manager."""
+"""`lanner user`: the accounts of a queue manager, their roles and certificates."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _say(document: dict[str, Any], done: str, *, as_json: bool) -> None:
 
 
 def _role(role: Role | None, *, administrator: bool | None) -> Role | None:
-    """Return the role that is asked for; `--administrator` and `--no-administrator` are short for two of them."""
+    """Return the requested role; `--administrator` and its opposite abbreviate two roles."""
     if administrator is None:
         return role
     short = Role.ADMINISTRATOR if administrator else Role.USER
@@ -204,7 +204,7 @@ def certificate(
     data: Data = DEFAULT_DATA,
     json: Json = False,
 ) -> None:
-    """Register a user's certificate: messages that it signs are known for the user's."""
+    """Register a user's certificate, so that messages it signs are attributed to the user."""
     identity = _file(data).identity(name)
     if identity is None:
         raise UserError(f"there is no user {name}; `lanner user list` shows them")

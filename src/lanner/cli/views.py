@@ -1,4 +1,4 @@
-"""Messages and queues as people and programs see them."""
+"""The output of messages and queues, for people and for programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _VERIFIED = {True: "verified", False: "not verified", None: "not known whether v
 
 
 def show_message(message: ReceivedMessage, queue: str, *, as_json: bool, raw: str | None = None) -> None:
-    """One message, whole; with `raw`, an encoding, only its body."""
+    """Show one message in full; with the encoding `raw`, only its body."""
     if raw is not None:
         sys.stdout.flush()
         sys.stdout.buffer.write(bodies.encoded(message.body_bytes, message.body_type, raw))
@@ -62,13 +62,13 @@ def show_message(message: ReceivedMessage, queue: str, *, as_json: bool, raw: st
 
 
 def _sender(message: ReceivedMessage) -> str | None:
-    """Return whom a message names as its sender, and whether that is proven."""
+    """Return the sender that a message names, and whether it is proven."""
     if not message.sender_id:
         return None
     try:
         name = sid_text(message.sender_id)
     except RemoteProtocolError:
-        # The identifier of a queue manager.
+        # The identifier is that of a queue manager.
         name = message.sender_id.hex()
     return f"{name} ({_VERIFIED[message.sender_verified]})"
 
@@ -88,7 +88,7 @@ def local_time(moment: dt.datetime) -> str:
 
 
 def _listed(queue: str, message: ReceivedMessage, *, with_reason: bool) -> Sequence[str]:
-    """Return the line of one message in a list."""
+    """Return the table row of one message."""
     begin = (str(message.lookup_id), local_time(message.sent_time))
     destination = message.destination_queue or queue
     if with_reason:
@@ -104,9 +104,9 @@ def _listed(queue: str, message: ReceivedMessage, *, with_reason: bool) -> Seque
 
 
 def list_messages(messages: Iterable[tuple[str, ReceivedMessage]], *, as_json: bool, with_reason: bool = False) -> int:
-    """Messages with the queue they lie in, a line each; how many there were.
+    """List messages with their queues, one per line, and return their number.
 
-    Dead letters have a reason.
+    Dead letters are listed with their reason.
     """
     if as_json:
         count = 0
@@ -116,7 +116,7 @@ def list_messages(messages: Iterable[tuple[str, ReceivedMessage]], *, as_json: b
         return count
     rows = [_listed(queue, message, with_reason=with_reason) for queue, message in messages]
     if rows:
-        # Those who want to know more of a dead letter look at it: its line has room for the reason.
+        # A dead letter's row has the reason; use peek for the other properties.
         rest = (
             ("REASON", "DESTINATION", "LABEL") if with_reason else ("PRIORITY", "SIZE", "DESTINATION", "LABEL", "BODY")
         )
@@ -126,7 +126,7 @@ def list_messages(messages: Iterable[tuple[str, ReceivedMessage]], *, as_json: b
 
 
 def show_queue(document: dict[str, object]) -> None:
-    """The attributes of one queue."""
+    """Show the attributes of one queue."""
     fields = []
     for name, value in document.items():
         if name.endswith("quota_kb"):
@@ -141,7 +141,7 @@ def show_queue(document: dict[str, object]) -> None:
 
 
 def show_queues(queues: Sequence[QueueObject]) -> None:
-    """Queues, a line each."""
+    """List queues, one per line."""
     rows = [
         (
             queue.pathname,

@@ -1,8 +1,8 @@
 """The public API: queue managers, queues, messages, cursors, transactions.
 
-`_async` has the classes in async form, `_sync` the blocking form that is generated from it.
-`lanner` offers the blocking names, `lanner.aio` the async ones. Both have the same names, meanings
-and errors, for a queue manager in this process and for one that runs elsewhere.
+`_async` has the classes in async form, `_sync` the blocking form generated from it. `lanner` offers
+the blocking names, `lanner.aio` the async ones. Names, meanings and errors are the same in both,
+for a queue manager in this process and for one elsewhere.
 """
 
 from lanner.client._sync.cursor import Cursor

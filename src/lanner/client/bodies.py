@@ -1,7 +1,7 @@
 """Message bodies for people and for JSON: their text, or their decoded value.
 
-`lanner.wire.body_values` decodes. The one thing that this module adds is a guess for people: a body
-without a type that is printable UTF-8 is shown as text.
+`lanner.wire.body_values` decodes. This module only adds a guess for people: a body without a type
+that is printable UTF-8 is shown as text.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from uuid import UUID
 
 from lanner.wire.body_values import BodyKind, Value, decode_body
 
-# RFC 8259, section 6: integers beyond this are not exact in every reader of JSON.
+# RFC 8259, section 6: not every JSON parser keeps larger integers exact.
 _EXACT = 2**53
 # Kinds whose value is the body itself.
 UNDECODED = (BodyKind.BYTES, BodyKind.BINARY_FORMATTER, BodyKind.STREAMED_OBJECT, BodyKind.STORED_OBJECT)
 
 
 def text_of(body: bytes, body_type: int) -> str | None:
-    """Return the text that a body holds; None if it holds none.
+    """Return the text that a body holds; None if it is not text.
 
     The body type decides. Without one, bytes that are UTF-8 and have no control characters are
     text.
@@ -57,8 +57,8 @@ def json_body(body: bytes, body_type: int) -> dict[str, object]:
 def json_value(value: Value) -> object:
     """Return a value as JSON can hold it without loss.
 
-    Text for what JSON has no type for (moments in ISO 8601, decimals, GUIDs, bytes in base64), for
-    integers that not every reader keeps exact, and for INF, -INF and NaN.
+    These become text: values for which JSON has no type (moments in ISO 8601, decimals, GUIDs,
+    bytes in base64), integers that not every parser keeps exact, and INF, -INF and NaN.
     """
     match value:
         case None | bool() | str():

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def bound_settings(
     bind: str | None, transfer: TransferSettings | None, settings: dict[str, object]
 ) -> dict[str, object]:
-    """Return the engine's settings for a queue manager at this address, or at none."""
+    """Return the engine's settings for a queue manager with this address, or without one."""
     if bind is None:
         if transfer is not None:
             raise InvalidParameter("transfer settings without an address to use them on: give bind, too")

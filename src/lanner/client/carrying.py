@@ -1,4 +1,4 @@
-"""What messages that are sent from here carry in an Extension that is empty; `client.telemetry` sets it."""
+"""The content that sent messages carry in an empty Extension; set by `client.telemetry`."""
 
 from __future__ import annotations
 

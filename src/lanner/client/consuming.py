@@ -1,4 +1,4 @@
-"""The parts of `Queue.consume` that do not wait: its arguments, its result, and what it remembers.
+"""The parts of `Queue.consume` that do not wait: its arguments, its result, and known failures.
 
 `_async/consume.py` has the workers.
 """
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
 
 
 class HasIsSet(Protocol):
-    """An event of threading, of asyncio or of multiprocessing."""
+    """An event of threading, asyncio or multiprocessing."""
 
     def is_set(self) -> bool: ...
 
 
 Stop: TypeAlias = HasIsSet | Callable[[], object]
 
-# Messages that a worker receives ahead; as many as a receive on the stream has.
+# The maximum number of messages that a worker receives ahead: that of a receive on the stream.
 MAX_PREFETCH: Final = 1000
-# Not in the specification: messages whose failures one consumer remembers.
+# Not in the specification: the number of messages whose failures one consumer remembers.
 _MAX_REMEMBERED: Final = 10_000
-# The longest wait that doubles: more would only overflow.
+# The maximum number of times that the pause doubles; more would overflow.
 _MAX_DOUBLINGS: Final = 32
 
 
 @dataclass(slots=True)
 class Consumed:
-    """What `Queue.consume` has done."""
+    """The result of `Queue.consume`."""
 
     # Messages whose handler returned and whose transaction is committed.
     handled: int = 0
     # Handlers that raised an exception; their messages returned to the queue.
     retried: int = 0
-    # Messages that were set aside, copied to the poison queue or discarded.
+    # Messages that were moved to the poison subqueue, copied to the poison queue, or discarded.
     poisoned: int = 0
-    # Transactions whose commit was under way when the connection was lost.
+    # Messages whose commit was under way when the connection was lost.
     in_doubt: int = 0
 
 
@@ -72,7 +72,7 @@ class Options:
         count: int | None,
         prefetch: int,
     ) -> Options:
-        """Return the options; ValueError names an argument that has no meaning."""
+        """Return the options; raise ValueError for an argument that is not valid."""
         for name, value in (
             ("retries", retries),
             ("concurrency", concurrency),
@@ -88,10 +88,10 @@ class Options:
         return cls(retries, concurrency, _bounds(backoff), idle, count, _is_stopped(stop), prefetch)
 
     def pause(self, failures: int) -> float:
-        """Return how many seconds to pause after so many failures in a row."""
+        """Return how many seconds to pause after this many consecutive failures."""
         shortest, longest = self.backoff
         limit = min(longest, shortest * 2 ** min(failures, _MAX_DOUBLINGS))
-        # Spread, so that the workers of a pool do not come back at the same moment.
+        # Randomized, so that the workers of a pool do not resume at the same moment.
         return random.uniform(shortest, limit)  # noqa: S311 (no secret)
 
 
@@ -118,10 +118,11 @@ def _is_stopped(stop: Stop | None) -> Callable[[], bool] | None:
 
 
 def passing(handler: Callable[..., object], *, is_awaited: bool) -> str | bool:
-    """Return how a handler wants the transaction: "keyword", or whether as its second argument.
+    """Return how a handler takes the transaction: "keyword", or whether as its second argument.
 
-    It gets one as a parameter named `transaction`, or as the second of two that it requires.
-    ValueError if it cannot be called with a message, or if nothing would await what it returns.
+    It takes one as a parameter named `transaction`, or as the second of two required parameters.
+    Raises ValueError if the handler cannot be called with a message, or if its result would need to
+    be awaited and cannot be here.
     """
     if not callable(handler):
         raise ValueError(f"handler {handler!r}: a function of a message, or of a message and its transaction")  # noqa: TRY004 (as for other arguments)
@@ -130,7 +131,7 @@ def passing(handler: Callable[..., object], *, is_awaited: bool) -> str | bool:
     try:
         parameters = inspect.signature(handler).parameters.values()
     except (TypeError, ValueError):
-        # A function written in C that does not say.
+        # A function written in C that has no signature.
         return False
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     required = [p for p in positional if p.default is p.empty]
@@ -144,11 +145,11 @@ def passing(handler: Callable[..., object], *, is_awaited: bool) -> str | bool:
 
 
 class Failures:
-    """The failures that one consumer has seen, by message id: how many, and the last error.
+    """The failures that one consumer has seen, by message id: their number and the last error.
 
-    The queue manager counts aborted receives, and its count is the one of all workers. This one
-    counts where a queue manager of another maker does not say its own, and has the errors for the
-    log. The messages whose failures are oldest are forgotten first.
+    The queue manager counts aborted receives, for all workers. The count here is used if a queue
+    manager of another maker does not report its own; the errors are for the log. The messages whose
+    failures are oldest are forgotten first.
     """
 
     def __init__(self, limit: int = _MAX_REMEMBERED) -> None:
@@ -157,13 +158,13 @@ class Failures:
         self._seen: OrderedDict[str, tuple[int, str]] = OrderedDict()
 
     def count(self, message: ReceivedMessage) -> int:
-        """Return how many attempts at a message have failed, anywhere as far as that is known."""
+        """Return how many attempts at a message are known to have failed, by any consumer."""
         with self._lock:
             own = self._seen.get(message.id, (0, ""))[0] if self._seen else 0
         return max(message.abort_count, own)
 
     def remember(self, message: ReceivedMessage, count: int, error: BaseException) -> None:
-        """Remember that so many attempts have failed, and with which error the last one."""
+        """Record the number of failed attempts, and the error of the last one."""
         with self._lock:
             self._seen.pop(message.id, None)
             self._seen[message.id] = count, f"{type(error).__name__}: {error}"

@@ -1,6 +1,6 @@
-"""Databases in distributed transactions: connections of PEP 249 with its two-phase commit extension.
+"""Databases in distributed transactions: PEP 249 connections with two-phase commit.
 
-Everything here blocks; the async client calls it in a thread. A driver's own errors become
+All functions here block; the async client calls them in a thread. A driver's own errors become
 TransactionAborted, with the driver's text.
 """
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     import uuid
 
 _METHODS: Final = ("xid", "tpc_begin", "tpc_prepare", "tpc_commit", "tpc_rollback", "tpc_recover")
-# Drivers of PostgreSQL, which keeps no prepared transactions unless it is told to.
+# Drivers of PostgreSQL, which has no prepared transactions unless they are configured.
 _POSTGRESQL: Final = frozenset(("psycopg", "psycopg2"))
 _IDLE: Final = 0  # libpq's PQTRANS_IDLE
-# What a connection string says about the password.
+# Matches the password in a connection string.
 _SECRET: Final = re.compile(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'|\S+)|(://[^:/@\s]*:)[^@\s]*(?=@)", re.IGNORECASE)
 
 
@@ -45,7 +45,10 @@ class Database:
             )
 
     def check(self) -> None:
-        """Raise if the database cannot take part: UnsupportedOperation if it keeps no prepared transactions."""
+        """Raise if the database cannot take part.
+
+        Raises UnsupportedOperation if it keeps no prepared transactions.
+        """
         connection = self._connection
         if type(connection).__module__.partition(".")[0] not in _POSTGRESQL:
             return
@@ -81,8 +84,8 @@ class Database:
         try:
             self._connection.tpc_rollback()
         except Exception as error:  # each driver has its own
-            # A failed prepare has rolled back already, and some drivers then cannot leave the
-            # transaction.
+            # A failed prepare has already rolled back, and some drivers cannot leave the
+            # transaction then.
             self._connection.close()
             raise TransactionAborted(
                 f"resource {self.name}: rolling back: {_text(error)}; its connection is closed: open another one"
@@ -103,7 +106,7 @@ class Database:
 
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:
-        """Raise the errors of the driver as ours."""
+        """Translate the errors of the driver."""
         try:
             yield
         except (TransactionAborted, UnsupportedOperation):
@@ -118,5 +121,5 @@ def _text(error: Exception) -> str:
 
 
 def without_password(connection: str) -> str:
-    """Return a connection string as it may be shown."""
+    """Return a connection string without its password, for display."""
     return _SECRET.sub(lambda found: f"{found[1] or found[3]}...", connection)

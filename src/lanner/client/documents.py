@@ -1,4 +1,4 @@
-"""Messages and queues as documents: what `--json` and the HTTP API show of them."""
+"""Messages and queues as documents, for `--json` and the HTTP API."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ def _acknowledge(flags: Acknowledgements) -> list[str]:
 
 
 def message_json(message: ReceivedMessage, queue: str) -> dict[str, object]:
-    """Every property. A lookup id is text: it has 64 bits, and many readers of JSON only 53."""
+    """Return every property of a message.
+
+    A lookup id is text: it has 64 bits, and many JSON parsers keep only 53.
+    """
     return {
         "queue": queue,
         "id": message.id,
@@ -89,7 +92,7 @@ def _quota(kilobytes: int) -> int | None:
 
 
 def queue_json(queue: QueueObject, format_name: str) -> dict[str, object]:
-    """Every attribute a person may ask for. Quotas are kilobytes, null is no limit."""
+    """Return every attribute of a queue. Quotas are kilobytes; null means no limit."""
     journal = queue.journal_queue
     document: dict[str, object] = {
         "name": queue.pathname,

@@ -1,4 +1,4 @@
-"""What a search through a queue has found."""
+"""The result of a search through a queue."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from lanner.client.message import ReceivedMessage
 class Found:
     """The messages that a search has found so far, and where the next search continues."""
 
-    # Empty if only lookup ids were asked for.
+    # Empty if only lookup ids were requested.
     messages: list[ReceivedMessage]
     lookup_ids: list[int]
-    # How many messages were examined.
+    # The number of messages examined.
     scanned: int
-    # Give this to the next search as `after`; None: the queue was searched to its end.
+    # Pass this to the next search as `after`; None: the queue was searched to its end.
     after: int | None

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def internal_key(data: Path) -> SigningKey:
     """Return the key of the internal certificate of the system.
 
-    A user who can open the socket of a data directory can read its certificates, and is the system
-    to its queue manager.
+    A user who can open the socket of a data directory can also read its certificates; its queue
+    manager treats that user as the system.
     """
     certificates = InternalCertificates(data / CERTIFICATE_FILE)
     made = certificates.find_or_create(str(SYSTEM.sid), SYSTEM.name, dt.datetime.now(dt.UTC))

@@ -1,4 +1,4 @@
-"""Messages as a program sees them: `Message` to send, `ReceivedMessage` as it came."""
+"""Messages for programs: `Message` to send, `ReceivedMessage` as received."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from lanner.wire.format_name import FormatName
 
 _E = TypeVar("_E", bound=enum.Enum)
-# By names of their own: each message asks, and an enumeration looks its members up slowly (Python
-# 3.11).
+# Module-level names: they are used for each message, and enumerations look up members slowly
+# (Python 3.11).
 _EXPRESS, _RECOVERABLE = DeliveryGuarantee.EXPRESS, DeliveryGuarantee.RECOVERABLE
 _NORMAL, _AES256 = MessageClass.NORMAL, EncryptionAlgorithm.AES256
 _PRIORITY = 3
-# Labels up to this length are not looked at one by one: they fit even if each character takes two
+# Labels up to this length need no exact check: they fit even if each character takes two UTF-16
 # units.
 SHORT_LABEL = MAX_LABEL_CHARACTERS // 2
 _AES = {EncryptionAlgorithm.AES128, EncryptionAlgorithm.AES192, EncryptionAlgorithm.AES256}
@@ -54,7 +54,7 @@ _AES = {EncryptionAlgorithm.AES128, EncryptionAlgorithm.AES192, EncryptionAlgori
 
 @dataclass(slots=True, kw_only=True)
 class Message:
-    """A message to send. Times are seconds; None is for ever."""
+    """A message to send. Times are seconds; None means no limit."""
 
     body: bytes | str = b""
     label: str = ""
@@ -65,17 +65,18 @@ class Message:
     use_dead_letter_queue: bool = False
     use_journal_queue: bool = False
     use_tracing: bool = False
-    # The identifier of the public queue that reports of its way go to; asks for tracing by itself.
+    # The identifier of the public queue for report messages on the message's route. Setting it also
+    # requests tracing.
     tracing_queue: uuid.UUID | str | None = None
     acknowledge: Acknowledgements | str = Acknowledgements.NONE
-    # Where acknowledgments go; sent only with a message that asks for some.
+    # The destination of acknowledgments; sent only with a message that requests some.
     administration_queue: str | None = None
     response_queue: str | None = None
     correlation_id: bytes | str | None = None
     app_specific: int = 0
     body_type: int | None = None
     extension: bytes = b""
-    # Signed with the `signing_key` of the queue manager object it is sent through, or an internal
+    # Sign with the `signing_key` of the queue manager object that sends it, or with an internal
     # certificate.
     authenticate: bool = False
     encrypt: bool = False
@@ -83,11 +84,14 @@ class Message:
     encryption_algorithm: EncryptionAlgorithm | str = EncryptionAlgorithm.AES256
     sender_certificate: bytes = b""
     connector_type: uuid.UUID | str | None = None
-    # Set by `send`: what a reply carries as its correlation id.
+    # Set by `send`. A reply carries it as its correlation id.
     id: str | None = field(default=None, init=False)
 
     def properties(self, names: QueueNames) -> MessageProperties:
-        """What the packet is built from; a value that cannot be sent is refused here, by name."""
+        """Return what to build the packet from.
+
+        Raises for a value that cannot be sent, and names the field.
+        """
         body, body_type = self.body, self.body_type
         if isinstance(body, str):
             body_type = VT_BSTR if body_type is None else body_type
@@ -98,7 +102,8 @@ class Message:
             raise IllegalPropertyValue(f"label {self.label!r}: text expected")
         if self.priority != _PRIORITY or self.app_specific or self.body_type or len(self.label) > SHORT_LABEL:
             self._check()
-        # By place, and the rest only where it is set: names would double what the object costs.
+        # Positional arguments, and other fields only if set: keywords would double the cost of the
+        # object.
         properties = MessageProperties(
             body,
             self.label,
@@ -147,7 +152,7 @@ class Message:
         return properties
 
     def _check(self) -> None:
-        """Refuse numbers that do not fit their fields, and a label that is too long."""
+        """Raise for numbers that do not fit their fields, and for a label that is too long."""
         _number(self.priority, "priority", MAX_PRIORITY)
         _number(self.app_specific, "app_specific", INFINITE)
         _number(self.body_type or 0, "body_type", INFINITE)
@@ -155,7 +160,7 @@ class Message:
 
 
 def encode_text(text: str, body_type: int) -> bytes:
-    """Text as a body of that type has it."""
+    """Return the text encoded as a body of that type."""
     encoding = TEXT_BODIES.get(body_type, "utf-16-le")
     try:
         return text.encode(encoding)
@@ -217,13 +222,17 @@ def _member(kind: type[_E], value: _E | str, name: str) -> _E:
 
 
 class ReceivedMessage:
-    """A message that was received or peeked. Properties are decoded when they are asked for."""
+    """A message that was received or peeked. Properties are decoded on access."""
 
     __slots__ = ("_keeper", "_packet", "_record", "lookup_id")
 
     def __init__(self, lookup_id: int, record: Record, keeper: uuid.UUID | None = None) -> None:
-        """`keeper` is the identifier of the Lanner that has the message; None: a queue manager of another maker."""
-        # Identifies it in its queue; 0 from a queue manager that does not say.
+        """Make the object from a record.
+
+        `keeper` is the identifier of the Lanner that has the message; None for a queue manager of
+        another maker.
+        """
+        # Identifies the message in its queue; 0 if the queue manager does not report it.
         self.lookup_id = lookup_id
         self._record = record
         self._keeper = keeper
@@ -236,7 +245,7 @@ class ReceivedMessage:
 
     @property
     def body(self) -> bytes | str:
-        """Text where the body type says so, else bytes; `body_bytes` is always the bytes."""
+        """Text if the body type says so, else bytes; `body_bytes` is always the bytes."""
         encoding = TEXT_BODIES.get(self._packet.body_type)
         if encoding is None:
             return self._packet.body
@@ -255,15 +264,16 @@ class ReceivedMessage:
 
     @property
     def value(self) -> Value:
-        """The body as the program that wrote it meant it: a number, a date, the object of an XML body, text, or bytes.
+        """The body as its sender meant it: number, date, object of an XML body, text, or bytes.
 
-        What .NET's and Visual Basic's formatters write is decoded; what cannot be is the bytes.
+        Bodies written by the formatters of .NET and Visual Basic are decoded; a body that cannot be
+        decoded is returned as bytes.
         """
         return self.decoded.value
 
     @property
     def decoded(self) -> BodyValue:
-        """The same value with what it was recognised as (`kind`, `type_name`), or why it could not be decoded."""
+        """The decoded value with its `kind` and `type_name`, or the reason why decoding failed."""
         return decode_body(self._packet.body, self._packet.body_type)
 
     @property
@@ -345,7 +355,7 @@ class ReceivedMessage:
 
     @property
     def tracing_queue(self) -> uuid.UUID | None:
-        """The identifier of the public queue that reports of its way go to, or None."""
+        """The identifier of the public queue for report messages on its route, or None."""
         found = self._packet.tracing_queue_identifier
         return None if found == GUID_NULL else found
 
@@ -379,15 +389,15 @@ class ReceivedMessage:
 
     @property
     def sender_id(self) -> bytes:
-        """The sender's SID, as bytes; empty when the sender did not name itself."""
+        """The sender's SID, as bytes; empty if the sender did not identify itself."""
         return self._packet.sender_identifier
 
     @property
     def sender_verified(self) -> bool | None:
-        """Whether `sender_id` is proven: by a signature, or because the sender logged on to this queue manager.
+        """Whether `sender_id` is proven: by a signature, or by the sender's logon.
 
-        False: it is a claim, or names nobody. None: a queue manager of another maker does not say
-        it.
+        The logon is that to this queue manager. False: `sender_id` is a claim, or empty. None: a
+        queue manager of another maker does not report it.
         """
         return is_sender_verified(self._packet, self._keeper)
 
@@ -419,7 +429,7 @@ class ReceivedMessage:
 
     @property
     def abort_count(self) -> int:
-        """How often a transaction took this message and gave it back."""
+        """How often a transaction has received this message and aborted."""
         return self._record.abort_count
 
     @property
@@ -427,7 +437,7 @@ class ReceivedMessage:
         return self._record.move_count
 
     def copy(self) -> Message:
-        """A message to send with the same content; its journey begins anew."""
+        """Return a message to send with the same content; it has no delivery history."""
         return Message(
             body=self.body_bytes,
             label=self.label,

@@ -1,7 +1,7 @@
-"""Properties of queues as attributes of the data model, and back.
+"""Conversion between queue properties and attributes of the data model.
 
-MS-MQMP 3.1.1.12 has the attributes of private queues, MS-MQMR 3.1.4.1 what is in a queue of any
-kind.
+MS-MQMP 3.1.1.12 has the attributes of private queues; MS-MQMR 3.1.4.1 has the contents of queues of
+any kind.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PROPERTIES: Final = {
     "base_priority": QueueProperty.BASEPRIORITY,
     "transactional": QueueProperty.TRANSACTION,
 }
-# What R_QMGetObjectProperties is asked for.
+# The properties to request with R_QMGetObjectProperties.
 ATTRIBUTES: Final = (
     QueueProperty.INSTANCE,
     QueueProperty.PATHNAME,
@@ -40,7 +40,7 @@ ATTRIBUTES: Final = (
     QueueProperty.MODIFY_TIME,
     *_PROPERTIES.values(),
 )
-# What R_QMMgmtGetInfo is asked for.
+# The properties to request with R_QMMgmtGetInfo.
 CONTENTS: Final = (
     _Q.PATHNAME,
     _Q.FORMATNAME,
@@ -54,7 +54,7 @@ CONTENTS: Final = (
     _Q.STATE,
     _Q.SUBQUEUE_NAMES,
 )
-# MS-MQMQ 2.3.12.3; a queue of none of these types belongs to another computer.
+# MS-MQMQ 2.3.12.3; a queue of any other type belongs to another computer.
 _TYPES: Final = {
     "PUBLIC": QueueType.PUBLIC,
     "PRIVATE": QueueType.PRIVATE,
@@ -64,7 +64,7 @@ _TYPES: Final = {
 
 
 def to_properties(changes: Mapping[str, object]) -> tuple[tuple[int, ...], tuple[PropVariant, ...]]:
-    """Return attributes as aProp and apVar; an error names the one that cannot be given."""
+    """Return attributes as aProp and apVar; raise an error for one that cannot be set."""
     fixed = {name: value for name, value in changes.items() if name == "transactional"}
     checked = {**check_changes({name: value for name, value in changes.items() if name not in fixed}), **fixed}
     queue = Queue()
@@ -81,7 +81,7 @@ def to_properties(changes: Mapping[str, object]) -> tuple[tuple[int, ...], tuple
 
 
 def set_attributes(queue: Queue, variants: Sequence[PropVariant]) -> None:
-    """Set the attributes of the answer to ATTRIBUTES; a missing one stays as it is."""
+    """Set the attributes from the answer to ATTRIBUTES; a missing one is left unchanged."""
     told = [(one, variant) for one, variant in zip(ATTRIBUTES, variants, strict=True) if variant.value is not None]
     identifiers, values = [int(one) for one, _ in told], [variant for _, variant in told]
     for attribute, value in given_attributes(identifiers, values, Applicable.GET):
@@ -89,7 +89,7 @@ def set_attributes(queue: Queue, variants: Sequence[PropVariant]) -> None:
 
 
 def queue_of(told: Told) -> Queue:
-    """Return the queue that the answer to CONTENTS describes."""
+    """Return the queue described by the answer to CONTENTS."""
     if told[_Q.LOCATION] == "REMOTE":
         name = told[_Q.FORMATNAME]
         queue: Queue = OutgoingQueue(pathname=name, destination_format_name=name, state=state_of(told))

@@ -2,7 +2,7 @@
 
 An outbox builds packets from messages, passes them to a session of MS-MQQB as its window allows,
 and keeps each until the peer has acknowledged it. After a lost connection it sends the
-unacknowledged ones again under the same identifiers, and the peer drops those that it has (MS-MQQB
+unacknowledged ones again under the same identifiers, and the peer drops duplicates (MS-MQQB
 3.1.5.8.1).
 """
 
@@ -55,15 +55,15 @@ _LOG = logging.getLogger(__name__)
 
 # A peer with the timers of the specification acknowledges an express message within 10 seconds.
 DEFAULT_TIMEOUT = 30.0  # seconds
-# `send_many` waits for the session when this many messages are posted and not passed to it.
+# `send_many` waits for the session when this many posted messages have not been passed to it.
 BATCH = 32
-# Not in the specification: about how many bytes are passed to the session at once.
+# Not in the specification: roughly how many bytes are passed to the session at once.
 TURN_BYTES = 1 << 20
 CONNECT_TIMEOUT = 20.0  # seconds, for one address
 # How long a closing sender waits for the peer to read the last bytes.
 LINGER = 2.0  # seconds
 # Well below the number of identifiers that a peer remembers (MS-MQQB 3.1.1.3: 10000), so that it
-# recognises every duplicate that is sent again after a lost connection.
+# recognises every duplicate sent after a lost connection.
 MAX_UNACKNOWLEDGED = 4096
 _FIRST_RETRY = 0.05  # seconds
 _ORDINAL_MASK = 0xFFFF_FFFF
@@ -75,9 +75,9 @@ def no_address(error: OSError) -> str:
 
 
 def reason(error: Exception) -> str:
-    """Return the operating system's text for an error of a connection, the same in both colours."""
+    """Return the operating system's text for a connection error, the same in both forms."""
     number = getattr(error, "errno", None)
-    # asyncio writes the address into `strerror`; negative numbers are those of the resolver.
+    # asyncio puts the address into `strerror`; negative numbers come from the resolver.
     return os.strerror(number) if number is not None and number > 0 else str(error)
 
 
@@ -89,20 +89,20 @@ def _sid(text: str) -> bytes:
 
 
 class SendStage(enum.IntEnum):
-    """The stages of a message on its way."""
+    """The stages of sending a message."""
 
-    WAITING = 0  # for room in the peer's window
-    SENT = 1  # passed to the session
-    ACKNOWLEDGED = 2  # an express message has arrived, a recoverable one is on the peer's disk
+    WAITING = 0  # Waiting for room in the peer's window.
+    SENT = 1  # Passed to the session.
+    ACKNOWLEDGED = 2  # An express message has arrived; a recoverable one is on the peer's disk.
 
 
-# Module-level names, because enumerations look up their members slowly.
+# Module-level names, because enumerations look up members slowly.
 _RECOVERABLE = DeliveryGuarantee.RECOVERABLE
 _WAITING, _SENT, _ACKNOWLEDGED = SendStage.WAITING, SendStage.SENT, SendStage.ACKNOWLEDGED
 
 
 class Posted:
-    """A message that was posted."""
+    """A posted message."""
 
     __slots__ = ("_watchers", "identifier", "is_recoverable", "ordinal", "packet", "stage")
 
@@ -132,14 +132,15 @@ class Posted:
 
 
 class _OtherNames(QueueNames):
-    """The parser of administration and response queues. A sender has no queues for short names."""
+    """The parser for administration and response queues: a sender has no local queues to name."""
 
     def format_name(self, text: str) -> FormatName:
         name = super().format_name(text)
         for element in name.elements:
             if isinstance(element, DirectFormatName) and element.is_on_this_computer:
                 raise IllegalFormatname(
-                    f"{text}: a sender has no queues; name one of a queue manager, as in DIRECT=OS:computer\\private$\\queue"
+                    f"{text}: a sender has no queues; name one of a queue manager, as in "
+                    "DIRECT=OS:computer\\private$\\queue"
                 )
         return name
 
@@ -147,7 +148,7 @@ class _OtherNames(QueueNames):
 def sender_settings(
     settings: TransferSettings | None, port: int | None, peers: Mapping[str, str] | None
 ) -> TransferSettings:
-    """Return the settings of a sender; a port and peers that are given replace those of `settings`."""
+    """Return a sender's settings; a given port and given peers replace those of `settings`."""
     settings = settings or TransferSettings()
     return dataclasses.replace(
         settings, port=settings.port if port is None else port, peers=settings.peers if peers is None else peers
@@ -155,7 +156,7 @@ def sender_settings(
 
 
 class Outbox:
-    """The messages of one sender, and its session if there is one. Not safe for threads."""
+    """The messages of one sender, and its session if there is one. Not thread-safe."""
 
     def __init__(
         self,
@@ -186,7 +187,7 @@ class Outbox:
         self.address = literal or ""
         # The time of the last acknowledgment, on the monotonic clock.
         self.progressed = 0.0
-        # How many callers wait for an acknowledgment.
+        # The number of callers that wait for an acknowledgment.
         self.awaiting = 0
         self.problem = ""
         self._asked_for = self.remote_guid
@@ -195,9 +196,9 @@ class Outbox:
         self._other_names = _OtherNames(".")
         self._destinations: dict[str, FormatName] = {}
         self._text = str(self.guid)
-        # A message without a sender identifier has the rights of the anonymous, which a list that
-        # names Everyone does not include. One that identifies a queue manager has the rights of
-        # Everyone (MS-MQQB 3.1.5.8.3).
+        # A message without a sender identifier has the rights of Anonymous, to whom access lists
+        # that name Everyone do not apply. A message that identifies a queue manager has the rights
+        # of Everyone (MS-MQQB 3.1.5.8.3).
         self._sender = (
             (SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER, self.guid.bytes_le)
             if sender_id is None
@@ -205,7 +206,7 @@ class Outbox:
         )
         self.is_closed = False
         self._session: Session | None = None
-        self._unacknowledged: dict[int, Posted] = {}  # by ordinal, in their order
+        self._unacknowledged: dict[int, Posted] = {}  # By ordinal, in the order of posting.
         self._unsent: deque[Posted] = deque()
         self._sent = 0
         self._hurried = 0
@@ -220,14 +221,15 @@ class Outbox:
         return f"{host}:{self.settings.port}{where}"
 
     # Messages
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def post(self, queue: str, message: Sendable, transaction: object = None) -> Posted:
-        """Build the packet of a message and append it to those to send."""
+        """Build the packet of a message, and append it to the messages to send."""
         self.require_use()
         if transaction is not None:
             raise TransactionUsage(
-                "a sender has no disk to keep the numbers of transactional messages on: send them through a queue manager, "
+                "a sender has no disk to keep the numbers of transactional messages on: send them through a "
+                "queue manager, "
                 "lanner.QueueManager(path, bind=...)"
             )
         message = to_message(message)
@@ -261,7 +263,8 @@ class Outbox:
         if message.authenticate:
             if self.signing_key is None or self._sender[0] is not SenderIdentifierType.SID:
                 raise IllegalPropertyValue(
-                    "authenticate: give the sender a signing_key, and as sender_id the SID of the user who has its certificate"
+                    "authenticate: give the sender a signing_key, and as sender_id the SID of the user who has "
+                    "its certificate"
                 )
             properties = signed(
                 message,
@@ -274,7 +277,10 @@ class Outbox:
         return properties
 
     def _destination(self, text: str) -> FormatName:
-        """Return the format name of a queue of the peer, with a name or address of the peer."""
+        """Return the format name of one of the peer's queues.
+
+        The computer in `text` must be a name or an address of the peer.
+        """
         if is_format_name(text):
             name = parse(text)
             if not isinstance(name, DirectFormatName) or name.is_http or name.path_name is None:
@@ -305,7 +311,7 @@ class Outbox:
         return len(self._unsent)
 
     def withdraw(self, posted: Posted) -> None:
-        """Remove a message that is not sent; one that is sent stays until it is acknowledged."""
+        """Remove a message that is not sent; a sent one stays until it is acknowledged."""
         if posted.stage is _WAITING and self._unacknowledged.pop(posted.ordinal, None) is not None:
             self._unsent.remove(posted)
 
@@ -315,7 +321,7 @@ class Outbox:
             raise InvalidHandle(f"the sender to {self.place} is closed")
 
     def close(self) -> None:
-        """Accept no more messages and forget the session."""
+        """Accept no more messages, and drop the session."""
         self.is_closed = True
         self._session = None
 
@@ -335,12 +341,13 @@ class Outbox:
     def is_in_the_way(self) -> bool:
         """Whether the session should end because the peer delivers its own messages on it.
 
-        They are for a queue manager at this address. Without this session the peer connects there.
+        They are for a queue manager at this address. Without this session, the peer connects to
+        that queue manager.
         """
         return self._foreign > 0 and not self._unacknowledged
 
     def connected(self, address: str) -> None:
-        """Begin a session on a new connection; it sends what is not acknowledged, in order."""
+        """Begin a session on a new connection, and resend unacknowledged messages in order."""
         self.address = address
         self._foreign = 0
         self._unsent = deque(self._unacknowledged.values())
@@ -350,19 +357,20 @@ class Outbox:
         self._session.packet_log = PacketLog(address, f"of sender {self.guid}")
 
     def disconnected(self, problem: str = "") -> None:
-        """Note that the connection is lost or could not be made, for the reason `problem`."""
+        """Record that the connection is lost or could not be made, for the reason `problem`."""
         session = self._session
         if session is not None:
             self._handle(session.end_of_stream())
         if problem:
             self.problem = problem
-        # A connection that ends while nothing is on its way has not failed: peers close idle ones.
+        # A connection that ends while no message is unacknowledged has not failed: peers close idle
+        # ones.
         self._failures = self._failures + 1 if self._unacknowledged else 0
 
     def retry_delay(self) -> float:
-        """Return how many seconds to wait before connecting again.
+        """Return how many seconds to wait before reconnecting.
 
-        It doubles with each failure since the last acknowledgment.
+        The delay doubles with each failure since the last acknowledgment.
         """
         if self._failures <= 1:
             return 0.0
@@ -392,8 +400,8 @@ class Outbox:
                     posted.reach(_SENT)
         if self.awaiting and not unsent and self._sent > self._hurried and session.unacked_message_count:
             # A peer may delay the acknowledgment of less than half a window by half a second, and
-            # of express messages by ten. It does not if it sees a window of one (3.1.7.13).
-            # Announcing that costs nothing, since a sender receives no messages.
+            # of express messages by ten. With a window of one it does not delay (3.1.7.13).
+            # Announcing such a window costs nothing, because a sender receives no messages.
             self._hurried = self._sent
             session.pause()
         return session.data_to_send()
@@ -403,7 +411,7 @@ class Outbox:
         return None if self._session is None else self._session.deadline.due
 
     def on_timer(self) -> None:
-        """Do what is due in the session. Data that has come goes to `receive` first."""
+        """Handle the session's due timers. Pass data that has arrived to `receive` first."""
         session = self._session
         if session is not None and session.deadline.due <= time.monotonic():
             self._handle(session.on_timer())
@@ -435,7 +443,7 @@ class Outbox:
             self._failures = 0
 
     def _refuse(self) -> None:
-        """Note a message from the peer.
+        """Record a message from the peer.
 
         It is not acknowledged, so the peer keeps it and delivers it after this session.
         """
@@ -447,7 +455,7 @@ class Outbox:
             )
 
     # Errors
-    # ---------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def unreachable(self) -> RemoteMachineNotAvailable:
         """Return the error for a session that could not be opened."""

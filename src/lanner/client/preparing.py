@@ -1,4 +1,4 @@
-"""From what a program sends to what a packet is built from: one place for all backends."""
+"""Converts the messages of a program to packet properties, for all backends."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 _CHANGEABLE: Final = [one.name for one in dataclasses.fields(Message) if one.init]
 
-# What messages of one run have in common: the kinds of body and numbers, and everything but label
-# and body.
+# The properties that messages of one run share: the types of body and numbers, and all fields but
+# label and body.
 _shape: Final = attrgetter(
     "body.__class__",
     "priority.__class__",
@@ -35,15 +35,15 @@ _shape: Final = attrgetter(
     *(one for one in _CHANGEABLE if one not in ("body", "label")),
 )
 _BODIES: Final = (bytes, str)
-# Octets or characters of a body in a run: for what is larger nothing is gained.
+# The maximum octets or characters of a body in a run: larger bodies gain nothing.
 _LARGEST: Final = 0x0001_0000
 
-# What `send` takes.
+# The types that `send` accepts.
 Sendable: TypeAlias = Message | ReceivedMessage | bytes | str
 
 
 def to_message(message: Sendable) -> Message:
-    """Return the message that is meant."""
+    """Return the message for an argument of `send`."""
     if isinstance(message, Message):
         return message
     if isinstance(message, (bytes, str)):
@@ -54,7 +54,7 @@ def to_message(message: Sendable) -> Message:
 
 
 def alike(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
-    """Yield the messages in groups: those that follow each other and differ in label and body alone are one."""
+    """Yield groups of consecutive messages that differ only in label and body."""
     start = 0
     while start < len(messages):
         end = _end_of_run(messages, start)
@@ -63,7 +63,7 @@ def alike(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
 
 
 def together(messages: Sequence[Message], properties: MessageProperties) -> MessageRun | MessageProperties:
-    """Return what the packets of one group are built from, given the properties of the first message."""
+    """Return what to build the packets of a group from, given the first message's properties."""
     if len(messages) == 1:
         return properties
     bodies = [each.body for each in messages]
@@ -74,7 +74,7 @@ def together(messages: Sequence[Message], properties: MessageProperties) -> Mess
 
 
 def _end_of_run(messages: Sequence[Message], start: int) -> int:
-    """Return where the messages end that can be one run with the first."""
+    """Return the end index of the messages that can be in one run with the first."""
     if start + 1 == len(messages):
         return start + 1
     first = messages[start]
@@ -89,7 +89,7 @@ def _end_of_run(messages: Sequence[Message], start: int) -> int:
         return start + 1
     for index in range(start + 1, len(messages)):
         each = messages[index]
-        # A class of its own may make its properties in its own way.
+        # A subclass may make its properties in its own way.
         if (
             type(each) is not Message
             or _shape(each) != shape
@@ -101,14 +101,14 @@ def _end_of_run(messages: Sequence[Message], start: int) -> int:
 
 
 def _is_label_plain(label: str) -> bool:
-    """Whether a label fits, for certain; any other is judged with its own message."""
+    """Return whether a label certainly fits; any other is checked with its own message."""
     return type(label) is str and len(label) <= SHORT_LABEL and "\0" not in label
 
 
 def changed(message: ReceivedMessage, changes: Mapping[str, object]) -> Message:
     """Return a message to send with the content of another and some changes.
 
-    Raises InvalidParameter.
+    Raises InvalidParameter for an unknown field.
     """
     edited = message.copy()
     for name, value in changes.items():
@@ -116,7 +116,7 @@ def changed(message: ReceivedMessage, changes: Mapping[str, object]) -> Message:
             raise InvalidParameter(f"{name} is no field of a message to send; these are: {', '.join(_CHANGEABLE)}")
         setattr(edited, name, value)
     if isinstance(edited.body, str) and "body_type" not in changes and edited.body_type not in TEXT_BODIES:
-        # Text in place of octets: it is written as any other text.
+        # Text replaces octets: encode it like any other text.
         edited.body_type = None
     return edited
 

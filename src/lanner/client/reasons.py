@@ -1,4 +1,7 @@
-"""Why a message could not be delivered, in words: the class of a dead letter is that of the negative acknowledgment."""
+"""The reasons why a message could not be delivered, in words.
+
+The class of a dead letter is that of the negative acknowledgment.
+"""
 
 from __future__ import annotations
 
@@ -27,5 +30,5 @@ _REASONS: Final = {
 
 
 def reason_of(message_class: int) -> str | None:
-    """Return why a message of a class was not delivered; None if its class does not say so."""
+    """Return why a message of a class was not delivered; None for other classes."""
     return next((text for known, text in _REASONS.items() if known == message_class), None)

@@ -1,4 +1,4 @@
-"""Messages of queue managers elsewhere as programs see them, and the lookups of MS-MQRR and MS-MQQP."""
+"""Messages of queue managers elsewhere, for programs, and the lookups of MS-MQRR and MS-MQQP."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from lanner.services.interfaces.mqmp import CACTransferBufferV2
     from lanner.wire.message import Message
 
-# MS-MQQP 3.1.4.11: the first message is the next of none, the last the previous of all ones.
+# MS-MQQP 3.1.4.11: the first message is the one after lookup id 0, the last is the one before the
+# highest.
 _SEEKS: Final = {
     MessageSeekAction.CURRENT: (MQ_LOOKUP_PEEK_CURRENT, MQ_LOOKUP_RECEIVE_CURRENT, None),
     MessageSeekAction.NEXT: (MQ_LOOKUP_PEEK_NEXT, MQ_LOOKUP_RECEIVE_NEXT, None),
@@ -36,31 +37,31 @@ _SEEKS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RemoteMessage:
-    """A message of MS-MQRR or MS-MQQP: its packet, and what the server says beside it."""
+    """A message of MS-MQRR or MS-MQQP: its packet, and the server's additional fields."""
 
     message: Message
-    arrived: int  # seconds since 1970 UTC
-    # The low seven octets of its lookup identifier; 0 from servers that do not say it.
+    arrived: int  # Seconds since 1970 UTC.
+    # The low seven octets of its lookup identifier; 0 from servers that do not report it.
     sequential_id: int
-    # How many octets of the body came; None: all of them.
+    # How many octets of the body arrived; None: all of them.
     body_came: int | None = None
 
     @property
     def body(self) -> bytes:
-        """The part of the body that came."""
+        """The part of the body that arrived."""
         return bytes(self.message.body[: self.body_came])
 
     @property
     def lookup_id(self) -> int:
-        """The lookup identifier; every transactional message is in the lane of priority 0 (MS-MQRR 3.2.4.5)."""
+        """The lookup identifier; transactional messages have priority 0 in it (MS-MQRR 3.2.4.5)."""
         priority = 0 if self.message.is_transactional else self.message.priority
         return lookup_id_of(priority, self.sequential_id)
 
 
 def from_remote_read(remote: RemoteMessage) -> ReceivedMessage:
-    """Return a message as programs see it.
+    """Return the message for programs.
 
-    MS-MQRR tells how often it was aborted and moved, MS-MQQP does not.
+    MS-MQRR reports how often the message was aborted and moved; MS-MQQP does not.
     """
     extensions = remote.message.extensions
     subqueue = None if extensions is None else extensions.subqueue
@@ -71,7 +72,7 @@ def from_remote_read(remote: RemoteMessage) -> ReceivedMessage:
 
 
 def from_buffer(filled: CACTransferBufferV2) -> ReceivedMessage:
-    """Return a message of MS-MQMP. Its lookup id is 0, because the protocol has no place for it."""
+    """Return a message of MS-MQMP. Its lookup id is 0, because the protocol has no field for it."""
     return ReceivedMessage(0, Record(packet_of(filled), filled.old.p_arrived_time or 0))
 
 

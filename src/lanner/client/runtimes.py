@@ -1,4 +1,4 @@
-"""The runtime behind an embedded queue manager, for the parts of Lanner that work on the engine itself."""
+"""The runtime behind an embedded queue manager, for the parts of Lanner that use the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers of a client's sends, by which a queue manager knows one that comes again."""
+"""The numbers of a client's sends, by which a queue manager recognises a repeated one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ class SendNumbers:
     """The sends of one client object, in all its tasks and threads."""
 
     def __init__(self) -> None:
-        # Made up here: it means something only together with the user who says it.
+        # A random identifier, which is only valid together with the user who sends it.
         self.client = uuid.uuid4().hex
         self._lock = threading.Lock()
         self._next = 1
-        # In the order of their numbers.
+        # Ordered by number.
         self._under_way: dict[int, None] = {}
 
     def begin(self) -> int:
@@ -27,7 +27,7 @@ class SendNumbers:
 
     @property
     def below(self) -> int:
-        """The number below which every send is answered, or given up."""
+        """The number below which every send is answered or given up."""
         with self._lock:
             return next(iter(self._under_way), self._next)
 

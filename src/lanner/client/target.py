@@ -1,4 +1,4 @@
-"""Where a queue manager is, and who we are to it; and its failures as this package's errors."""
+"""The address of a queue manager, our identity there, and the mapping of failures to our errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FAILURE: Final = 0x8000_0000
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a queue manager is, and who we are to it."""
+    """The address of a queue manager, and our identity there."""
 
     # None: on this machine, behind the Unix socket of `data`.
     host: str | None
@@ -46,8 +46,8 @@ class Target:
     credentials: Credentials | None = None
     auth_type: AuthType = AuthType.WINNT
     timeout: float = 20.0
-    # A connected socket of a program that serves many users, and what logs one of them on through
-    # it (services/log_on.py).
+    # For a program that serves many users: makes a connected socket, and returns the request that
+    # logs one of the users on through it (services/log_on.py).
     connected: Callable[[], socket.socket] | None = None
     log_on: Callable[[], Mapping[str, str]] | None = None
 
@@ -81,14 +81,14 @@ class Target:
 
     @property
     def place(self) -> str:
-        """The host or the directory, for texts."""
+        """The host or the directory, for error texts."""
         if self.connected is not None:
             return "the queue manager"
         return str(self.data) if self.host is None else self.host
 
 
 def local_failure(directory: Path, error: OSError) -> StatusError:
-    """Return why the socket of a data directory cannot be used."""
+    """Return the reason why the socket of a data directory cannot be used."""
     if isinstance(error, PermissionError):
         return AccessDenied(f"the queue manager of {directory} belongs to another user: run as that user, or as root")
     if isinstance(error, (FileNotFoundError, ConnectionRefusedError, NotADirectoryError)):
@@ -100,7 +100,7 @@ def local_failure(directory: Path, error: OSError) -> StatusError:
 
 @contextmanager
 def translated(what: str, *, has_texts: bool = False) -> Iterator[None]:
-    """Raise what goes wrong on the way to a queue manager as the errors that a queue manager has.
+    """Raise failures to reach a queue manager as the errors that a queue manager has.
 
     `has_texts`: the queue manager sends the texts of its errors, so they stay as they are.
     """
@@ -109,7 +109,7 @@ def translated(what: str, *, has_texts: bool = False) -> Iterator[None]:
     except (StatusSharingViolation, SharingViolation) as error:
         if has_texts:
             raise
-        # MS-MQMP's R_QMOpenRemoteQueue has a code of its own for it, MS-MQRR has not.
+        # R_QMOpenRemoteQueue of MS-MQMP has its own code for this; MS-MQRR does not.
         raise SharingViolation(f"{what} is open elsewhere, exclusively or in another way that excludes this") from error
     except StatusError as error:
         text = error.default_text()
@@ -133,7 +133,10 @@ def translated(what: str, *, has_texts: bool = False) -> Iterator[None]:
 
 @contextmanager
 def first_contact(target: Target) -> Iterator[None]:
-    """Raise what the first call to a queue manager comes to, as `translated` does; whoever did not log on is told so."""
+    """Raise failures of the first call to a queue manager, as `translated` does.
+
+    If access was denied and the caller did not log on, the error says so.
+    """
     with translated(target.place):
         try:
             yield
@@ -151,7 +154,7 @@ def first_contact(target: Target) -> Iterator[None]:
 
 
 def check(results: Mapping[str, Any]) -> None:
-    """Raise the exception of a failure."""
+    """Raise the exception of a failed call."""
     status: int = results[RETURNS]
     if status & _FAILURE:
         raise status_error(status)

@@ -1,12 +1,12 @@
-"""Spans of OpenTelemetry for the sends and receives of this program, and its traces in the messages that it sends.
+"""OpenTelemetry spans for sends and receives, and trace contexts in sent messages.
 
     lanner.telemetry.instrument(carry_context=True)
 
-From then on `send` and `receive` of `Queue` and `Sender`, blocking and awaitable, are spans of the
-program's tracer provider. With `carry_context` a message whose Extension is empty carries the
-context of its span there (`wire.trace_context`), and whoever receives it links or continues that
-trace: `context_of(message)`. Without a call of `instrument` nothing here is imported, and nothing
-costs anything.
+From then on, `send` and `receive` of `Queue` and `Sender`, blocking and async, are spans of the
+program's tracer provider. With `carry_context`, a message with an empty Extension carries the
+context of its span there (`wire.trace_context`); the receiver links or continues that trace with
+`context_of(message)`. A program that does not use `lanner.telemetry` never imports this module, and
+with it OpenTelemetry, and pays nothing for it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Method = Any  # Callable, blocking or not
 
-# The queue that a call of a method is about.
+# Returns the name of the queue that a method's call is about.
 Name = Callable[..., str]
 
 
@@ -64,9 +64,9 @@ _replaced: list[tuple[type, str, Method]] = []
 
 
 def instrument(tracer_provider: TracerProvider | None = None, *, carry_context: bool = False) -> None:
-    """Make spans of sends and receives, with the global tracer provider if none is given.
+    """Make spans for sends and receives, with the global tracer provider if none is given.
 
-    Calling it again replaces what was set.
+    Calling it again replaces the earlier settings.
     """
     uninstrument()
     tracer = trace.get_tracer("lanner", tracer_provider=tracer_provider)
@@ -81,7 +81,7 @@ def instrument(tracer_provider: TracerProvider | None = None, *, carry_context: 
 
 
 def uninstrument() -> None:
-    """Make no spans any more, and carry nothing."""
+    """Stop making spans and carrying contexts."""
     carrying.carrier = None
     while _replaced:
         owner, name, method = _replaced.pop()
@@ -89,9 +89,9 @@ def uninstrument() -> None:
 
 
 def context_of(message: ReceivedMessage) -> Context | None:
-    """Return the context that a message carries: give it to `start_as_current_span`.
+    """Return the context that a message carries, for `start_as_current_span`.
 
-    None if it carries none.
+    Returns None if it carries none.
     """
     span = _span_of(message)
     return None if span is None else trace.set_span_in_context(trace.NonRecordingSpan(span), Context())
@@ -111,7 +111,7 @@ def _current_context() -> bytes:
     if not span.is_valid:
         return b""
     carried = TraceContext(span.trace_id, span.span_id, span.trace_flags, span.trace_state.to_header())
-    # A state that has no room, or no place in ASCII, is left out, as the standard allows.
+    # A trace state that is too long or not ASCII is left out, as the standard allows.
     octets = carried.carried() if carried.state.isascii() else b""
     return octets if read_trace_context(octets) is not None else carried._replace(state="").carried()
 
@@ -149,7 +149,7 @@ def _note_ids(span: Span, sent: object) -> object:
 
 def _receive_of(tracer: Tracer, method: Method, name_of: Name) -> Method:
     def tell(name: str, begun: int, result: Any) -> Any:  # noqa: ANN401 (a message, or a list of them)
-        """Make the span of a receive that has brought something: a wait in vain is nobody's."""
+        """Make the span of a receive that returned a message; one that timed out has no span."""
         messages: list[ReceivedMessage] = result if isinstance(result, list) else [result]
         if messages:
             attributes = _attributes(name, "receive")

@@ -1,10 +1,12 @@
-"""The HTTP API and the web console: a process of its own, which reaches the queue manager as the users who log on to it.
+"""The HTTP API and the web console, in a process of their own.
 
-- `server`: the process, from its listening socket to its end; `python -m lanner.http` is how the
-  daemon starts it.
+The process reaches the queue manager as the users who log on to it.
+
+- `server`: the process, from its listening socket to its end; the daemon starts it with
+  `python -m lanner.http`.
 - `log_ons`: how a user logs on to the queue manager, through the daemon or to another host.
-- `sessions`: who makes a request, and the `QueueManager` of that user.
-- `guards`: what is checked before a request is looked at, and what every answer says.
+- `sessions`: the authentication of requests, and the `QueueManager` of each user.
+- `guards`: checks before a request is processed, and headers of every answer.
 - `problems`: errors as documents of RFC 9457.
 - `app`: the application; its routes are in `api` and `console`.
 """

@@ -1,4 +1,4 @@
-"""How the daemon starts the process: the numbers of the listening socket, of the socket pair, and of the settings."""
+"""Entry point for the daemon, with three descriptors: listening socket, socket pair, settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The application: routes, errors and guards put together."""
+"""The application: routes, error handlers and guards combined."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def create_app(
 ) -> FastAPI:
     """Return the application.
 
-    `hosts`: the names and addresses that browsers may call this computer.
+    `hosts`: the names and addresses of this computer that browsers may use.
     """
     app = FastAPI(
         title="Lanner",
         description="Queues, messages and their administration. The rights are those of the user who asks.",
         version=lanner.__version__,
         openapi_url="/api/openapi.json",
-        # They load scripts from elsewhere.
+        # These pages would load scripts from other sites.
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,

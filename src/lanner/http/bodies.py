@@ -1,8 +1,8 @@
-"""The memory that requests may take: what comes of a body, and what reading it makes of it.
+"""The memory that requests may use: for their bodies, and for parsing them.
 
-A body is read before anybody knows whether its user may do what it asks for. So whoever has not
-logged on says little, and all requests that are under way share a budget. JSON grows when it is
-read: each comma stands for an object of its own.
+A body is read before it is known whether its user may do what the request asks for. Clients that
+have not logged on may therefore send only small bodies, and all requests under way share a budget.
+JSON grows when it is parsed: each comma is counted as one object.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from typing import Final
 
 from starlette.exceptions import HTTPException
 
-# Not in the specification: octets of a request of somebody who has not logged on, which is room for
-# a log-on; and of the others, room for the largest message in base64.
+# Not in the specification: the maximum octets of a request without a logged-on user, which is
+# enough for a log-on; and of other requests, enough for the largest message in base64.
 MAX_OF_STRANGER: Final = 16 << 10
 MAX_BODY: Final = 8 << 20
 # Not in the specification: octets of memory for the requests of one address, and of all.
 MAX_OF_PEER: Final = 160 << 20
 MAX_IN_ALL: Final = 512 << 20
-# What an object costs that has a comma or an ampersand behind it.
+# The estimated cost of an object, counted by the comma or ampersand after it.
 _OBJECT: Final = 64
 
 
 @dataclass(slots=True)
 class Budget:
-    """What the requests under way take. One thread."""
+    """The memory used by the requests under way. Not thread-safe."""
 
     used: int = 0
     by_peer: dict[str, int] = field(default_factory=dict)
 
     def add(self, peer: str, size: int) -> None:
-        """Count octets of an address. HTTPException if there is no room for them."""
+        """Add the octets of an address. Raises HTTPException if there is no room for them."""
         if self.used + size > MAX_IN_ALL or self.by_peer.get(peer, 0) + size > MAX_OF_PEER:
             raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "too much is asked for at a time: try again later")
         self.used += size
@@ -49,7 +49,7 @@ class Budget:
 
 @dataclass(slots=True)
 class Body:
-    """The body of one request, as it comes."""
+    """The body of one request while it arrives."""
 
     budget: Budget
     peer: str
@@ -58,7 +58,7 @@ class Body:
     weight: int = 0
 
     def take(self, part: bytes) -> None:
-        """Count a part. HTTPException for one that is too much."""
+        """Count a part. Raises HTTPException if it exceeds a limit."""
         self.octets += len(part)
         if self.octets > self.limit:
             raise too_large(self.limit)
@@ -67,13 +67,13 @@ class Body:
         self.weight += weight
 
     def close(self) -> None:
-        """The request was answered."""
+        """Return the memory to the budget, because the request has been answered."""
         self.budget.give_back(self.peer, self.weight)
         self.weight = 0
 
 
 def too_large(limit: int) -> HTTPException:
-    """Return the error of a body of more octets than `limit`."""
+    """Return the error for a body of more octets than `limit`."""
     text = f"a request has at most {limit} octets"
     if limit == MAX_OF_STRANGER:
         text += " if its user has not logged on"

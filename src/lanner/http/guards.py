@@ -1,7 +1,7 @@
-"""What is checked before a request is looked at, and what every answer says to browsers.
+"""Checks that precede every request, and security headers for every answer.
 
-A page of another site could have its name mean this address (DNS rebinding), so the Host header
-must be a name of this computer.
+A page of another site could make its own name resolve to this address (DNS rebinding), so the Host
+header must be a name of this computer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lanner.http.problems import NotLoggedOn, http_problem, not_logged_on, probl
 from lanner.http.sessions import client_address
 from lanner.security.peer_address import peer_of
 
-# Not in the specification: seconds until a request is there.
+# Not in the specification: seconds to wait for each part of a request's body.
 BODY_TIMEOUT: Final = 60.0
 
 _HEADERS: Final = {
@@ -39,7 +39,7 @@ _HEADERS: Final = {
 
 
 class Guards:
-    """The outermost part of the application."""
+    """The outermost layer of the application."""
 
     def __init__(
         self,
@@ -49,7 +49,11 @@ class Guards:
         *,
         is_tls: bool = False,
     ) -> None:
-        """`knows`: whether the user of a request has logged on, or can; the body is not looked at."""
+        """Prepare the layer.
+
+        `knows` returns whether the user of a request has logged on, or can; it does not read the
+        body.
+        """
         self._app = app
         self._knows = knows
         self._budget = Budget()
@@ -87,7 +91,10 @@ class Guards:
             body.close()
 
     async def _body(self, request: Request) -> Body:
-        """Return what a request may say, by who makes it. Raises for one that announces more."""
+        """Return the body limit for the user of a request.
+
+        Raises if the announced body is larger.
+        """
         announced = request.headers.get("content-length")
         size = int(announced) if announced is not None and announced.isdecimal() else 0
         if size > MAX_BODY:
@@ -110,9 +117,9 @@ class Guards:
 
 
 def _limited(receive: Receive, body: Body) -> Receive:
-    """Return `receive` with a limit to how much comes, and to how slowly.
+    """Return `receive` with limits for the size of a body and for the time between its parts.
 
-    What comes behind the request is waited for without one.
+    After the request is complete, waiting has no time limit.
     """
     is_whole = False
 

@@ -1,4 +1,4 @@
-"""How users log on to the queue manager: through the daemon that started this process, or to another host."""
+"""How users log on to the queue manager: through the daemon, or to another host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lanner.rpc.async_client import connect_socket
 from lanner.rpc.security import Credentials
 from lanner.services.interfaces.lanner import LANNER
 
-# Seconds in which a queue manager that is ready answers.
+# A queue manager that is ready answers within this many seconds.
 _READY: Final = 5.0
 
 
@@ -38,8 +38,8 @@ class LogOns(Protocol):
     async def log_on(self, secret: Mapping[str, str], address: str) -> LoggedOn:
         """Return the queue manager as a user sees it.
 
-        `secret` has a user and a password, a token, or a ticket. `address` is where the user is.
-        AccessDenied if it is wrong.
+        `secret` has a user and a password, a token, or a ticket. `address` is the user's address.
+        Raises AccessDenied if the secret is wrong.
         """
 
     async def is_ready(self) -> bool:
@@ -47,7 +47,10 @@ class LogOns(Protocol):
 
 
 class Once:
-    """Something that can be had once: a lost connection is not made again, and no password is kept for it."""
+    """A value that can be taken once.
+
+    A lost connection is therefore not made again, and no password is kept for it.
+    """
 
     def __init__(self, value: object) -> None:
         self._value = [value]
@@ -92,9 +95,9 @@ class ThroughDaemon:
 
 @dataclass(slots=True)
 class ToHost:
-    """Connects to another computer: by NTLM with a password, and with a token through the connection of `user`.
+    """Connects to another computer: by NTLM with a password, with a token over `user`'s connection.
 
-    The `ticket` is good for one logon as that user.
+    The `ticket` is valid for one logon as that user.
     """
 
     host: str

@@ -1,4 +1,4 @@
-r"""Names of queues in addresses: `private$\orders`, a path name, or a format name; a backslash is written %5C."""
+r"""Queue names in URLs: `private$\orders`, a path name, or a format name; write %5C for \."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ _PRIVATE = "private$\\"
 QueueName = Annotated[
     str,
     Path(
-        description=r"`private$\orders`, a path name such as `.\orders`, a format name, or `system$;DEADLETTER`; \ is %5C."
+        description=r"`private$\orders`, a path name such as `.\orders`, a format name, or `system$;DEADLETTER`; "
+        r"\ is %5C."
     ),
 ]
 
 
 def queue_name(text: str) -> str:
-    r"""Return a name as the client reads it: a private queue of this computer needs no `.\` here."""
+    r"""Return the queue name for a name in a URL; a local private queue needs no `.\` there."""
     return f".\\{text}" if text.lower().startswith(_PRIVATE) else text

@@ -1,4 +1,4 @@
-"""Errors as problem documents (RFC 9457), with the status of MSMQ and the text that a Python program sees."""
+"""Errors as problem documents (RFC 9457), with MSMQ's status and the text of the Python API."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lanner.security.log_lines import log_of_peer
 _LOG = logging.getLogger(__name__)
 
 MEDIA_TYPE: Final = "application/problem+json"
-# What a client can do about it decides; everything else is a bad request.
+# The status is chosen by what the client can do about the error; all others are bad requests.
 _HTTP_STATUS: Final[dict[type[errors.LannerError], HTTPStatus]] = {
     errors.AccessDenied: HTTPStatus.FORBIDDEN,
     errors.QueueNotFound: HTTPStatus.NOT_FOUND,
@@ -36,28 +36,28 @@ _HTTP_STATUS: Final[dict[type[errors.LannerError], HTTPStatus]] = {
 
 
 class NotLoggedOn(Exception):
-    """Nobody has said who makes a request, or not well enough."""
+    """A request without valid credentials."""
 
 
 class Forbidden(Exception):
-    """A request that no user can have meant."""
+    """A request that the user cannot have intended, or that exceeds a limit of sessions."""
 
 
 def http_status(error: errors.StatusError) -> HTTPStatus:
-    """Return the status of HTTP for one of MSMQ."""
+    """Return the HTTP status for one of MSMQ."""
     return next((status for kind, status in _HTTP_STATUS.items() if isinstance(error, kind)), HTTPStatus.BAD_REQUEST)
 
 
 def problem(
     status: int, title: str, detail: str, headers: Mapping[str, str] | None = None, **members: object
 ) -> JSONResponse:
-    """Return the answer for a problem."""
+    """Return the response for a problem."""
     document: dict[str, Any] = {"type": "about:blank", "title": title, "status": status, "detail": detail, **members}
     return JSONResponse(document, status, headers, MEDIA_TYPE)
 
 
 async def status_problem(request: Request, error: Exception) -> JSONResponse:
-    """Answer with what the queue manager has said."""
+    """Return the response for an error of the queue manager."""
     del request
     if not isinstance(error, errors.StatusError):
         raise error
@@ -81,7 +81,7 @@ async def forbidden(request: Request, error: Exception) -> JSONResponse:
 
 
 async def http_problem(request: Request, error: Exception) -> JSONResponse:
-    """Answer for a route or a method that is not there."""
+    """Return the response for a route or a method that does not exist."""
     if not isinstance(error, HTTPException):
         raise error
     title = HTTPStatus(error.status_code).phrase
@@ -89,7 +89,7 @@ async def http_problem(request: Request, error: Exception) -> JSONResponse:
 
 
 async def invalid(request: Request, error: Exception) -> JSONResponse:
-    """Answer for arguments that are not what the route says."""
+    """Return the response for arguments that do not fit the route."""
     del request
     if not isinstance(error, RequestValidationError):
         raise error
@@ -99,7 +99,7 @@ async def invalid(request: Request, error: Exception) -> JSONResponse:
 
 
 async def failed(request: Request, error: Exception) -> JSONResponse:
-    """Answer for a fault of ours."""
+    """Return the response for an internal error, and log it."""
     peer = "" if request.client is None else request.client.host
     log_of_peer(_LOG, logging.ERROR, "failed", peer, "%s %s failed", request.method, request.url.path, exc_info=error)
     return problem(HTTPStatus.INTERNAL_SERVER_ERROR, type(error).__name__, "a fault of Lanner: its log shows where")

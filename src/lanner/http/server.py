@@ -1,4 +1,4 @@
-"""The process: connections within a budget, the application, and the end when nobody needs it."""
+"""The server process: connections within a budget, the application, and the end when idle."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# Not in the specification: seconds until a request has come as far as its headers' end, and between
-# two looks at what is idle.
+# Not in the specification: seconds until the headers of a request must be complete, and between two
+# checks for idleness.
 _HEADER_TIMEOUT: Final = 20.0
 _TICK: Final = 1.0
 _KEEP_ALIVE: Final = 60
@@ -43,7 +43,7 @@ _SHARE: Final = 0.9
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """What the daemon tells the process (`daemon/http_process.py`)."""
+    """The daemon's settings for this process (`daemon/http_process.py`)."""
 
     hosts: tuple[str, ...] = ()
     tls_certificate: str | None = None
@@ -56,7 +56,7 @@ class ServerSettings:
 
 
 class Connection(H11Protocol):
-    """A connection: uvicorn's, with a pass of the budget, and a limit to how slowly a request comes."""
+    """A uvicorn connection with a pass of the budget, and a time limit for slow requests."""
 
     def __init__(self, config: uvicorn.Config, state: ServerState, granted: Pass) -> None:
         super().__init__(config, state, {})
@@ -77,9 +77,9 @@ class Connection(H11Protocol):
         return cycle is not None and not cycle.response_complete
 
     def _watch(self) -> None:
-        """Hang up on who begins a request and does not go on.
+        """Start or stop the timer that disconnects a client whose request stalls.
 
-        Between two requests uvicorn has a timer of its own.
+        Between two requests, uvicorn has its own timer.
         """
         is_answering = self._is_answering
         if is_answering and self._slow is not None:
@@ -121,7 +121,7 @@ class Server:
         self._stop.set()
 
     async def run(self, *, ends_idle: bool) -> None:
-        """Serve."""
+        """Serve until stopped or idle."""
         settings = self._settings
         config = uvicorn.Config(
             self.app,
@@ -187,8 +187,8 @@ def main(listening: int, daemon: int, settings: int) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.getLogger().addHandler(handler)
-    # What strangers send is no news. A fault of ours is logged by `problems`, and as often as the
-    # log has room for.
+    # Do not log what unauthenticated clients send. Our own faults are logged by `problems`, with a
+    # rate limit.
     for name in ("uvicorn", "python_multipart"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger("lanner").setLevel(given.log_level)
@@ -199,7 +199,7 @@ def main(listening: int, daemon: int, settings: int) -> None:
 async def _serve(listening: socket.socket, daemon: socket.socket, settings: ServerSettings) -> None:
     loop = asyncio.get_running_loop()
     listening.setblocking(False)
-    # The daemon says nothing through it: what can be read is its end.
+    # The daemon sends nothing on this socket. If it becomes readable, the daemon has ended.
     daemon.setblocking(False)
     server = Server(listening, ThroughDaemon(daemon), settings)
     loop.add_reader(daemon, server.stop)

@@ -1,12 +1,13 @@
-"""Who makes a request: a user with a token, with a password, or with the cookie of a browser's session.
+"""Authentication of requests: by a token, a password, or the cookie of a browser's session.
 
-Each has a connection of its own to the queue manager, which is bound to that user. It is kept for
-the next request: of a browser until the session ends, of others while requests come, found again by
-a keyed hash of what they log on with.
+Each user has a connection to the queue manager, bound to that user and kept for later requests. A
+browser's connection lasts until its session ends. A program's connection lasts while requests
+arrive; it is found by a keyed hash of the program's credentials.
 
-A browser sends its cookie with what other sites ask for, too. So a request by cookie that changes
-something must have the session's CSRF token, in the header X-CSRF-Token or in the form field
-`csrf_token`. And no request that says it comes from another site is served.
+A browser also sends its cookie with requests that other sites initiate. A cookie-authenticated
+request that changes something must therefore carry the session's CSRF token, in the header
+X-CSRF-Token or in the form field `csrf_token`. Requests that declare another site as their origin
+are never served.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from lanner.model.errors import AccessDenied, StatusError
 COOKIE: Final = "lanner_session"
 CSRF_HEADER: Final = "X-CSRF-Token"
 CSRF_FIELD: Final = "csrf_token"
-# Not in the specification: sessions in all, and of one address.
+# Not in the specification: the maximum number of sessions, in total and per address.
 MAX_SESSIONS: Final = 1000
 MAX_SESSIONS_OF_PEER: Final = 100
-# Not in the specification: seconds for which a connection of a program is kept without a request,
-# and in all, so that a changed password counts soon.
+# Not in the specification: how long a program's connection is kept, in seconds: without a request,
+# and in total (so that a changed password takes effect soon).
 PROGRAM_IDLE: Final = 30.0
 PROGRAM_LIFE: Final = 300.0
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -44,25 +45,25 @@ _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 @dataclass(eq=False, slots=True)
 class UserSession:
-    """A user who has logged on."""
+    """A logged-on user."""
 
     manager: QueueManager
-    # Whether the queue manager still answers: it may have ended the connection, for a token that
-    # was revoked, say.
+    # Whether the queue manager still answers. It may have ended the connection, for example because
+    # a token was revoked.
     is_open: Callable[[], bool]
-    # As the queue manager knows it: `user`, `administrator`, `scope` and others.
+    # The user as the queue manager identifies it: `user`, `administrator`, `scope` and others.
     who: Mapping[str, object]
     address: str
-    # Seconds without a request after which it ends, and in all.
+    # The session ends after this many seconds without a request, and in total.
     idle: float
     life: float
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     is_browser: bool = False
     began: float = field(default_factory=time.monotonic)
     last: float = field(default_factory=time.monotonic)
-    # Requests under way.
+    # The number of requests under way.
     users: int = 0
-    # What the console keeps for its pages.
+    # State that the console keeps for its pages.
     visit: object | None = field(default=None, repr=False)
 
     def is_over(self, now: float) -> bool:
@@ -73,21 +74,24 @@ class Sessions:
     """The users who have logged on to this process."""
 
     def __init__(self, log_ons: LogOns, session_timeout: float = 1800.0, *, is_secure: bool = False) -> None:
-        """`session_timeout`: seconds after which a browser that asks for nothing has to log on again."""
+        """Prepare sessions.
+
+        `session_timeout`: seconds without a request after which a browser must log on again.
+        """
         self._log_ons = log_ons
         self._timeout = session_timeout
         self._is_secure = is_secure
         self._key = secrets.token_bytes(32)
         self._sessions: dict[str, UserSession] = {}
         self._asked, self._was_ready = -1.0, False
-        # So that many requests of a new program log on once.
+        # Locks that make concurrent requests of a new program log on only once.
         self._locks: dict[str, asyncio.Lock] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     async def is_ready(self) -> bool:
-        """Return whether the queue manager answers; who asks often gets an answer that is up to a second old."""
+        """Return whether the queue manager answers; the answer may be up to a second old."""
         now = time.monotonic()
         if now - self._asked > 1.0:
             self._was_ready = await self._log_ons.is_ready()
@@ -95,12 +99,12 @@ class Sessions:
         return self._was_ready
 
     # Browsers
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def log_on(self, response: Response, secret: Mapping[str, str], address: str) -> UserSession:
         """Begin the session of a browser, and set its cookie.
 
-        AccessDenied if what it logs on with is wrong.
+        Raises AccessDenied if the credentials are wrong.
         """
         session = await self._begin(secret, address, self._timeout, 24 * 3600.0)
         session.is_browser = True
@@ -124,12 +128,12 @@ class Sessions:
         return session
 
     # Requests
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def of(self, request: Request) -> UserSession:
-        """Return who makes a request.
+        """Return the session of the user who makes a request.
 
-        NotLoggedOn if that is nobody; Forbidden if another site has made it.
+        Raises NotLoggedOn without valid credentials, and Forbidden for a request from another site.
         """
         refuse_other_sites(request)
         secret = _authorization(request)
@@ -143,7 +147,7 @@ class Sessions:
         return session
 
     async def knows(self, request: Request) -> bool:
-        """Return whether the user of a request has logged on, or can with what it says."""
+        """Return whether a request belongs to a session, or has valid credentials."""
         try:
             secret = _authorization(request)
             if secret is None:
@@ -188,7 +192,7 @@ class Sessions:
         return UserSession(manager, logged_on.is_open, who, address, idle, life)
 
     async def tidy(self) -> None:
-        """End what nobody uses any more."""
+        """End expired sessions."""
         now = time.monotonic()
         over = [key for key, session in self._sessions.items() if session.is_over(now)]
         for session in [self._sessions.pop(key) for key in over]:
@@ -201,15 +205,15 @@ class Sessions:
 
 
 def client_address(request: Request) -> str:
-    """Return where a client is.
+    """Return the address of a client.
 
-    No header is believed: there is no proxy that could be trusted to set one.
+    No proxy header is trusted, because no trusted proxy is configured.
     """
     return "" if request.client is None else request.client.host
 
 
 def _authorization(request: Request) -> Mapping[str, str] | None:
-    """Return what a program logs on with; None if it says nothing."""
+    """Return a program's credentials; None if the request has none."""
     header = request.headers.get("authorization")
     if header is None:
         return None
@@ -236,7 +240,7 @@ def refuse_other_sites(request: Request) -> None:
 
 
 def host_of(address: str) -> str | None:
-    """Return the host and port of an address; None for what is none."""
+    """Return the host and port of a URL; None if it cannot be parsed."""
     try:
         return urlsplit(address).netloc.lower()
     except ValueError:
@@ -253,7 +257,7 @@ async def _has_csrf(request: Request, session: UserSession) -> bool:
     return given is not None and hmac.compare_digest(given.encode(), session.csrf.encode())
 
 
-# What routes depend on
+# Dependencies of routes
 # ------------------------------------------------------------------------------------------------
 
 
@@ -263,7 +267,7 @@ def sessions_of(request: Request) -> Sessions:
 
 
 async def current_session(request: Request) -> AsyncIterator[UserSession]:
-    """Yield who makes a request, for as long as it takes."""
+    """Yield the session of a request, and keep it in use until the request ends."""
     sessions = sessions_of(request)
     session = await sessions.of(request)
     session.users += 1

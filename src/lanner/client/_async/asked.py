@@ -1,4 +1,4 @@
-"""What a backend of a Lanner answers by asking for documents (services/documents.py)."""
+"""The methods of a Lanner's backend that request documents (services/documents.py)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Asked(ABC):
-    """The part of a backend that is for administrators, over its `ask`."""
+    """The administrators' part of a backend, implemented with its `ask`."""
 
     @abstractmethod
     async def ask(self, request: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)

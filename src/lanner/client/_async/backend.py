@@ -1,8 +1,8 @@
-"""What a queue manager is to the public classes, wherever it runs.
+"""The interface between the public classes and a queue manager, wherever it runs.
 
-A backend reaches one queue manager as one identity. It gives out one `BackendQueue` per `Queue`
-object, which opens its handles when they are first needed. Names are format names: the public
-classes have read every spelling. Time-outs are seconds; None is no time-out.
+A backend reaches one queue manager as one identity. It makes one `BackendQueue` per `Queue` object,
+which opens its handles on first use. Names are format names: the public classes have already parsed
+the program's spelling. Time-outs are in seconds; None means no time-out.
 """
 
 # A read's time-out is the protocol's, kept by the queue manager.
@@ -32,9 +32,9 @@ Document: TypeAlias = dict[str, Any]
 
 
 class Backend(Protocol):
-    """A queue manager as one identity reaches it."""
+    """A queue manager, as one identity reaches it."""
 
-    # Signs messages sent with `authenticate`; None: an internal certificate, where there is one.
+    # Signs messages sent with `authenticate`. None: an internal certificate, where there is one.
     signing_key: SigningKey | None
 
     @property
@@ -47,17 +47,17 @@ class Backend(Protocol):
 
     @property
     def names(self) -> QueueNames:
-        """The spellings of names there."""
+        """The parser for queue names of this queue manager."""
 
     @property
     def place(self) -> str:
-        """Where it is, for texts."""
+        """The location of the queue manager, for error texts."""
 
     async def open(self) -> None:
-        """Make it usable."""
+        """Open the backend, so that it can be used."""
 
     async def close(self) -> None:
-        """End it. Closing twice is harmless."""
+        """Close the backend. Closing twice is harmless."""
 
     def as_user(self, identity: Identity) -> Backend:
         """Return the same queue manager as another identity reaches it."""
@@ -80,12 +80,15 @@ class Backend(Protocol):
         """Return the owner and the access list of a queue."""
 
     async def change_access(self, name: FormatName, change: AccessChange, *, force: bool) -> None:
-        """Change them; IllegalOperation if that locks out the caller and is not forced."""
+        """Change the access list or the owner.
+
+        Raises IllegalOperation if that locks out the caller and is not forced.
+        """
 
     async def exists(self, name: FormatName) -> bool: ...
 
     async def is_transactional(self, name: FormatName) -> bool | None:
-        """Return whether a queue takes transactional messages; None if that is not known here."""
+        """Return whether a queue is transactional; None if that is not known here."""
 
     async def count(self, name: FormatName) -> int: ...
 
@@ -95,7 +98,7 @@ class Backend(Protocol):
         """Return the handles of a queue; `text` is its name as the program spells it."""
 
     def transaction(self) -> BackendTransaction:
-        """Return a transaction, which begins when it is first used."""
+        """Return a transaction, which begins on first use."""
 
     def branch(self, branch: Branch) -> BackendTransaction:
         """Return the transaction that is this branch of a distributed one."""
@@ -103,17 +106,17 @@ class Backend(Protocol):
     async def distributed(self, request: str, **arguments: object) -> Document:
         """Make a request about distributed transactions (host/distributed.py).
 
-        UnsupportedOperation if the queue manager has no coordinator.
+        Raises UnsupportedOperation if the queue manager has no coordinator.
         """
 
     async def prepare(self, unit: BackendTransaction, **arguments: object) -> None:
-        """Prepare a transaction as a branch of a distributed one: from then on its coordinator ends it."""
+        """Prepare a transaction as a branch of a distributed one; its coordinator then ends it."""
 
     # For administrators
     # -----------------------------------------------------------------------------------------
 
     async def outgoing(self) -> list[Document]:
-        """Return how the outgoing queues fare."""
+        """Return the state of the outgoing queues."""
 
     async def pause(self, name: FormatName) -> None: ...
 
@@ -124,11 +127,11 @@ class Backend(Protocol):
     async def status(self) -> Document: ...
 
     async def ask(self, request: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
-        """Ask for a document that only a Lanner has (services/documents.py)."""
+        """Request a document that only a Lanner has (services/documents.py)."""
 
 
 class BackendQueue(Protocol):
-    """One queue, with the handles that its `Queue` object has open."""
+    """One queue, and the handles that its `Queue` object has open."""
 
     async def open(self) -> None:
         """Open an exclusive queue at once."""
@@ -146,10 +149,10 @@ class BackendQueue(Protocol):
     ) -> list[ReceivedMessage]: ...
 
     def receiving(self, count: int, timeout: float | None) -> AbstractAsyncContextManager[list[ReceivedMessage]]:
-        """Hold messages until the block has ended."""
+        """Hold messages until the end of the block."""
 
     def receiving_by_lookup_id(self, lookup_id: int, where: str) -> AbstractAsyncContextManager[ReceivedMessage]:
-        """Hold a message until the block has ended."""
+        """Hold a message until the end of the block."""
 
     async def peek(self, timeout: float | None) -> ReceivedMessage: ...
 
@@ -174,7 +177,10 @@ class BackendQueue(Protocol):
         is_copy: bool,
         edited: Message | None = None,
     ) -> list[str]:
-        """Send messages to another queue, one of them with changes, and remove them unless they are copied."""
+        """Send messages to another queue, and remove them unless they are copied.
+
+        With `edited`, one message is sent with changes.
+        """
 
     async def delete(self, lookup_ids: Sequence[int]) -> None: ...
 
@@ -184,19 +190,22 @@ class BackendQueue(Protocol):
 
 
 class BackendBatch(Protocol):
-    """Messages that were asked for ahead, in a transaction."""
+    """Messages that were requested ahead, in a transaction."""
 
     async def messages(self) -> list[ReceivedMessage]:
-        """Return the messages that were there; IOTimeout if none was."""
+        """Return the messages that were available; IOTimeout if there were none."""
 
     async def keep(self, count: int) -> None:
-        """Give back all but the first so many messages."""
+        """Give back all but the first `count` messages."""
 
     async def begin_commit(self) -> None:
-        """Ask for the commit of the transaction, without waiting for it."""
+        """Request the commit of the transaction, without waiting for it."""
 
     async def committed(self) -> None:
-        """Wait until it is durable; CommitInDoubt if the connection is lost before the answer has come."""
+        """Wait until the commit is durable.
+
+        Raises CommitInDoubt if the connection is lost before the answer.
+        """
 
 
 @runtime_checkable
@@ -211,11 +220,14 @@ class CommitsWithSends(Protocol):
     """A transaction that can be committed in the request that sends its last messages."""
 
     async def commit_with(self, put: Sequence[tuple[BackendQueue, Message]]) -> bool:
-        """Send messages and commit; False if these messages need requests of their own, and nothing was done."""
+        """Send messages and commit.
+
+        Returns False, and does nothing, if these messages need requests of their own.
+        """
 
 
 class BackendCursor(Protocol):
-    """A cursor, opened when it is first used."""
+    """A cursor, which is opened on first use."""
 
     async def close(self) -> None: ...
 
@@ -232,7 +244,7 @@ class BackendTransaction(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Whether it was committed or aborted."""
+        """Whether the transaction has been committed or aborted."""
 
     async def commit(self) -> None: ...
 

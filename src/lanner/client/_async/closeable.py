@@ -20,5 +20,5 @@ class Closeable:
         await self.close()
 
     async def close(self) -> None:
-        """Close it."""
+        """Close the object."""
         raise NotImplementedError

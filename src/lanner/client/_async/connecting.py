@@ -1,4 +1,4 @@
-"""Which backend a target needs: Lanner's own interface where it is served, else Microsoft's protocols."""
+"""The choice of backend: Lanner's own interface where it is served, else Microsoft's protocols."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def _make(target: Target) -> LannerConnection:
 
 
 async def open_lanner(target: Target) -> LannerBackend | None:
-    """Connect by Lanner's own interface; None if it is not served."""
+    """Connect through Lanner's own interface; return None if it is not served."""
     connections = Connections(target, _make, has_texts=True)
     try:
         connection = await connections.now()
@@ -69,5 +69,5 @@ async def open_lanner(target: Target) -> LannerBackend | None:
 
 
 async def open_backend(target: Target) -> Backend:
-    """Connect, and return the backend for what answers."""
+    """Connect, and return the backend that fits the other side."""
     return await open_lanner(target) or await MsmqBackend.connect(target)

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Not in the specification: an endpoint mapper that keeps silent is not waited for, the port is
-# known.
+# Not in the specification: how long to wait for an endpoint mapper. If it does not answer, the
+# well-known port is used.
 _MAPPER_TIMEOUT: Final = 3.0
 
 
 async def connect_to(target: Target, interface: Interface = QMCOMM, *, port: int | None = None) -> RpcClient:
-    """Connect to where a queue manager serves an interface; a StatusError says why that is impossible."""
+    """Connect to an interface of a queue manager; raise StatusError on failure."""
     with translated(target.place):
         if target.connected is not None:
             client = await connect_socket(target.connected(), target.place)
@@ -64,7 +64,7 @@ async def _connect_there(target: Target, host: str, interface: Interface, port: 
             timeout=target.timeout,
         )
     except (OSError, RpcConnectionError) as error:
-        # By number: an event loop has a text of its own for every failure.
+        # Look up the text by number, because an event loop words every failure differently.
         number = error.errno or 0 if isinstance(error, OSError) else 0
         reason = os.strerror(number) if number > 0 else error
         raise RemoteMachineNotAvailable(
@@ -73,7 +73,7 @@ async def _connect_there(target: Target, host: str, interface: Interface, port: 
 
 
 async def mapped_port(host: str, interface: Interface) -> int | None:
-    """Return the port that the endpoint mapper names; None if it names none, or if there is no mapper."""
+    """Return the port that the endpoint mapper names; None if it names none or does not run."""
     wanted = Tower(SyntaxId(interface.uuid, *interface.version), NDR20, 0)
     try:
         async with (
@@ -97,11 +97,11 @@ async def mapped_port(host: str, interface: Interface) -> int | None:
 
 
 class Connection(Protocol):
-    """One connection, as long as it lasts: what is open on it is lost with it."""
+    """One connection, as long as it lasts: whatever is open on it is lost with it."""
 
     @property
     def is_open(self) -> bool:
-        """Whether a call can still be made."""
+        """Whether calls can still be made."""
 
     async def close(self) -> None: ...
 
@@ -110,10 +110,13 @@ C = TypeVar("C", bound=Connection)
 
 
 class Connections(Generic[C]):
-    """The connection there is now. A lost one is made again by the next call."""
+    """The current connection. After it is lost, the next call makes a new one."""
 
     def __init__(self, target: Target, make: Callable[[Target], Awaitable[C]], *, has_texts: bool = False) -> None:
-        """`has_texts`: the queue manager sends the texts of its errors."""
+        """Prepare connections to a target.
+
+        `has_texts`: the queue manager sends the texts of its errors.
+        """
         self.target = target
         self._has_texts = has_texts
         self._make = make
@@ -123,10 +126,10 @@ class Connections(Generic[C]):
         self._process = os.getpid()
 
     async def now(self) -> C:
-        """Return the connection; one that was lost meanwhile is replaced."""
+        """Return the current connection; replace one that was lost."""
         if self._process != os.getpid():
-            # What is open belongs to the process that connected, and its locks may be held for ever
-            # here.
+            # Open handles belong to the process that connected, and in this one its locks may be
+            # held for ever.
             raise InvalidHandle(
                 f"the connection to {self.target.place} was made in process {self._process}: "
                 f"connect again in this one, {os.getpid()}"
@@ -153,31 +156,31 @@ class Connections(Generic[C]):
         return self._connection is not None and self._connection.is_open
 
     def is_current(self, connection: C) -> bool:
-        """Return whether what was opened on a connection can still be used."""
+        """Return whether objects opened on a connection can still be used."""
         return connection is self._connection and connection.is_open
 
     async def do(self, what: str, work: Callable[[C], Awaitable[T]]) -> T:
-        """Do something with the connection.
+        """Run `work` with the connection.
 
-        If it is lost, so is everything open on it, and the next call makes another.
+        If the connection is lost, so is everything open on it, and the next call makes a new one.
         """
         return await self.on(await self.now(), what, work)
 
     async def on(self, connection: C, what: str, work: Callable[[C], Awaitable[T]]) -> T:
-        """Do something with a certain connection: that which has open what the work is about."""
+        """Run `work` with the connection on which its objects are open."""
         place = f"{self.target.place}: {what}" if what else self.target.place
         with translated(place, has_texts=self._has_texts):
             try:
                 return await work(connection)
             except InterfaceRefused as error:
-                # The connection is as good as before.
+                # The connection itself is still usable.
                 raise UnsupportedOperation(f"{self.target.place} does not serve this: {error}") from error
             except (RpcConnectionError, SecurityError, RemoteProtocolError, OSError):
                 await self.lost(connection)
                 raise
 
     async def lost(self, connection: C) -> None:
-        """Forget a connection that can no longer be used.
+        """Discard a connection that can no longer be used.
 
         Another thread may have replaced it already.
         """
@@ -187,7 +190,7 @@ class Connections(Generic[C]):
         await connection.close()
 
     async def close(self) -> None:
-        """Hang up; what is open is closed, and transactions are aborted.
+        """Close the connection; open objects are closed, and transactions are aborted.
 
         Closing twice is harmless.
         """

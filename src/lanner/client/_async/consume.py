@@ -1,14 +1,14 @@
-"""`Queue.consume`: workers that call a handler for each message, each in a transaction of its own.
+"""`Queue.consume`: workers that call a handler for each message, each in its own transaction.
 
-A worker takes the first message in a transaction and commits it when the handler returns. If the
+A worker receives the first message in a transaction and commits it when the handler returns. If the
 handler raises an exception, or the worker dies, the transaction is aborted: the message returns to
-its place, and the queue manager counts the abort. That count is shared by all workers of a pool,
-wherever they run, and survives restarts. A message with `retries` aborts is poison.
+its place, and the queue manager counts the abort. All workers of a pool share that count, wherever
+they run, and it survives restarts. A message with `retries` aborts is poison.
 
-Workers never wait for a message with a receive, but with a peek. A message that is aborted would go
-to a waiting receive at once, which would have to abort it in turn, and it could not be moved to the
-poison subqueue as long as there are idle workers. A peek shows the count and leaves the message
-free to be moved. Only one worker of a consumer peeks; the others wait for their turn.
+Workers wait for a message with a peek, never with a receive. An aborted message would go to a
+waiting receive at once; that receive would have to abort it in turn, and as long as any worker was
+idle the message could not be moved to the poison subqueue. A peek shows the abort count and leaves
+the message free to be moved. Only one worker of a consumer peeks; the others wait for their turn.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ if TYPE_CHECKING:
 
 DISCARD: Final = "discard"
 POISON_SUBQUEUE: Final = "poison"
-# Seconds of one peek. A peek that began after the waits were ended is over after this.
+# Seconds per peek. It also bounds a peek that began after `_release` ended the waiting ones.
 _PEEK_SECONDS: Final = 5.0
-# Seconds after which an idle worker looks again whether the others have finished.
+# Seconds after which an idle worker checks again whether the others have finished.
 _BUSY_SECONDS: Final = 0.1
-# A transaction that was open on a lost connection is aborted, which TransactionSequence reports.
+# A transaction open on a lost connection is aborted, which is reported as TransactionSequence.
 _LOST: Final = (
     RemoteMachineNotAvailable,
     ServiceNotAvailable,
@@ -71,11 +71,14 @@ _log: Final = logging.getLogger("lanner.consume")
 
 
 class Poison:
-    """Where poison messages go: to a part of the same queue, to another queue, or nowhere."""
+    """The destination of poison messages: a subqueue of the same queue, another queue, or none."""
 
     def __init__(self, queue: Queue, backend: Backend, given: str | Queue | None) -> None:
-        """Read the argument of `consume`; ValueError if no message of the queue can go there."""
-        # A message is moved to a part of its own queue, and a copy of it sent to another queue.
+        """Parse the argument of `consume`.
+
+        Raises ValueError if the queue's messages cannot go there.
+        """
+        # A message is moved to a subqueue of its own queue; to another queue, a copy of it is sent.
         self.subqueue: Queue | None = None
         self.queue: Queue | None = None
         self.is_transactional = True
@@ -118,12 +121,15 @@ class Poison:
             )
 
     async def check(self, backend: Backend) -> None:
-        """Find out what the other queue needs; QueueNotFound if it should be here and is not."""
+        """Find out whether the other queue is transactional.
+
+        Raises QueueNotFound if it belongs to this queue manager and does not exist.
+        """
         if self.queue is None:
             return
         found: bool | None = None
-        # A queue of another computer, or one that only administrators may ask about, is taken to be
-        # transactional.
+        # Assume that a queue is transactional if it is on another computer, or if only
+        # administrators may query it.
         with contextlib.suppress(AccessDenied, UnsupportedOperation):
             found = await self.queue.is_transactional()
             path = _path(backend, self.queue)
@@ -142,24 +148,24 @@ def _same(one: PathName, other: PathName) -> bool:
 
 
 class _Worker:
-    """What a worker remembers from one message to the next."""
+    """The state that a worker keeps from one message to the next."""
 
     def __init__(self) -> None:
-        # A transaction in which nothing was received yet.
+        # A transaction in which nothing has been received yet.
         self.unit: Transaction | None = None
-        # Failures in a row: of the handler, and of the queue manager or the way to it.
+        # Consecutive failures: of the handler, and of the queue manager or the connection to it.
         self.failures = 0
         self.losses = 0
-        # The next message is received by itself, whatever `prefetch` says.
+        # Receive the next message alone, regardless of `prefetch`.
         self.is_careful = False
-        # Messages that were asked for while those before them are handled, and handled ones whose
-        # commit is under way.
+        # The batch requested while the previous one is handled, and the handled batch whose commit
+        # is under way.
         self.ahead: _Ahead | None = None
         self.committing: _Ahead | None = None
 
 
 class _Ahead:
-    """Messages received ahead: their transaction, and as how many of `count` they are reserved."""
+    """Messages received ahead, their transaction, and how many of `count` they reserve."""
 
     __slots__ = ("batch", "reserved", "unit")
 
@@ -190,11 +196,12 @@ class Consumer:
         self._poison = Poison(queue, backend, poison)
         self._failures = Failures()
         self._result = Consumed()
-        # A queue object of its own: closing it ends the peeks, and nothing of the caller's.
+        # A separate queue object: closing it ends the peeks and does not affect the caller's
+        # object.
         self._waiting = type(queue)(backend, queue.name)
         self._stopping = Event()
         self._turn = Lock()
-        # Guards the fields below, and the result. Nothing is waited for under it.
+        # Guards the fields below and the result. Never wait while holding it.
         self._lock = threading.Lock()
         self._reserved = 0
         self._busy = 0
@@ -212,27 +219,27 @@ class Consumer:
         return self._result
 
     async def _release(self) -> None:
-        """End the peek that waits."""
+        """End the waiting peek."""
         with contextlib.suppress(LannerError):
             await self._waiting.close()
 
     # One worker
-    # ---------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def _work(self) -> None:
         worker = _Worker()
         try:
             while not self._is_stopped() and self._has_work(worker):
-                # Other tasks get their turn also where nothing else is waited for.
+                # Let other tasks run even if nothing below has to wait.
                 await sleep(0)
                 try:
                     has_failed = await self._step(worker)
                 except CommitInDoubt:
                     await self._pause_lost(worker)
                 except QueueNotAvailable as error:
-                    # The queue was deleted under an open handle. A worker that opens it afterwards
-                    # gets QueueNotFound: a consumer ends with the same error whichever worker is
-                    # first.
+                    # The queue was deleted while a handle was open. A worker that opens it later
+                    # gets QueueNotFound; raise the same error here, so that the result does not
+                    # depend on which worker is first.
                     raise QueueNotFound(f"{self._queue.name}: the queue was deleted while it was consumed") from error
                 except _LOST as error:
                     self._lost(error)
@@ -249,7 +256,7 @@ class Consumer:
             except _LOST as error:
                 self._lost(error)
         except BaseException:
-            # What the others are about to receive would be for nothing.
+            # The consumer is failing, so the other workers should receive nothing more.
             self._stopping.set()
             raise
         finally:
@@ -261,7 +268,7 @@ class Consumer:
                 await _abandon(worker.unit)
 
     def _has_work(self, worker: _Worker) -> bool:
-        """Return whether a worker has begun something, or may: a message that the others have not claimed."""
+        """Return whether a worker has work under way, or unclaimed messages of `count` are left."""
         if worker.ahead is not None or worker.committing is not None or self._options.count is None:
             return True
         with self._lock:
@@ -284,16 +291,16 @@ class Consumer:
         return await self._step_one(worker) if self._reserve() else False
 
     async def _step_ahead(self, worker: _Worker) -> bool | None:
-        """Handle messages received ahead, and have those that were handled committed.
+        """Handle messages received ahead, and commit the handled ones.
 
-        While the handler works, the queue manager commits the messages before, and looks for those
-        behind. Return whether the handler failed; None if a message must be received by itself, or
-        none is there.
+        While the handler runs, the queue manager commits the previous batch and fetches the next
+        one. Returns whether the handler failed; None if no message is available, or the next one
+        must be received alone.
         """
         source = self._source
         if not isinstance(source, ReceivesAhead):
             return None
-        # One half is here while the other is on its way.
+        # Handle one half of the prefetched messages while the other half is on its way.
         half = (self._options.prefetch + 1) // 2
         ahead, worker.ahead = worker.ahead, None
         if ahead is None:
@@ -304,11 +311,11 @@ class Consumer:
         try:
             messages = await ahead.batch.messages()
             if len(messages) == ahead.reserved and not self._is_stopped():
-                # There are more, as it seems.
+                # The batch was full, so there are probably more messages.
                 worker.ahead = await self._ask_ahead(worker, source, self._options.prefetch - half)
             return await self._handle_batch(worker, ahead, messages)
         except IOTimeout:
-            # The transaction is used again.
+            # Reuse the transaction.
             worker.unit = worker.unit or ahead.unit
             return None
         finally:
@@ -319,7 +326,7 @@ class Consumer:
                     await _abandon(ahead.unit)
 
     async def _ask_ahead(self, worker: _Worker, source: ReceivesAhead, most: int) -> _Ahead | None:
-        """Ask for messages in a transaction of their own; None if the others have claimed all that are wanted."""
+        """Request messages in a transaction of their own; None if all are claimed."""
         claimed = self._claim(most)
         if not claimed:
             return None
@@ -332,7 +339,7 @@ class Consumer:
             raise
 
     async def _return_ahead(self, worker: _Worker) -> None:
-        """Give back messages that were asked for and not handled."""
+        """Give back the requested messages that have not been handled."""
         ahead, worker.ahead = worker.ahead, None
         if ahead is None:
             return
@@ -351,7 +358,7 @@ class Consumer:
             if handled and self._is_stopped():
                 break
             if self._failures.count(message):
-                # It has failed before: what follows of that is for a transaction of its own.
+                # The message has failed before, so it is handled again in a transaction of its own.
                 worker.is_careful = True
                 break
             try:
@@ -361,10 +368,10 @@ class Consumer:
                 break
             handled += 1
         if handled < len(messages):
-            # From the last to the first, so that each finds its place.
+            # Give back from last to first, so that each message returns to its place.
             await self._return_ahead(worker)
             await ahead.batch.keep(handled)
-        # One commit is under way at a time, so that what is in doubt is known.
+        # Only one commit is under way at a time, so that it is clear which messages are in doubt.
         await self._await_commit(worker)
         self._unreserve(ahead.reserved - handled)
         ahead.reserved = handled
@@ -384,7 +391,7 @@ class Consumer:
         return False if handled else None
 
     async def _await_commit(self, worker: _Worker) -> None:
-        """Wait for the commit that is under way."""
+        """Wait for the commit under way."""
         ahead, worker.committing = worker.committing, None
         if ahead is None:
             return
@@ -405,12 +412,12 @@ class Consumer:
         self._add(in_doubt=handled)
 
     async def _fail_alone(self, message: ReceivedMessage, error: Exception) -> None:
-        """Count the failure of a message that has been given back with those behind it."""
+        """Count the failure of a message that was given back together with those behind it."""
         unit = Transaction(self._backend)
         try:
             await self._queue.receive_by_lookup_id(message.lookup_id, transaction=unit)
         except (MessageNotFound, MessageAlreadyReceived):
-            # Another worker has it by now: here it failed all the same.
+            # Another worker has the message by now. Its failure here counts all the same.
             await unit.abort()
         await self._fail(message, self._failures.count(message), unit, error)
 
@@ -421,7 +428,7 @@ class Consumer:
             try:
                 message: ReceivedMessage | None = await self._queue.receive(0, transaction=unit)
             except IOTimeout:
-                # The transaction is used again.
+                # Reuse the transaction.
                 message = None
             except _LOST:
                 worker.unit = None
@@ -438,7 +445,7 @@ class Consumer:
         """Handle a message that the transaction has received. Return whether the handler failed."""
         self._count_busy(1)
         try:
-            # Asked now: the count of a message in this process changes with the abort.
+            # Read the count now: this process's count of the message changes with the abort.
             failures = self._failures.count(message)
             if failures >= self._options.retries:
                 await self._put_aside(message, failures, unit)
@@ -459,7 +466,7 @@ class Consumer:
             self._add(in_doubt=1)
             raise
         except BaseException:
-            # The message must not stay locked until the connection ends.
+            # Otherwise the message would stay locked until the connection ends.
             if not unit.is_over:
                 with contextlib.suppress(LannerError):
                     await unit.abort()
@@ -478,7 +485,7 @@ class Consumer:
             raise RuntimeError("the handler has ended the transaction itself: it must return or raise instead")
 
     async def _wait(self) -> None:
-        """Wait until there is a message, or until nothing came for so long that the consumer is idle."""
+        """Wait until there is a message, or until the consumer has been idle for long enough."""
         async with self._turn:
             if self._stopping.is_set():
                 return
@@ -490,10 +497,11 @@ class Consumer:
                     self._stopping.set()
                 return
             except OperationCancelled:
-                # By `_release`, or the queue manager is stopping, which the next receive finds out.
+                # Ended by `_release`, or the queue manager is stopping, which the next receive will
+                # report.
                 return
             except LannerError:
-                # `_release` came between the opening of the queue and the peek.
+                # `_release` may have closed the queue between its opening and the peek.
                 if self._stopping.is_set():
                     return
                 raise
@@ -502,10 +510,10 @@ class Consumer:
             await self._move(message, failures, self._poison.subqueue)
 
     # Failures
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def _fail(self, message: ReceivedMessage, failures: int, unit: Transaction, error: Exception) -> None:
-        """Give a message back whose handler failed, after other failures before."""
+        """Give back a message whose handler failed, and count the failure."""
         retries = self._options.retries
         attempt = failures + 1
         _log.warning(
@@ -514,7 +522,8 @@ class Consumer:
         )  # fmt: skip
         _log.debug("the error of message %s", message.id, exc_info=error)
         if not unit.is_over:
-            # If the connection is lost, the queue manager aborts the transaction, and counts that.
+            # If the connection is lost, the queue manager aborts the transaction and counts the
+            # abort.
             await unit.abort()
         self._failures.remember(message, attempt, error)
         self._add(retried=1)
@@ -522,7 +531,7 @@ class Consumer:
             await self._move(message, attempt, self._poison.subqueue)
 
     async def _put_aside(self, message: ReceivedMessage, failures: int, unit: Transaction) -> None:
-        """Remove a poison message that the transaction has received from the queue."""
+        """Remove from the queue a poison message that the transaction has received."""
         if self._poison.subqueue is not None:
             await unit.abort()
             await self._move(message, failures, self._poison.subqueue)
@@ -530,16 +539,16 @@ class Consumer:
         target = self._poison.queue
         if target is not None:
             copy = message.copy()
-            # They would go to the sender, about a message that it has not sent.
+            # Acknowledgments would go to the original sender, which did not send this copy.
             copy.acknowledge = Acknowledgements.NONE
-            # It waits for a person.
+            # The copy waits for a person, so it must not expire.
             copy.time_to_reach_queue = copy.time_to_be_received = None
             await target.send(copy, transaction=unit if self._poison.is_transactional else None)
         await unit.commit()
         self._report_poison(message, failures, "discarded" if target is None else f"sent to {target.name}")
 
     async def _move(self, message: ReceivedMessage, failures: int, target: Queue) -> None:
-        """Move a poison message, unless another worker has it or has moved it."""
+        """Move a poison message, unless another worker has received or moved it."""
         try:
             await self._queue.move(message.lookup_id, target)
         except (MessageNotFound, MessageAlreadyReceived):
@@ -560,9 +569,9 @@ class Consumer:
         await pause(self._stopping, self._options.pause(worker.losses))
 
     def _lost(self, error: LannerError) -> None:
-        """Report that the queue manager cannot be used, once until it can be again."""
+        """Log that the queue manager is unavailable, once per outage."""
         if isinstance(self._backend, EmbeddedBackend) and isinstance(error, ServiceNotAvailable):
-            # The program has closed it.
+            # The program has closed the queue manager.
             raise error
         with self._lock:
             is_news, self._is_lost = not self._is_lost, True
@@ -577,12 +586,12 @@ class Consumer:
                 _log.warning("%s: works again", self._queue.name)
 
     # Counting
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _reserve(self) -> bool:
-        """Claim one of the `count` messages; False if the others have claimed all of them.
+        """Claim one of the `count` messages; return False if all of them are claimed.
 
-        A worker that gets none may end: those that have one go on until it is handled.
+        A worker that gets none may end: the others handle the messages they have claimed.
         """
         with self._lock:
             count = self._options.count
@@ -592,7 +601,7 @@ class Consumer:
             return True
 
     def _claim(self, most: int) -> int:
-        """Claim up to so many more of the `count` messages, and return how many."""
+        """Claim up to `most` more of the `count` messages, and return how many were claimed."""
         with self._lock:
             count = self._options.count
             if count is not None:
@@ -624,18 +633,18 @@ class Consumer:
             self._last_activity = time.monotonic()
 
     def _seconds_to_wait(self) -> float:
-        """Return how long to wait for a message; 0 if the consumer was idle for long enough."""
+        """Return how long to wait for a message; 0 if the idle time is over."""
         idle = self._options.idle
         if idle is None:
             return _PEEK_SECONDS
         with self._lock:
-            # What is being handled may come again.
+            # A message that is being handled may come back.
             left = max(idle, _BUSY_SECONDS) if self._busy else self._last_activity + idle - time.monotonic()
         return min(max(left, 0.0), _PEEK_SECONDS)
 
 
 async def _abandon(unit: Transaction) -> None:
-    """Abort a transaction of which nothing is wanted any more."""
+    """Abort a transaction that is no longer needed."""
     if not unit.is_over:
         with contextlib.suppress(LannerError):
             await unit.abort()

@@ -1,4 +1,4 @@
-"""`Cursor`: a place in a queue."""
+"""`Cursor`: a position in a queue for peeking and receiving."""
 
 # A read's time-out is the protocol's, kept by the queue manager.
 # ruff: noqa: ASYNC109
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Cursor(Closeable):
-    """A place in a queue. Stepping off the end waits, or ends with IOTimeout."""
+    """A position in a queue. Past the last message, a read waits or ends with IOTimeout."""
 
     def __init__(self, backend: Backend, cursor: BackendCursor) -> None:
-        """Made by `Queue.cursor`."""
+        """Make a cursor; programs use `Queue.cursor`."""
         self._backend = backend
         self._cursor = cursor
         self._is_closed = False
@@ -36,7 +36,7 @@ class Cursor(Closeable):
         return self._cursor
 
     async def peek(self, timeout: float | None = None) -> ReceivedMessage:
-        """Return the message under the cursor; a new cursor first moves to the first one."""
+        """Return the message under the cursor; a new cursor first moves to the first message."""
         return await self._require_open().peek(timeout, is_next=False)
 
     async def peek_next(self, timeout: float | None = None) -> ReceivedMessage:
@@ -44,9 +44,9 @@ class Cursor(Closeable):
         return await self._require_open().peek(timeout, is_next=True)
 
     async def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> ReceivedMessage:
-        """Take the message under the cursor.
+        """Receive the message under the cursor.
 
-        IOTimeout if none comes within `timeout` seconds; MessageNotFound if none is there and that
-        is 0.
+        Raises IOTimeout if none comes within `timeout` seconds. If `timeout` is 0 and there is
+        none, raises MessageNotFound.
         """
         return await self._require_open().receive(timeout, unit_of(transaction, self._backend))

@@ -1,7 +1,7 @@
-"""`distributed`: queues and databases in one transaction, all of it or nothing.
+"""`distributed`: one transaction over queues and databases, all of it or nothing.
 
-The steps and their order are `host.coordinator.Steps`; this module does them. Each is logged at
-DEBUG before it is done.
+`host.coordinator.Steps` decides the steps and their order; this module executes them. Each step is
+logged at DEBUG before it is executed.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 
-# Answers of a queue manager, and what was never sent to it. After any other error the step may have
-# been done.
+# Answers of a queue manager, and requests that were never sent to it. After any other error the
+# step may have been done.
 _REFUSALS: Final = (
     AccessDenied,
     DtcConnect,
@@ -55,20 +55,22 @@ _REFUSALS: Final = (
     TransactionSequence,
     UnsupportedOperation,
 )
-# By coordinator's queue manager: the resources whose branches this process has resolved, and the
-# coordinator.
+# For each coordinator's queue manager: the resources whose branches this process has resolved, with
+# the identifier of the coordinator.
 _registered: WeakKeyDictionary[Backend, dict[str, uuid.UUID]] = WeakKeyDictionary()
 
 
 class DistributedTransaction(Transaction):
-    """A unit of work of several resources: commits at the end of its block, aborts on an exception.
+    """A transaction over several resources.
 
-    Queues of the queue manager, and of those among the resources, take it as `transaction=`. What
-    is done on the connection of a database inside the block is part of it.
+    It commits at the end of its block and aborts on an exception.
+
+    Queues of the queue manager, and of those among the resources, take it as `transaction=`.
+    Statements executed on a database's connection inside the block are part of it.
     """
 
     def __init__(self, backend: Backend, resources: Mapping[str, object]) -> None:
-        """Made by `distributed`."""
+        """Make a transaction; programs use `distributed`."""
         self._backend = backend
         self._identifier = uuid.uuid4()
         self._put = []
@@ -77,7 +79,7 @@ class DistributedTransaction(Transaction):
         self._own = QueueManagerParticipant(OWN_RESOURCE, backend)
         self._managers: dict[str, QueueManagerParticipant] = {OWN_RESOURCE: self._own}
         self._databases: dict[str, DatabaseParticipant] = {}
-        # The resources that have not heard of the outcome: their branches are resolved later.
+        # The resources that have not been told the outcome. Their branches are resolved later.
         self.outstanding: list[str] = []
         for name, resource in resources.items():
             if check_resource_name(name) == OWN_RESOURCE:
@@ -96,14 +98,14 @@ class DistributedTransaction(Transaction):
 
     @property
     def is_over(self) -> bool:
-        """Whether it was committed or aborted."""
+        """Whether the transaction has been committed or aborted."""
         return self._is_over
 
     async def __aenter__(self) -> Self:
-        """Resolve what earlier processes left behind, and begin.
+        """Resolve what earlier processes left in doubt, and begin.
 
-        TransactionAborted if a database cannot begin; UnsupportedOperation if it keeps no prepared
-        transactions, or if a queue manager has no coordinator.
+        Raises TransactionAborted if a database cannot begin, and UnsupportedOperation if a database
+        has no prepared transactions or a queue manager has no coordinator.
         """
         coordinator = await self._register()
         begun: list[DatabaseParticipant] = []
@@ -136,10 +138,10 @@ class DistributedTransaction(Transaction):
     async def commit(self) -> None:
         """Commit everywhere. When it returns, the decision is durable.
 
-        TransactionAborted if a resource cannot commit: then nothing has happened anywhere.
-        CommitInDoubt if the connection to the coordinator's queue manager is lost before its answer
-        has come: what happened is in its log, and every resource hears of it later. A resource that
-        cannot be reached after the decision hears of it later, too, and is in `outstanding`.
+        Raises TransactionAborted if a resource cannot commit; then nothing has happened anywhere.
+        Raises CommitInDoubt if the connection to the coordinator's queue manager is lost before its
+        answer: the outcome is in its log, and every resource is told later. A resource that cannot
+        be reached after the decision is also told later; until then it is in `outstanding`.
         """
         self._require_begun()
         await self._send_put()
@@ -161,14 +163,14 @@ class DistributedTransaction(Transaction):
             ) from error
 
     async def abort(self) -> None:
-        """Undo everything everywhere."""
+        """Abort in all resources."""
         self._require_begun()
         self._is_over = True
         steps = Steps(self._taking_part(), is_commit=False)
         await unbroken(lambda: self._do(steps))
 
     def unit(self, backend: Backend) -> BackendTransaction:
-        """Return the transaction of a queue manager, for an operation in it. Queues call this."""
+        """Return a queue manager's transaction, for an operation in it. Queues call this."""
         self._require_begun()
         for participant in self._managers.values():
             if participant.backend is backend:
@@ -189,10 +191,10 @@ class DistributedTransaction(Transaction):
         return [*used, *self._databases]
 
     # The steps
-    # ----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def _do(self, steps: Steps) -> Exception | None:
-        """Do every step, and return what made the transaction fail."""
+        """Execute every step, and return the error that made the transaction fail."""
         failure: Exception | None = None
         while (step := steps.next) is not None:
             _LOG.debug("%s: %s", self.identifier, step)
@@ -239,7 +241,7 @@ class DistributedTransaction(Transaction):
                 await self._backend.distributed("end distributed", **told)
 
     async def _how_failed(self, step: Step, error: Exception) -> Input:
-        """Return how a step went that has raised: the log may know what a lost answer was."""
+        """Classify a step that raised; if the answer was lost, ask the log for the outcome."""
         if isinstance(error, _REFUSALS):
             return Input.FAILED
         if step.stage is not Stage.DECIDING:
@@ -253,11 +255,11 @@ class DistributedTransaction(Transaction):
 
 
 def distributed(manager: QueueManager, resources: Mapping[str, object] | None = None) -> DistributedTransaction:
-    """Return a transaction of queues and databases, whose decision is in the log of `manager`.
+    """Return a transaction of queues and databases whose decision is logged by `manager`.
 
     `resources` are other queue managers and PEP 249 connections with two-phase commit, by names
-    that stay the same: the next process that gives a name resolves what an earlier one left in
-    doubt under it.
+    that stay the same: the next process that uses a name resolves the branches that an earlier one
+    left in doubt under it.
 
     >>> async with lanner.aio.distributed(qm, {"ledger": psycopg.connect("dbname=books")}) as tx:
     ...     message = await orders.receive(timeout=1.0, transaction=tx)

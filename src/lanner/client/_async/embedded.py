@@ -1,4 +1,7 @@
-"""The backend of a queue manager in this process: operations run in the caller's thread, under the store's lock."""
+"""The backend for a queue manager in this process.
+
+Operations run in the caller's thread, under the store's lock.
+"""
 
 # A read's time-out is the protocol's, kept by the queue manager.
 
@@ -41,7 +44,7 @@ _NOT_OPEN = "the queue manager is not open: enter its `async with` block"
 
 
 class Embedded:
-    """A running queue manager: its runtime and, at an address, its transfer."""
+    """A running queue manager: its runtime and, with an address, its transfer."""
 
     def __init__(
         self,
@@ -55,8 +58,7 @@ class Embedded:
         self.transfer: EmbeddedTransfer | None = None
         # In hardened mode it accepts no sessions (MS-MQDMPR 3.1.1.1).
         if bind is not None and not self.runtime.engine.queue_manager.hardened_security:
-            # Imported here: sockets and an event loop, which a program with queues alone does
-            # without.
+            # Imported here: a program that only uses queues needs no sockets and no event loop.
             from lanner.transfer.embedded import EmbeddedTransfer
 
             try:
@@ -66,7 +68,7 @@ class Embedded:
                 raise
 
     def close(self) -> None:
-        """End the transfer and the runtime. Closing twice is harmless."""
+        """Close the transfer and the runtime. Closing twice is harmless."""
         if self.transfer is not None:
             self.transfer.close()
         self.runtime.close()
@@ -110,7 +112,7 @@ class EmbeddedBackend(Asked):
             self._operations = Operations(self.runtime.engine, self.waiter, SYSTEM.at(origin))
 
     async def close(self) -> None:
-        # In a process that was forked from this one there is nothing to close.
+        # A process forked from this one has nothing to close.
         if self._embedded is not None and not self.runtime.lock.is_foreign:
             await in_thread(self._embedded.close)
             await self.waiter.close()
@@ -118,7 +120,7 @@ class EmbeddedBackend(Asked):
     def as_user(self, identity: Identity) -> Backend:
         other = copy.copy(self)
         other._operations = Operations(self.runtime.engine, self.waiter, identity)  # noqa: SLF001 (of this class)
-        # Keys are their users'.
+        # Keys belong to their user.
         other._forget_keys()  # noqa: SLF001 (an object of this class)
         return other
 
@@ -160,7 +162,7 @@ class EmbeddedBackend(Asked):
         return str(self._data)
 
     # Queues
-    # -------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def create_queue(
         self, path: str, attributes: Mapping[str, object], access: Mapping[str, list[str]] | str | None = None
@@ -219,7 +221,7 @@ class EmbeddedBackend(Asked):
         return EmbeddedTransaction(self)
 
     def branch(self, branch: Branch) -> BackendTransaction:
-        """Return a transaction of the session: it becomes the branch when it is prepared."""
+        """Return a session transaction, which becomes the branch when it is prepared."""
         del branch
         return EmbeddedTransaction(self)
 
@@ -236,7 +238,10 @@ class EmbeddedBackend(Asked):
         return answer()
 
     def key_to_sign_with(self) -> SigningKey:
-        """Return the program's own key, else that of the user's internal certificate; receivers learn it."""
+        """Return the program's own key, else that of the user's internal certificate.
+
+        The certificate of the program's key is registered, so that receivers know it.
+        """
         key = self.signing_key or self._internal_key
         if key is None:
             key = self._internal_key = self.runtime.internal_signing_key(self.operations.identity)
@@ -250,7 +255,7 @@ class EmbeddedBackend(Asked):
     # -------------------------------------------------------------------------------------------
 
     async def ask(self, request: str, **arguments: object) -> Any:  # noqa: ANN401 (JSON)
-        # Imported here: management, which few programs need, takes time to import.
+        # Imported here: management takes time to import, and few programs need it.
         from lanner.services.account_documents import AccountDocuments
         from lanner.services.documents import Documents
         from lanner.services.user_documents import UserDocuments

@@ -1,7 +1,7 @@
-"""A queue of a queue manager in this process, with the handles that its `Queue` object has open.
+"""A queue of a queue manager in this process, and the handles that its `Queue` object has open.
 
-`send` and `receive` are written out step by step instead of with `change()`: they are what most
-programs do most of the time, and each call on the way costs about as much as the queue itself.
+`send` and `receive` are written out step by step instead of with `change()`: most programs use them
+most of the time, and each additional call costs about as much as the queue operation itself.
 """
 
 # A read's time-out is the protocol's, kept by the queue manager.
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from lanner.wire.builder import MessageProperties
     from lanner.wire.format_name import FormatName
 
-# Module-level names, because every message asks and enumerations look up their members slowly.
-# Nothing limits the octets of messages that are received together.
+# Module-level names: they are used for every message, and enumerations look up members slowly.
+# Messages that are received together have no size limit here.
 MAX_SIZE: Final = sys.maxsize
 _SEND, _RECEIVE, _PEEK, _MOVE = (
     QueueAccessType.SEND,
@@ -54,7 +54,7 @@ _SEND, _RECEIVE, _PEEK, _MOVE = (
 
 
 class EmbeddedQueue:
-    """The handles behind one `Queue` object: one per access, opened when it is first needed."""
+    """The handles behind one `Queue` object: one per access, opened on first use."""
 
     def __init__(self, backend: EmbeddedBackend, name: FormatName, *, exclusive: bool) -> None:
         self.backend = backend
@@ -67,7 +67,7 @@ class EmbeddedQueue:
         self._lock = backend.runtime.lock
         self._durable = backend.waiter.durable
         self._open: dict[QueueAccessType, OpenQueueDescriptor] = {}
-        # A queue object that is dropped without being closed must not keep its queue open.
+        # A queue object that is garbage-collected without close() must not keep its queue open.
         weakref.finalize(self, backend.runtime.abandon, self._open.values()).atexit = False
 
     async def open(self) -> None:
@@ -83,7 +83,7 @@ class EmbeddedQueue:
         change.soon()
 
     def _cached(self, access: QueueAccessType) -> OpenQueueDescriptor | None:
-        """Return the handle, if it is open and its queue was not deleted."""
+        """Return the handle if it is open and its queue has not been deleted."""
         handle = self._open.get(access)
         return handle if handle is not None and (handle.queue is not None or handle.multiple) else None
 
@@ -104,17 +104,17 @@ class EmbeddedQueue:
             if stale is not None:
                 self._engine.close_queue(stale)
             self._open[access] = handle
-        # A subqueue or an outgoing queue may have come into being.
+        # Opening may have created a subqueue or an outgoing queue.
         await durable(change)
         return handle
 
     # Sending
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def prepare(
         self, message: Message, handle: OpenQueueDescriptor, transaction: Transaction | None
     ) -> MessageProperties:
-        """Return what the packet of a message is built from, signed if the message asks for it."""
+        """Return what to build a message's packet from, signed if it asks for that."""
         properties = message.properties(self._operations.names)
         if message.authenticate:
             properties = signed(
@@ -122,7 +122,8 @@ class EmbeddedQueue:
                 properties,
                 self.backend.key_to_sign_with(),
                 source=self._identifier,
-                # As packets carry it: the engine orders the names of several queues.
+                # The name as packets carry it: the engine sorts the names of a multi-queue format
+                # name.
                 destination=parse(handle.format_name),
                 is_transactional=transaction is not None,
             )
@@ -135,7 +136,7 @@ class EmbeddedQueue:
         properties = self.prepare(message, handle, transaction)
         with self._lock:
             identifier = message.id = self._operations.send(handle, properties, transaction)
-            # An express message has nothing to wait for, though messages of others may have.
+            # An express message need not wait, even if the batch has messages of others that must.
             batch = self._store.pending_batch() if message.recoverable and transaction is None else 0
         if batch:
             await self._durable(batch)
@@ -144,7 +145,7 @@ class EmbeddedQueue:
     async def send_many(self, messages: Sequence[Sendable], unit: BackendTransaction | None) -> list[str]:
         handle = await self.handle(_SEND)
         transaction = None if unit is None else inner(unit)
-        # Before the lock is taken: signing takes time.
+        # Sign before taking the lock, because signing takes time.
         prepared = [to_message(message) for message in messages]
         runs = [together(some, self.prepare(some[0], handle, transaction)) for some in alike(prepared)]
         identifiers: list[str] = []
@@ -163,14 +164,14 @@ class EmbeddedQueue:
         return identifiers
 
     # Reading
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def receive(self, timeout: float | None, unit: BackendTransaction | None) -> ReceivedMessage:
         handle = self._cached(_RECEIVE) or await self.handle(_RECEIVE)
         transaction = None if unit is None else inner(unit)
         limit = 0 if timeout == 0 else milliseconds(timeout)
         with self._lock:
-            # A message that is there is removed at once; one that must be waited for, in two steps.
+            # An available message is removed at once; one that must be waited for, in two steps.
             position = self._engine.try_dequeue_message(handle, transaction)
             if position is None:
                 read = self._operations.wait_to_receive(handle, limit, transaction=transaction)
@@ -196,7 +197,7 @@ class EmbeddedQueue:
         return ReceivedMessage(position.lookup_id, position.record, self._identifier)
 
     def _undo(self, positions: Sequence[MessagePosition]) -> None:
-        """Put messages back whose receiver was cancelled or interrupted."""
+        """Put back messages whose receiver was cancelled or interrupted."""
         with self.backend.waiter.change() as change:
             self._operations.undo_receive(positions)
         change.soon()
@@ -219,7 +220,7 @@ class EmbeddedQueue:
                 if transaction is None:
                     first.remove()
                 positions = [first.position]
-                # Whatever became of the queue since: the first message is here.
+                # Errors from here on are ignored, because the first message has been received.
                 with suppress(StatusError):
                     positions += self._engine.dequeue_messages(handle, count - 1, MAX_SIZE, transaction)
         if transaction is None:
@@ -297,7 +298,7 @@ class EmbeddedQueue:
             return received(self._operations.look_up(handle, lookup_id, where, is_peek=True), self._identifier)
 
     def _neighbour(self, target: BackendQueue) -> EmbeddedQueue:
-        """Return a queue of the same queue manager. Raises InvalidParameter."""
+        """Return the queue as one of the same queue manager, or raise InvalidParameter."""
         if not isinstance(target, EmbeddedQueue) or target.backend.embedded is not self.backend.embedded:
             raise InvalidParameter("messages are moved and copied between queues of one queue manager object")
         return target
@@ -324,7 +325,7 @@ class EmbeddedQueue:
     ) -> Found:
         search = Search(self._engine, await self.handle(_PEEK), conditions, after, limit, scan)
         for _ in search.slices():
-            # Readers and senders in other tasks and threads get their turn.
+            # Let readers and senders in other tasks and threads run.
             await sleep(0)
         keeper = self._identifier
         messages = [] if ids_only else [ReceivedMessage(one.lookup_id, one.record, keeper) for one in search.found]
@@ -352,8 +353,8 @@ class EmbeddedQueue:
             except StatusError as caught:
                 error = caught
         if transaction is None:
-            # Those before one that was refused may have been passed on: that is durable before the
-            # error is raised.
+            # Messages before a refused one may have been passed on. Make that durable before
+            # raising the error.
             await durable(change)
         if error is not None:
             raise error

@@ -24,27 +24,30 @@ T = TypeVar("T")
 Item = TypeVar("Item")
 
 Lock: Final = asyncio.Lock
-# Calls of one operation that are under way at once.
+# The number of calls of one operation that are under way at once.
 WINDOW: Final = 32
 Event: Final = asyncio.Event
 sleep: Final = asyncio.sleep
 # Whether handlers may be written with `async def`.
 AWAITS: Final = True
-# How often `supervise` looks whether it is to stop, in seconds.
+# How often `supervise` checks whether it should stop, in seconds.
 _TICK: Final = 0.1
 
 _background: set[asyncio.Task[Any]] = set()
 
 
 class Opening(Generic[T]):
-    """Something that takes time to open, and is opened in a thread when it is first asked for."""
+    """An object that takes time to open, and is opened in a thread on first request."""
 
     def __init__(self, work: Callable[[], T], undo: Callable[[T], object]) -> None:
         self._work = work
         self._undo = undo
 
     async def result(self) -> T:
-        """Open it. If the caller is cancelled meanwhile, what the thread opens is closed again."""
+        """Open the object.
+
+        If the caller is cancelled, the object that the thread opens is closed.
+        """
         is_unwanted = threading.Event()
         opened: list[T] = []
 
@@ -56,7 +59,8 @@ class Opening(Generic[T]):
             return made
 
         def undo() -> None:
-            # The thread and the cancelled caller may both come here: one of them closes it.
+            # The thread and the cancelled caller may both get here; pop() lets only one of them
+            # close it.
             with contextlib.suppress(IndexError):
                 self._undo(opened.pop())
 
@@ -69,7 +73,7 @@ class Opening(Generic[T]):
 
 
 def open_early(opening: Callable[[], object]) -> None:
-    """Do nothing: what takes time to open is opened by the `async with` block."""
+    """Do nothing: the `async with` block opens what takes time to open."""
     del opening
 
 
@@ -79,7 +83,7 @@ class Waiter:
     def __init__(self, runtime: Runtime) -> None:
         self._committer = Committer(runtime.store, asyncio.get_running_loop())
         self.change = self._committer.change
-        # Awaited by the operations that every message needs: without a coroutine of its own.
+        # The operations for every message wait on this directly, without another coroutine.
         self.durable = self._committer.durable
 
     async def close(self) -> None:
@@ -98,37 +102,41 @@ async def waited(read: Read, timeout: float | None) -> MessagePosition:  # noqa:
 
 
 async def taken(read: Read) -> None:
-    """Remove a message durably; a cancelled caller finds it back in its queue."""
+    """Remove a message durably; if the caller is cancelled, the message returns to its queue."""
     await read.taken(read.take())
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Run something that blocks."""
+    """Run a blocking function in a thread."""
     return await asyncio.to_thread(work)
 
 
 def spawn(work: Callable[..., Coroutine[Any, Any, Any]], *arguments: object) -> None:
-    """Run something without waiting for it."""
+    """Run a coroutine function without waiting for it."""
     task = asyncio.ensure_future(work(*arguments))
     _background.add(task)
     task.add_done_callback(_background.discard)
 
 
 class Together(Generic[Item, T]):
-    """Calls of many tasks that are made as one."""
+    """Calls of many tasks that are merged into one."""
 
     def __init__(
         self,
         work: Callable[[list[Item]], Awaitable[Sequence[T | Exception]]],
         undo: Callable[[T], Coroutine[Any, Any, Any]],
     ) -> None:
-        """`work` returns a result or an error for each item; `undo` takes back the result of a task that was cancelled."""
+        """Prepare merging calls.
+
+        `work` returns a result or an error for each item; `undo` reverts the result of a task that
+        was cancelled.
+        """
         self._work = work
         self._undo = undo
         self._gathered: list[tuple[Item, asyncio.Future[T]]] = []
 
     async def call(self, item: Item) -> T:
-        """Return the result for an item, which is asked for together with those that come in this turn of the loop."""
+        """Return the result for an item, merged with all calls of this turn of the loop."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         if not self._gathered:
@@ -154,7 +162,8 @@ class Together(Generic[Item, T]):
         except Exception as error:  # noqa: BLE001 (that of every task)
             for _, future in wanted:
                 if not future.done():
-                    # Each its own: tasks that raise one instance add to each other's tracebacks.
+                    # Copy the error: tasks that raise the same instance add to each other's
+                    # tracebacks.
                     future.set_exception(copy(error))
             return
         for (_, future), result in zip(wanted, results, strict=True):
@@ -174,8 +183,8 @@ async def salvaged(
 ) -> T:
     """Return the result of a call that reserves something elsewhere for its caller.
 
-    A cancelled caller ends at once. In the background `cancel` asks for the end of the call; if it
-    has a result nevertheless, `undo` gives that back.
+    A cancelled caller ends at once. In the background, `cancel` requests the end of the call; if
+    the call has a result nevertheless, `undo` gives it back.
     """
     task = asyncio.ensure_future(work())
     try:
@@ -195,7 +204,10 @@ async def _salvage(
 
 
 async def unbroken(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Do something that must not be left half done: if the caller is cancelled, it goes on in the background."""
+    """Run something that must not be left half done.
+
+    If the caller is cancelled, it continues in the background.
+    """
     task = asyncio.ensure_future(work())
     _background.add(task)
     task.add_done_callback(_background.discard)
@@ -203,7 +215,7 @@ async def unbroken(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 async def gather(works: Sequence[Callable[[], Awaitable[T]]]) -> list[T | BaseException]:
-    """Run several things at once and return their results, or their errors."""
+    """Run several functions concurrently and return their results or errors."""
     return await asyncio.gather(*(work() for work in works), return_exceptions=True)
 
 
@@ -215,7 +227,7 @@ async def time_limit(seconds: float) -> AsyncIterator[None]:
 
 
 class Uninterrupted:
-    """Do nothing: a task that is cancelled undoes what it leaves behind."""
+    """Do nothing: a cancelled task undoes what it leaves behind."""
 
     is_interrupted = False
 
@@ -226,19 +238,19 @@ class Uninterrupted:
 
 
 def limited(connection: T) -> T:
-    """Return a connection that was made under a time limit; a task is cancelled wherever it waits."""
+    """Return a connection made under a time limit; a task can be cancelled wherever it waits."""
     return connection
 
 
 async def pause(end: asyncio.Event, seconds: float) -> None:
-    """Sleep, at most until an event."""
+    """Sleep, but no longer than until an event is set."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await end.wait()
 
 
 async def call(handler: Callable[..., object], *arguments: object, **named: object) -> None:
-    """Call a handler, and await what it returns if that can be awaited."""
+    """Call a handler, and wait for its result if it is awaitable."""
     result = handler(*arguments, **named)
     if inspect.isawaitable(result):
         await result
@@ -250,11 +262,11 @@ async def supervise(
     is_stopped: Callable[[], bool] | None,
     release: Callable[[], Awaitable[None]],
 ) -> None:
-    """Run workers at once until all have ended, and raise the first error of one.
+    """Run workers concurrently until all have ended, and raise the first error of one.
 
     `stopping` asks them to end, and `release` ends their waits. That happens when a worker has set
-    `stopping`, when one fails, when `is_stopped` returns True, and when the caller is cancelled,
-    who then waits for the workers. A second cancellation cancels them.
+    `stopping`, when one fails, when `is_stopped` returns True, and when the caller is cancelled;
+    the caller then waits for the workers. A second cancellation cancels them.
     """
     tasks = [asyncio.ensure_future(work()) for work in works]
     pending = set(tasks)

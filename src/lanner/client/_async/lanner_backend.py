@@ -1,9 +1,9 @@
-"""The backend of another Lanner, over its own RPC interface (services/lanner_session.py).
+"""The backend for another Lanner, over its own RPC interface (services/lanner_session.py).
 
-An operation runs there as it would in the queue manager's own process, and its error comes with the
-same text. A message received outside a transaction is held by the queue manager until this side has
-it and says so: a connection that is lost before that gives the message back, one that is lost while
-the acknowledgment is under way ends in ReceiveInDoubt.
+An operation runs there as it would in the queue manager's own process, and its error has the same
+text. The queue manager holds a message received outside a transaction until this side acknowledges
+it. If the connection is lost before that, the message returns to its queue; if it is lost while the
+acknowledgment is under way, the receive ends with ReceiveInDoubt.
 """
 
 # A read's time-out is the protocol's, kept by the queue manager.
@@ -67,7 +67,7 @@ class LannerBackend(Asked):
         self._internal_key: SigningKey | None = None
 
     async def open(self) -> None:
-        """Do nothing: it is connected when it is made."""
+        """Do nothing: the backend is connected when it is made."""
 
     async def close(self) -> None:
         await self.connections.close()
@@ -80,7 +80,7 @@ class LannerBackend(Asked):
         return self.connections.target.place
 
     async def do(self, what: str, work: Callable[[LannerConnection], Awaitable[T]]) -> T:
-        """Do something with the connection, after what was abandoned on it is closed."""
+        """Run `work` with the connection, after closing the objects abandoned on it."""
 
         async def tidied(connection: LannerConnection) -> T:
             if connection.abandoned:
@@ -94,7 +94,7 @@ class LannerBackend(Asked):
         return document
 
     # Queues
-    # -------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def create_queue(
         self, path: str, attributes: Mapping[str, object], access: Mapping[str, list[str]] | str | None = None
@@ -142,7 +142,7 @@ class LannerBackend(Asked):
         return LannerTransaction(self)
 
     def branch(self, branch: Branch) -> BackendTransaction:
-        """Return a transaction of the session: it becomes the branch when it is prepared."""
+        """Return a session transaction, which becomes the branch when it is prepared."""
         del branch
         return LannerTransaction(self)
 
@@ -153,7 +153,10 @@ class LannerBackend(Asked):
         await cast("LannerTransaction", unit).prepare({"request": "prepare", **arguments})
 
     async def key_to_sign_with(self) -> SigningKey | None:
-        """Return the program's own key, else that of the user's internal certificate; receivers learn it, if we may say so."""
+        """Return the program's own key, else that of the user's internal certificate.
+
+        The certificate is registered for receivers, if the user may do that.
+        """
         data = self.connections.target.data
         key = self.signing_key or self._internal_key
         if key is None and data is not None:

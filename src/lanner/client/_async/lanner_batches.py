@@ -1,4 +1,4 @@
-"""Messages of another Lanner that are received ahead, in a transaction that is committed for many of them."""
+"""Messages of another Lanner received ahead, many of them in one transaction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LannerBatch:
-    """Messages that were asked for; `messages` waits for them."""
+    """Messages that were requested; `messages` waits for them."""
 
     def __init__(
         self, queue: LannerQueue, connection: LannerConnection, unit: LannerTransaction, first: int, posted: Posted
@@ -29,7 +29,7 @@ class LannerBatch:
         self._count = 0
 
     async def messages(self) -> list[ReceivedMessage]:
-        """Return the messages that were there; IOTimeout if none was."""
+        """Return the messages that were available; IOTimeout if there were none."""
         connections = self._queue.backend.connections
         body = await connections.on(self._connection, self._queue.text, self._answered)
         found = self._connection.received(body)
@@ -40,7 +40,7 @@ class LannerBatch:
         return await connection.answer(self._posted)
 
     async def keep(self, count: int) -> None:
-        """Give back all but the first so many messages."""
+        """Give back all but the first `count` messages."""
         numbers = list(range(self._first + count, self._first + self._count))
         self._count = min(self._count, count)
         if numbers and self._queue.backend.connections.is_current(self._connection):
@@ -48,18 +48,21 @@ class LannerBatch:
                 await self._connection.give_back(numbers)
 
     async def begin_commit(self) -> None:
-        """Ask for the commit of the transaction, without waiting for it."""
+        """Request the commit of the transaction, without waiting for it."""
         await self._unit.begin_commit()
 
     async def committed(self) -> None:
-        """Wait until it is durable; CommitInDoubt if the connection is lost before the answer has come."""
+        """Wait until the commit is durable.
+
+        Raises CommitInDoubt if the connection is lost before the answer.
+        """
         await self._unit.committed()
 
 
 async def ask_for_batch(
     queue: LannerQueue, connection: LannerConnection, unit: LannerTransaction, most: int
 ) -> LannerBatch:
-    """Ask for messages that are there, each under a number of its own."""
+    """Request available messages, each under a number of its own."""
     handle = await queue.handle(connection, "receive")
     transaction = await unit.enlist(connection)
     first = connection.new_numbers()

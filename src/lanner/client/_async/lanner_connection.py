@@ -1,4 +1,4 @@
-"""One connection to another Lanner: requests on its session, and their answers (services/lanner_session.py)."""
+"""One connection to another Lanner: session requests and answers (services/lanner_session.py)."""
 
 # A read's time-out is the protocol's, kept by the queue manager.
 
@@ -45,7 +45,7 @@ class SendError(Exception):
 
 
 class LannerConnection:
-    """One connection with its session: everything that is open there belongs to it."""
+    """One connection with its session, to which everything open there belongs."""
 
     def __init__(
         self, client: RpcClient, bound: BoundInterface, session: bytes, name: str, identifier: uuid.UUID
@@ -56,14 +56,16 @@ class LannerConnection:
         self._bound = bound
         self._session = session
         self._identifier_text = str(identifier)
-        # Which memory of our sends the queue manager has; None: it has not said so yet.
+        # The queue manager's memory of our numbered sends; None until it has named it.
         self.memory: str | None = None
         self._numbers = itertools.count(1)
-        # Far above those that are taken one by one.
+        # Blocks of numbers, far above those that are taken one by one.
         self._blocks = itertools.count(1 << 40, entries.MAX_MESSAGES)
-        # Reads whose answers have come: the queue manager need not keep their messages for us.
+        # Reads whose answers have arrived: the queue manager need not keep their messages any
+        # longer.
         self.done: deque[int] = deque()
-        # Requests that end what no program can reach any more, to be made before the next one.
+        # Requests that close objects no program can reach any more; they are sent before the next
+        # request.
         self.abandoned: deque[Document] = deque()
 
     @property
@@ -87,7 +89,7 @@ class LannerConnection:
         return messages
 
     async def call(self, request: Document, octets: bytes = b"") -> tuple[Document, memoryview]:
-        """Return the answer to a request; a failure is its exception, with the text of the queue manager."""
+        """Return the answer to a request; raise a failure with the text of the queue manager."""
         if self.done:
             request = {**request, "done": [self.done.popleft() for _ in range(len(self.done))]}
         frame = pack_frame(request, octets)
@@ -101,21 +103,21 @@ class LannerConnection:
         return document, rest
 
     # The stream
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def post(self, kind: int, *parts: bytes) -> Posted:
-        """Send a request on the stream, in a frame with those that others send now."""
+        """Send a request on the stream, in one frame with other pending requests."""
         if self.done:
             numbers = sorted(self.done.popleft() for _ in range(len(self.done)))
             self._client.tell(entries.CONFIRM, entries.pack_reads(numbers))
         return self._client.post(kind, *parts)
 
     def put(self, kind: int, *parts: bytes) -> Posted:
-        """Have a request sent in the frame of the next one."""
+        """Queue a request, to be sent in the frame of the next one."""
         return self._client.put(kind, *parts)
 
     def tell(self, kind: int, *parts: bytes) -> None:
-        """Send a request that is not answered, in the frame of the next one that is."""
+        """Queue a request without an answer, for the frame of the next one with an answer."""
         self._client.tell(kind, *parts)
 
     async def exchange(self, kind: int, *parts: bytes) -> memoryview:
@@ -134,7 +136,7 @@ class LannerConnection:
         raise SendError(error, self.identifiers(ordinals)) if ordinals else error
 
     def forget(self, posted: Posted) -> None:
-        """Drop the answer to a request when it comes."""
+        """Discard the answer to a request when it arrives."""
         self._client.forget(posted)
 
     def identifiers(self, ordinals: Iterable[int]) -> list[str]:
@@ -147,30 +149,33 @@ class LannerConnection:
         return [ReceivedMessage(lookup_id, record, keeper) for lookup_id, record in entries.unpack_messages(body)]
 
     async def ask(self, text: str) -> Any:  # noqa: ANN401 (JSON)
-        """Return the answer to an administrator's question."""
+        """Return the answer to an administrator's request."""
         results: dict[str, Any] = await self._bound.call(LANNER_ASK, request=text)
         if results[RETURNS]:
             raise status_error(results[RETURNS], results["answer"])
         return json.loads(results["answer"])
 
     def new_number(self) -> int:
-        """Return a number for a read, a queue or a cursor, by which it can be ended without its answer."""
+        """Return a number for a read, a queue or a cursor.
+
+        With it, the object can be closed even if the answer to its request is missing.
+        """
         return next(self._numbers)
 
     def new_numbers(self) -> int:
-        """Return the first of as many numbers in a row as a receive has messages."""
+        """Return the first of a block of numbers, one for each message of a receive."""
         return next(self._blocks)
 
     async def give_back(self, numbers: list[int]) -> None:
-        """Give back what receives have got.
+        """Give back the messages of receives.
 
-        If the connection is lost, that has happened with it.
+        If the connection is lost, the queue manager has given them back already.
         """
         with contextlib.suppress(LannerError):
             await self.exchange(entries.GIVE_BACK, entries.pack_reads(sorted(numbers)))
 
     async def tidy(self) -> None:
-        """Close queues and abort transactions that were abandoned."""
+        """Close the queues and abort the transactions that were abandoned."""
         # Another thread may take the last one.
         with contextlib.suppress(IndexError):
             while self.abandoned:

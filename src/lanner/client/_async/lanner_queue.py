@@ -1,4 +1,4 @@
-"""A queue of another Lanner, with the handles that its `Queue` object has open."""
+"""A queue of another Lanner, and the handles that its `Queue` object has open there."""
 
 # A read's time-out is the protocol's, kept by the queue manager.
 # ruff: noqa: ASYNC109
@@ -58,7 +58,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _Runs: TypeAlias = "list[MessageRun | MessageProperties]"
 
-# What is larger fits no request: the packet's own error says how large it would be.
+# The largest body that fits into a request. For a larger one the packet's own error is raised,
+# which states how large the packet would be.
 _LARGEST_BODY: Final = MAX_REQUEST_SIZE - 0x0001_0000
 
 
@@ -72,17 +73,19 @@ class LannerQueue:
         self._exclusive = exclusive
         self._opening = Lock()
         self._open: dict[str, tuple[LannerConnection, int]] = {}
-        # As packets carry it: the queue manager orders the names of several queues.
+        # The queue's name as packets carry it: the queue manager sorts the names of a multi-queue
+        # format name.
         self._packet_name = name
-        # Who packets to this queue are from; None: they are built there.
+        # The sender identifier for packets to this queue. None: the queue manager builds the
+        # packets.
         self._sender: bytes | None = None
-        # Sends and receives of one message each outside transactions: those that are under way, and
-        # how several become one.
+        # Sends and receives of one message outside transactions: the calls under way, and the
+        # objects that merge concurrent calls into one request.
         self._sends: dict[object, None] = {}
         self._sends_together: Together[tuple[LannerQueue, Sendable], str] = Together(_send_together, _keep)
         self._receiving: dict[object, None] = {}
         self._together: Together[LannerQueue, Held] = Together(_receive_together, Held.give_back)
-        # A queue object that is dropped without being closed must not keep its queue open.
+        # A queue object that is garbage-collected without close() must not keep its queue open.
         weakref.finalize(self, _abandon, self._open).atexit = False
 
     async def open(self) -> None:
@@ -99,16 +102,17 @@ class LannerQueue:
                     await self.backend.connections.on(connection, self.text, lambda one, r=request: one.call(r))  # type: ignore[misc]
 
     async def do(self, work: Callable[[LannerConnection], Awaitable[T]]) -> T:
-        """Do something with open handles. Those of a queue that was deleted are opened again."""
+        """Run `work`, which uses open handles; reopen them if their queue was deleted."""
 
         async def attempt(connection: LannerConnection) -> T:
-            # Twice: a stale handle may be one that another thread has opened since.
+            # Try twice: a stale handle may also have been opened by another thread in the meantime.
             for _ in range(2):
                 before = dict(self._open)
                 try:
                     return await work(connection)
                 except QueueNotAvailable:
-                    # There may be another queue of that name by now, and handles of it.
+                    # A new queue may have the same name by now, and another thread may have handles
+                    # to it.
                     async with self._opening:
                         stale = {access: one for access, one in before.items() if self._open.get(access) == one}
                         for access in stale:
@@ -119,7 +123,7 @@ class LannerQueue:
         return await self.backend.do(self.text, attempt)
 
     async def handle(self, connection: LannerConnection, access: str) -> int:
-        """Return the number of the open queue for an access on a connection."""
+        """Return the number of a connection's handle for this access; open it if needed."""
         found = self._open.get(access)
         if found is None or found[0] is not connection:
             async with self._opening:
@@ -144,25 +148,26 @@ class LannerQueue:
         except LannerError:
             raise
         except BaseException:
-            # Whether it was opened or not: a caller that was cancelled must not keep others out.
+            # The open may or may not have succeeded. Either way, a cancelled caller must not keep
+            # others out.
             connection.abandoned.append({"request": "close", "queue": number})
             raise
         self._packet_name = parse(document["format_name"])
         if access == "send":
-            # Messages to several queues are built there.
+            # Without a sender, the queue manager builds the packets (for several destinations).
             self._sender = None if document.get("sender") is None else bytes.fromhex(document["sender"])
             connection.memory = document.get("memory", connection.memory)
         return number
 
     # Sending
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def _destination(self, connection: LannerConnection) -> FormatName:
         await self.handle(connection, "send")
         return self._packet_name
 
     async def prepare(self, message: Message, *, is_transactional: bool) -> MessageProperties:
-        """Return what the packet of a message is built from, signed if the message asks for it."""
+        """Return what to build a message's packet from, signed if it asks for that."""
         properties = message.properties(self.backend.names)
         if message.authenticate:
             properties = signed(
@@ -174,7 +179,8 @@ class LannerQueue:
                 is_transactional=is_transactional,
             )
         if len(properties.body) > _LARGEST_BODY:
-            # More than a request can carry: the packet's own error says how large it would be.
+            # The body does not fit into a request. build() raises the error that states the
+            # packet's size.
             build(properties, source=uuid.UUID(int=0), ordinal=0, sent_time=0, destination=self._name)
         return properties
 
@@ -191,10 +197,13 @@ class LannerQueue:
             self._sends.pop(call, None)
 
     async def send_for(self, messages: Sequence[Sendable]) -> list[str | Exception]:
-        """Send a message for each of several callers, and return what each gets: the identifier or its error."""
+        """Send one message for each of several callers.
+
+        Returns, for each caller, the message's identifier or the error.
+        """
         found: list[str | Exception] = []
         runs: _Runs | None = None
-        # What is wrong with one of them, its own caller finds out.
+        # If a message is invalid, its own caller gets the error below.
         with contextlib.suppress(Exception):
             prepared = [to_message(message) for message in messages]
             runs = await self._runs(prepared, is_transactional=False)
@@ -209,7 +218,7 @@ class LannerQueue:
             except RemoteMachineNotAvailable as error:
                 found += [copy(error) for _ in messages]
             except StatusError:
-                # The first is refused. The others may be sent.
+                # The first message was refused. The others may still be accepted.
                 pass
         if len(found) < len(messages):
             left = [partial(self.send_many, [message], None) for message in messages[len(found) :]]
@@ -230,7 +239,10 @@ class LannerQueue:
             raise lost.error_of(len(prepared), len(lost.sent)) from lost.error
 
     async def _runs(self, messages: Sequence[Message], *, is_transactional: bool) -> _Runs:
-        """Return what packets are built from, of the messages that go together once."""
+        """Return what to build the packets from.
+
+        Consecutive messages that differ only in label and body share a run.
+        """
         return [
             together(some, await self.prepare(some[0], is_transactional=is_transactional)) for some in alike(messages)
         ]
@@ -238,8 +250,8 @@ class LannerQueue:
     async def _send_runs(self, messages: Sequence[Message], runs: _Runs, unit: BackendTransaction | None) -> list[str]:
         """Send messages and return their identifiers.
 
-        SendError if one was refused behind others that are sent; _Lost if messages may have been
-        sent of which nothing is known.
+        Raises SendError if a message was refused after others were sent, and _Lost if the outcome
+        of some messages is unknown.
         """
         sending = Sending(runs, None if unit is None else _own(unit), self.backend.sends)
         try:
@@ -266,7 +278,10 @@ class LannerQueue:
         return sending.identifiers
 
     async def packets(self, connection: LannerConnection, message: Message) -> tuple[int, bytes] | None:
-        """Return the handle and the packet of a message in a transaction; None if it goes in another way."""
+        """Return the handle and the packet of a transactional message.
+
+        Returns None if the message cannot be sent as a packet built by the client.
+        """
         properties = await self.prepare(message, is_transactional=True)
         queue = await self.handle(connection, "send")
         if self._sender is None or not is_plain(properties):
@@ -283,7 +298,7 @@ class LannerQueue:
         return queue, packet
 
     async def _send(self, sending: Sending, connection: LannerConnection) -> None:
-        """Send the messages that go in the same way as the first that is left."""
+        """Send the first remaining message, and those after it that fit the same request."""
         queue = await self.handle(connection, "send")
         transaction = 0 if sending.unit is None else await sending.unit.enlist(connection)
         if self._sender is not None and is_plain(sending.next):
@@ -292,7 +307,7 @@ class LannerQueue:
             await sending.in_documents(connection, queue, transaction)
 
     # Receiving
-    # ----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def receive(self, timeout: float | None, unit: BackendTransaction | None) -> ReceivedMessage:
         limit = milliseconds(timeout)
@@ -304,13 +319,17 @@ class LannerQueue:
             if len(self._receiving) > 1:
                 with contextlib.suppress(IOTimeout):
                     return (await self._together.call(self)).confirmed()[0]
-            # Alone, or there are more callers than messages, and each waits for itself.
+            # This call is alone, or there are fewer messages than callers; each then waits by
+            # itself.
             return (await self._remove([await self._receive(1, limit, None)]))[0]
         finally:
             self._receiving.pop(call, None)
 
     async def receive_for(self, callers: int) -> list[Held | LannerError]:
-        """Receive a message for each of several callers, as far as there are messages: IOTimeout for the others."""
+        """Receive one message for each of several callers, without waiting.
+
+        A caller for whom there is no message gets IOTimeout.
+        """
         found: list[Held | LannerError] = []
         while len(found) < callers:
             wanted = min(callers - len(found), entries.MAX_MESSAGES)
@@ -320,17 +339,17 @@ class LannerQueue:
                 failed = await self._removal(held) if held else {}
                 found += [failed.get(index, one) for index, one in enumerate(held)]
             except ReceiveInDoubt as error:
-                # To each the message that is in doubt.
+                # Give each caller the message that is in doubt for it.
                 found += [ReceiveInDoubt(error.args[0], one.messages) for one in held]
             except LannerError as error:
-                # What was received before it is its callers'.
+                # Messages received before the error still go to their callers.
                 found += [copy(error) for _ in range(len(found), callers)]
             if len(held) < wanted:
                 found += [IOTimeout(f"{self.text}: no message for each caller") for _ in range(len(found), callers)]
         return found
 
     async def _receive_numbered(self, most: int) -> list[Held]:
-        """Hold messages that are there, each under a number of its own."""
+        """Hold available messages, each under a read number of its own."""
 
         async def begin(connection: LannerConnection) -> list[Held]:
             queue = await self.handle(connection, "receive")
@@ -350,7 +369,7 @@ class LannerQueue:
         return await self.do(begin)
 
     async def _receive(self, count: int, limit: int, unit: LannerTransaction | None) -> Held:
-        """Make the first step of a receive of up to `count` messages, which waits for the first `limit` ms."""
+        """Begin a receive of up to `count` messages; wait up to `limit` ms for the first."""
 
         async def begin(connection: LannerConnection) -> Held:
             number = connection.new_number()
@@ -388,7 +407,7 @@ class LannerQueue:
         return await self._remove(held)
 
     async def receive_ahead(self, most: int, unit: BackendTransaction) -> LannerBatch:
-        """Ask for up to so many messages that are there, in a transaction."""
+        """Request up to `most` available messages in a transaction."""
 
         async def ask(connection: LannerConnection) -> LannerBatch:
             return await ask_for_batch(self, connection, _own(unit), most)
@@ -398,11 +417,14 @@ class LannerQueue:
     async def _gather(
         self, held: list[Held], count: int, timeout: float | None, unit: LannerTransaction | None = None
     ) -> None:
-        """Hold up to `count` messages; only the first is waited for. An error gives them back."""
+        """Hold up to `count` messages, and wait only for the first.
+
+        On error, give them all back.
+        """
         limit = milliseconds(timeout)
         try:
             while (found := sum(len(one.messages) for one in held)) < count:
-                # An answer is bounded: many messages, or large ones, take several.
+                # An answer has a size limit: many or large messages take several requests.
                 wanted = min(count - found, entries.MAX_MESSAGES)
                 try:
                     held.append(await self._receive(wanted, 0 if held else limit, unit))
@@ -420,7 +442,7 @@ class LannerQueue:
         unit: LannerTransaction | None = None,
         cursor: LannerCursor | None = None,
     ) -> Held:
-        """Make the first step of a receive: the messages are here, and held for us there."""
+        """Begin a receive: fetch the messages, which stay locked for this read."""
 
         async def begin(connection: LannerConnection) -> Held:
             number = connection.new_number()
@@ -441,7 +463,7 @@ class LannerQueue:
         return await self.do(begin)
 
     async def _remove(self, held: list[Held]) -> list[ReceivedMessage]:
-        """Make the second step: remove the messages, durably, and return those that were still ours."""
+        """Complete a receive: remove the messages durably, and return those that were removed."""
         if not held:
             return []
         failed = await self._removal(held)
@@ -452,7 +474,7 @@ class LannerQueue:
         return [message for index, message in enumerate(messages) if index not in failed]
 
     async def _removal(self, held: list[Held]) -> dict[int, StatusError]:
-        """Remove messages durably; return which of them could not be, by their places."""
+        """Remove messages durably; return the errors of those that failed, by index."""
         connection, connections = held[0].connection, self.backend.connections
         numbers = [one.number for one in held]
         if any(one.connection is not connection for one in held) or not connections.is_current(connection):
@@ -510,12 +532,12 @@ class LannerQueue:
     async def receive_at(
         self, cursor: LannerCursor, timeout: float | None, unit: BackendTransaction | None
     ) -> ReceivedMessage:
-        """Take the message under a cursor."""
+        """Receive the message under a cursor."""
         request = {"request": "receive", "timeout": milliseconds(timeout), "count": 1}
         return await self._receive_one(request, unit, cursor)
 
     # The rest
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def peek(self, timeout: float | None) -> ReceivedMessage:
         limit = milliseconds(timeout)
@@ -536,7 +558,7 @@ class LannerQueue:
         return await self.do(peek)
 
     def _neighbour(self, target: BackendQueue) -> LannerQueue:
-        """Return a queue of the same queue manager. Raises InvalidParameter."""
+        """Return the queue as one of the same queue manager object, or raise InvalidParameter."""
         if not isinstance(target, LannerQueue) or target.backend.connections is not self.backend.connections:
             raise InvalidParameter("messages are moved and copied between queues of one queue manager object")
         return target
@@ -643,17 +665,17 @@ class Held:
     messages: list[ReceivedMessage]
 
     def confirmed(self) -> list[ReceivedMessage]:
-        """Return messages that were received in a transaction: their answer has come."""
+        """Return messages received in a transaction, and report their answer as arrived."""
         self.connection.done.append(self.number)
         return self.messages
 
     async def give_back(self) -> None:
-        """Have the messages put back: the caller they are for was cancelled."""
+        """Put the messages back, because the caller they were for was cancelled."""
         await self.connection.give_back([self.number])
 
 
 class _Lost(Exception):
-    """The connection was lost while messages were under way: some are known to be sent, and others may be."""
+    """The connection was lost during a send: some messages are sent, others may be."""
 
     def __init__(self, error: StatusError, sent: list[str]) -> None:
         super().__init__(str(error))
@@ -661,14 +683,14 @@ class _Lost(Exception):
         self.sent = sent
 
     def error_of(self, count: int, known: int) -> RemoteMachineNotAvailable:
-        """Return the error of a call that has sent so many messages."""
+        """Return the error of a call with `count` messages, `known` of which are sent."""
         return RemoteMachineNotAvailable(
             f"{self.error.args[0]}; messages that were under way may have been sent: {known} of {count} are known to be"
         )
 
 
 async def _send_together(calls: list[tuple[LannerQueue, Sendable]]) -> list[str | Exception]:
-    """Send for all callers, who use the same queue object."""
+    """Send for all callers, which use the same queue object."""
     return await calls[0][0].send_for([message for _, message in calls])
 
 
@@ -677,15 +699,15 @@ async def _keep(identifier: str) -> None:
 
 
 async def _receive_together(callers: list[LannerQueue]) -> list[Held | LannerError]:
-    """Receive for all of them, who use the same queue object.
+    """Receive for all callers, which use the same queue object.
 
-    It is not held on to when nobody uses it.
+    A module function rather than a bound method, so that an unused queue object can be freed.
     """
     return await callers[0].receive_for(len(callers))
 
 
 def _own(unit: BackendTransaction) -> LannerTransaction:
-    """Return a transaction as its kind; `Transaction.unit` has checked whose it is."""
+    """Cast a transaction to this backend's class; `Transaction.unit` has checked its backend."""
     return cast("LannerTransaction", unit)
 
 

@@ -1,4 +1,4 @@
-"""Messages on their way to another Lanner: as packets on its stream, or as documents that it builds packets from."""
+"""Sends to another Lanner: as packets on its stream, or as documents to build packets from."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from lanner.wire.builder import MessageProperties
     from lanner.wire.format_name import FormatName
 
-# Octets of bodies in one document request: what is larger goes alone.
+# Octets of bodies in one document request. A larger body is sent alone.
 _MAX_BODIES: Final = 0x0010_0000
-# Octets of packets in one request on the stream: the queue manager stores one while the next is
-# built.
+# Octets of packets in one request on the stream: the queue manager stores one request while the
+# next is built.
 _MAX_PACKETS: Final = 0x0002_0000
-# About so many octets of a packet are not its body.
+# The approximate number of octets of a packet besides its body.
 _HEADERS: Final = 200
 # Requests of one send that are under way at once.
 _WINDOW: Final = 8
-# Connections that may be lost one after the other while the same messages are sent.
+# Consecutive connections that may be lost while the same messages are sent.
 _MAX_LOSSES: Final = 3
 
 
 def is_plain(properties: MessageProperties) -> bool:
-    """Return whether a packet can be built here: nothing in it is signed, encrypted or traced."""
+    """Return whether the client can build the packet: not signed, encrypted or traced."""
     return not (
         properties.privacy_level
         or properties.signature
@@ -50,7 +50,7 @@ def is_plain(properties: MessageProperties) -> bool:
 
 
 def _properties(run: MessageRun | MessageProperties) -> MessageProperties:
-    """Return what the messages of a run have in common."""
+    """Return the properties that the messages of a run share."""
     return run.properties if isinstance(run, MessageRun) else run
 
 
@@ -59,34 +59,35 @@ def _count(run: MessageRun | MessageProperties) -> int:
 
 
 class _Part(NamedTuple):
-    """Packets that were sent and not answered; the number is that of the send, 0 in a transaction."""
+    """Packets that were sent and not answered; `number` is the send's, 0 in a transaction."""
 
     number: int
     packets: list[bytes]
 
 
 class Sending:
-    """Messages to one queue, and how far they have come."""
+    """Messages to one queue, and the progress of sending them."""
 
     def __init__(
         self, runs: Sequence[MessageRun | MessageProperties], unit: LannerTransaction | None, numbers: SendNumbers
     ) -> None:
-        # The messages, and which of them is the first of each run.
+        # The runs of messages, and the index of each run's first message.
         self._runs = runs
         self._firsts = list(accumulate((_count(each) for each in runs), initial=0))
         self.unit = unit
-        # Of the run whose packets were made last: which it is, for what, and its template.
+        # The run whose packets were built last, with their parameters (the key), and its template.
         self._template: tuple[object, PacketTemplate] | None = None
         self._numbers = numbers
-        # Of the messages that are known to be sent: the first so many.
+        # The identifiers of the first messages, as many as are known to be sent.
         self.identifiers: list[str] = []
-        # Whether messages were sent of which it is not known whether they have come.
+        # Whether messages were sent whose outcome is unknown.
         self.is_under_way = False
-        # What was sent and not answered, and the memory that the queue manager has of it.
+        # Requests sent and not answered, and the queue manager's memory (of numbered sends) at that
+        # time.
         self._parts: deque[_Part] = deque()
         self._memory: str | None = None
         self._losses = 0
-        # The connection was lost, and there is not yet another one on which the queue is open.
+        # The connection was lost, and the queue is not yet open on another one.
         self.is_repeating = False
 
     @property
@@ -99,18 +100,21 @@ class Sending:
 
     @property
     def count(self) -> int:
-        """How many messages there are."""
+        """The number of messages."""
         return self._firsts[-1]
 
     def may_repeat(self) -> bool:
-        """Return whether what was not answered can be sent again on another connection, and is stored once."""
+        """Return whether unanswered messages can be resent and still be stored only once.
+
+        They are resent on a new connection.
+        """
         self._losses += 1
         is_numbered = bool(self._parts) and self._memory is not None and self.unit is None
         self.is_repeating = is_numbered and self._losses <= _MAX_LOSSES
         return self.is_repeating
 
     def end(self) -> None:
-        """Give up what was not answered."""
+        """Give up on the unanswered requests."""
         for part in self._parts:
             self._numbers.end(part.number)
         self._parts.clear()
@@ -118,7 +122,7 @@ class Sending:
     async def in_packets(
         self, connection: LannerConnection, queue: int, transaction: int, destination: FormatName, sender: bytes
     ) -> None:
-        """Send messages as packets, several requests at once, up to one that cannot be."""
+        """Send messages as packets, several requests at once, up to one that cannot be sent so."""
         again = list(self._parts)
         if again and connection.memory != self._memory:
             self._losses = _MAX_LOSSES
@@ -163,7 +167,11 @@ class Sending:
     def _built(
         self, connection: LannerConnection, start: int, transaction: int, destination: FormatName, sender: bytes
     ) -> tuple[list[bytes], StatusError | None]:
-        """Return the packets of one request, up to a message that goes in another way, or has an error."""
+        """Return the packets of one request.
+
+        They end before a message that cannot be sent as a packet, or has an error, which is
+        returned.
+        """
         packets: list[bytes] = []
         size = 0
         for number in range(self._run_at(start), len(self._runs)):
@@ -189,7 +197,7 @@ class Sending:
                     )
                     made = [packet]
             except StatusError as caught:
-                # Those before it are sent, as in the process of the queue manager.
+                # The messages before it are sent, as in the process of the queue manager.
                 return packets, caught
             packets += made
             size += sum(map(len, made))
@@ -198,7 +206,7 @@ class Sending:
     def _packed(
         self, number: int, start: int, room: int, source: UUID, destination: FormatName, is_transactional: bool
     ) -> list[bytes]:
-        """Return the packets of a run from one of its messages on, as many as there is room for in a request."""
+        """Return packets of a run, from a given message on, as many as fit into a request."""
         run = self._runs[number]
         assert isinstance(run, MessageRun)  # noqa: S101 (the caller asked)
         key = number, source, destination, is_transactional, run.properties.sender_identifier
@@ -225,8 +233,8 @@ class Sending:
         except RemoteMachineNotAvailable:
             raise
         except StatusError:
-            # It was refused, and what came behind it was not looked at: another try is another
-            # send.
+            # The request was refused, and those after it were not processed. Another attempt is a
+            # new send.
             self.end()
             raise
         self._numbers.end(self._parts.popleft().number)
@@ -234,14 +242,14 @@ class Sending:
         self._losses = 0
 
     def _each(self, start: int) -> Iterator[MessageProperties]:
-        """Yield the messages from one on."""
+        """Yield the messages from an index on."""
         number = self._run_at(start)
         skipped = start - self._firsts[number]
         runs = (run.each() if isinstance(run, MessageRun) else (run,) for run in self._runs[number:])
         return islice(chain.from_iterable(runs), skipped, None)
 
     async def in_documents(self, connection: LannerConnection, queue: int, transaction: int) -> None:
-        """Send messages as documents, up to one that goes as a packet or has no room any more."""
+        """Send messages as documents, until one can be sent as a packet or the request is full."""
         request: Document = {"request": "send", "queue": queue}
         if transaction:
             request["transaction"] = transaction

@@ -1,12 +1,12 @@
-r"""The client of RemoteRead, by which Windows Vista and later are read (MS-MQRR 3.2).
+r"""The client of RemoteRead, the protocol for reading from Windows Vista and later (MS-MQRR 3.2).
 
 async with await MqrrReader.connect(Target("192.0.2.7"), client_id=own_identifier) as reader:
     queue = await reader.open(parse(r"DIRECT=OS:.\private$\orders"))
     message = await queue.receive(timeout=5000)
 
-It has the methods of `RemoteReader`, which reads older computers by MS-MQQP, and those that only
-MS-MQRR has: moves, transactions, rejections. A receive has two phases, as there. Time-outs of reads
-are milliseconds.
+It has the methods of `RemoteReader`, which reads from older computers by MS-MQQP, and those that
+only MS-MQRR has: moves, transactions, rejections. A receive has two phases, as in MS-MQQP. Read
+time-outs are in milliseconds.
 """
 
 # A read's time-out is the protocol's, kept by the server.
@@ -62,7 +62,7 @@ _FIRST: Final = frozenset((SectionType.FULL_PACKET, SectionType.BINARY_FIRST_SEC
 
 @dataclass(slots=True, eq=False)
 class PendingRead:
-    """A read that waits, or a receive whose second phase is to come."""
+    """A waiting read, or a receive whose second phase is pending."""
 
     request_id: int
     cursor: int = 0
@@ -86,7 +86,7 @@ class MqrrReader(Closeable):
     # The transactions that this client has enlisted here, by XACTUOW.
     enlisted: set[bytes] = field(default_factory=set)
     _last_request_id: int = 0
-    # Of another colour than `io.Lock` on purpose: nothing is awaited while it is held.
+    # A threading lock in both forms on purpose: no wait occurs while it is held.
     _numbering: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -100,7 +100,7 @@ class MqrrReader(Closeable):
     ) -> Self:
         """Connect; InterfaceRefused if the computer does not serve RemoteRead.
 
-        It is looked for where qmcomm is, and then where the endpoint mapper says (3.2.4.1).
+        Tries the port of qmcomm first, then the port that the endpoint mapper names (3.2.4.1).
         """
         handshake_client = reading_client = await connect_to(target)
         try:
@@ -117,17 +117,20 @@ class MqrrReader(Closeable):
             await reading_client.close()
             await handshake_client.close()
             raise
-        # A program knows no more of a domain than that its user is one of Kerberos.
+        # A program has no other evidence of a domain than that its user logs on with Kerberos.
         is_workgroup = target.auth_type is not AuthType.GSS_KERBEROS
         return cls(client_id, open_timeout, is_workgroup, handshake_client, handshake, reading_client, reading)
 
     async def close(self) -> None:
-        """Hang up; the server closes what is open and takes back what was not acknowledged."""
+        """Close the connection.
+
+        The server then closes open queues and puts unacknowledged messages back.
+        """
         await self.reading_client.close()
         await self.handshake_client.close()
 
     async def check(self) -> None:
-        """Make a first call: a wrong password is refused there."""
+        """Make a first call, which fails if the password is wrong."""
         await self.reading.call(mqrr.R_GET_SERVER_PORT)
 
     async def open(
@@ -162,7 +165,10 @@ class MqrrReader(Closeable):
         )
 
     async def enlist(self, uow: bytes, token: bytes, name: FormatName) -> None:
-        """Enlist a transaction, once (3.2.4.2); the server's error if it refuses the propagation token."""
+        """Enlist a transaction, once (3.2.4.2).
+
+        Raises the server's error if it refuses the propagation token.
+        """
         if uow in self.enlisted:
             return
         await self._limited(
@@ -176,7 +182,7 @@ class MqrrReader(Closeable):
         self.enlisted.add(uow)
 
     async def _limited(self, method: Method, name: FormatName, **arguments: Value) -> dict[str, Any]:
-        """Make a call that is given up after `open_timeout` (3.1.2.1)."""
+        """Make a call that times out after `open_timeout` (3.1.2.1)."""
         try:
             async with time_limit(self.open_timeout):
                 limited(self.reading_client)
@@ -204,7 +210,7 @@ class OpenMqrrQueue:
     reader: MqrrReader
     name: FormatName
     context: bytes
-    # What moves name it by; 0 for a queue that is open for reading.
+    # The handle that identifies the queue in moves; 0 for a queue that is open for reading.
     move_context: int = 0
     _entries: set[PendingRead] = field(default_factory=set)
     _cursors: set[int] = field(default_factory=set)
@@ -226,7 +232,7 @@ class OpenMqrrQueue:
     async def receive(
         self, timeout: int = INFINITE, cursor: int = 0, transaction: bytes = NO_TRANSACTION
     ) -> RemoteMessage:
-        """Take a message, in both phases (3.2.4.4, 3.2.4.10)."""
+        """Receive a message, in both phases (3.2.4.4, 3.2.4.10)."""
         return await self._finish(*await self.begin(MQ_ACTION_RECEIVE, timeout, cursor, transaction))
 
     async def look_up(self, lookup_id: int, action: int, transaction: bytes = NO_TRANSACTION) -> RemoteMessage:
@@ -247,7 +253,7 @@ class OpenMqrrQueue:
         *,
         max_body_size: int = INFINITE,
     ) -> tuple[PendingRead, RemoteMessage]:
-        """Make the first phase of a read: a received message is kept until `end` is called."""
+        """Make the first phase of a read; a received message is kept until `end` is called."""
         return await self._begin(action, 0, timeout, cursor, transaction, max_body_size)
 
     async def begin_look_up(
@@ -272,7 +278,7 @@ class OpenMqrrQueue:
             "ul_timeout": timeout,
             "dw_request_id": entry.request_id,
             "dw_max_body_size": max_body_size,
-            # SRMP messages come whole (3.2.4.3).
+            # SRMP messages are always requested whole (3.2.4.3).
             "dw_max_compound_message_size": INFINITE,
         }
         method = mqrr.R_START_RECEIVE
@@ -283,15 +289,15 @@ class OpenMqrrQueue:
         async def undo(message: RemoteMessage | None) -> None:
             del message
             if is_receive:
-                # The request id is the client's own: a message that came, or was on its way, can be
-                # named.
+                # The client chose the request id, so it can name a message that has arrived or is
+                # on its way.
                 await self.end(entry, RemoteReadAck.RR_NACK)
 
         self._entries.add(entry)
         try:
             message = await salvaged(partial(self._start, method, arguments), partial(self._cancel, entry), undo)
         except RemoteProtocolError:
-            # A message came, but it cannot be read.
+            # A message arrived, but it cannot be parsed.
             entry.is_waiting = False
             with contextlib.suppress(LannerError):
                 await undo(None)
@@ -314,7 +320,7 @@ class OpenMqrrQueue:
         self._entries.discard(entry)
 
     async def end(self, entry: PendingRead, ack: RemoteReadAck) -> None:
-        """Make the second phase: say what became of a message (3.2.4.4.1, 3.2.4.4.2)."""
+        """Make the second phase: acknowledge or return a message (3.2.4.4.1, 3.2.4.4.2)."""
         self._forget(entry)
         is_transacted = entry.transaction != NO_TRANSACTION
         await self._call(
@@ -324,7 +330,10 @@ class OpenMqrrQueue:
         )
 
     async def cancel(self, request_id: int) -> None:
-        """End a pending read, which raises OperationCancelled (3.2.4.11); an error if it has ended."""
+        """End a pending read, which then raises OperationCancelled (3.2.4.11).
+
+        Raises InvalidHandle if the read has already ended.
+        """
         entry = self.reader.pending.get(request_id)
         if entry is None or entry not in self._entries:
             raise InvalidHandle(f"no read {request_id} is pending")
@@ -346,7 +355,7 @@ class OpenMqrrQueue:
         return cursor
 
     async def close_cursor(self, cursor: int) -> None:
-        """Close a cursor, after the reads that wait at it (3.2.4.12)."""
+        """Close a cursor, after cancelling the reads that wait at it (3.2.4.12)."""
         if cursor not in self._cursors:
             raise InvalidHandle(f"{self.name}: cursor {cursor} is closed")
         await self._cancel_all(lambda one: one.cursor == cursor)
@@ -358,7 +367,7 @@ class OpenMqrrQueue:
         await self._call(mqrr.R_PURGE_QUEUE)
 
     async def move(self, lookup_id: int, target: OpenMqrrQueue, transaction: bytes = NO_TRANSACTION) -> None:
-        """Move a message to the queue, or the subqueue of it, that `open_for_move` has opened (3.2.4.6)."""
+        """Move a message to the queue or subqueue that `open_for_move` has opened (3.2.4.6)."""
         self._require_open()
         await call(
             self.reader.reading,
@@ -370,11 +379,14 @@ class OpenMqrrQueue:
         )
 
     async def reject(self, lookup_id: int, us_class: int) -> None:
-        """Reject a message that was received in a transaction which is still open (3.2.4.5)."""
+        """Reject a message received in a transaction that is still open (3.2.4.5)."""
         await self._call(mqrr.R_SET_USER_ACKNOWLEDGEMENT_CLASS, lookup_id=lookup_id, us_class=us_class)
 
     async def close(self) -> None:
-        """Close the queue, after its reads and cursors; unacknowledged messages return to it (3.2.4.13)."""
+        """Close the queue, after its reads and cursors (3.2.4.13).
+
+        Unacknowledged messages return to the queue.
+        """
         if not self.is_open:
             return
         await self._cancel_all(lambda _: True)
@@ -394,7 +406,7 @@ class OpenMqrrQueue:
 
 
 def _message(results: Mapping[str, Any]) -> RemoteMessage:
-    """Return the message that a read has brought; RemoteProtocolError if its sections make none."""
+    """Return the message of a read; RemoteProtocolError if its sections do not form one."""
     buffers = cast("tuple[SectionBuffer, ...]", results["pp_packet_sections"] or ())
     if len(buffers) != results["pdw_number_of_sections"]:
         raise RemoteProtocolError(

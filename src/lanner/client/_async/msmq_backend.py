@@ -1,8 +1,8 @@
-"""The backend of a queue manager without Lanner's own interface: a Windows computer.
+"""The backend for a queue manager without Lanner's own interface: a Windows computer.
 
-MS-MQMP sends, has transactions and the queues themselves, MS-MQQP reads, and MS-MQMR manages. What
-only administrators may ask there raises AccessDenied for others; what those protocols cannot do
-raises UnsupportedOperation.
+MS-MQMP sends, runs transactions, and creates and changes queues; MS-MQQP reads; MS-MQMR manages.
+Requests that are for administrators there raise AccessDenied for other users. Operations that these
+protocols lack raise UnsupportedOperation.
 """
 
 from __future__ import annotations
@@ -67,20 +67,20 @@ if TYPE_CHECKING:
     from lanner.security.signing import SigningKey
     from lanner.wire.format_name import FormatName
 
-# Not in the specification: the buffer to ask with first. A few entries need some hundred octets.
+# Not in the specification: the size of the first buffer. A few entries need some hundred octets.
 _USUAL_SECURITY_SIZE: Final = 4096
-# Names of accounts there cannot be looked up from here.
+# The names of that computer's accounts cannot be looked up from here.
 _ACCOUNTS: Final = Accounts()
 # MS-MQMP 3.1.4.5 dwObjectType, 2.2.3.5 ObjType.
 _MQDS_QUEUE: Final = 1
 
 
 class MsmqBackend:
-    """A queue manager by Microsoft's protocols, as the user of the connection."""
+    """A queue manager reached by Microsoft's protocols, as the user of the connection."""
 
     def __init__(self, connections: Connections[MsmqConnection]) -> None:
         self.connections = connections
-        # What it calls itself, and its identifier, no protocol says.
+        # No protocol reports the queue manager's own name or its identifier.
         self.name = connections.target.host or "."
         self.identifier: UUID | None = None
         self.names = QueueNames(self.name)
@@ -98,7 +98,7 @@ class MsmqBackend:
         return cls(connections)
 
     async def open(self) -> None:
-        """Do nothing: it is connected when it is made."""
+        """Do nothing: the backend is connected when it is made."""
 
     async def close(self) -> None:
         await self.connections.close()
@@ -114,13 +114,14 @@ class MsmqBackend:
         return await self.connections.do(what, lambda connection: connection.call(interface, method, **arguments))
 
     # Queues
-    # -------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def create_queue(
         self, path: str, attributes: Mapping[str, object], access: Mapping[str, list[str]] | str | None = None
     ) -> str:
         a_prop, ap_var = to_properties(attributes)
-        # The SID of the user is not known here; the one that stands for the owner means the same.
+        # The user's SID is not known here; OWNER_RIGHTS stands for the owner and has the same
+        # effect.
         security = None if access is None else new_descriptor(access, _ACCOUNTS, OWNER_RIGHTS).pack()
         await self._call(
             path,
@@ -140,7 +141,7 @@ class MsmqBackend:
         await self._call(str(name), QMCOMM, R_QM_DELETE_OBJECT, p_object_format=_object_format(name))
 
     async def queue_names(self) -> list[str]:
-        """Return the path names of the private queues, and of the public ones that are in use."""
+        """Return the path names of the private queues, and of the public ones in use."""
         told = await self._info(None, (ManagementMachineProperty.PRIVATEQ, ManagementMachineProperty.ACTIVEQUEUES))
         names: list[str] = list(told[ManagementMachineProperty.PRIVATEQ] or ())
         for name in told[ManagementMachineProperty.ACTIVEQUEUES] or ():
@@ -153,7 +154,7 @@ class MsmqBackend:
     async def attributes(self, name: FormatName) -> QueueObject:
         told = await self._info(name, CONTENTS)
         queue = queue_of(told)
-        # Other kinds of queues than private ones have no more attributes than management says.
+        # For queues that are not private, the management interface has all available attributes.
         with contextlib.suppress(UnsupportedFormatnameOperation, QueueNotFound):
             set_attributes(queue, await self._properties(name, ATTRIBUTES))
         for short in told[ManagementQueueProperty.SUBQUEUE_NAMES] or ():
@@ -173,7 +174,7 @@ class MsmqBackend:
         )
 
     async def access(self, name: FormatName) -> AccessList:
-        """Return the access list; accounts other than well-known ones are shown by their SIDs."""
+        """Return the access list, in which all but well-known accounts are shown by their SIDs."""
         return AccessList.of(await self._security(name), _ACCOUNTS)
 
     async def _security(self, name: FormatName) -> SecurityDescriptor:
@@ -191,13 +192,13 @@ class MsmqBackend:
             requested_information=int(SHOWN),
             n_length=size,
         )
-        # The buffer is as long as the one that was asked for.
+        # The returned buffer is as long as the one requested, so cut it.
         return SecurityDescriptor.unpack(bytes(results["p_security_descriptor"][: results["lpn_length_needed"]]))
 
     async def change_access(self, name: FormatName, change: AccessChange, *, force: bool) -> None:
         """Change the access list.
 
-        Which SIDs the caller has there is not known: a lock-out is not noticed.
+        The SIDs of the caller on that computer are unknown here, so a lock-out is not detected.
         """
         del force
         after, parts = changed(await self._security(name), change, _ACCOUNTS)
@@ -268,16 +269,20 @@ class MsmqBackend:
         return RemoteBranch(self, branch)
 
     async def distributed(self, request: str, **arguments: object) -> Document:
-        """Ask as a Lanner that is read by MS-MQRR: only one has branches, whose outcome its own interface takes."""
+        """Answer as a Lanner read through MS-MQRR does.
+
+        Only such a Lanner has branches; their outcome is delivered through its own interface.
+        """
         if request not in ("branches", "prepare", "end branch"):
             raise self._without_coordinator
-        # Imported here: it imports this module.
+        # Imported here, because it imports this module.
         from lanner.client._async.connecting import open_lanner
 
         lanner = await open_lanner(self.connections.target)
         if lanner is None:
             if request == "branches":
-                # It accepts no token of Lanner's, so nothing can wait there.
+                # A computer that is not a Lanner accepts none of its tokens, so no branch can wait
+                # there.
                 return {"transactions": []}
             raise self._without_coordinator
         try:

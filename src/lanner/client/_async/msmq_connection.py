@@ -1,4 +1,4 @@
-"""A connection to a queue manager by Microsoft's protocols: MS-MQMP, MS-MQMR, and MS-MQRR or MS-MQQP to read with."""
+"""A connection by Microsoft's protocols: MS-MQMP, MS-MQMR, and MS-MQRR or MS-MQQP for reads."""
 
 from __future__ import annotations
 
@@ -21,26 +21,29 @@ if TYPE_CHECKING:
     from lanner.rpc.interface import Interface, Method
     from lanner.rpc.ndr import Value
 
-# MS-MQQP 3.2.4.1: "the QueueManager.Identifier of the queue manager". A program has none
-# (DECISIONS).
+# MS-MQQP 3.2.4.1: "the QueueManager.Identifier of the queue manager". A program has none, so it
+# uses a random one (DECISIONS).
 CLIENT_ID: Final = uuid4()
 
 
 class MsmqConnection:
-    """One connection, or two where remote reads have a port of their own; context handles end with them."""
+    """One connection, or two if remote reads have a port of their own.
+
+    Context handles end with their connection.
+    """
 
     def __init__(self, reader: MqrrReader | RemoteReader) -> None:
         self.reader = reader
         self._client = reader.handshake_client
         self._bound: dict[UUID, BoundInterface] = {QMCOMM.uuid: reader.handshake}
-        # Handles that no program can reach any more, to be closed when there is an occasion.
+        # Handles that no program can reach any more, to be closed at the next opportunity.
         self.abandoned: deque[Handle] = deque()
 
     @classmethod
     async def make(cls, target: Target) -> MsmqConnection:
-        """Connect to the interfaces that are always needed; others are bound when they are used.
+        """Connect to the interfaces that are always needed; bind others on first use.
 
-        Queues are read by MS-MQRR where it is served, else by MS-MQQP (MS-MQRR 3.2.4.1).
+        Queues are read by MS-MQRR if it is served, else by MS-MQQP (MS-MQRR 3.2.4.1).
         """
         with first_contact(target):
             reader: MqrrReader | RemoteReader
@@ -49,7 +52,7 @@ class MsmqConnection:
             except InterfaceRefused:
                 reader = await RemoteReader.connect(target, client_id=CLIENT_ID)
             try:
-                # A wrong password is refused at the first call only.
+                # A wrong password is refused only at the first call.
                 await reader.check()
             except BaseException:
                 await reader.close()
@@ -71,7 +74,7 @@ class MsmqConnection:
         return found
 
     async def call(self, interface: Interface, method: Method, **arguments: Value) -> dict[str, Any]:
-        """Return the results of a call; a failure is the exception of its status."""
+        """Return the results of a call; raise the exception of its status on failure."""
         results = await (await self.bound(interface)).call(method, **arguments)
         check(results)
         return results

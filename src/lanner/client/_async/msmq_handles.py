@@ -1,9 +1,9 @@
-"""Open queues of a queue manager that is reached by Microsoft's protocols.
+"""Open queues of a queue manager reached by Microsoft's protocols.
 
-Reads go by MS-MQRR or MS-MQQP, whose messages are whole packets with their lookup ids, and leave
-their queue only once they are here. MS-MQMP sends, and receives in transactions. An outgoing queue
-is not open to them: MS-MQMP reads it with an administrator's access, in one step. A message of such
-a queue whose receiver is cancelled, or loses its connection, may be gone.
+Reads use MS-MQRR or MS-MQQP: their messages are whole packets with lookup ids, and leave the queue
+only after they have arrived here. MS-MQMP sends, and receives in transactions. Outgoing queues
+cannot be opened by MS-MQRR and MS-MQQP. MS-MQMP reads them with an administrator's access, in one
+step: if the receiver is cancelled or loses its connection, a message of such a queue may be lost.
 """
 
 # A read's time-out is the protocol's, kept by the queue manager.
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from lanner.services.interfaces.mqqp import RemoteReadAck
     from lanner.wire.format_name import FormatName
 
-# What makes the second phase of a receive, and the message of the first.
+# The function for the second phase of a receive, and the message from the first.
 Begun: TypeAlias = "tuple[Callable[[RemoteReadAck], Awaitable[None]], RemoteMessage]"
 _DEFAULT_SIZES: Final[BufferSizes] = {
     "body_size": DEFAULT_BODY_SIZE,
@@ -86,7 +86,7 @@ def _larger(one: BufferSizes, other: BufferSizes) -> BufferSizes:
 
 @dataclass(slots=True, eq=False)
 class RemoteHandle:
-    """A queue that is read by MS-MQRR or MS-MQQP. Time-outs are milliseconds."""
+    """A queue read through MS-MQRR or MS-MQQP. Time-outs are in milliseconds."""
 
     connection: MsmqConnection
     queue: OpenMqrrQueue | OpenRemoteQueue
@@ -97,7 +97,7 @@ class RemoteHandle:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether an interrupted read has closed the handle, and with it the reads of others."""
+        """Whether an interrupted read has closed the handle, which ends other reads on it."""
         return self.queue.is_given_up
 
     async def peek(self, timeout: int, cursor: int = 0) -> ReceivedMessage:
@@ -107,7 +107,10 @@ class RemoteHandle:
         return from_remote_read(await self.queue.peek_next(cursor, timeout))
 
     async def begin(self, timeout: int, cursor: int) -> Begun:
-        """Make the first phase of a receive; return what makes the second, and the message."""
+        """Make the first phase of a receive.
+
+        Returns the function for the second phase, and the message.
+        """
         queue = self.queue
         if isinstance(queue, OpenRemoteQueue):
             entry, message = await queue.begin(MQ_ACTION_RECEIVE, timeout, cursor)
@@ -139,12 +142,12 @@ class RemoteHandle:
 
 @dataclass(slots=True, eq=False)
 class LocalHandle:
-    """A queue opened by MS-MQMP: RPC_QUEUE_HANDLE, and the number that receives need (3.1.4.17)."""
+    """A queue opened by MS-MQMP: its RPC_QUEUE_HANDLE, and the context for receives (3.1.4.17)."""
 
     connection: MsmqConnection
     handle: bytes
     context: int
-    # As much as the largest message so far needed: the next one may be like it.
+    # The buffer sizes that the largest message so far needed; the next message may need the same.
     _sizes: BufferSizes = field(default_factory=_DEFAULT_SIZES.copy)
 
     is_open: Final = True
@@ -168,7 +171,8 @@ class LocalHandle:
             try:
                 check(results)
             except StatusError:
-                # A message that does not fit stays there, and the answer says its sizes (3.1.5.3).
+                # A message that does not fit stays in the queue, and the answer has its sizes
+                # (3.1.5.3).
                 larger = _larger(self._sizes, needed_sizes(filled))
                 if larger == self._sizes:
                     raise
@@ -206,11 +210,11 @@ class Handles:
         self._opening = Lock()
         self._local: dict[QueueAccessType, LocalHandle] = {}
         self._reading: dict[QueueAccessType, Handle] = {}
-        # A queue object that is dropped without being closed must not keep its queue open.
+        # A queue object that is garbage-collected without close() must not keep its queue open.
         weakref.finalize(self, _abandon, self._local, self._reading).atexit = False
 
     async def local(self, connection: MsmqConnection, access: QueueAccessType) -> LocalHandle:
-        """Return the handle to send with, or to receive in transactions."""
+        """Return the handle for sending, or for receiving in transactions."""
         found = _usable(self._local, connection, access)
         if found is None:
             async with self._opening:
@@ -222,7 +226,7 @@ class Handles:
         return found
 
     async def reading(self, connection: MsmqConnection, access: QueueAccessType) -> Handle:
-        """Return the handle to read with."""
+        """Return the handle for reading."""
         found = _usable(self._reading, connection, access)
         if found is None:
             async with self._opening:
@@ -244,7 +248,7 @@ class Handles:
     async def _prepare(
         self, connection: MsmqConnection, access: QueueAccessType, others: dict[QueueAccessType, H]
     ) -> None:
-        """Close abandoned handles, and the handle of the other kind that excludes an exclusive one."""
+        """Close abandoned handles, and the handle of the other kind if this one is exclusive."""
         while connection.abandoned:
             await _close(connection.abandoned.popleft())
         other = others.pop(access, None) if self._is_exclusive(access) else None
@@ -258,13 +262,13 @@ class Handles:
         return QueueShareMode.DENY_RECEIVE if self._is_exclusive(access) else QueueShareMode.DENY_NONE
 
     def forget(self) -> None:
-        """Have the handles opened anew when they are needed again."""
+        """Abandon the handles, so that they are reopened on next use."""
         _abandon(self._local, self._reading)
         self._local.clear()
         self._reading.clear()
 
     async def close(self) -> None:
-        """Close all handles; reads that wait on them end."""
+        """Close all handles; reads waiting on them end."""
         opened = [*self._local.values(), *self._reading.values()]
         self._local.clear()
         self._reading.clear()
@@ -304,7 +308,7 @@ async def _open_local(
 
 
 async def _close(opened: Handle) -> None:
-    # A lost connection has closed its handles already.
+    # A lost connection has already closed its handles.
     if opened.connection.is_open:
         with contextlib.suppress(LannerError):
             await opened.close()

@@ -1,9 +1,9 @@
 """Messages between the two phases of their receive by MS-MQRR or MS-MQQP.
 
-The queue manager keeps them for this client until the second phase removes them or gives them back.
-Once an acknowledgment is on its way it cannot be taken back: if its answer is lost with the
-connection, or the caller has stopped waiting, the message is gone from its queue or is in it again
-(ReceiveInDoubt).
+The queue manager keeps them locked for this client until the second phase removes them or gives
+them back. An acknowledgment cannot be withdrawn once it is under way. If its answer is lost with
+the connection, or the caller has stopped waiting, it is unknown whether the message is still in its
+queue (ReceiveInDoubt).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Held:
         self._handle = handle
         self._end = end
         self.message = from_remote_read(message)
-        # Whether an acknowledgment was on its way.
+        # Whether an acknowledgment has been sent.
         self.is_acknowledged = False
 
     async def remove(self) -> None:
@@ -77,8 +77,7 @@ async def remove(held: Sequence[Held]) -> list[ReceivedMessage]:
         for first in range(0, len(held), WINDOW):
             outcomes += await gather([one.remove for one in held[first : first + WINDOW]])
     except BaseException as error:
-        # The caller was cancelled or interrupted: errors of the calls themselves are among the
-        # outcomes.
+        # The caller was cancelled or interrupted. Errors of the calls themselves are in `outcomes`.
         await give_back(held)
         if not any(one.is_acknowledged for one in held):
             raise

@@ -1,4 +1,4 @@
-"""The queues and cursors of a queue manager that is reached by Microsoft's protocols."""
+"""Queues and cursors of a queue manager reached through Microsoft's protocols."""
 
 # A read's time-out is the protocol's, kept by the queue manager.
 # ruff: noqa: ASYNC109
@@ -61,19 +61,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _RECEIVE, _PEEK = QueueAccessType.RECEIVE, QueueAccessType.PEEK
-# Messages that `receive_many` holds at once.
+# The number of messages that `receive_many` holds at once.
 _MAX_HELD: Final = 1000
 _NO_IDENTIFIER: Final = MessageIdentifier(GUID_NULL, 0)
 
 
 class MsmqQueue:
-    """A queue with the handles behind one `Queue` object.
+    """A queue, and the handles behind one `Queue` object.
 
-    A message that was received in a transaction has the lookup id 0, because MS-MQMP has no place
-    for it. Only MS-MQRR has abort and move counts: by other protocols they are 0. An exclusive
-    object receives with one handle, of MS-MQMP in transactions and of MS-MQRR or MS-MQQP outside:
-    changing between the two closes the handle, which ends reads that wait on it and gives back the
-    messages it holds.
+    A message received in a transaction has the lookup id 0, because MS-MQMP has no field for it.
+    Only MS-MQRR has abort and move counts; with other protocols they are 0. An exclusive object
+    receives with one handle, of MS-MQMP in transactions and of MS-MQRR or MS-MQQP outside. Changing
+    between the two closes the handle, which ends reads waiting on it and gives back the messages it
+    holds.
     """
 
     def __init__(self, backend: MsmqBackend, name: FormatName, text: str, *, exclusive: bool) -> None:
@@ -91,20 +91,20 @@ class MsmqQueue:
         await self.handles.close()
 
     async def do(self, work: Callable[[MsmqConnection], Awaitable[T]]) -> T:
-        """Do something with open handles; those of a deleted queue are opened again, once."""
+        """Run `work`, which uses open handles; reopen them once if the queue was deleted."""
 
         async def attempt(connection: MsmqConnection) -> T:
             try:
                 return await work(connection)
             except QueueNotAvailable:
-                # There may be another queue of that name by now.
+                # A new queue may have the same name by now.
                 self.handles.forget()
                 return await work(connection)
 
         return await self.backend.connections.do(self.text, attempt)
 
     async def read(self, access: QueueAccessType, work: Callable[[Handle], Awaitable[T]]) -> T:
-        """Do something with the handle to read with."""
+        """Run `work` with the handle for reading."""
 
         async def attempt(connection: MsmqConnection) -> T:
             while True:
@@ -114,12 +114,13 @@ class MsmqQueue:
                 except StatusError:
                     if not opened.is_given_up:
                         raise
-                    # Another thread was interrupted, and its handle was this one. Begin again.
+                    # Another thread that shares this handle was interrupted and closed it. Begin
+                    # again.
 
         return await self.do(attempt)
 
     # Sending
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _buffer(self, message: Message, unit: MsmqTransaction | RemoteBranch | None) -> CACTransferBufferV2:
         if message.authenticate:
@@ -129,7 +130,8 @@ class MsmqQueue:
             )
         properties = message.properties(self.backend.names)
         if len(properties.body) > MAX_PACKET_SIZE:
-            # More than a request can carry: the packet's own error says how large it would be.
+            # The body does not fit into a request. build() raises the error that states the
+            # packet's size.
             build(properties, source=GUID_NULL, ordinal=0, sent_time=0, destination=self.name)
         return send_buffer(properties, None if unit is None else unit.identifier)
 
@@ -139,7 +141,7 @@ class MsmqQueue:
     async def send_many(self, messages: Sequence[Sendable], unit: BackendTransaction | None) -> list[str]:
         """Send messages in their order.
 
-        If one is refused, some of those after it may be sent: their `id` is set.
+        If one is refused, some of those after it may already be sent: their `id` is set.
         """
         prepared = [to_message(message) for message in messages]
         transaction = None if unit is None else own(unit)
@@ -151,10 +153,11 @@ class MsmqQueue:
 
         try:
             if prepared:
-                # The first one opens what the others need, so that nothing disturbs their order.
+                # The first send opens what the others need, so that nothing disturbs their order.
                 await send(0)
             for first in range(1, len(prepared), WINDOW):
-                # Those of a window are under way at once, and durable with the same write.
+                # The messages of a window are sent concurrently and become durable with the same
+                # write.
                 window = range(first, min(first + WINDOW, len(prepared)))
                 for outcome in await gather([partial(send, index) for index in window]):
                     if outcome is not None:
@@ -180,7 +183,7 @@ class MsmqQueue:
         return await self.do(send)
 
     # Receiving
-    # ----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def receive(self, timeout: float | None, unit: BackendTransaction | None) -> ReceivedMessage:
         limit = milliseconds(timeout)
@@ -257,7 +260,7 @@ class MsmqQueue:
         try:
             held = await self._hold_many(count, limit)
         except UnsupportedOperation:
-            # The messages of an outgoing queue are taken one by one.
+            # The messages of an outgoing queue are received one by one.
             return [await self._receive(limit)]
         return await remove(held)
 
@@ -304,7 +307,7 @@ class MsmqQueue:
         return (await remove([await self._hold_one(lookup_id, where)]))[0]
 
     # The rest
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def peek(self, timeout: float | None) -> ReceivedMessage:
         limit = milliseconds(timeout)
@@ -319,7 +322,7 @@ class MsmqQueue:
         return await self.read(_PEEK, peek)
 
     async def move(self, lookup_ids: Sequence[int], target: BackendQueue, unit: BackendTransaction | None) -> None:
-        """Move messages by MS-MQRR, one after the other, to a subqueue of the queue or back."""
+        """Move messages one by one through MS-MQRR, to a subqueue of the queue or back."""
         branch = None if unit is None else own(unit)
         if branch is not None and not isinstance(branch, RemoteBranch):
             raise UnsupportedOperation(
@@ -329,7 +332,8 @@ class MsmqQueue:
         async def move(connection: MsmqConnection) -> None:
             if not isinstance(connection.reader, MqrrReader):
                 raise UnsupportedOperation(
-                    f"{self.text}: {self.backend.place} does not serve MS-MQRR, the only protocol that moves messages of "
+                    f"{self.text}: {self.backend.place} does not serve MS-MQRR, the only protocol that moves "
+                    "messages of "
                     "another computer; receive them, or move them with a program there"
                 )
             if branch is not None:
@@ -349,7 +353,7 @@ class MsmqQueue:
     async def find(
         self, conditions: Sequence[str], after: int | None, limit: int, scan: int, *, ids_only: bool
     ) -> Found:
-        """Look for messages by reading them one by one: no protocol of MSMQ searches a queue."""
+        """Search for messages by reading them one by one: no protocol of MSMQ searches a queue."""
         wanted = MessageFilter(conditions, Accounts(), time.time())
         found: list[ReceivedMessage] = []
         scanned = 0
@@ -389,7 +393,7 @@ class MsmqQueue:
             await self.receive_by_lookup_id(lookup_id, "current", None)
 
     async def purge(self) -> int:
-        """Remove every message and return how many there were; 0 if the user may not know that."""
+        """Remove every message and return their number; 0 if the user may not query it."""
         count = 0
         with contextlib.suppress(AccessDenied, UnsupportedOperation):
             count = await self.backend.count(self.name)
@@ -401,10 +405,10 @@ class MsmqQueue:
 
 
 class MsmqCursor:
-    """A cursor, opened when it is first used, and lost with its handle."""
+    """A cursor, which is opened on first use and lost with its handle."""
 
     def __init__(self, queue: MsmqQueue, access: QueueAccessType) -> None:
-        # The queue object keeps the handle open.
+        # This reference keeps the queue object, and so its handle, open.
         self._queue = queue
         self._access = access
         self._place: tuple[Handle, int] | None = None

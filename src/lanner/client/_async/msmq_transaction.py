@@ -1,8 +1,8 @@
-"""Transactions at a queue manager that is reached by Microsoft's protocols.
+"""Transactions at a queue manager reached by Microsoft's protocols.
 
-`MsmqTransaction` is an internal one of that queue manager (MS-MQMP 3.1.1.9). `RemoteBranch` is a
-branch of a distributed transaction of Lanner's, which MS-MQRR enlists (3.2.4.2): Windows refuses
-its token, and another Lanner accepts it.
+`MsmqTransaction` is an internal transaction of that queue manager (MS-MQMP 3.1.1.9). `RemoteBranch`
+is a branch of one of Lanner's distributed transactions, which MS-MQRR enlists (3.2.4.2). Windows
+refuses its token; another Lanner accepts it.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ if TYPE_CHECKING:
 
 
 class MsmqTransaction:
-    """A transaction, begun when it is first used, and aborted with its connection."""
+    """A transaction: begun on first use, aborted with its connection."""
 
     def __init__(self, connections: Connections[MsmqConnection]) -> None:
         self._connections = connections
         self.identifier = uuid.uuid4()
         self.is_over = False
-        # A receive in it was cancelled, and may have taken a message that the program has not seen.
+        # A receive in the transaction was cancelled, and may have taken a message that the program
+        # has not seen.
         self._is_doomed = False
         self._enlisting = Lock()
         self._enlisted: tuple[MsmqConnection, bytes] | None = None
@@ -68,7 +69,7 @@ class MsmqTransaction:
         return self.identifier
 
     async def receive(self, queue: MsmqQueue, limit: int) -> ReceivedMessage:
-        """Take the first message of a queue."""
+        """Receive the first message of a queue."""
 
         async def receive(connection: MsmqConnection) -> ReceivedMessage:
             identifier = await self.enlist(connection)
@@ -136,14 +137,14 @@ class RemoteBranch:
         return self._connection is not None
 
     async def enlist(self, connection: MsmqConnection) -> uuid.UUID:
-        """Refuse: this is for sending."""
+        """Raise UnsupportedOperation: this method is for sending."""
         del connection
         raise UnsupportedOperation(
             f"{self._backend.place}: a distributed transaction receives from other computers and sends to none"
         )
 
     async def open(self, queue: MsmqQueue, connection: MsmqConnection) -> OpenMqrrQueue:
-        """Return a queue to receive from in the transaction, after enlisting it, once (MS-MQRR 3.2.4.2)."""
+        """Enlist the transaction, once, and return a queue to receive from (MS-MQRR 3.2.4.2)."""
         reader = connection.reader
         opened = await queue.handles.reading(connection, QueueAccessType.RECEIVE)
         remote = getattr(opened, "queue", None)
@@ -160,7 +161,7 @@ class RemoteBranch:
         return remote
 
     async def receive(self, queue: MsmqQueue, limit: int) -> ReceivedMessage:
-        """Take the first message of a queue."""
+        """Receive the first message of a queue."""
 
         async def receive(connection: MsmqConnection) -> ReceivedMessage:
             opened = await self.open(queue, connection)
@@ -169,7 +170,7 @@ class RemoteBranch:
         return await queue.do(receive)
 
     async def commit(self) -> None:
-        """Refuse: its coordinator does that."""
+        """Raise TransactionSequence: the coordinator commits."""
         raise TransactionSequence(f"transaction {self.identifier} is committed by its coordinator")
 
     async def abort(self) -> None:
@@ -186,5 +187,5 @@ class RemoteBranch:
 
 
 def own(unit: BackendTransaction) -> MsmqTransaction | RemoteBranch:
-    """Return a transaction as its kind; `Transaction.unit` has checked whose it is."""
+    """Cast a transaction to this backend's class; `Transaction.unit` has checked its backend."""
     return cast("MsmqTransaction | RemoteBranch", unit)

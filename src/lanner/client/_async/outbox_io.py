@@ -1,8 +1,8 @@
 """The connection of an async `Sender`: an asyncio protocol and a timer.
 
 `_sync/outbox_io.py` has the same names for threads. A `Line` moves bytes between a TCP connection
-and an `Outbox`, and calls `turn` whenever something may be due: data has come or was written, the
-connection was made or lost, or the time that `next_due` returned has come.
+and an `Outbox`. It calls `turn` whenever work may be due: data has arrived or was written, the
+connection was made or lost, or the time returned by `next_due` has come.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Opening:
-    """The opening of a session, which begins when it is awaited: a constructor cannot wait."""
+    """The opening of a session. It begins when it is awaited, because a constructor cannot wait."""
 
     def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
         self._work = work
@@ -47,8 +47,8 @@ class Line:
     ) -> None:
         """Prepare a line.
 
-        `turn` does what is due, and calls `pump`; `next_due` returns when the next turn is, on the
-        monotonic clock. `lost` is called with the operating system's reason.
+        `turn` does the work that is due, and calls `pump`; `next_due` returns the time of the next
+        turn, on the monotonic clock. `lost` is called with the operating system's reason.
         """
         self._outbox = outbox
         self._turn = turn
@@ -56,7 +56,7 @@ class Line:
         self._lost = lost
         self._connection: _Connection | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0  # when the timer ends, on the monotonic clock
+        self._due = 0.0  # When the timer ends, on the monotonic clock.
         self._connecting: asyncio.Task[None] | None = None
         self._waiting: list[asyncio.Future[None]] = []
 
@@ -66,19 +66,22 @@ class Line:
 
     @property
     def is_connecting(self) -> bool:
-        """Whether what `start` was given last still runs."""
+        """Whether the last work given to `start` is still running."""
         return self._connecting is not None
 
     @property
     def is_written(self) -> bool:
-        """Whether the operating system has taken everything that is sent."""
+        """Whether the operating system has accepted all sent bytes."""
         return self._connection is None or self._connection.is_writable
 
     # Connecting
-    # ---------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Connect in a task, unless one does: the others still need it if a caller is cancelled."""
+        """Connect in a task, unless one is running.
+
+        A task, because other callers still need the connection if one is cancelled.
+        """
         if self._connecting is None:
             self._connecting = asyncio.get_running_loop().create_task(self._run(work))
 
@@ -107,14 +110,14 @@ class Line:
             raise TimeoutError("timed out") from None
 
     def drop(self, problem: str = "") -> None:
-        """Cut the connection."""
+        """Abort the connection."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.transport.abort()
             self._lost(problem)
 
     # Bytes
-    # --------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def pump(self) -> None:
         """Write what the peer's window allows, without waiting, and set the timer."""
@@ -127,7 +130,7 @@ class Line:
         self._arm(self._next_due())
 
     def _arm(self, when: float | None) -> None:
-        # A turn too early does no harm: a timer that ends before `when` stays.
+        # A turn that is too early does no harm, so a timer that ends before `when` stays.
         if when is None or (self._timer is not None and self._due <= when):
             return
         self._disarm()
@@ -170,9 +173,9 @@ class Line:
                 _resolve(each)
 
     async def close(self, linger: float) -> None:
-        """Write to the end and wait for the peer to close, for `linger` seconds at most.
+        """Write all buffered data, and wait up to `linger` seconds for the peer to close.
 
-        Closing with data unread would make the operating system discard what was written last.
+        Closing with data unread would make the operating system discard the last bytes written.
         """
         self._disarm()
         connecting = self._connecting
@@ -228,7 +231,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        # Writing is paused as long as any byte is left in the transport's buffer.
+        # Pause writing as long as any byte is left in the transport's buffer.
         self.transport.set_write_buffer_limits(high=0)
         self._line.connected(self)
 
@@ -247,7 +250,7 @@ class _Connection(asyncio.Protocol):
         self._line.written()
 
     def end(self) -> None:
-        """Write no more after what is in the buffer."""
+        """Write the buffered data, then nothing more."""
         if self.transport.can_write_eof() and not self.transport.is_closing():
             self.transport.write_eof()
 

@@ -1,4 +1,4 @@
-"""Participants of distributed transactions: queue managers and databases, and how their branches are resolved."""
+"""Participants of distributed transactions (queue managers, databases), and resolving branches."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class Ask(Protocol):
-    """Makes a request of the coordinator's queue manager (host/distributed.py)."""
+    """Makes a request to the coordinator's queue manager (host/distributed.py)."""
 
     async def __call__(self, request: str, **arguments: object) -> Document: ...
 
 
 class QueueManagerParticipant:
-    """A queue manager; it takes part if one of its queues was used."""
+    """A queue manager, which takes part if one of its queues was used."""
 
     def __init__(self, name: str, backend: Backend) -> None:
         self.name = name
@@ -45,7 +45,7 @@ class QueueManagerParticipant:
 
     @property
     def unit(self) -> BackendTransaction:
-        """The transaction of the queue manager, begun when it is first asked for."""
+        """The transaction of the queue manager, begun on first access."""
         if self._unit is None:
             self._unit = self.backend.branch(self._require_begun())
         return self._unit
@@ -57,7 +57,7 @@ class QueueManagerParticipant:
         await self._prepare(is_single_phase=False)
 
     async def commit_alone(self) -> None:
-        """Commit in a single phase: nothing else takes part."""
+        """Commit in a single phase, as the only participant."""
         await self._prepare(is_single_phase=True)
 
     async def _prepare(self, *, is_single_phase: bool) -> None:
@@ -89,7 +89,7 @@ class QueueManagerParticipant:
 
 
 class DatabaseParticipant:
-    """A database, by a PEP 249 connection, whose calls are made in a thread."""
+    """A database with a PEP 249 connection, whose calls are made in a thread."""
 
     def __init__(self, database: Database) -> None:
         self.name = database.name
@@ -127,14 +127,16 @@ def _named(branch: Branch) -> dict[str, Any]:
 
 
 async def resolve(ask: Ask, participant: Participant[Awaitable[None], Awaitable[list[Branch]]]) -> uuid.UUID:
-    """End the branches of a resource that earlier processes left behind, and return the coordinator's GUID.
+    """End the branches that earlier processes left behind; return the coordinator's GUID.
 
     A branch is committed if its transaction is in the coordinator's log, left alone while a program
-    is about to end it, and aborted otherwise. A commit in the log that the resource no longer has a
-    branch for has reached it: a branch is prepared before its transaction is decided.
+    is about to end it, and aborted otherwise. If a commit is in the log and the resource has no
+    branch for it, the resource has committed: a branch is prepared before its transaction is
+    decided.
     """
     name = participant.name
-    # The commits first: one that is decided after that is not taken for finished.
+    # Read the commits before the branches. Otherwise a transaction decided in between would be
+    # taken for finished.
     told = await ask("coordinator", resource=name)
     coordinator = uuid.UUID(told["identifier"])
     branches = await participant.recover(coordinator)
@@ -160,6 +162,6 @@ async def resolve(ask: Ask, participant: Participant[Awaitable[None], Awaitable[
 
 
 def _parts(items: list[T]) -> Iterator[list[T]]:
-    """Yield as many as one request may name, and so on."""
+    """Yield slices, each as many as one request may name."""
     for start in range(0, len(items), MAX_TRANSACTIONS):
         yield items[start : start + MAX_TRANSACTIONS]

@@ -34,13 +34,16 @@ if TYPE_CHECKING:
 class Queue(Closeable):
     """A queue by name.
 
-    Handles are opened when they are first needed, and closed with the object.
+    Handles are opened on first use and closed with the object.
     """
 
     def __init__(
         self, backend: Backend, name: str, format_name: FormatName | None = None, *, exclusive: bool = False
     ) -> None:
-        """Made by `QueueManager.open`; a `format_name` that the queue manager itself has said is not read again."""
+        """Make a queue object; programs use `QueueManager.open`.
+
+        A `format_name` that comes from the queue manager itself is not parsed again.
+        """
         self._backend = backend
         self.name = name
         self._format_name = backend.names.format_name(name) if format_name is None else format_name
@@ -54,118 +57,133 @@ class Queue(Closeable):
         return self
 
     async def close(self) -> None:
-        """Close the handles; reads that wait on them end. The queue can be used again."""
+        """Close the handles and end the reads waiting on them. The queue can be used again."""
         await self._queue.close()
 
-    # What it is
-    # ---------------------------------------------------------------------------------------------------
+    # Properties of the queue
+    # ----------------------------------------------------------------------------------------------
 
     @property
     def format_name(self) -> str:
-        """The format name that `name` means."""
+        """The format name that `name` stands for."""
         return str(self._format_name)
 
     @property
     def path_name(self) -> str:
-        """The path name of a queue of this queue manager, as far as `name` says it; else the format name."""
+        """The path name if `name` gives one on this queue manager, else the format name."""
         name = self._format_name
         path = name.path_name if isinstance(name, DirectFormatName) else None
         is_there = path is not None and path.computer.lower() == self._backend.name.lower()
         return str(path if is_there else name)
 
     async def attributes(self) -> QueueObject:
-        """Return a copy of the queue's attributes (MS-MQDMPR 3.1.1.2) as they are now; `set` changes them."""
+        """Return a copy of the queue's current attributes (MS-MQDMPR 3.1.1.2).
+
+        To change them, use `set`.
+        """
         return await self._backend.attributes(self._format_name)
 
     async def set(self, **changes: object) -> None:
-        """Change attributes by the data model's names: label, quota, journaling, authentication ..."""
+        """Change attributes by the data model's names: label, quota, journaling ..."""
         await self._backend.set_attributes(self._format_name, changes)
 
     async def exists(self) -> bool:
-        """Return whether the queue is there."""
+        """Return whether the queue exists."""
         return await self._backend.exists(self._format_name)
 
     async def is_transactional(self) -> bool | None:
-        """Return whether the queue takes transactional messages; None if it is elsewhere, or may not be asked."""
+        """Return whether the queue is transactional.
+
+        Returns None if the queue is elsewhere, or if the user may not query it.
+        """
         return await self._backend.is_transactional(self._format_name)
 
     async def count(self) -> int:
-        """Return how many messages are in the queue."""
+        """Return the number of messages in the queue."""
         return await self._backend.count(self._format_name)
 
-    # Who may do what
+    # Access rights
     # ----------------------------------------------------------------------------------------------
 
     async def access(self) -> AccessList:
-        """Return the owner and the access list: its entries in words, and as SDDL."""
+        """Return the owner and the access list, with its entries in words and as SDDL."""
         return await self._backend.access(self._format_name)
 
     async def grant(self, who: str, *rights: str, force: bool = False) -> None:
-        """Give an account rights: send, receive, peek, admin, full and others; IllegalUser if there is no such account.
+        """Grant an account rights: send, receive, peek, admin, full and others.
 
         Accounts are users and groups of the queue manager, Unix users of its computer, Everyone,
-        Anonymous, Administrators, and SIDs. What was denied to the account before is so no more.
-        IllegalOperation if a change would keep you from changing the list again, unless you `force`
-        it.
+        Anonymous, Administrators, and SIDs. A grant replaces an earlier denial of the same rights.
+        Raises IllegalUser if there is no such account, and IllegalOperation if a change would keep
+        you from changing the list again, unless you `force` it.
         """
         await self._change_access(AccessChange("grant", who, rights), force=force)
 
     async def deny(self, who: str, *rights: str, force: bool = False) -> None:
-        """Deny an account rights, whatever entries for its groups allow."""
+        """Deny an account rights, regardless of what entries for its groups allow."""
         await self._change_access(AccessChange("deny", who, rights), force=force)
 
     async def revoke(self, who: str, *rights: str, force: bool = False) -> None:
-        """Remove rights from the entries of an account, granted or denied; without rights, all its entries."""
+        """Remove rights from an account's entries, both granted and denied.
+
+        Without rights, remove all of its entries.
+        """
         await self._change_access(AccessChange("revoke", who, rights), force=force)
 
     async def set_owner(self, who: str, *, force: bool = False) -> None:
-        """Change the owner, who may always change the list; InvalidOwner for Everyone and Anonymous."""
+        """Change the owner, who may always change the list.
+
+        Raises InvalidOwner for Everyone and Anonymous.
+        """
         await self._change_access(AccessChange("owner", who), force=force)
 
     async def set_access(self, sddl: str, *, force: bool = False) -> None:
-        """Replace the parts that an SDDL text has: owner, group, list; IllegalSecurityDescriptor if it is none."""
+        """Replace the parts given in an SDDL text: owner, group, list.
+
+        Raises IllegalSecurityDescriptor if the text is not SDDL.
+        """
         await self._change_access(AccessChange("set", sddl=sddl), force=force)
 
     async def _change_access(self, change: AccessChange, *, force: bool) -> None:
         await self._backend.change_access(self._format_name, change, force=force)
 
     # Sending
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def send(self, message: Sendable, *, transaction: Transaction | None = None) -> str:
         """Send a message and return its id; a recoverable one is on disk when this returns."""
         return await self._queue.send(message, unit_of(transaction, self._backend))
 
     async def send_many(self, messages: Iterable[Sendable], *, transaction: Transaction | None = None) -> list[str]:
-        """Send messages in one commit.
+        """Send messages in one commit, and return their ids.
 
-        Those before one that is refused stay sent: their `id` is set.
+        If one is refused, those before it stay sent: their `id` is set.
         """
         return await self._queue.send_many(list(messages), unit_of(transaction, self._backend))
 
     # Reading
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def receive(self, timeout: float | None = None, *, transaction: Transaction | None = None) -> ReceivedMessage:
-        """Take the first message; IOTimeout if none comes within `timeout` seconds.
+        """Receive the first message; IOTimeout if none comes within `timeout` seconds.
 
-        ReceiveInDoubt, which has the message, if the connection to the queue manager is lost when
-        the message is here and its removal was asked for.
+        Raises ReceiveInDoubt, which has the message, if the connection to the queue manager is lost
+        after the message has arrived here and while its removal is being requested.
         """
         return await self._queue.receive(timeout, unit_of(transaction, self._backend))
 
     async def receive_many(
         self, count: int, timeout: float | None = 0, *, transaction: Transaction | None = None
     ) -> list[ReceivedMessage]:
-        """Take up to `count` messages in one commit; only the first is waited for."""
+        """Receive up to `count` messages in one commit; wait only for the first."""
         return await self._queue.receive_many(count, timeout, unit_of(transaction, self._backend))
 
     def receiving(
         self, count: int = 1, timeout: float | None = None
     ) -> AbstractAsyncContextManager[list[ReceivedMessage]]:
-        """Hold up to `count` messages, which leave the queue when the block has ended.
+        """Hold up to `count` messages, and remove them from the queue at the end of the block.
 
-        No other reader gets them meanwhile; an exception in the block gives them back. Only the
+        Meanwhile no other reader gets them; an exception in the block gives them back. Only the
         first is waited for: IOTimeout if none comes within a `timeout` other than 0.
         """
         return self._queue.receiving(count, timeout)
@@ -173,7 +191,7 @@ class Queue(Closeable):
     def receiving_by_lookup_id(
         self, lookup_id: int, where: str = "current"
     ) -> AbstractAsyncContextManager[ReceivedMessage]:
-        """Hold the message with a lookup id, or next to it, which leaves the queue when the block has ended."""
+        """Hold the message with a lookup id, or next to it; remove it at the end of the block."""
         return self._queue.receiving_by_lookup_id(lookup_id, where)
 
     async def peek(self, timeout: float | None = None) -> ReceivedMessage:
@@ -183,11 +201,14 @@ class Queue(Closeable):
     async def receive_by_lookup_id(
         self, lookup_id: int, where: str = "current", *, transaction: Transaction | None = None
     ) -> ReceivedMessage:
-        """Take the message with a lookup id, or the one next to it: current, next, previous, first, last."""
+        """Receive the message with a lookup id, or one relative to it.
+
+        `where` is current, next, previous, first or last.
+        """
         return await self._queue.receive_by_lookup_id(lookup_id, where, unit_of(transaction, self._backend))
 
     async def peek_by_lookup_id(self, lookup_id: int, where: str = "current") -> ReceivedMessage:
-        """Return the message with a lookup id, or the one next to it, and leave it in the queue."""
+        """Return the message with a lookup id, or one relative to it, and leave it in the queue."""
         return await self._queue.peek_by_lookup_id(lookup_id, where)
 
     async def purge(self) -> int:
@@ -195,7 +216,7 @@ class Queue(Closeable):
         return await self._queue.purge()
 
     def cursor(self, *, peek_only: bool = False) -> Cursor:
-        """Return a new cursor; one that is `peek_only` needs no right to receive."""
+        """Return a new cursor; with `peek_only`, no right to receive is needed."""
         return Cursor(self._backend, self._queue.cursor(peek_only=peek_only))
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
@@ -221,36 +242,40 @@ class Queue(Closeable):
         count: int | None = None,
         prefetch: int = 1,
     ) -> Consumed:
-        """Call a handler for each message, until stopped; return how many were handled, retried and poison.
+        """Call a handler for each message, until stopped.
+
+        Returns the numbers of messages handled, retried and poisoned.
 
         Each message is received in a transaction, which is committed when the handler returns and
         aborted when it raises an exception. A handler with a second parameter gets the transaction,
         so that it can send in it.
 
-        An aborted message returns to its place, and the worker pauses, between the two bounds of
-        `backoff` (seconds; longer with each failure in a row); other workers continue, also with
-        that message. The queue manager counts the aborts, and those of workers that died. After
-        `retries` of them the message is poison: it is moved to the subqueue `poison`, or to another
-        subqueue (";name"); or a copy is sent to the queue `poison` in the transaction that removes
-        it (outside, if that queue is not transactional: then a worker that dies may leave two
-        copies); or "discard" removes it.
+        An aborted message returns to its place, and the worker pauses for a time between the two
+        bounds of `backoff` (seconds; longer with each consecutive failure). Other workers continue,
+        and may take that message. The queue manager counts the aborts, including those of workers
+        that died. After `retries` of them the message is poison. By default it is moved to the
+        subqueue `poison`; `poison` may name another subqueue (";name"). If `poison` is another
+        queue, a copy is sent there in the transaction that removes the message (outside it if that
+        queue is not transactional: a worker that dies may then leave two copies). With "discard",
+        it is removed.
 
-        Handlers run in `concurrency` threads; in the async form in as many tasks. The call ends
-        after `count` handled messages, when no message came for `idle` seconds, when `stop` (an
-        event or a function) says so, and on Ctrl-C; in the async form when it is cancelled, with
-        CancelledError. It waits for the running handlers; a second Ctrl-C or cancellation does not.
+        Handlers run in `concurrency` threads, in the async form in as many tasks. The call ends
+        after `count` handled messages, when no message has come for `idle` seconds, when `stop` is
+        set (an event) or returns true (a function), and on Ctrl-C. In the async form it also ends
+        when it is cancelled, with CancelledError. It waits for the running handlers; a second
+        Ctrl-C or cancellation does not.
 
-        With `prefetch`, each worker of a handler without a second parameter receives so many
-        messages ahead (at most 1000) and commits those that it has handled together, which is many
-        times faster. If the worker dies, that counts as one abort of each message that it had
-        received and not committed, and those that were handled are handled again. Other workers do
-        not see what was received ahead. A queue manager that runs in this process, or is of another
-        maker, gives out messages one at a time all the same.
+        With `prefetch`, each worker of a handler without a second parameter receives that many
+        messages ahead (at most 1000) and commits the handled ones together, which is many times
+        faster. If the worker dies, this counts as one abort of each message that it had received
+        and not committed, and handled ones among them are handled again. Other workers do not see
+        messages received ahead. A queue manager in this process, or one that is not a Lanner, still
+        gives out messages one at a time.
 
         If the queue manager cannot be reached, workers wait until it can. A commit in doubt is
-        logged and counted: the message is handled, or comes again. A queue manager of another maker
-        does not say how often a message was aborted: then each consumer counts for itself, for the
-        last 10,000 messages.
+        logged and counted: the message is handled, or comes again. A queue manager that is not a
+        Lanner does not report how often a message was aborted; each consumer then counts for
+        itself, for the last 10,000 messages.
         """
         options = Options.of(
             retries=retries,
@@ -263,36 +288,37 @@ class Queue(Closeable):
         )
         return await Consumer(self, self._queue, self._backend, handler, poison, options).run()
 
-    # Its parts
-    # ----------------------------------------------------------------------------------------------------
+    # Journal and subqueues
+    # ----------------------------------------------------------------------------------------------
 
     @property
     def journal(self) -> Queue:
-        """The queue of copies of the messages that were received."""
+        """The journal: copies of the messages that were received."""
         return self._part("journal")
 
     def subqueue(self, name: str) -> Queue:
-        """Return a subqueue; it comes into being when it is first used."""
+        """Return a subqueue; it is created on first use."""
         return self._part(name)
 
     async def subqueues(self) -> list[Queue]:
-        """Return the subqueues there are."""
+        """Return the existing subqueues."""
         return [Queue(self._backend, name) for name in await self._backend.subqueue_names(self._format_name)]
 
     def _part(self, suffix: str) -> Queue:
         return Queue(self._backend, f"{self.path_name};{suffix}")
 
-    # Looking for messages, and passing them on
+    # Finding and forwarding messages
     # -----------------------------------------------------------------------
 
     async def find(
         self, *conditions: str, after: int | None = None, limit: int = 100, scan: int = 10_000, ids_only: bool = False
     ) -> Found:
-        """Return up to `limit` messages that meet all conditions, such as "label~order" or "priority>=4".
+        """Return up to `limit` messages that meet all conditions.
 
-        At most `scan` messages are examined, so that a deep queue does not keep anybody waiting;
-        `after` of the result continues the search. With `ids_only` the messages themselves stay
-        where they are. InvalidParameter if a condition is none.
+        Conditions are texts such as "label~order" or "priority>=4". At most `scan` messages are
+        examined, so that a deep queue does not delay other users; pass `after` of the result to
+        continue. With `ids_only`, only lookup ids are returned. Raises InvalidParameter if a
+        condition is not valid.
         """
         return await self._queue.find(conditions, after, limit, scan, ids_only=ids_only)
 
@@ -300,17 +326,17 @@ class Queue(Closeable):
         """Move a message to a subqueue of this queue (by its short name), or to another queue.
 
         Between a queue and its subqueues it stays the same message. Another queue, here or on
-        another computer, gets a new message with the same content, sent by you, in the same step in
-        which this one is received.
+        another computer, gets a new message with the same content, sent by you. It is sent in the
+        same step that receives this one.
         """
         await self.move_many([lookup_id], target, transaction=transaction)
 
     async def move_many(
         self, lookup_ids: Iterable[int], target: str | Queue, *, transaction: Transaction | None = None
     ) -> None:
-        """Move messages, all of them or none; to a queue that is not transactional each by itself.
+        """Move messages, all or none; one by one if the target is not transactional.
 
-        TransactionUsage if `transaction` is given for such a queue.
+        Raises TransactionUsage if `transaction` is given for such a queue.
         """
         queue, unit = self._target(target), unit_of(transaction, self._backend)
         if await self._is_related(queue):
@@ -321,9 +347,9 @@ class Queue(Closeable):
     async def copy_many(
         self, lookup_ids: Iterable[int], target: str | Queue, *, transaction: Transaction | None = None
     ) -> list[str]:
-        """Send messages with the same content to another queue, and return their ids; those here stay.
+        """Send copies of messages to another queue, and return the ids of the copies.
 
-        All of them or none; to a queue that is not transactional each by itself.
+        All or none are sent; one by one if the target is not transactional.
         """
         queue, unit = self._target(target), unit_of(transaction, self._backend)
         return await self._queue.pass_on(list(lookup_ids), queue._queue, unit, is_copy=True)  # noqa: SLF001
@@ -337,10 +363,11 @@ class Queue(Closeable):
         transaction: Transaction | None = None,
         **changes: object,
     ) -> str:
-        """Send a message again with changes, which have the names of `Message`, and return the id of the new one.
+        """Send a message again with changes, and return the id of the new one.
 
-        Without a `target` it goes to the queue that it was sent to. This message is received in the
-        same step, unless you `keep` it. InvalidParameter for a name that is no field of `Message`.
+        Changes have the names of `Message`. Without a `target` the message goes to the queue that
+        it was sent to. The original is received in the same step, unless you `keep` it. Raises
+        InvalidParameter for a name that is not a field of `Message`.
         """
         message = await self.peek_by_lookup_id(lookup_id)
         edited = changed(message, changes)
@@ -350,22 +377,26 @@ class Queue(Closeable):
         return sent[0]
 
     async def delete(self, *lookup_ids: int) -> None:
-        """Remove messages, all of them or none, as `purge` does: their senders hear that they were purged."""
+        """Remove messages, all of them or none.
+
+        As with `purge`, senders that want acknowledgments are told that their messages were purged.
+        """
         await self._queue.delete(lookup_ids)
 
     def _target(self, given: str | Queue) -> Queue:
         if isinstance(given, Queue):
             return given
-        # A backslash or an equals sign is in every name of a queue, and in none of a subqueue.
+        # The name of a queue has a backslash or an equals sign; the short name of a subqueue does
+        # not.
         return Queue(self._backend, given) if "\\" in given or "=" in given else self.subqueue(given)
 
     async def _is_related(self, other: Queue) -> bool:
-        """Return whether messages can move to the other queue as they are: both are parts of one queue."""
+        """Return whether both are parts of one queue, so that messages can be moved unchanged."""
         one, two = await self._family(), await other._family()
         return one is not None and one == two
 
     async def _family(self) -> str | None:
-        """Return the path name of the queue that this is, or is a part of; None if it is elsewhere."""
+        """Return the path name of the queue itself, without its suffix; None if it is elsewhere."""
         path = self.path_name
         if not isinstance(self._format_name, DirectFormatName):
             try:

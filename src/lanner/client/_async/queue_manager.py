@@ -1,4 +1,4 @@
-"""`QueueManager`: a queue manager in this process; `connect`: one that runs elsewhere."""
+"""`QueueManager`, a queue manager in this process, and `connect`, for one elsewhere."""
 
 # A connection's time-out is its own.
 # ruff: noqa: ASYNC109
@@ -17,7 +17,7 @@ from lanner.host.addresses import local_settings
 from lanner.model.enums import INFINITE
 from lanner.wire.format_name import parse
 
-# Not in the specification: seconds until a computer that does not answer is given up.
+# Not in the specification: seconds to wait for a computer that does not answer.
 CONNECT_TIMEOUT: Final = 20.0
 Authentication = Literal["ntlm", "negotiate", "kerberos"]
 
@@ -54,8 +54,8 @@ class QueueManager(Closeable):
     ) -> None:
         """Prepare a queue manager in this process.
 
-        `bind` is an address to exchange messages with other computers on; without it, messages for
-        them wait. Other settings are those of the engine (`EngineSettings`).
+        `bind` is the address on which to exchange messages with other computers; without it,
+        messages for them wait. Other settings are those of the engine (`EngineSettings`).
         """
         values = bound_settings(bind, transfer, settings)
         self._backend = EmbeddedBackend(data, local_settings(name, **values), bind=bind, transfer=transfer)
@@ -75,7 +75,7 @@ class QueueManager(Closeable):
         return self
 
     async def close(self) -> None:
-        """Stop an embedded queue manager, or hang up.
+        """Stop an embedded queue manager, or close the connection to one elsewhere.
 
         Open transactions are aborted. Closing twice is harmless.
         """
@@ -88,17 +88,20 @@ class QueueManager(Closeable):
 
     @property
     def identifier(self) -> uuid.UUID | None:
-        """The identifier of the queue manager; None if one of another maker has not said it."""
+        """The identifier of the queue manager; None if it is not a Lanner and has not sent it."""
         return self._backend.identifier
 
     @property
     def names(self) -> QueueNames:
-        """The parser of queue names there."""
+        """The parser for queue names of this queue manager."""
         return self._backend.names
 
     @property
     def signing_key(self) -> SigningKey | None:
-        """Signs messages sent with `authenticate`; None: the internal certificate of the user does."""
+        """The key that signs messages sent with `authenticate`.
+
+        None: the internal certificate of the user signs them.
+        """
         return self._backend.signing_key
 
     @signing_key.setter
@@ -106,14 +109,14 @@ class QueueManager(Closeable):
         self._backend.signing_key = key
 
     def as_user(self, identity: Identity) -> Self:
-        """Return the same queue manager as another user sees it.
+        """Return the same queue manager as seen by another user.
 
-        UnsupportedOperation if it runs elsewhere.
+        Raises UnsupportedOperation if the queue manager runs elsewhere.
         """
         return self.over(self._backend.as_user(identity))
 
     # Queues
-    # -------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def create_queue(
         self,
@@ -127,13 +130,13 @@ class QueueManager(Closeable):
         access: Mapping[str, str | Iterable[str]] | str | None = None,
         **attributes: object,
     ) -> Queue:
-        """Create a queue; QueueExists if there is one of that name.
+        """Create a queue and return it.
 
-        Attributes have the data model's names.
+        Raises QueueExists if a queue of that name exists. Attributes have the data model's names.
 
-        `access` is rights by account, as `Queue.grant` takes them, or SDDL. With rights by account,
-        you and the Administrators have all rights besides. Without `access` the queue has the
-        default list.
+        `access` is either rights by account, as `Queue.grant` takes them, or SDDL. With rights by
+        account, you and the Administrators also get all rights. Without `access`, the queue has the
+        default access list.
         """
         given = {
             "transactional": transactional,
@@ -154,19 +157,19 @@ class QueueManager(Closeable):
         await self._backend.delete_queue(self.names.format_name(name))
 
     def open(self, name: str, *, exclusive: bool = False) -> Queue:
-        """Return a queue by any spelling of its name; it is opened when it is first used.
+        """Return a queue by any spelling of its name; it is opened on first use.
 
-        A queue of another computer can be sent to: its messages wait in an outgoing queue. An
-        `exclusive` queue is received from by this object alone, from its first receive on, or from
-        the beginning of its `with` block.
+        You can send to a queue of another computer: its messages wait in an outgoing queue. If a
+        queue is opened `exclusive`, only this object can receive from it, beginning with its first
+        receive or with its `with` block.
         """
         return Queue(self._backend, name, exclusive=exclusive)
 
     async def queues(self) -> list[Queue]:
         """Return the public and private queues, without journals, subqueues and outgoing queues.
 
-        AccessDenied unless the user is an administrator, as with everything that is for
-        administrators below.
+        Raises AccessDenied unless the user is an administrator, as do all methods below that are
+        for administrators.
         """
         return [self.open(name) for name in await self._backend.queue_names()]
 
@@ -187,20 +190,24 @@ class QueueManager(Closeable):
 
     @property
     def system_journal(self) -> Queue:
-        """The queue of copies of messages that were sent with `use_journal_queue`."""
+        """The queue with copies of messages sent with `use_journal_queue`."""
         return self.open("system$;JOURNAL")
 
     def transaction(self) -> Transaction:
-        """Return a unit of work: commits at the end of its `with` block, aborts on an exception."""
+        """Return a transaction, which its `with` block commits, or aborts on an exception."""
         return Transaction(self._backend)
 
     async def who_am_i(self) -> Document:
-        """Return who the queue manager takes the user for: name, SID, whether an administrator, and the scope of a token."""
+        """Return the user as the queue manager identifies it.
+
+        The document has the name, the SID, whether the user is an administrator, and the scope of a
+        token.
+        """
         document: Document = await self._backend.ask("who am i")
         return document
 
     async def overview(self) -> Document:
-        """Return sums over the queues that the user may see. An answer is up to a second old."""
+        """Return totals over the queues that the user may see, up to a second old."""
         document: Document = await self._backend.ask("overview")
         return document
 
@@ -213,10 +220,11 @@ class QueueManager(Closeable):
         sort: str = "name",
         columns: Sequence[str] | None = None,
     ) -> Document:
-        """Return one page of the queues that the user may see: `total`, and `items` with these columns, or all.
+        """Return one page of the queues that the user may see.
 
-        `name` is a part of the name, or a pattern with * and ?. `sort` is a column; with - before
-        it, backwards.
+        The document has `total` and `items`; each item has the given columns, or all. `name` is a
+        part of the name, or a pattern with * and ?. `sort` is a column; prefix it with - for
+        descending order.
         """
         wanted = None if columns is None else list(columns)
         document: Document = await self._backend.ask(
@@ -225,24 +233,25 @@ class QueueManager(Closeable):
         return document
 
     async def history(self, queue: str | None = None, *, seconds: int = 900) -> Document:
-        """Return how full a queue was, and its rates, or those of all queues together.
+        """Return the depth and rates of a queue over time, or of all queues together.
 
         `points` are time, messages, and messages per second in and out. `seconds` is 900, 3600 or
-        86400. UnsupportedOperation if no service runs.
+        86400. Raises UnsupportedOperation if no service runs.
         """
         document: Document = await self._backend.ask("history", queue=queue, seconds=seconds)
         return document
 
     async def oldest_message(self) -> Document | None:
-        """Return the `queue` whose oldest message has waited longest, and when that has `arrived`; None if all are empty.
+        """Return the queue whose oldest message has waited longest; None if all are empty.
 
-        For administrators.
+        The document has `queue`, and in `arrived` the time when that message arrived. For
+        administrators.
         """
         document: Document | None = await self._backend.ask("oldest message")
         return document
 
     # Tokens
-    # -------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def create_token(
         self,
@@ -252,10 +261,11 @@ class QueueManager(Closeable):
         description: str = "",
         user: str | None = None,
     ) -> Document:
-        """Make a token, with which programs log on to the HTTP API; `token` has its text, which is shown only now.
+        """Create a token, with which programs log on to the HTTP API.
 
-        `scope` is one or more of read, send, receive, manage and admin. It ends after `lifetime`
-        seconds, or never. An administrator may make one of another `user`.
+        `token` in the result is its text, which is shown only now. `scope` is one or more of read,
+        send, receive, manage and admin. The token expires after `lifetime` seconds, or never. An
+        administrator may create a token for another `user`.
         """
         document: Document = await self._backend.ask(
             "create token", scope=list(scope), lifetime=lifetime, description=description, user=user
@@ -268,13 +278,16 @@ class QueueManager(Closeable):
         return documents
 
     async def revoke_token(self, identifier: str) -> None:
-        """End a token, and what was opened with it. InvalidParameter if there is none."""
+        """Revoke a token, and end the sessions it opened.
+
+        Raises InvalidParameter if there is no such token.
+        """
         await self._backend.ask("revoke token", id=identifier)
 
     async def log_on_ticket(self) -> str:
         """Return a secret that logs the user on to the HTTP API once, within a minute.
 
-        UnsupportedOperation if no service runs.
+        Raises UnsupportedOperation if no service runs.
         """
         ticket: str = (await self._backend.ask("ticket"))["ticket"]
         return ticket
@@ -288,11 +301,11 @@ class QueueManager(Closeable):
         return Enterprise(self._backend)
 
     async def outgoing(self) -> list[Document]:
-        """Return how the outgoing queues fare: state, messages, next hops, problem, history."""
+        """Return the outgoing queues with their state, messages, next hops, problem and history."""
         return await self._backend.outgoing()
 
     async def pause(self, name: str) -> None:
-        """Keep the messages of an outgoing queue until it is resumed, over restarts too."""
+        """Hold back the messages of an outgoing queue until `resume`, also after a restart."""
         await self._backend.pause(self.names.format_name(name))
 
     async def resume(self, name: str) -> None:
@@ -300,29 +313,31 @@ class QueueManager(Closeable):
         await self._backend.resume(self.names.format_name(name))
 
     async def resend(self, name: str) -> None:
-        """Send messages that are not acknowledged now, instead of when their timer fires."""
+        """Resend unacknowledged messages now, without waiting for their timer."""
         await self._backend.resend(self.names.format_name(name))
 
     async def status(self) -> Document:
-        """Return who is connected, where the queue manager listens, and what waits."""
+        """Return connections, listening addresses, and counts of waiting messages."""
         return await self._backend.status()
 
     async def examine(self, where: str = "", *, files: bool = False) -> list[Document]:
-        """Return what `lanner doctor` finds in the store, and with `files` in the data directory.
+        """Return what `lanner doctor` finds in the store and, with `files`, in the data directory.
 
-        For administrators.
-
-        Advice that names a command has `where` in it: the options that reach this queue manager.
+        For administrators. Advice that names a command includes `where`: the options that reach
+        this queue manager.
         """
         documents: list[Document] = await self._backend.ask("examine", where=where, files=files)
         return documents
 
     async def checkpoint(self) -> None:
-        """Bring everything that was acknowledged before the call into the database file, for a copy of it. For administrators."""
+        """Write everything acknowledged before the call to the database file, for copying it.
+
+        For administrators.
+        """
         await self._backend.ask("checkpoint")
 
     async def sessions(self) -> list[Document]:
-        """Return who is connected: kind (client or queue manager), number, address, user, since.
+        """Return the connections: kind (client or queue manager), number, address, user, since.
 
         For administrators.
         """
@@ -330,39 +345,38 @@ class QueueManager(Closeable):
         return documents
 
     async def close_session(self, kind: str, number: int) -> None:
-        """End a connection that `sessions` has named; what a client holds returns to its queues.
+        """End a connection listed by `sessions`; messages held by a client return to their queues.
 
-        For administrators.
-
-        InvalidParameter if there is no such connection.
+        For administrators. Raises InvalidParameter if there is no such connection.
         """
         await self._backend.ask("close session", kind=kind, number=number)
 
     async def take_offline(self) -> None:
-        """End the sessions with other computers and begin none, until `bring_online` or a restart.
+        """End the sessions with other computers, and begin none until `bring_online` or a restart.
 
         For administrators.
         """
         await self._backend.ask("take offline")
 
     async def bring_online(self) -> None:
-        """Exchange messages with other computers again. For administrators."""
+        """Resume exchanging messages with other computers. For administrators."""
         await self._backend.ask("bring online")
 
     async def events(self, after: int | None = None, *, limit: int = 100, message: str | None = None) -> Document:
-        """Return what happened to messages after an event's number: `events`, and `after` to go on from.
+        """Return the log of events after an event's number.
 
-        Without `after`, `events` is empty and `after` is the newest event. With `message`, an id,
-        only what happened to that message, from the oldest event on. UnsupportedOperation if the
+        The document has `events`, and in `after` the number to continue from. Without `after`,
+        `events` is empty and `after` is the newest event. With `message`, a message id, only the
+        events of that message are returned, from the oldest on. Raises UnsupportedOperation if the
         queue manager keeps no log of events.
         """
         document: Document = await self._backend.ask("events", after=after, limit=limit, message=message)
         return document
 
     async def metrics(self, accept: str = "", names: Sequence[str] = ()) -> Document:
-        """Return what Prometheus reads: `text`, and its `content_type`.
+        """Return the metrics for Prometheus: `text` and its `content_type`.
 
-        UnsupportedOperation if no service runs.
+        Raises UnsupportedOperation if no service runs.
         """
         document: Document = await self._backend.ask("metrics", accept=accept, names=list(names))
         return document
@@ -370,21 +384,22 @@ class QueueManager(Closeable):
     async def settings(self) -> Document:
         """Return the settings of the service, without passwords.
 
-        UnsupportedOperation if no service runs.
+        Raises UnsupportedOperation if no service runs.
         """
         document: Document = await self._backend.ask("settings")
         return document
 
     async def reports(self) -> list[Document]:
-        """Return the reports of the data pipeline that the service shows: name, bytes, made. For administrators.
+        """Return the data pipeline's reports that the service shows: name, bytes, made.
 
-        UnsupportedOperation if the setting `http.reports` names no directory.
+        For administrators. Raises UnsupportedOperation if the setting `http.reports` names no
+        directory.
         """
         documents: list[Document] = await self._backend.ask("reports")
         return documents
 
     async def report(self, name: str) -> bytes:
-        """Return a report, a page of HTML. For administrators."""
+        """Return a report, as an HTML page. For administrators."""
         parts: list[bytes] = []
         offset: int | None = 0
         while offset is not None:
@@ -399,20 +414,20 @@ class QueueManager(Closeable):
         return documents
 
     async def add_user(self, name: str, password: str, *, role: str = "user") -> Document:
-        """Add an account, whose role is user, monitor, operator or administrator.
+        """Add an account with the role user, monitor, operator or administrator.
 
-        InvalidParameter if the name is taken or the password too easy.
+        Raises InvalidParameter if the name is taken or the password is too weak.
         """
         document: Document = await self._backend.ask("add user", name=name, password=password, role=role)
         return document
 
     async def set_user(self, name: str, *, password: str | None = None, role: str | None = None) -> Document:
-        """Change an account. IllegalUser if there is none of that name."""
+        """Change an account. Raises IllegalUser if there is none of that name."""
         document: Document = await self._backend.ask("set user", name=name, password=password, role=role)
         return document
 
     async def remove_user(self, name: str) -> None:
-        """Remove an account. IllegalUser if there is none of that name."""
+        """Remove an account. Raises IllegalUser if there is none of that name."""
         await self._backend.ask("remove user", name=name)
 
     async def peer(self, name: str, addresses: Sequence[str] = ()) -> Document:
@@ -421,63 +436,73 @@ class QueueManager(Closeable):
         return document
 
     async def peers(self) -> list[Document]:
-        """Return the queue managers that are bound to addresses: identifier, addresses, when seen, and conflicts."""
+        """Return the queue managers that are bound to addresses.
+
+        Each has its identifier, its addresses, when it was seen, and conflicts.
+        """
         documents: list[Document] = await self._backend.ask("peers")
         return documents
 
     async def trust_peer(self, guid: uuid.UUID | str, addresses: Sequence[str] = ()) -> Document:
-        """Believe a queue manager identifier from these addresses, and no longer from those that were learnt.
+        """Accept a queue manager identifier from these addresses, not from learnt ones.
 
-        Without addresses, those that were learnt are trusted. InvalidParameter if there are none.
+        Addresses that were trusted before stay trusted. Without `addresses`, the learnt ones become
+        trusted. Raises InvalidParameter if there are none.
         """
         document: Document = await self._backend.ask("trust peer", guid=str(guid), addresses=list(addresses))
         return document
 
     async def forget_peer(self, guid: uuid.UUID | str) -> None:
-        """Bind a queue manager identifier to no address; its sessions end.
+        """Remove the binding of a queue manager identifier to addresses, and end its sessions.
 
-        InvalidParameter if it is bound to none.
+        Raises InvalidParameter if it is bound to none.
         """
         await self._backend.ask("forget peer", guid=str(guid))
 
     async def transactions(self) -> list[Document]:
-        """Return the distributed transactions that are in doubt here, and those that programs are about to end."""
+        """Return the distributed transactions that are in doubt here or about to be ended."""
         documents: list[Document] = await self._backend.ask("transactions")
         return documents
 
     async def commit_transaction(self, transaction: uuid.UUID | str) -> list[Document]:
-        """Commit by hand what is in doubt here of a distributed transaction, and return what that was.
+        """Commit the local in-doubt branches of a distributed transaction, and return them.
 
-        InvalidParameter if nothing is; TransactionSequence if a program is about to end it, or the
-        coordinator of this queue manager has another outcome in its log.
+        Raises InvalidParameter if there are none, and TransactionSequence if a program is about to
+        end the transaction or this queue manager's coordinator has logged another outcome.
         """
         documents: list[Document] = await self._backend.ask("commit transaction", transaction=str(transaction))
         return documents
 
     async def abort_transaction(self, transaction: uuid.UUID | str) -> list[Document]:
-        """Abort by hand what is in doubt here of a distributed transaction, and return what that was.
+        """Abort the local in-doubt branches of a distributed transaction, and return them.
 
-        InvalidParameter if nothing is; TransactionSequence if a program is about to end it, or the
-        coordinator of this queue manager has another outcome in its log.
+        Raises InvalidParameter if there are none, and TransactionSequence if a program is about to
+        end the transaction or this queue manager's coordinator has logged another outcome.
         """
         documents: list[Document] = await self._backend.ask("abort transaction", transaction=str(transaction))
         return documents
 
     async def certificates(self) -> list[Document]:
-        """Return the certificates of users by which signatures are known: user, subject, validity, fingerprint.
+        """Return the users' certificates for verifying signatures.
 
-        For administrators.
+        Each has user, subject, validity and fingerprint. For administrators.
         """
         documents: list[Document] = await self._backend.ask("certificates")
         return documents
 
     async def remove_certificate(self, sha256: str) -> Document:
-        """Remove a user's certificate by its fingerprint, or the beginning of it; return what it was. For administrators."""
+        """Remove a user's certificate by its fingerprint or a prefix of it, and return it.
+
+        For administrators.
+        """
         document: Document = await self._backend.ask("remove certificate", sha256=sha256)
         return document
 
     async def register_certificate(self, certificate: str, sid: str | None = None) -> None:
-        """Make the certificate (PEM) of a user known to receivers; without a SID, of the user of this object."""
+        """Register a user's certificate (PEM), so that receivers can verify signatures.
+
+        Without a SID, it belongs to the user of this object.
+        """
         arguments = {} if sid is None else {"sid": sid}
         await self._backend.ask("register certificate", certificate=certificate, **arguments)
 
@@ -498,14 +523,16 @@ async def connect(
     >>> async with await connect("beta", "alice", "secret") as qm:
     ...     print((await qm.open(r".\private$\orders").receive(timeout=1.0)).body)
 
-    Without a `host` it is the one that runs on this machine on the directory `data` (else
-    $LANNER_DATA, else ./data), and the kernel says who you are. Without a `user` you are anonymous.
-    `port` None: the one that the endpoint mapper names, or 2103. `timeout` is how many seconds the
-    connection may take. Tasks and threads may share the object; a lost connection is made again by
-    the next call, but open transactions and cursors are lost with it.
+    Without a `host`, connect to the Lanner on this machine that runs on the directory `data` (else
+    $LANNER_DATA, else ./data); the kernel identifies you. Without a `user` you are anonymous. If
+    `port` is None, the endpoint mapper names it; without an answer it is 2103. `timeout` is the
+    number of seconds that connecting may take.
+
+    Tasks and threads may share the object. The next call after a lost connection reconnects, but
+    open transactions and cursors are lost.
     """
-    # Imported here: a program with a queue manager of its own needs no RPC, which takes time to
-    # import.
+    # Imported here: a program with a queue manager of its own does not need RPC, which takes time
+    # to import.
     from lanner.client._async.connecting import open_backend
     from lanner.client.target import Target
 

@@ -1,13 +1,13 @@
-r"""The client of remote reads (MS-MQQP 3.2), and how it opens queues and cursors (MS-MQMP 3.2.4).
+r"""The client of remote reads (MS-MQQP 3.2), and of opening queues and cursors (MS-MQMP 3.2.4).
 
 async with await RemoteReader.connect(Target("192.0.2.7"), client_id=own_identifier) as reader:
     queue = await reader.open(parse(r"DIRECT=OS:.\private$\orders"))
     message = await queue.receive(timeout=5000)
 
-A receive has two phases. The first one brings the message, which the server keeps for this client
-alone until the second one, RemoteQMEndReceive, says what becomes of it. A caller that is cancelled
-in the first phase loses nothing: what the server may have taken for it is given back
-(`io.salvaged`). Time-outs of reads are milliseconds.
+A receive has two phases. The first one transfers the message, which the server keeps locked for
+this client. The second one, RemoteQMEndReceive, acknowledges or returns it. A caller that is
+cancelled in the first phase loses nothing: a message that the server may have taken for it is given
+back (`io.salvaged`). Read time-outs are in milliseconds.
 """
 
 # A read's time-out is the protocol's, kept by the server.
@@ -54,10 +54,10 @@ from lanner.wire.message import Message
 OPEN_TIMEOUT: Final = 300.0  # seconds
 # MS-MQQP 3.2.4.1 dwMQS: 1 is for routing and directory servers.
 _NO_SERVER: Final = 0
-# MS-MQQP 3.2.4.2: servers before this have no RemoteQMStartReceive2.
+# MS-MQQP 3.2.4.2: servers before this version lack RemoteQMStartReceive2.
 _FIRST_WITH_SEQUENTIAL_ID: Final = (5, 1)
 _MAX_REQUEST_ID: Final = 0xFFFF_FFFF
-# The actions whose message is kept for the client until it ends the read.
+# The actions whose message the server keeps for the client until it ends the read.
 _RECEIVES: Final = frozenset(
     (MQ_ACTION_RECEIVE, MQ_LOOKUP_RECEIVE_CURRENT, MQ_LOOKUP_RECEIVE_NEXT, MQ_LOOKUP_RECEIVE_PREV)
 )
@@ -88,7 +88,7 @@ class RemoteReader(Closeable):
     opened: dict[int, OpenRemoteQueue] = field(default_factory=dict)
     _version: tuple[int, int] | None = None
     _last_request_id: int = 0
-    # Of another colour than `io.Lock` on purpose: nothing is awaited while it is held.
+    # A threading lock in both forms on purpose: no wait occurs while it is held.
     _numbering: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -100,9 +100,9 @@ class RemoteReader(Closeable):
         syntaxes: tuple[Syntax, ...] | None = None,
         open_timeout: float = OPEN_TIMEOUT,
     ) -> Self:
-        """Connect to both interfaces; where queues are read, the server is asked first (3.2.4.1).
+        """Connect to both interfaces, after asking the server for the port of reads (3.2.4.1).
 
-        A server that knows no port, or that is behind a Unix socket, is read where it was asked.
+        If the server names no port, or is behind a Unix socket, the same address is used for reads.
         """
         handshake_client = reading_client = await connect_to(target)
         try:
@@ -111,8 +111,8 @@ class RemoteReader(Closeable):
             try:
                 reading = await reading_client.bind(QM2QM, syntaxes)
             except InterfaceRefused:
-                # A process may serve an interface on some of its ports only. qmcomm says where
-                # qm2qm is.
+                # A process may serve an interface on only some of its ports. qmcomm names the port
+                # of qm2qm.
                 asked = await handshake.call(mqmp.R_QM_GET_RTQM_SERVER_PORT, f_ip=PortType.IP_READ)
                 port = cast("int", asked[RETURNS]) or READ_PORT
                 reading_client = await connect_to(target, QM2QM, port=port)
@@ -131,7 +131,10 @@ class RemoteReader(Closeable):
         return cls(client_id, open_timeout, handshake_client, handshake, reading_client, reading)
 
     async def close(self) -> None:
-        """Hang up; the server closes what is open and takes back what was not acknowledged."""
+        """Close the connection.
+
+        The server then closes open queues and puts unacknowledged messages back.
+        """
         await self.reading_client.close()
         await self.handshake_client.close()
 
@@ -180,11 +183,11 @@ class RemoteReader(Closeable):
             await self.handshake.call(mqmp.R_QM_CLOSE_REMOTE_QUEUE_CONTEXT, pph_context=context)
 
     async def check(self) -> None:
-        """Make a first call: a wrong password is refused there."""
+        """Make a first call, which fails if the password is wrong."""
         await self.version()
 
     async def version(self) -> tuple[int, int]:
-        """Return major and minor version of the server; (0, 0) if it is too old to say."""
+        """Return the server's major and minor version; (0, 0) if it is too old to say."""
         if self._version is None:
             try:
                 told = await self.reading.call(mqqp.REMOTE_QM_GET_VERSION)
@@ -211,7 +214,7 @@ class RemoteReader(Closeable):
 
 @dataclass(slots=True, eq=False)
 class OpenRemoteQueue:
-    """MS-MQQP 3.2.1.3 RemoteOpenQueueEntry, and what can be done with it."""
+    """MS-MQQP 3.2.1.3 RemoteOpenQueueEntry, and the operations on it."""
 
     reader: RemoteReader
     # OpenQueueDescriptorHandle: phQueue of R_QMOpenRemoteQueue.
@@ -221,8 +224,8 @@ class OpenRemoteQueue:
     rr_session_handle: bytes
     open_context: bytes
 
-    # The queue was closed to give back what an interrupted read may have got. Reads of other
-    # callers on it end, too, and have to be begun again on another handle.
+    # The queue was closed to give back a message that an interrupted read may have received. This
+    # also ends other callers' reads on it, which must begin again on another handle.
     is_given_up: bool = False
 
     @property
@@ -238,7 +241,7 @@ class OpenRemoteQueue:
         return (await self.begin(MQ_ACTION_PEEK_NEXT, timeout, cursor))[1]
 
     async def receive(self, timeout: int = INFINITE, cursor: int = 0) -> RemoteMessage:
-        """Take a message, in both phases (3.2.4.3, 3.2.4.6)."""
+        """Receive a message, in both phases (3.2.4.3, 3.2.4.6)."""
         return await self._finish(*await self.begin(MQ_ACTION_RECEIVE, timeout, cursor))
 
     async def look_up(self, lookup_id: int, action: int) -> RemoteMessage:
@@ -252,7 +255,7 @@ class OpenRemoteQueue:
     async def begin(
         self, action: int = MQ_ACTION_RECEIVE, timeout: int = INFINITE, cursor: int = 0
     ) -> tuple[PendingRemoteReadEntry, RemoteMessage]:
-        """Make the first phase of a read: a received message is kept until `end` is called."""
+        """Make the first phase of a read; a received message is kept until `end` is called."""
         entry = self.reader.new_entry(self.handle)
         return entry, await self._begin(entry, action, partial(self._start, entry, action, timeout, cursor))
 
@@ -268,14 +271,14 @@ class OpenRemoteQueue:
             if message is not None:
                 await self.end(entry, RemoteReadAck.RR_NACK)
             elif action in _RECEIVES:
-                # The handle of the read is unknown: its message comes back with the queue.
+                # The handle of the read is unknown. Closing the queue returns its message.
                 self.is_given_up = True
                 await self.close()
 
         try:
             message = await salvaged(work, partial(self.cancel, entry.request_id), undo)
         except RemoteProtocolError:
-            # A message came, but it cannot be read.
+            # A message arrived, but it cannot be parsed.
             with contextlib.suppress(LannerError):
                 await self.end(entry, RemoteReadAck.RR_NACK)
             raise
@@ -317,14 +320,17 @@ class OpenRemoteQueue:
         )
 
     async def end(self, entry: PendingRemoteReadEntry, ack: RemoteReadAck) -> None:
-        """Make the second phase: say what became of a message, and forget the request (3.2.4.3)."""
+        """Make the second phase: acknowledge or return a message (3.2.4.3)."""
         handle, entry.remote_read_handle = entry.remote_read_handle, NULL_HANDLE
         self.reader.pending.pop(entry.request_id, None)
         if handle != NULL_HANDLE:
             await self._call(mqqp.REMOTE_QM_END_RECEIVE, pph_context=handle, dw_ack=int(ack))
 
     async def cancel(self, request_id: int) -> None:
-        """End a pending read, which raises RemoteCanceled (3.2.4.7); an error if it has ended."""
+        """End a pending read, which then raises RemoteCanceled (3.2.4.7).
+
+        Raises InvalidHandle if the read has already ended.
+        """
         if self.reader.pending.pop(request_id, None) is None:
             raise InvalidHandle(f"no read {request_id} is pending")
         await self._call(
@@ -350,7 +356,7 @@ class OpenRemoteQueue:
         await self._call(mqqp.REMOTE_QM_PURGE_QUEUE, h_queue=self.handle)
 
     async def close(self) -> None:
-        """Close the queue (3.2.4.9); reads end, and unacknowledged messages return to it."""
+        """Close the queue (3.2.4.9); its reads end, and unacknowledged messages return to it."""
         self.reader.opened.pop(self.handle, None)
         handle, self.rr_session_handle = self.rr_session_handle, NULL_HANDLE
         if handle != NULL_HANDLE:
@@ -362,9 +368,9 @@ class OpenRemoteQueue:
 
 
 async def call(bound: BoundInterface, method: Method, **arguments: Value) -> dict[str, Any]:
-    """Return the results of a call; raise any status but MQ_OK, returned or thrown (3.1.4.7).
+    """Return the results of a call; raise any status other than MQ_OK (3.1.4.7).
 
-    Methods that open return none.
+    The status may be returned or thrown. Methods that open a queue return none.
     """
     try:
         results = await bound.call(method, **arguments)

@@ -1,9 +1,9 @@
-"""`Sender`: sends to one computer without a queue manager of its own, over a session of MS-MQQB.
+"""`Sender`: sends to one computer over a session of MS-MQQB, without a local queue manager.
 
-What needs no I/O is in `lanner.client.outbox`, the connection in `outbox_io`. This module joins
-them: it waits for messages to get as far as the caller asks, and connects again after a lost
-connection. There is no other worker: what is due is done in turns, by callers and by the line's
-events.
+The part without I/O is `lanner.client.outbox`; the connection is in `outbox_io`. This module joins
+them: it waits until messages have reached the stage that the caller asks for, and reconnects after
+a lost connection. There is no worker thread or task: pending work is done in turns, by callers and
+by events of the connection.
 """
 
 # A time-out is its own: it ends when nothing was acknowledged for so long, not with the call.
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from lanner.security.signing import SigningKey
     from lanner.transfer.settings import TransferSettings
 
-# Messages of a slow iterable are not held back longer than this for more to be sent with them.
+# The longest time that messages of a slow iterable wait to be sent together with later ones.
 _IMPATIENCE: Final = 0.005  # seconds
-# Module-level names, because enumerations look up their members slowly.
+# Module-level names, because enumerations look up members slowly.
 _SENT, _ACKNOWLEDGED = SendStage.SENT, SendStage.ACKNOWLEDGED
 
 
@@ -73,11 +73,11 @@ class Sender:
     ) -> None:
         """Prepare a sender to `host`, a name or an address.
 
-        `timeout` is how many seconds may pass without any acknowledgment. `guid` identifies the
-        sender; without it, it is a new one whose ordinals begin at 1. `queue_manager` is the only
-        one to accept at the other end. `sender_id` is the SID of the user in whose name messages
-        are sent; without it they have the rights of Everyone. `peers` are addresses of host names
-        that take precedence over DNS.
+        `timeout` is the number of seconds that may pass without any acknowledgment. `guid`
+        identifies the sender; without it, a new one is chosen, whose ordinals begin at 1.
+        `queue_manager` is the only identifier to accept at the other end. `sender_id` is the SID of
+        the user in whose name messages are sent; without it they have the rights of Everyone.
+        `peers` maps host names to addresses that take precedence over DNS.
         """
         self._outbox = Outbox(
             host,
@@ -90,8 +90,8 @@ class Sender:
             signing_key=signing_key,
         )
         self._line = Line(self._outbox, self._turn, self._next_due, self._lost)
-        self._turned = 0.0  # when the last turn was taken
-        self._retry_at = 0.0  # not to connect again before
+        self._turned = 0.0  # When the last turn was taken.
+        self._retry_at = 0.0  # The earliest time of the next attempt to connect.
         self._opening = Opening(self._open)
 
     def __repr__(self) -> str:
@@ -114,7 +114,7 @@ class Sender:
 
     @property
     def unacknowledged(self) -> int:
-        """How many messages are posted and not acknowledged."""
+        """The number of messages that are posted and not acknowledged."""
         return self._outbox.count
 
     async def __aenter__(self) -> Self:
@@ -141,9 +141,9 @@ class Sender:
         r"""Send a message and return its id.
 
         `queue` is `private$\name`, `name` (a public queue) or a direct format name of the host. By
-        default a recoverable message is on the peer's disk when this returns, and an express one is
-        written to the connection. With `wait` True an express message has arrived, too; with `wait`
-        False both are only written, and `flush` waits for them.
+        default, when this returns, a recoverable message is on the peer's disk, and an express one
+        is written to the connection. With `wait` True, an express message has also arrived. With
+        `wait` False, both are only written to the connection, and `flush` waits for them.
         """
         with self._line.lock:
             posted = self._outbox.post(queue, message, transaction)
@@ -165,7 +165,7 @@ class Sender:
     ) -> list[str]:
         """Send messages, as many at once as the peer's window allows, and return their ids.
 
-        `wait` means what it means for `send`.
+        `wait` has the same meaning as for `send`.
         """
         outbox, line = self._outbox, self._line
         sent: list[Posted] = []
@@ -189,7 +189,7 @@ class Sender:
         return [posted.identifier for posted in sent]
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Wait until everything is acknowledged, express messages included."""
+        """Wait until everything is acknowledged, including express messages."""
         with self._line.lock:
             for posted in self._outbox.unacknowledged:
                 await self._wait(posted, _ACKNOWLEDGED, timeout)
@@ -212,7 +212,7 @@ class Sender:
     # -------------------------------------------
 
     async def _wait(self, posted: Posted, stage: SendStage, timeout: float | None) -> None:
-        """Wait until a message has reached a stage and, if that is SENT, until it is written."""
+        """Wait until a message has reached a stage and, if the stage is SENT, is written."""
         outbox, line = self._outbox, self._line
         is_awaited = stage is _ACKNOWLEDGED
         if posted.stage >= stage and (is_awaited or line.is_written):
@@ -239,7 +239,7 @@ class Sender:
         await self._line.wait(posted, deadline)
 
     def _turn(self, deadline: float = math.inf) -> None:
-        """Connect again if that is due, and move bytes."""
+        """Reconnect if that is due, and move bytes."""
         outbox, line = self._outbox, self._line
         if outbox.is_closed:
             return
@@ -249,13 +249,13 @@ class Sender:
         line.pump()
 
     def _next_due(self) -> float | None:
-        """Return when the next turn has something to do, on the monotonic clock."""
+        """Return when the next turn is due, on the monotonic clock."""
         if self._line.is_connected:
             return self._outbox.next_deadline()
         return self._retry_at if self._outbox.count and not self._line.is_connecting else None
 
     async def _reconnect(self, deadline: float) -> None:
-        # The outbox keeps the reason for the error that a caller gets who has waited long enough.
+        # The outbox keeps the reason, for the error of a caller whose time-out ends.
         with suppress(LannerError):
             await self._connect(deadline)
 
@@ -281,12 +281,12 @@ class Sender:
         raise outbox.unreachable()
 
     def _lost(self, problem: str) -> None:
-        """Note that the connection is lost, or could not be made, and when to try again."""
+        """Record that the connection is lost or failed, and schedule the next attempt."""
         self._outbox.disconnected(problem)
         self._retry_at = time.monotonic() + self._outbox.retry_delay()
 
     async def _open(self) -> None:
-        """Open the first session; an error says why there is none."""
+        """Open the first session; raise the reason if that fails."""
         outbox = self._outbox
         started = time.monotonic()
         try:
@@ -310,10 +310,10 @@ class Sender:
 
 
 def _wanted(posted: Posted, wait: bool | None) -> SendStage:
-    """Return how far a message has to come before `send` returns."""
+    """Return the stage that a message must reach before `send` returns."""
     return _ACKNOWLEDGED if (posted.is_recoverable if wait is None else wait) else _SENT
 
 
 def _remaining(deadline: float) -> float:
-    """Return how many seconds one attempt to connect may take."""
+    """Return how many seconds one connection attempt may take."""
     return min(CONNECT_TIMEOUT, max(deadline - time.monotonic(), 0.001))

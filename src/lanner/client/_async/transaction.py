@@ -1,6 +1,6 @@
-"""`Transaction`: several operations, done together or not at all."""
+"""`Transaction`: several operations, of which all or none take effect."""
 
-# It uses the backend of its queues.
+# Uses the private backend of its queues.
 # ruff: noqa: SLF001
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 class Transaction:
-    """A unit of work: commits at the end of its block, aborts on an exception."""
+    """A transaction: commits at the end of its block, aborts on an exception."""
 
     def __init__(self, backend: Backend) -> None:
-        """Made by `QueueManager.transaction`."""
+        """Make a transaction; programs use `QueueManager.transaction`."""
         self._backend = backend
         self._unit = backend.transaction()
-        # Messages that go with the commit, and the queues that they are for.
+        # Messages that are sent with the commit, and the queues they are for.
         self._put: list[tuple[Queue, Message]] = []
 
     def __repr__(self) -> str:
@@ -41,25 +41,25 @@ class Transaction:
 
     @property
     def is_over(self) -> bool:
-        """Whether it was committed or aborted."""
+        """Whether the transaction has been committed or aborted."""
         return self._unit.is_over
 
     def put(self, queue: Queue, message: Sendable) -> Message:
-        """Have a message sent by the commit, in the same request, and return it: the commit sets its `id`.
+        """Add a message that the commit sends, and return it; the commit sets its `id`.
 
-        A service takes any number of such messages and their commit in one round trip. One that is
-        refused aborts the transaction, and `commit` raises the reason.
+        A service takes any number of such messages and their commit in one round trip. A refused
+        message aborts the transaction, and `commit` raises the reason.
         """
-        # Whether it can be used there is said now, not by the commit.
+        # Check now, not at the commit, whether the queue can be used with this transaction.
         self.unit(queue._backend)
         prepared = to_message(message)
         self._put.append((queue, prepared))
         return prepared
 
     async def commit(self) -> None:
-        """Do everything, durably.
+        """Commit all operations durably.
 
-        CommitInDoubt if the connection is lost before the answer has come.
+        Raises CommitInDoubt if the connection is lost before the answer.
         """
         unit = self._require_open()
         if self._put and isinstance(unit, CommitsWithSends):
@@ -71,7 +71,7 @@ class Transaction:
         await unit.commit()
 
     async def _send_put(self) -> None:
-        """Send what goes with the commit; if one is refused, abort."""
+        """Send the messages of `put`; abort if one is refused."""
         put, self._put = self._put, []
         try:
             for queue, group in groupby(put, lambda one: one[0]):
@@ -82,7 +82,7 @@ class Transaction:
             raise
 
     async def abort(self) -> None:
-        """Undo everything: received messages return to their places, sent ones were never sent."""
+        """Abort: received messages return to their places, and sent ones are discarded."""
         await self._require_open().abort()
 
     def _require_open(self) -> BackendTransaction:
@@ -107,12 +107,12 @@ class Transaction:
         if kind is None:
             await self.commit()
         else:
-            # The error that ended the block is raised, not that the queue manager has aborted
-            # already.
+            # Raise the error that ended the block, rather than report that the queue manager has
+            # already aborted.
             with contextlib.suppress(LannerError):
                 await self.abort()
 
 
 def unit_of(transaction: Transaction | None, backend: Backend) -> BackendTransaction | None:
-    """Return the backend's transaction of an optional argument."""
+    """Return the backend's transaction for an optional argument."""
     return None if transaction is None else transaction.unit(backend)

@@ -1,1 +1,1 @@
-"""The blocking client: `tools/generate_sync.py` makes it of `_async`, but for `io`, `outbox_io`."""
+"""The blocking client, made from `_async` by `tools/generate_sync.py`, except `io`, `outbox_io`."""

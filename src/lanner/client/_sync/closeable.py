@@ -21,5 +21,5 @@ class Closeable:
         self.close()
 
     def close(self) -> None:
-        """Close it."""
+        """Close the object."""
         raise NotImplementedError

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class EmbeddedCursor:
-    """A cursor, opened when it is first used."""
+    """A cursor, which is opened on first use."""
 
     def __init__(self, backend: EmbeddedBackend, queue: EmbeddedQueue, access: QueueAccessType) -> None:
         self._backend = backend
         self._operations = backend.operations
-        # The queue object keeps the handle open.
+        # This reference keeps the queue object, and so its handle, open.
         self._queue = queue
         self._access = access
         self._cursor: Cursor | None = None
@@ -62,7 +62,7 @@ class EmbeddedCursor:
 
 
 class EmbeddedTransaction:
-    """A transaction of the engine. One that is dropped without an end is aborted."""
+    """A transaction of the engine; it is aborted if it is dropped before its end."""
 
     def __init__(self, backend: EmbeddedBackend) -> None:
         self._backend = backend
@@ -101,7 +101,7 @@ def received(read: Read, keeper: uuid.UUID) -> ReceivedMessage:
 
 
 def inner(unit: BackendTransaction) -> Transaction:
-    """Return the engine's transaction; `Transaction.unit` has checked whose it is."""
+    """Return the engine's transaction; `Transaction.unit` has checked its backend."""
     return cast("EmbeddedTransaction", unit).inner
 
 

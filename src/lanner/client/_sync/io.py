@@ -22,33 +22,33 @@ T = TypeVar("T")
 Item = TypeVar("Item")
 
 Lock: Final = threading.Lock
-# Calls of one operation that are under way at once: a thread makes one after the other.
+# The number of calls of one operation under way at once: a thread makes one after the other.
 WINDOW: Final = 1
 Event: Final = threading.Event
 sleep: Final = time.sleep
 # Whether handlers may be written with `async def`.
 AWAITS: Final = False
-# How often `supervise` looks whether it is to stop, in seconds.
+# How often `supervise` checks whether it should stop, in seconds.
 _TICK: Final = 0.1
-# A signal that comes just before a wait does not interrupt it: its handler runs after so many
-# seconds.
+# A signal that arrives just before a wait does not interrupt it. Its handler runs after at most
+# this many seconds.
 _SIGNAL_TICK: Final = 0.5
 
 
 class Opening(Generic[T]):
-    """Something that takes time to open."""
+    """An object that takes time to open."""
 
     def __init__(self, work: Callable[[], T], undo: Callable[[T], object]) -> None:
         del undo  # the caller's thread cannot be cancelled meanwhile
         self._work = work
 
     def result(self) -> T:
-        """Open it."""
+        """Open the object."""
         return self._work()
 
 
 def open_early(opening: Callable[[], object]) -> None:
-    """Open something when it is made, so that it can be used without a `with` block."""
+    """Open the object when it is made, so that it can be used without a `with` block."""
     opening()
 
 
@@ -65,7 +65,7 @@ class Waiter:
             self._sync(batch)
 
     def close(self) -> None:
-        """Do nothing: there is no thread of its own."""
+        """Do nothing: there is no thread to end."""
 
 
 def durable(change: Change) -> None:
@@ -79,24 +79,24 @@ def waited(read: Read, timeout: float | None) -> MessagePosition:
 
 
 def taken(read: Read) -> None:
-    """Remove a message durably; an interrupted caller finds it back in its queue."""
+    """Remove a message durably; if the caller is interrupted, the message returns to its queue."""
     try:
         read.take().wait()
     except LannerError:
         raise
     except BaseException:
-        # Raised by a signal handler, Ctrl-C for one.
+        # Raised by a signal handler, for example for Ctrl-C.
         read.undo()
         raise
 
 
 def in_thread(work: Callable[[], T]) -> T:
-    """Run something that blocks."""
+    """Call a blocking function in this thread."""
     return work()
 
 
 def spawn(work: Callable[..., object], *arguments: object) -> None:
-    """Run something and drop its result."""
+    """Call a function and ignore its result."""
     work(*arguments)
 
 
@@ -108,17 +108,19 @@ class _Gathered(Generic[Item, T]):
     def __init__(self, item: Item) -> None:
         self.item = item
         self.outcome: T | Exception | None = None
-        # Released when the outcome is there, or when the thread is to make the calls that are
-        # gathered.
+        # Released when the outcome is set, or when this thread has to make the gathered calls.
         self.turn = threading.Lock()
         self.turn.acquire()
 
 
 class Together(Generic[Item, T]):
-    """Calls of many threads that are made as one: those that come while others are made are the next."""
+    """Calls of many threads that are merged into one.
+
+    Calls that arrive while others are being made are merged into the next one.
+    """
 
     def __init__(self, work: Callable[[list[Item]], Sequence[T | Exception]], undo: Callable[[T], object]) -> None:
-        """`work` returns a result or an error for each item."""
+        """Prepare merging calls; `work` returns a result or an error for each item."""
         del undo  # only the main thread can be interrupted, and it calls for itself
         self._work = work
         self._lock = threading.Lock()
@@ -128,7 +130,7 @@ class Together(Generic[Item, T]):
     def call(self, item: Item) -> T:
         """Return the result for an item."""
         if threading.current_thread() is threading.main_thread():
-            # A signal handler may raise an exception here, which the others must not notice.
+            # A signal handler may raise an exception here, which must not reach the other threads.
             return _unless_error(self._work([item])[0])
         own = _Gathered[Item, T](item)
         with self._lock:
@@ -147,7 +149,7 @@ class Together(Generic[Item, T]):
         try:
             results: Sequence[T | Exception] = self._work([one.item for one in gathered])
         except Exception as error:  # noqa: BLE001 (that of every thread)
-            # Each its own: threads that raise one instance add to each other's tracebacks.
+            # Copy the error: threads that raise the same instance add to each other's tracebacks.
             results = [copy(error) for _ in gathered]
         with self._lock:
             self._is_led = bool(self._gathered)
@@ -167,8 +169,9 @@ def _unless_error(outcome: T | Exception) -> T:
 def salvaged(work: Callable[[], T], cancel: Callable[[], None], undo: Callable[[T | None], None]) -> T:
     """Return the result of a call that reserves something elsewhere for its caller.
 
-    If the caller is interrupted, `cancel` asks for the end of the call. If it had ended already,
-    its result is unknown, because the RPC client has abandoned it: `undo` gives it back without.
+    If the caller is interrupted, `cancel` requests the end of the call. If the call has ended
+    already, its result is unknown, because the RPC client has abandoned it: `undo` gives it back
+    without knowing it.
     """
     try:
         return work()
@@ -182,13 +185,16 @@ def salvaged(work: Callable[[], T], cancel: Callable[[], None], undo: Callable[[
 
 
 def unbroken(work: Callable[[], T]) -> T:
-    """Do something that must not be left half done: Ctrl-C waits for its end, and a second one does not."""
+    """Run something that must not be left half done.
+
+    Ctrl-C waits for its end; a second one does not.
+    """
     with Uninterrupted():
         return work()
 
 
 def gather(works: Sequence[Callable[[], T]]) -> list[T | BaseException]:
-    """Run several things, one after the other, and return their results, or their errors."""
+    """Run several functions one after the other, and return their results or errors."""
     results: list[T | BaseException] = []
     for work in works:
         try:
@@ -208,7 +214,7 @@ C = TypeVar("C", bound=Closing)
 
 
 class _Limit:
-    """The connections that were made under one time limit."""
+    """The connections made under one time limit."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -231,7 +237,7 @@ class _Limit:
 
 
 class _Limits(threading.local):
-    """The time limits that the current thread is under."""
+    """The time limits of the current thread."""
 
     def __init__(self) -> None:
         self.now: list[_Limit] = []
@@ -244,8 +250,8 @@ _limits = _Limits()
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise TimeoutError if the block takes longer.
 
-    A thread that waits for an answer cannot be interrupted: the connections that it has made in the
-    block (`limited`) are closed instead.
+    A thread that waits for an answer cannot be interrupted. Instead, the connections that it has
+    made in the block (`limited`) are closed.
     """
     limit = _Limit()
     timer = threading.Timer(seconds, limit.end)
@@ -264,14 +270,14 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def limited(connection: C) -> C:
-    """Return a connection that is closed when the time limit it was made under passes."""
+    """Return a connection, which is closed when the current time limit passes."""
     for limit in _limits.now:
         limit.add(connection)
     return connection
 
 
 def pause(end: threading.Event, seconds: float) -> None:
-    """Sleep, at most until an event."""
+    """Sleep, but no longer than until an event is set."""
     end.wait(seconds)
 
 
@@ -303,7 +309,7 @@ def supervise(
         finally:
             ended.set()
 
-    # Daemons: a program that was interrupted twice does not wait for its handlers.
+    # Daemon threads: a program that was interrupted twice does not wait for its handlers.
     threads = [
         threading.Thread(target=run, args=(work,), name=f"consume-{number}", daemon=True)
         for number, work in enumerate(works, 1)

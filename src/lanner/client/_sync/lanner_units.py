@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 
 class LannerCursor:
-    """A cursor, opened when it is first used, and lost with its connection."""
+    """A cursor, which is opened on first use and lost with its connection."""
 
     def __init__(self, queue: LannerQueue, access: str) -> None:
-        # The queue object keeps the handle open.
+        # This reference keeps the queue object, and so its handle, open.
         self._queue = queue
         self._access = access
         self._place: tuple[LannerConnection, int, int] | None = None
@@ -87,16 +87,16 @@ class LannerCursor:
         return self._queue.receive_at(self, timeout, unit)
 
 
-# Octets of a frame that is sent at once, and of an entry beside its packet, at most.
+# Maximum octets of a frame that is sent at once, and of an entry besides its packet.
 _LARGEST_FRAME: Final = 0x000F_0000
 _OVERHEAD: Final = 64
 
-# Sends what ends a transaction: its connection and its number there.
+# A function that sends the end of a transaction, given its connection and its number there.
 _End: TypeAlias = Callable[[LannerConnection, int], object]
 
 
 class LannerTransaction:
-    """A transaction of the queue manager, begun when it is first used, and aborted with its connection."""
+    """A transaction of the queue manager: begun on first use, aborted with its connection."""
 
     def __init__(self, backend: LannerBackend) -> None:
         self._backend = backend
@@ -104,11 +104,12 @@ class LannerTransaction:
         self.is_over = False
         self._enlisting = Lock()
         self._enlisted: tuple[LannerConnection, int] | None = None
-        # The commit that was asked for.
+        # The commit that was requested, if its answer is pending.
         self._posted: Posted | None = None
 
     def __del__(self) -> None:
-        # One that is dropped without an end is aborted, as in the process of the queue manager.
+        # A transaction that is dropped before its end is aborted, as in the queue manager's own
+        # process.
         if not getattr(self, "is_over", True) and self._enlisted is not None:
             connection, number = self._enlisted
             connection.abandoned.append({"request": "abort", "transaction": number})
@@ -118,8 +119,8 @@ class LannerTransaction:
         with self._enlisting:
             if self._enlisted is None:
                 number = connection.new_number()
-                # Goes with the first request of the transaction, which hears why it could not be
-                # begun.
+                # Sent with the transaction's first request, whose answer carries the error if the
+                # transaction could not begin.
                 connection.tell(entries.BEGIN, entries.pack_begin(number, self.identifier))
                 self._enlisted = connection, number
             elif self._enlisted[0] is not connection:
@@ -131,7 +132,10 @@ class LannerTransaction:
             self._end(_ending(entries.COMMIT))
 
     def commit_with(self, put: Sequence[tuple[BackendQueue, Message]]) -> bool:
-        """Send messages and commit in one frame; False if they do not fit, or are no plain packets."""
+        """Send messages and commit in one frame.
+
+        Returns False if they do not fit, or are not plain packets.
+        """
         queues = [cast("LannerQueue", queue) for queue, _ in put]
         packets: list[tuple[int, bytes]] = []
 
@@ -176,7 +180,7 @@ class LannerTransaction:
             except LannerError:
                 raise
             except BaseException:
-                # Whether it was committed or not: what is left of it must not stay open.
+                # Whether or not it was committed, it must not stay open.
                 connection.abandoned.append({"request": "abort", "transaction": number})
                 raise
             finally:
@@ -190,7 +194,7 @@ class LannerTransaction:
         return True
 
     def begin_commit(self) -> None:
-        """Ask for the commit, without waiting for it."""
+        """Request the commit, without waiting for it."""
         with self._in_doubt():
             self._end(self._post_commit)
 
@@ -198,7 +202,10 @@ class LannerTransaction:
         self._posted = connection.post(entries.COMMIT, entries.pack_transaction(number))
 
     def committed(self) -> None:
-        """Wait for the commit that was asked for; CommitInDoubt if the connection is lost before the answer has come."""
+        """Wait for the requested commit.
+
+        Raises CommitInDoubt if the connection is lost before the answer.
+        """
         posted, self._posted = self._posted, None
         if posted is None or self._enlisted is None:
             return
@@ -222,7 +229,10 @@ class LannerTransaction:
         self._end(_ending(entries.ABORT))
 
     def prepare(self, request: Document) -> None:
-        """Have the transaction prepared: from then on it is its coordinator's to end, and survives the connection."""
+        """Prepare the transaction.
+
+        From then on its coordinator ends it, and it survives the connection.
+        """
         if self._enlisted is None:
             raise TransactionSequence(f"transaction {self.identifier} was never begun")
         self._end(lambda connection, number: connection.call({**request, "transaction": number}))

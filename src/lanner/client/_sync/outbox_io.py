@@ -1,7 +1,7 @@
 """The connection of a blocking `Sender`: a non-blocking socket, used in the callers' threads.
 
-`_async/outbox_io.py` has the same names for event loops. There is no thread of its own: one of the
-callers that wait polls the socket on behalf of all, and each takes a `turn` after waiting.
+`_async/outbox_io.py` has the same names for event loops. There is no worker thread: one of the
+waiting callers polls the socket on behalf of all, and each takes a `turn` after waiting.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TICK: Final = 0.05  # seconds
 
 
 class Opening:
-    """The opening of a session, which is over when the object exists."""
+    """The opening of a session, which is complete when the object exists."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         work()
@@ -39,7 +39,7 @@ class Opening:
 class Line:
     """The connection of a sender, if there is one.
 
-    Callers of every method hold `lock`. Methods that wait release it meanwhile.
+    Callers of every method must hold `lock`. Methods that wait release it meanwhile.
     """
 
     def __init__(
@@ -51,8 +51,8 @@ class Line:
     ) -> None:
         """Prepare a line.
 
-        `turn` does what is due, and calls `pump`; `next_due` returns when the next turn is, on the
-        monotonic clock. `lost` is called with the operating system's reason.
+        `turn` does the work that is due, and calls `pump`; `next_due` returns the time of the next
+        turn, on the monotonic clock. `lost` is called with the operating system's reason.
         """
         self.lock: Final = threading.Condition()
         self.is_connecting = False
@@ -71,14 +71,14 @@ class Line:
 
     @property
     def is_written(self) -> bool:
-        """Whether the operating system has taken everything that is sent."""
+        """Whether the operating system has accepted all sent bytes."""
         return not self._unwritten
 
     # Connecting
-    # ---------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def start(self, work: Callable[[], None]) -> None:
-        """Connect in the caller's thread, unless another thread does."""
+        """Connect in the caller's thread, unless another thread is connecting."""
         if self.is_connecting:
             return
         self.is_connecting = True
@@ -99,7 +99,7 @@ class Line:
 
     def resolve(self, seconds: float) -> list[str]:
         """Return the addresses of the host; OSError if there are none."""
-        del seconds  # the system's resolver has a time-out of its own
+        del seconds  # the system's resolver has its own time-out
         with self._released():
             return resolve(self._outbox.host, self._outbox.settings.peers)
 
@@ -116,7 +116,7 @@ class Line:
         self._outbox.connected(address)
 
     def drop(self, problem: str = "") -> None:
-        """Cut the connection."""
+        """Abort the connection."""
         if self._disconnect():
             self._lost(problem)
 
@@ -125,17 +125,17 @@ class Line:
         self._unwritten = memoryview(b"")
         if connection is None:
             return False
-        # Ends the poll of another thread; closing alone would not.
+        # Ends the poll of another thread, which close() alone would not do.
         with suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
         connection.close()
         return True
 
     # Bytes
-    # --------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def pump(self) -> None:
-        """Read what has come and write what the peer's window allows, without waiting."""
+        """Read arrived data and write what the peer's window allows, without waiting."""
         if self._socket is None:
             return
         try:
@@ -175,7 +175,7 @@ class Line:
 
     def wait(self, posted: Posted | None, deadline: float) -> None:
         """Wait until something may have changed, or until the deadline; then take a turn."""
-        del posted  # a turn does what is due for every message
+        del posted  # a turn does the work that is due for every message
         now = time.monotonic()
         due = self._next_due()
         wake = min(deadline, now + _TICK) if due is None else min(deadline, now + _TICK, due)
@@ -198,9 +198,9 @@ class Line:
             self.lock.notify_all()
 
     def close(self, linger: float) -> None:
-        """Write to the end and wait for the peer to close, for `linger` seconds at most.
+        """Write all data, and wait up to `linger` seconds for the peer to close.
 
-        Closing with data unread would make the operating system discard what was written last.
+        Closing with data unread would make the operating system discard the last bytes written.
         """
         connection = self._socket
         if connection is not None:

@@ -1,4 +1,4 @@
-"""The routes under /api/v1: one module for each noun."""
+"""The routes under /api/v1, with one module per noun."""
 
 from __future__ import annotations
 

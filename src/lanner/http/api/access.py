@@ -1,4 +1,4 @@
-"""Who may do what with a queue."""
+"""The access list of a queue."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class NewAccess(BaseModel):
     verb: Literal["grant", "deny", "revoke", "owner", "set"]
     who: str | None = None
     rights: list[str] = []
-    # Of verb "set".
+    # For the verb "set".
     sddl: str | None = None
-    # Also if that keeps the user from changing the list again.
+    # Apply the change even if it keeps the user from changing the list again.
     force: bool = False
 
 
@@ -36,7 +36,7 @@ async def access(qm: Manager, name: QueueName) -> dict[str, Any]:
 
 @router.post("/queues/{name}/access")
 async def change_access(qm: Manager, name: QueueName, change: NewAccess) -> dict[str, Any]:
-    """Grant, deny or revoke rights, change the owner, or set everything by SDDL."""
+    """Grant, deny or revoke rights, change the owner, or replace the list by SDDL."""
     queue = qm.open(queue_name(name))
     if change.verb == "set":
         if change.sddl is None:

@@ -1,4 +1,4 @@
-"""Certificates of users, by which signatures are known. For administrators."""
+"""Certificates of users, for verifying signatures. For administrators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ router = APIRouter(tags=["certificates"])
 
 
 class NewCertificate(BaseModel):
-    """A certificate in PEM, and the SID of its user; without one, it is that of the user who asks."""
+    """A certificate in PEM and its user's SID; without one, that of the user who registers it."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -24,19 +24,19 @@ class NewCertificate(BaseModel):
 
 @router.get("/certificates")
 async def certificates(qm: Manager) -> list[dict[str, Any]]:
-    """The certificates that are registered: user, subject, validity, fingerprint."""
+    """The registered certificates: user, subject, validity, fingerprint."""
     return await qm.certificates()
 
 
 @router.post("/certificates", status_code=HTTPStatus.NO_CONTENT)
 async def add(qm: Manager, new: NewCertificate) -> Response:
-    """Register a user's certificate: messages that it signs are known for the user's."""
+    """Register a user's certificate, so that messages it signs are attributed to the user."""
     await qm.register_certificate(new.certificate, new.sid)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 @router.delete("/certificates/{sha256}", status_code=HTTPStatus.NO_CONTENT)
 async def remove(qm: Manager, sha256: str) -> Response:
-    """Remove a certificate by its fingerprint, or by the beginning of it that only one has."""
+    """Remove a certificate by its fingerprint, or by a unique prefix of it."""
     await qm.remove_certificate(sha256)
     return Response(status_code=HTTPStatus.NO_CONTENT)

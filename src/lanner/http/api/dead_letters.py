@@ -1,4 +1,4 @@
-"""Dead letters: what could not be delivered, why, and sending it again."""
+"""Dead letters: list them with their reasons, and send them again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _queues(qm: QueueManager, which: str) -> list[Queue]:
 async def dead_letters(
     qm: Manager, which: Which = "all", limit: Annotated[int, Query(ge=1, le=1000)] = 100
 ) -> list[dict[str, Any]]:
-    """The dead letters, with the reason of each."""
+    """The dead letters, each with its reason."""
     letters: list[dict[str, Any]] = []
     for queue in _queues(qm, which):
         if len(letters) < limit:
@@ -43,7 +43,7 @@ async def dead_letters(
 async def return_dead_letter(qm: Manager, lookup_id: LookupId, which: Which = "all") -> dict[str, str]:
     """Send a dead letter to the queue that it was for.
 
-    It leaves the dead-letter queue in the same step.
+    It is removed from the dead-letter queue in the same step.
     """
     for queue in _queues(qm, which):
         try:

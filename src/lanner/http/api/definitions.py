@@ -1,6 +1,6 @@
-"""Definitions: what was made here, to be made again elsewhere.
+"""Definitions of this queue manager, to be created again on another one.
 
-Queues, access lists, users without secrets, settings.
+They are queues, access lists, users without secrets, and settings.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class UserDefinition(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     name: str
-    # None: what it is, or of a new account a user.
+    # None: keep the role; a new account becomes a user.
     role: Role | None = None
     password: str | None = None
 
 
 class Definitions(BaseModel):
-    """What `GET definitions` gives.
+    """The document that `GET definitions` returns.
 
-    Settings are there to be read: those of the service are in its file.
+    Its settings are for information: import ignores them, and the service has them in its file.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -51,7 +51,7 @@ class Definitions(BaseModel):
 
 @router.get("/definitions")
 async def export(qm: Manager) -> dict[str, Any]:
-    """Everything that was defined here, without secrets and without messages.
+    """Everything defined here, without secrets and without messages.
 
     For administrators.
     """
@@ -78,12 +78,15 @@ async def _definition(qm: QueueManager, name: str) -> dict[str, Any]:
     queue = qm.open(name)
     document, access = await described(qm, queue), await queue.access()
     kept = {key: document[key] for key in ("transactional", *QueueChanges.model_fields)}
-    # Without the computer, so that another one can make it.
+    # Without the computer name, so that another computer can create it.
     return {"name": ".\\" + name.partition("\\")[2], **kept, "access": _portable(access)}
 
 
 def _portable(access: AccessList) -> dict[str, list[str]] | str | None:
-    """Return rights by account, which another computer understands; SDDL for a list that says more than that."""
+    """Return rights by account, which another computer understands, else SDDL.
+
+    SDDL is for lists that rights by account cannot express.
+    """
     entries = access.entries
     if entries is None or any(one.access != "allow" for one in entries):
         return access.sddl
@@ -95,11 +98,11 @@ def _portable(access: AccessList) -> dict[str, list[str]] | str | None:
 
 @router.post("/definitions")
 async def import_(qm: Manager, definitions: Definitions) -> dict[str, Any]:
-    """Make what is missing, and change what is there.
+    """Create what is missing, and change what exists.
 
-    Nothing is deleted; what was refused is told.
+    Nothing is deleted; refused definitions are reported.
     """
-    # Refuses whoever is no administrator before anything is done.
+    # Raises AccessDenied for users who are not administrators, before anything is done.
     known = {user["name"].casefold() for user in await qm.users()}
     done: dict[str, list[str]] = {"created": [], "changed": []}
     refused: list[dict[str, str]] = []

@@ -1,4 +1,4 @@
-"""What happens to messages: as it happens, and of one message from its beginning.
+"""Events of messages: live, and the history of one message.
 
 For administrators.
 """
@@ -19,7 +19,7 @@ from lanner.model.errors import StatusError
 
 router = APIRouter(tags=["events"])
 
-# Seconds between two looks at the log, and looks without an event after which a comment keeps the
+# Seconds between two polls of the log, and polls without an event after which a comment keeps the
 # connection alive.
 _INTERVAL: Final = 1.0
 _SILENT: Final = 15
@@ -35,14 +35,14 @@ async def events(
 ) -> StreamingResponse:
     """Server-Sent Events: each event of a message, with its number as `id`."""
     begin = after if last_event_id is None else last_event_id
-    # A refusal is an answer of its own, not an event.
+    # A refusal must be the response itself, not an event in the stream.
     first = await qm.events(begin, limit=_AT_ONCE)
     return StreamingResponse(_follow(request, qm, first), media_type="text/event-stream")
 
 
 @router.get("/events/trace")
 async def trace(qm: Manager, message: str, limit: Annotated[int, Query(ge=1, le=1000)] = 1000) -> dict[str, Any]:
-    """What happened here to one message and to its acknowledgments, by its id."""
+    """The events here of one message and its acknowledgments, by its id."""
     return await qm.events(0, limit=limit, message=message)
 
 

@@ -1,4 +1,4 @@
-"""Whether the process and the queue manager answer. Nobody has to log on for this."""
+"""Whether the process and the queue manager answer; no log-on is needed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ router = APIRouter(tags=["health"])
 
 @router.get("/health/live")
 async def live() -> dict[str, Any]:
-    """This process answers."""
+    """Answer that this process is alive."""
     return {"status": "ok"}
 
 
 @router.get("/health/ready", response_model=None)
 async def ready(request: Request) -> Response:
-    """The queue manager answers, too."""
+    """Answer whether the queue manager is ready, too."""
     if await sessions_of(request).is_ready():
         return JSONResponse({"status": "ok"})
     return problem(HTTPStatus.SERVICE_UNAVAILABLE, "Service Unavailable", "the queue manager does not answer")

@@ -1,6 +1,6 @@
-"""Messages of a queue: looked at, sent, passed on, removed.
+"""The messages of a queue: list, read, send, move, copy, resend, remove.
 
-A lookup id is a text: it has 64 bits, and many readers of JSON only 53.
+A lookup id is a string: it has 64 bits, and many JSON parsers keep only 53.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ LookupId = Annotated[int, Path(ge=0, description="The lookup id of a message.")]
 class NewMessage(BaseModel):
     """A message to send, or changes to one that is sent again.
 
-    Times are seconds; null is for ever.
+    Times are seconds; null means no limit.
     """
 
     model_config = ConfigDict(extra="forbid")
 
     body: str | None = None
-    # Of `body`: text, or base64 for octets.
+    # The encoding of `body`: text, or base64 for octets.
     body_encoding: str = "text"
     body_type: int | None = None
     label: str | None = None
@@ -57,7 +57,7 @@ class NewMessage(BaseModel):
     encrypt: bool | None = None
 
     def fields(self) -> dict[str, Any]:
-        """Return what was given, by the names of `Message`."""
+        """Return the given fields, by the names of `Message`."""
         given = {name: getattr(self, name) for name in self.model_fields_set & set(NewMessage.model_fields)}
         encoding = given.pop("body_encoding", "text")
         if encoding not in ("text", "base64"):
@@ -78,7 +78,7 @@ class NewMessage(BaseModel):
 
 
 class Target(BaseModel):
-    """Where messages go."""
+    """The destination of messages."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -86,7 +86,7 @@ class Target(BaseModel):
 
 
 class Resend(BaseModel):
-    """Where a message goes again (null: to the queue that it was sent to), and with which changes."""
+    """A message to send again, with changes; a null target is the queue that it was sent to."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -96,7 +96,7 @@ class Resend(BaseModel):
 
 
 class Passing(BaseModel):
-    """Messages to pass on: by their lookup ids, or by conditions that they meet."""
+    """Messages to move or copy: by lookup ids, or by conditions that they meet."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -114,19 +114,19 @@ def _octets(text: str, what: str) -> bytes:
 
 
 def conditions(**given: object) -> list[str]:
-    """Return the conditions of `Queue.find` for the parameters that were given."""
+    """Return the conditions of `Queue.find` for the given parameters."""
     signs = {"label": "label~", "body": "body~", "class_": "class=", "sender": "sender="}
     times = {"since": "arrived>=", "until": "arrived<="}
     return [f"{sign}{given[name]}" for name, sign in (signs | times).items() if given.get(name) is not None]
 
 
 def target_of(text: str) -> str:
-    """Return where messages go, as the client reads it: a private queue of this computer needs no computer here."""
+    """Return the target queue; a private queue of this computer needs no computer name."""
     return queue_name(text)
 
 
 async def send(qm: QueueManager, queue: Queue, message: Message) -> str:
-    """Send a message, in a transaction of its own to a queue that needs one."""
+    """Send a message, in its own transaction if the queue is transactional."""
     if not await queue.is_transactional():
         return await queue.send(message)
     async with qm.transaction() as unit:
@@ -150,8 +150,8 @@ async def messages(
 ) -> dict[str, Any]:
     """Messages that meet all conditions; they stay in the queue.
 
-    At most `scan` messages are looked at. `after` of the answer, unless it is null, continues
-    behind the last of them.
+    At most `scan` messages are examined. Unless it is null, pass `after` of the answer to continue
+    after the last of them.
     """
     queue = qm.open(queue_name(name))
     given = conditions(label=label, body=body, class_=class_, sender=sender, since=since, until=until)
@@ -177,7 +177,7 @@ async def purge(qm: Manager, name: QueueName) -> dict[str, int]:
 
 @router.post("/queues/{name}/messages/move")
 async def move_many(qm: Manager, name: QueueName, passing: Passing) -> dict[str, int]:
-    """Move messages to any queue: those with these lookup ids, or the first that meet conditions."""
+    """Move messages to any queue: by lookup ids, or the first that meet conditions."""
     queue = qm.open(queue_name(name))
     chosen = await _chosen(queue, passing)
     if chosen:
@@ -187,7 +187,7 @@ async def move_many(qm: Manager, name: QueueName, passing: Passing) -> dict[str,
 
 @router.post("/queues/{name}/messages/copy")
 async def copy_many(qm: Manager, name: QueueName, passing: Passing) -> dict[str, int]:
-    """Send messages with the same content to any queue; those here stay."""
+    """Send copies of messages to any queue; the originals stay."""
     queue = qm.open(queue_name(name))
     chosen = await _chosen(queue, passing)
     if chosen:
@@ -230,7 +230,7 @@ async def move_message(qm: Manager, name: QueueName, lookup_id: LookupId, to: Ta
 
 @router.post("/queues/{name}/messages/{lookup_id}/copy")
 async def copy_message(qm: Manager, name: QueueName, lookup_id: LookupId, to: Target) -> dict[str, str]:
-    """Send a message with the same content to any queue."""
+    """Send a copy of a message to any queue."""
     (sent,) = await qm.open(queue_name(name)).copy_many([lookup_id], target_of(to.target))
     return {"id": sent}
 
@@ -239,7 +239,7 @@ async def copy_message(qm: Manager, name: QueueName, lookup_id: LookupId, to: Ta
 async def resend_message(qm: Manager, name: QueueName, lookup_id: LookupId, how: Resend) -> dict[str, str]:
     """Send a message again, with changes.
 
-    The one here is removed in the same step, unless it is kept.
+    The original is removed in the same step, unless it is kept.
     """
     target = None if how.target is None else target_of(how.target)
     queue = qm.open(queue_name(name))

@@ -1,4 +1,4 @@
-"""Queues of messages for other computers, and the sessions with these. For administrators."""
+"""Outgoing queues, and the sessions with other computers. For administrators."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ router = APIRouter(tags=["outgoing"])
 
 @router.get("/outgoing")
 async def outgoing(qm: Manager) -> list[dict[str, Any]]:
-    """How the outgoing queues fare: state, messages, next hops, problem, next retry, history."""
+    """The outgoing queues with state, messages, next hops, problem, next retry and history."""
     return await qm.outgoing()
 
 
 @router.post("/outgoing/{name}/pause", status_code=HTTPStatus.NO_CONTENT)
 async def pause(qm: Manager, name: QueueName) -> Response:
-    """Keep the messages of an outgoing queue until it is resumed."""
+    """Hold back the messages of an outgoing queue until it is resumed."""
     await qm.pause(name)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
@@ -35,14 +35,14 @@ async def resume(qm: Manager, name: QueueName) -> Response:
 
 @router.post("/outgoing/{name}/resend", status_code=HTTPStatus.NO_CONTENT)
 async def resend(qm: Manager, name: QueueName) -> Response:
-    """Send messages that are not acknowledged now."""
+    """Resend unacknowledged messages now."""
     await qm.resend(name)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 @router.get("/sessions")
 async def sessions(qm: Manager) -> list[dict[str, Any]]:
-    """Who is connected: clients, and other queue managers."""
+    """The connections of clients and of other queue managers."""
     return await qm.sessions()
 
 
@@ -50,7 +50,7 @@ async def sessions(qm: Manager) -> list[dict[str, Any]]:
 async def close_session(qm: Manager, kind: str, number: int) -> Response:
     """End a connection.
 
-    What a client holds returns to its queues; a queue manager connects again.
+    Messages held by a client return to their queues; a queue manager connects again.
     """
     await qm.close_session(kind, number)
     return Response(status_code=HTTPStatus.NO_CONTENT)

@@ -1,4 +1,4 @@
-"""Who asks, and the sums of what there is."""
+"""The user of a request, and totals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ router = APIRouter(tags=["overview"])
 
 @router.get("/overview")
 async def overview(qm: Manager) -> dict[str, Any]:
-    """Sums over the queues that the user may see; for an administrator, also dead letters and outgoing queues."""
+    """Totals over the queues that the user may see.
+
+    Administrators also see dead letters and outgoing queues.
+    """
     return await qm.overview()
 
 
@@ -24,20 +27,23 @@ async def history(
     queue: Annotated[str | None, Query(description="Of this queue; else of all together, for administrators.")] = None,
     seconds: Annotated[int, Query(description="900, 3600 or 86400.")] = 900,
 ) -> dict[str, Any]:
-    """How full a queue was: `points` of time, messages, and messages per second in and out."""
+    """The depth of a queue over time.
+
+    `points` have time, messages, and messages per second in and out.
+    """
     name = None if queue is None else qm.open(queue_name(queue)).path_name
     return await qm.history(name, seconds=seconds)
 
 
 @router.get("/whoami")
 async def whoami(qm: Manager) -> dict[str, Any]:
-    """The user who asks, and the scope of its token."""
+    """The user who makes the request, and the scope of its token."""
     return await qm.who_am_i()
 
 
 @router.get("/status")
 async def status(qm: Manager) -> dict[str, Any]:
-    """What `lanner status` shows. For administrators."""
+    """The document of `lanner status`. For administrators."""
     return await qm.status()
 
 
@@ -53,6 +59,6 @@ async def metrics(
     accept: Annotated[str, Header(include_in_schema=False)] = "",
     names: Annotated[list[str] | None, Query(alias="name[]", description="Only these metrics.")] = None,
 ) -> Response:
-    """What Prometheus reads, as `[metrics] bind` gives it. For administrators."""
+    """The metrics for Prometheus, as at `[metrics] bind`. For administrators."""
     told = await qm.metrics(accept, names or [])
     return Response(told["text"], media_type=told["content_type"])

@@ -14,25 +14,25 @@ router = APIRouter(tags=["peers"])
 
 
 class Trust(BaseModel):
-    """Addresses to believe a queue manager from; none: those that were learnt."""
+    """The addresses to accept a queue manager from; if empty, the learnt ones."""
 
     addresses: list[str] = []
 
 
 @router.get("/peers")
 async def peers(qm: Manager) -> list[dict[str, Any]]:
-    """The queue managers that are bound to addresses, and who else claims to be one of them."""
+    """The queue managers that are bound to addresses, and conflicting claims."""
     return await qm.peers()
 
 
 @router.post("/peers/{guid}/trust")
 async def trust(qm: Manager, guid: str, how: Trust) -> dict[str, Any]:
-    """Believe a queue manager identifier from these addresses."""
+    """Accept a queue manager identifier from these addresses, not from learnt ones."""
     return await qm.trust_peer(guid, how.addresses)
 
 
 @router.delete("/peers/{guid}", status_code=HTTPStatus.NO_CONTENT)
 async def forget(qm: Manager, guid: str) -> Response:
-    """Bind a queue manager identifier to no address; its sessions end."""
+    """Remove the binding of a queue manager identifier to addresses, and end its sessions."""
     await qm.forget_peer(guid)
     return Response(status_code=HTTPStatus.NO_CONTENT)

@@ -1,4 +1,4 @@
-"""Queues: listed, created, changed, deleted."""
+"""Queues: list, create, change, delete."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ router = APIRouter(tags=["queues"])
 
 
 class QueueChanges(BaseModel):
-    """Attributes of a queue. Quotas are kilobytes; null is no limit."""
+    """Attributes of a queue. Quotas are kilobytes; null means no limit."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -35,7 +35,7 @@ class QueueChanges(BaseModel):
     multicast_address: str | None = None
 
     def attributes(self) -> dict[str, object]:
-        """Return what was given, by the names of the data model."""
+        """Return the given attributes, by the names of the data model."""
         given: dict[str, object] = {}
         for name in self.model_fields_set & set(QueueChanges.model_fields):
             value = getattr(self, name)
@@ -57,7 +57,7 @@ class NewQueue(QueueChanges):
 
 
 async def described(qm: QueueManager, queue: Queue) -> dict[str, Any]:
-    """Return what users see of a queue."""
+    """Return the document of a queue."""
     found = await queue.attributes()
     return queue_json(found, qm.open(found.pathname).format_name)
 
@@ -95,13 +95,13 @@ async def create_queue(qm: Manager, queue: NewQueue) -> dict[str, Any]:
 
 @router.get("/queues/{name}")
 async def queue(qm: Manager, name: QueueName) -> dict[str, Any]:
-    """The attributes of a queue, and what is in it."""
+    """The attributes of a queue, and its numbers of messages."""
     return await described(qm, qm.open(queue_name(name)))
 
 
 @router.patch("/queues/{name}")
 async def change_queue(qm: Manager, name: QueueName, changes: QueueChanges) -> dict[str, Any]:
-    """Change attributes. The name of a queue, and whether it is transactional, stay."""
+    """Change attributes. The name, and whether the queue is transactional, cannot be changed."""
     attributes = changes.attributes()
     if not attributes:
         raise InvalidParameter(f"nothing to change: one of {', '.join(QueueChanges.model_fields)}")

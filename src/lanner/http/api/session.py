@@ -16,7 +16,7 @@ router = APIRouter(tags=["session"])
 
 
 class Secret(BaseModel):
-    """What a user logs on with."""
+    """A user's credentials."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -26,7 +26,10 @@ class Secret(BaseModel):
 
 @router.post("/session", status_code=HTTPStatus.CREATED)
 async def log_on(request: Request, response: Response, secret: Secret) -> dict[str, Any]:
-    """Log on: sets the cookie, and returns the token that requests by cookie which change something must have."""
+    """Log on: set the cookie, and return the session's CSRF token.
+
+    Requests by cookie that change something must carry this token.
+    """
     refuse_other_sites(request)
     given = {"user": secret.user, "password": secret.password.get_secret_value()}
     try:

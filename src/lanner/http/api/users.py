@@ -25,7 +25,7 @@ class NewUser(BaseModel):
 
 
 class UserChanges(BaseModel):
-    """What changes of an account."""
+    """Changes to an account."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -34,9 +34,9 @@ class UserChanges(BaseModel):
 
 
 class NewToken(BaseModel):
-    """A token to make; it ends after `lifetime` seconds, or never.
+    """A token to create. It expires after `lifetime` seconds, or never.
 
-    An administrator may make one of another user.
+    An administrator may create a token for another user.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -81,12 +81,12 @@ async def tokens(qm: Manager) -> list[dict[str, Any]]:
 
 @router.post("/tokens", tags=["tokens"], status_code=HTTPStatus.CREATED)
 async def create_token(qm: Manager, token: NewToken) -> dict[str, Any]:
-    """Make a token. Its text is in this answer, and nowhere else."""
+    """Create a token. Its text is only in this answer."""
     return await qm.create_token(token.scope, lifetime=token.lifetime, description=token.description, user=token.user)
 
 
 @router.delete("/tokens/{identifier}", tags=["tokens"], status_code=HTTPStatus.NO_CONTENT)
 async def revoke_token(qm: Manager, identifier: str) -> Response:
-    """End a token, and what was opened with it."""
+    """Revoke a token, and end the sessions it opened."""
     await qm.revoke_token(identifier)
     return Response(status_code=HTTPStatus.NO_CONTENT)

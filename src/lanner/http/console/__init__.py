@@ -1,6 +1,6 @@
-"""The web console: pages that the HTTP process renders for people, with the rights of the user that logged on.
+"""The web console: HTML pages for people, with the rights of the logged-on user.
 
-Each page module asks the queue manager through `lanner.client`, brings the answer into words
+Each page module queries the queue manager through `lanner.client`, puts the answer into words
 (`words`), and renders a template. Templates escape everything; the policy in `lanner.http.guards`
 allows no inline script and no inline style.
 """

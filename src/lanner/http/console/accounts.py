@@ -67,7 +67,7 @@ async def set_user(
     name: Annotated[str, Form()],
     role: Annotated[str, Form()],
 ) -> Response:
-    """Give a user a role."""
+    """Change a user's role."""
     try:
         await visitor.manager.set_user(name, role=role)
     except LannerError as error:
@@ -97,7 +97,7 @@ async def create_token(
     days: Annotated[str, Form()] = "",
     scope: Annotated[list[str] | None, Form()] = None,
 ) -> Response:
-    """Make a token and show its text, this once."""
+    """Create a token and show its text, which is shown only this once."""
     lifetime = float(days) * 86400 if days.isdecimal() else None
     try:
         made = await visitor.manager.create_token(
@@ -198,7 +198,10 @@ async def remove_certificate(
                     "lock",
                     "warn",
                     "Signatures",
-                    "made with it are not known for the user's any more: queues that take only signed messages refuse them.",
+                    (
+                        "made with it are not known for the user's any more: queues that take only signed messages "
+                        "refuse them."
+                    ),
                 ),
                 ("keep", "ok", "Stays", "what was received before, and every other certificate of the user."),
             ),

@@ -1,7 +1,7 @@
-"""Messages of one queue as a page shows them: a list from a place on, and one message.
+"""The messages of one queue as a page shows them: a list from a position on, and one message.
 
-A page reads as many messages as it shows, from a lookup id on. How deep the queue is makes no
-difference; a filter examines at most `SCANNED` messages, and the next page continues after them.
+A page reads only as many messages as it shows, from a lookup id on, so the depth of the queue does
+not matter. A filter examines at most `SCANNED` messages; the next page continues after them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PAGE: Final = 50
 SCANNED: Final = 10_000
-# Bodies of a list are only looked at to name their kind.
+# The octets of a body that a list examines to name its kind.
 _PEEKED: Final = 256
 _WELL_KNOWN: Final = {
     str(LOCAL_SYSTEM): "SYSTEM (the service's own user)",
@@ -35,7 +35,7 @@ _WELL_KNOWN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a person asked for: a text in the label or the body, a condition, and an age."""
+    """A user's filter: a text in the label or the body, a condition, and an age."""
 
     text: str = ""
     place: str = "label"
@@ -43,7 +43,7 @@ class Filter:
 
     @property
     def conditions(self) -> list[str]:
-        """The same as conditions of `Queue.find`."""
+        """The filter as conditions of `Queue.find`."""
         found = []
         if self.text:
             found.append(self.text if self.place == "condition" else f"{self.place}~{self.text}")
@@ -53,7 +53,7 @@ class Filter:
 
     @property
     def query(self) -> dict[str, str]:
-        """The same as the query of an address."""
+        """The filter as the query of a URL."""
         return {"find": self.text, "place": "" if self.place == "label" else self.place, "age": self.age}
 
 
@@ -73,7 +73,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Some messages of a queue; `after` continues, None: there are no more."""
+    """Some messages of a queue; continue with `after`, which is None at the end."""
 
     rows: list[Row]
     after: int | None
@@ -82,7 +82,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One message, whole."""
+    """One message in full."""
 
     message: ReceivedMessage
     body: BodyView
@@ -92,7 +92,7 @@ class Shown:
 
 
 def open_queue(manager: QueueManager, name: str) -> Queue:
-    """Return a queue by the name that an address has. Raises InvalidParameter without one."""
+    """Return a queue by its name in a URL. Raises InvalidParameter for an empty name."""
     if not name:
         raise InvalidParameter("which queue? The address has no name")
     return manager.open(name)
@@ -113,7 +113,7 @@ async def list_messages(queue: Queue, wanted: Filter, after: int | None, limit: 
 
 
 def row_of(message: ReceivedMessage) -> Row:
-    """Return what a list shows of a message."""
+    """Return a message's row in a list."""
     body = message.body_bytes
     return Row(
         message.lookup_id,
@@ -130,7 +130,10 @@ def row_of(message: ReceivedMessage) -> Row:
 async def show_message(
     queue: Queue, lookup_id: int, form: str | None, *, whole: bool, names: Mapping[str, str] | None = None
 ) -> Shown | None:
-    """Return one message with its body in a form; None if it is gone. `names`: of users, by their SIDs."""
+    """Return one message with its body in a form; None if it is gone.
+
+    `names` maps SIDs to the names of users.
+    """
     with contextlib.suppress(MessageNotFound):
         message = await queue.peek_by_lookup_id(lookup_id)
         body = view_body(message.body_bytes, message.body_type, form, whole=whole)

@@ -1,4 +1,4 @@
-"""The page that says what an action will do, before it is done: for actions that need one click more and no typing."""
+"""The page that explains an action before it is done, for actions that need one more click."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked.
+    """A request for confirmation.
 
-    An effect is the icon, the state that colours it, a word and the rest of a sentence. `fields`
-    are what the form sends to `action` when the answer is yes, beside `confirmed`.
+    An effect is an icon, the state that colours it, a word, and the rest of a sentence. `fields`
+    are what the form sends to `action` when the user confirms, in addition to `confirmed`.
     """
 
     title: str
@@ -35,5 +35,5 @@ class Question:
 
 
 async def ask(request: Request, visitor: Visitor, question: Question) -> Response:
-    """Return the page."""
+    """Return the confirmation page."""
     return await render(request, visitor, "confirm.html", question=question)

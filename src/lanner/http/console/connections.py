@@ -1,4 +1,4 @@
-"""Who is connected: clients and other queue managers; and how a connection is ended."""
+"""Connections: list those of clients and other queue managers, and end one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters: why each could not be delivered, and returning it to the queue it was for."""
+"""Dead letters: the reason for each, and returning it to the queue it was for."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def dead_letters(
 
 
 async def _reasons(queue: Queue) -> list[tuple[str, int, int]]:
-    """Return the reasons with their class and how often each occurs, among the first dead letters."""
+    """Return the reasons with their class and their count among the first dead letters."""
     found = await queue.find(limit=_COUNTED, scan=_COUNTED)
     counts = Counter(int(message.message_class) for message in found.messages)
     return [(class_name(number).lower(), number, count) for number, count in counts.most_common()]
@@ -83,7 +83,10 @@ async def choose(
     message: Annotated[list[str] | None, Form()] = None,
     reason: Annotated[str, Form()] = "",
 ) -> Response:
-    """Show what a return does, before it is done. `what` is "selected", "all", or one lookup id."""
+    """Show the effects of a return before it is done.
+
+    `what` is "selected", "all", or one lookup id.
+    """
     manager = visitor.manager
     async with manager.open(QUEUES[which]) as queue:
         chosen = lookup_ids(message or [] if what == "selected" else [] if what == "all" else [what])
@@ -107,7 +110,7 @@ async def choose(
 
 
 async def _problem(manager: QueueManager, letter: ReceivedMessage) -> str | None:
-    """Return why a message would come back, as far as that can be known here."""
+    """Return why a message would fail again, as far as this queue manager can tell."""
     name = letter.destination_queue
     if name is None:
         return "it names no destination"
@@ -116,7 +119,7 @@ async def _problem(manager: QueueManager, letter: ReceivedMessage) -> str | None
             if not await queue.exists():
                 return "its queue still does not exist"
     except LannerError as error:
-        # A queue of another computer cannot be asked.
+        # A queue of another computer cannot be queried.
         return None if not isinstance(error, QueueNotFound) else "its queue still does not exist"
     return None
 
@@ -130,7 +133,10 @@ async def give_back(
     target: Annotated[str, Form()] = "",
     time_to_be_received: Annotated[str, Form()] = "",
 ) -> Response:
-    """Send a copy of each to its queue, or to another one; the dead letter is removed in the same step."""
+    """Send a copy of each to its queue, or to another one.
+
+    The dead letter is removed in the same step.
+    """
     returned, refused = 0, []
     changes: dict[str, Any] = (
         {"time_to_be_received": int(time_to_be_received)} if time_to_be_received.isdecimal() else {}

@@ -1,4 +1,4 @@
-"""Log on and off, the user's own page, and the files that pages load."""
+"""Logging on and off, the user's own page, and the static files of pages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _file(content: bytes, name: str) -> _File:
     return _File(content, gzip.compress(content, mtime=0), kind, f'"{hashlib.sha256(content).hexdigest()[:16]}"')
 
 
-# Read once: there are few, and a name that is not among them is no file.
+# Read once, because there are few. Only these names are served.
 _FILES: Final = {
     path.name: _file(path.read_bytes(), path.name) for path in (HERE / "static").iterdir() if path.is_file()
 }
@@ -51,7 +51,7 @@ async def static(request: Request, name: str) -> Response:
 
 
 def _inside(target: str) -> str:
-    """Return where to go after the log-on: a page of this console, and nothing else."""
+    """Return the page to show after the log-on, which must be one of this console."""
     try:
         parts = urlsplit(target)
     except ValueError:

@@ -1,7 +1,7 @@
-"""What changes while a page is open: one stream of values for a tab, and the points of its plots.
+"""Values that change while a page is open: one stream per tab, and the points of its plots.
 
-The stream has one event a second: texts by the key of the element they belong to, of what has
-changed. The browser sets them as text, so nothing in them can be markup.
+The stream has one event a second, with the changed texts by the key of their element. The browser
+inserts them as text, so they cannot contain markup.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-# A stream ends after this time, and the browser opens the next one: a session that ended is
-# noticed.
+# A stream ends after this many seconds and the browser opens the next one, so that a tab notices
+# when its session has ended.
 _LIFE: Final = 600.0
 _SILENT: Final = 3.0
 # The first samples of a session have no rate yet.
@@ -35,7 +35,8 @@ _ENOUGH: Final = 2
 async def samples(visitor: Looking, queue: str | None = None, span: int = 900) -> Response:
     """Return the points of a plot: time, messages, in and out.
 
-    The queue manager remembers what was before the session; the session has the finer samples.
+    The queue manager's history covers the time before the session; the session's own samples are
+    finer.
     """
     span = span_of(span)
     await visitor.sampler.latest()
@@ -43,7 +44,7 @@ async def samples(visitor: Looking, queue: str | None = None, span: int = 900) -
     own = visitor.sampler.series(queue)[_ENOUGH:]
     if span > min(seconds for seconds, _ in SPANS):
         own = own[-1:]
-    # Two samples of one second are one point.
+    # Two samples within one second are one point.
     own = list({point[0]: point for point in own}.values())
     first = own[0][0] if own else float("inf")
     interval = before[1][0] - before[0][0] if len(before) > 1 else 0
@@ -61,12 +62,12 @@ async def live(request: Request, visitor: Looking, queue: str | None = None) -> 
 async def _events(request: Request, sampler: Sampler, queue: str | None) -> AsyncIterator[str]:
     told: dict[str, str] = {}
     ends = asyncio.get_running_loop().time() + _LIFE
-    # At once, so that the browser knows that the stream works.
+    # Sent at once, so that the browser sees that the stream works.
     yield ": begun\n\n"
     while asyncio.get_running_loop().time() < ends and not await request.is_disconnected():
         sample = await sampler.next(_SILENT)
         if sample is None:
-            # The queue manager does not answer: the page finds out by the silence.
+            # The queue manager does not answer. The page notices by the silence.
             continue
         values = _values(sample, sampler, queue)
         rate = sampler.rate(queue)

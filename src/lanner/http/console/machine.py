@@ -1,4 +1,4 @@
-"""The queue manager as a whole: its settings, offline and online, and definitions for another one."""
+"""The queue manager as a whole: settings, offline and online, definitions for another one."""
 
 from __future__ import annotations
 
@@ -128,12 +128,12 @@ async def act(request: Request, visitor: Looking, action: str, confirmed: Annota
 
 
 # Definitions
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @router.get("/settings/definitions")
 async def definitions(visitor: Looking) -> Response:
-    """Return the file of queues, access lists, users without secrets and settings."""
+    """Return the definitions file: queues, access lists, users without secrets, and settings."""
     text = json.dumps(await export(visitor.manager), indent=2)
     name = "".join(sign if sign.isalnum() else "-" for sign in visitor.manager.name)
     headers = {"Content-Disposition": f'attachment; filename="{name}-definitions.json"'}
@@ -144,7 +144,7 @@ async def definitions(visitor: Looking) -> Response:
 async def bring_in(
     request: Request, visitor: Looking, text: Annotated[str, Form()] = "", confirmed: Annotated[str, Form()] = ""
 ) -> Response:
-    """Show what a file would make and change, then do it."""
+    """Show what a file would create and change; after confirmation, do it."""
     try:
         found = Definitions.model_validate_json(text)
     except ValidationError as error:

@@ -1,9 +1,9 @@
-"""What can be done to messages and queues: send, resend, move, copy, delete, purge, delete the queue.
+"""Actions on messages and queues: send, resend, move, copy, delete, purge, delete the queue.
 
-An action that destroys something, or moves many messages, first shows a page that says what will
-happen. One message needs a plain confirmation; more than `TYPED` messages, a purge and the deletion
-of a queue need the queue's name. The server checks the name again, and asks again if the count has
-changed by more than a tenth.
+An action that destroys something, or moves many messages, first shows a page that explains its
+effects. One message needs a plain confirmation. For more than `TYPED` messages, a purge, or the
+deletion of a queue, the user must type the queue's name. The server checks the name again, and asks
+again if the count has changed by more than a tenth.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-# Above this many messages, the name of the queue must be typed.
+# For more messages than this, the name of the queue must be typed.
 TYPED: Final = 100
-# The most that one form moves, copies or deletes; the rest by the next one.
+# The maximum number of messages that one form moves, copies or deletes.
 MOST: Final = 10_000
 # Messages of an exported file that are read at a time.
 _LINES: Final = 200
-# Before an action: it is for all messages that the filter finds, not for those that were selected.
+# Prefix of an action on all messages that the filter finds, instead of the selected ones.
 EVERYTHING: Final = "all-"
 Text = Annotated[str, Form()]
 Texts = Annotated[list[str] | None, Form()]
 
 
 # Sending
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @router.get("/queue/send")
@@ -58,7 +58,7 @@ async def send_form(request: Request, visitor: Looking, name: str) -> Response:
 
 @router.get("/queue/resend")
 async def resend_form(request: Request, visitor: Looking, name: str, message: int, part: str = "") -> Response:
-    """Return the form with the message as it is, for changes."""
+    """Return the form filled with the message, for changes."""
     async with await _queue(visitor.manager, name, part) as queue:
         shown = await show_message(queue, message, None, whole=True)
     if shown is None:
@@ -127,7 +127,7 @@ async def send(
     target: Text = "",
     keep: Text = "",
 ) -> Response:
-    """Send a message, or one that was edited in place of the original."""
+    """Send a message, or an edited one in place of the original."""
     form = {
         "label": label,
         "body": body,
@@ -174,7 +174,7 @@ async def send(
 
 
 async def _send(manager: QueueManager, name: str, message: Message) -> None:
-    """Send one message, in a transaction if the queue wants one."""
+    """Send one message, in a transaction if the queue requires one."""
     async with manager.open(name) as queue:
         if await queue.is_transactional():
             async with manager.transaction() as unit:
@@ -199,7 +199,7 @@ async def choose(
     place: Text = "label",
     age: Text = "",
 ) -> Response:
-    """Show what an action does to the messages that were selected, or that a filter finds."""
+    """Show the effects of an action on the selected messages, or on those that a filter finds."""
     async with await _queue(visitor.manager, name, part) as queue:
         wanted = Filter(find, place, age)
         found = await _found(queue, wanted) if action.startswith(EVERYTHING) else lookup_ids(message or [])
@@ -275,14 +275,17 @@ async def move(
 
 
 # Saving
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @router.get("/queue/export")
 async def export(
     visitor: Looking, name: str, part: str = "", find: str = "", place: str = "label", age: str = ""
 ) -> Response:
-    """Return messages as a file: a line of JSON for each, as the HTTP API has it. They stay in the queue."""
+    """Return messages as a file: one line of JSON per message, as in the HTTP API.
+
+    The messages stay in the queue.
+    """
     queue = await _queue(visitor.manager, name, part)
     wanted = Filter(find, place, age)
     first = await queue.find(*wanted.conditions, limit=_LINES, scan=SCANNED)
@@ -302,7 +305,7 @@ async def _lines(queue: Queue, wanted: Filter, found: Found) -> AsyncIterator[st
 
 
 # Removing
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @router.post("/queue/delete-messages")
@@ -412,7 +415,7 @@ async def delete_queue(request: Request, visitor: Looking, name: Text, typed: Te
 
 
 async def _queue(manager: QueueManager, name: str, part: str) -> Queue:
-    """Return the queue that a form is about: itself, its journal, or an outgoing queue."""
+    """Return the queue of a form: the queue itself, its journal, or an outgoing queue."""
     outgoing = await open_outgoing(manager, name) if "=" in name else None
     queue = open_queue(manager, name) if outgoing is None else outgoing
     return queue.journal if part == "journal" else queue

@@ -1,9 +1,10 @@
-"""Message bodies for the console: which ways there are to show one, and its lines.
+"""Message bodies for the console: the available forms of a body, and its lines.
 
 Bodies are hostile. Nothing here parses in a way that can expand or recurse: XML and JSON are laid
-out from their tags and signs alone, in one pass, and entities and escapes stay as they are written.
-What is indented or split most is no larger than a page can be. Every piece of a line is text that
-the template escapes, with the name of a class of console.css beside it.
+out in one pass from their tags and punctuation alone, and entities and escapes are left as written.
+Output size is bounded by what a page can hold, even for bodies that need the most indentation or
+splitting. Every piece of a line is text that the template escapes, with the name of a class of
+console.css.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from lanner.wire.body_types import TEXT_BODIES
 from lanner.wire.body_values import BodyKind, BodyValue, decode_body
 from lanner.wire.xml_bodies import Value
 
-# How much of a body is shown before somebody asks for all of it.
+# How much of a body is shown until the user asks for all of it.
 SHOWN_BYTES: Final = 64 * 1024
 _HEX_LINE: Final = 16
 _MAX_DEPTH: Final = 64
-# Pieces of a page, and octets of a body that is decoded to see what it is.
+# Maximum pieces on a page, and maximum octets of a body that is decoded to find its kind.
 _MAX_PIECES: Final = 100_000
 _MAX_DECODED: Final = 4 * SHOWN_BYTES
-# An expression that begins within a word, or gives back what it took, needs the square of the time.
+# Possessive quantifiers and a fixed start: with backtracking, or a match beginning inside a word,
+# this would take quadratic time.
 _ATTRIBUTE: Final = re.compile(r'(?<![\w.:-])([\w.:-]++)(\s*+=\s*+)("[^"]*+"|\'[^\']*+\')')
-# Strings, words, signs and white space; a string may have no end.
+# Strings, words, punctuation and white space; a string may be unterminated.
 _JSON_TOKEN: Final = re.compile(r'("(?:[^"\\]++|\\.)*+"?)|([^\s"{}\[\],:]++)|([{}\[\],:])|\s++', re.DOTALL)
 _OPENS: Final = (("", "["), ("", "{"))
 _BREAKS: Final = (*_OPENS, ("", ","))
@@ -50,15 +52,15 @@ class BodyView:
 
 
 def kind_word(body: bytes, body_type: int) -> str:
-    """Return one word for the column of a list."""
+    """Return the kind of a body in one word, for a list column."""
     texts = _text_forms(body, body_type)
-    # XML is called so, whatever it decodes to.
+    # XML is named so even if it decodes to a value.
     form = texts[0] if texts[:1] == ["xml"] else _forms(body, body_type)[0]
     return "Bytes" if form == "hex" else _TITLES[form]
 
 
 def text_of(body: bytes, body_type: int) -> tuple[str, str] | None:
-    """Return the text of a body and the encoding it was read with; None if it holds no text."""
+    """Return the text of a body and its encoding; None if it is not text."""
     encoding = TEXT_BODIES.get(body_type)
     if encoding is not None:
         try:
@@ -79,7 +81,7 @@ def text_of(body: bytes, body_type: int) -> tuple[str, str] | None:
 
 
 def view_body(body: bytes, body_type: int, form: str | None, *, whole: bool) -> BodyView:
-    """Return a body in the wanted form, or in the best one it has."""
+    """Return a body in the requested form, or in the best one available."""
     forms = _forms(body, body_type)
     chosen = form if form in forms else forms[0]
     is_cut = not whole and len(body) > SHOWN_BYTES
@@ -111,7 +113,7 @@ def view_body(body: bytes, body_type: int, form: str | None, *, whole: bool) -> 
 
 
 def _bounded(lines: Iterable[Line]) -> list[Line]:
-    """Return as many lines as a page can have."""
+    """Return as many lines as a page can hold."""
     shown: list[Line] = []
     pieces = 0
     for line in lines:
@@ -124,7 +126,7 @@ def _bounded(lines: Iterable[Line]) -> list[Line]:
 
 
 def _forms(body: bytes, body_type: int) -> list[str]:
-    """Return the forms a body can be shown in, the best one first."""
+    """Return the forms in which a body can be shown, the best one first."""
     forms = _text_forms(body, body_type)
     is_xml = forms[:1] == ["xml"]
     if body and len(body) <= _MAX_DECODED and (body_type or is_xml):
@@ -150,7 +152,7 @@ def _described(value: BodyValue) -> str:
 
 
 def _xml_lines(text: str) -> Iterator[Line]:
-    """Lay XML out, a tag to a line; an element that holds only text stays on one line."""
+    """Lay out XML with one tag per line; an element with only text stays on one line."""
     depth = 0
     pending: Line | None = None
     for token in _xml_tokens(text):
@@ -164,7 +166,7 @@ def _xml_lines(text: str) -> Iterator[Line]:
             continue
         closes, opens = token.startswith("</"), not token.startswith(("</", "<!", "<?")) and not token.endswith("/>")
         if closes and pending is not None:
-            # <a>text</a>: one line.
+            # <a>text</a> stays on one line.
             yield [*pending, *_tag(token)]
             pending = None
             depth = max(0, depth - 1)
@@ -218,7 +220,7 @@ def _tag(token: str) -> Line:
 
 
 def _json_lines(text: str) -> Iterator[Line]:
-    """Lay JSON out, a member to a line. What was cut is laid out as far as it goes."""
+    """Lay out JSON with one member per line; truncated JSON as far as it goes."""
     depth = 0
     line: Line = []
     for string, word, sign in _json_tokens(text):
@@ -234,7 +236,7 @@ def _json_lines(text: str) -> Iterator[Line]:
             yield line
             line = [_indent(depth)]
         if sign == ":":
-            # The string before it is a name.
+            # The string before a colon is a name.
             if line and line[-1][0] == "s":
                 line[-1] = ("t", line[-1][1])
             line.append(("", ": "))
@@ -247,7 +249,7 @@ def _json_lines(text: str) -> Iterator[Line]:
 
 
 def _json_tokens(text: str) -> Iterator[tuple[str, str, str]]:
-    """Yield a string, a word or a sign at a time; the others are empty."""
+    """Yield a string, a word or a punctuation sign at a time; the other two are empty."""
     for match in _JSON_TOKEN.finditer(text):
         if match.lastindex:
             yield match[1] or "", match[2] or "", match[3] or ""

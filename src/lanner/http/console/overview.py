@@ -1,4 +1,4 @@
-"""The overview: what needs a person, in sentences, then the figures."""
+"""The overview: what needs attention, in sentences, then the figures."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from lanner.model.enums import INFINITE
 if TYPE_CHECKING:
     from lanner.http.console.samples import Sample
 
-# From this share of its quota on, a queue is worth a warning.
+# From this percentage of its quota on, a queue gets a warning.
 NEARLY_FULL = 80
 _WORDS = ("Nothing", "One thing", "Two things", "Three things", "Four things", "Five things")
 
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """One thing that needs a person: what is wrong, what it costs, and the page that helps."""
+    """One thing that needs attention: the problem, its effect, and the page that helps."""
 
     state: str
     title: str
@@ -34,7 +34,7 @@ def quota_share(row: dict[str, Any]) -> int:
 
 
 def alarms(sample: Sample, findings: list[dict[str, Any]], *, is_online: bool, name: str) -> list[Alarm]:
-    """Return what needs a person, the worst first."""
+    """Return what needs attention, the worst first."""
     found = []
     if not is_online:
         text = "It exchanges no messages with other computers until it is brought online, or restarts."
@@ -67,7 +67,7 @@ def alarms(sample: Sample, findings: list[dict[str, Any]], *, is_online: bool, n
 
 
 def headline(count: int) -> str:
-    """Return how many things need a person, in words."""
+    """Return how many things need attention, in words."""
     words = _WORDS[count] if count < len(_WORDS) else f"{count} things"
     return f"{words} need{'s' if count < 2 else ''} you"
 

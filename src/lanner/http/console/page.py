@@ -1,8 +1,8 @@
-"""What every page has: who looks at it, the frame around it, its headers, and notices of what was done.
+"""The common parts of all pages: the visitor, the frame, headers, and notices of past actions.
 
 The one thing a maintainer must know: the policy in `lanner.http.guards` allows scripts and styles
-from this process only, none inline, so a template that has a `style` attribute or an event handler
-does not work in a browser.
+from this process only, none inline. A template with a `style` attribute or an event handler
+therefore does not work in a browser.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ if TYPE_CHECKING:
     from lanner.client._async.queue_manager import QueueManager
     from lanner.http.console.samples import Sampler
 
-# Seconds for which the names of users are good.
+# Seconds for which the names of users are cached.
 _NAMES_LIFE: Final = 60.0
 HERE: Final = Path(__file__).parent
-# Without a referrer, a browser names the origin of a form as "null", as if another site had sent
+# With "no-referrer", a browser would send a form's origin as "null", as if another site had sent
 # it.
 _HEADERS: Final = {"Referrer-Policy": "same-origin"}
 _TEMPLATES: Final = Environment(
     loader=FileSystemLoader(HERE / "templates"),
     autoescape=True,
-    # They do not change while the process runs.
+    # Templates do not change while the process runs.
     auto_reload=False,
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
 )
 _TEMPLATES.filters.update(FILTERS)
-# The computer in a path name: what stands before private$ or before the name of a public queue.
+# The computer in a path name: the part before private$ or before the name of a public queue.
 _COMPUTER: Final = re.compile(r"^(?!private\$\\)[^\\=]+\\", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What was done, for the next page: a sentence, and where its result is."""
+    """A notice of a past action for the next page: a sentence, and a link to the result."""
 
     text: str
     name: str = ""
@@ -63,15 +63,15 @@ class Notice:
 
 @dataclass(slots=True)
 class Visitor:
-    """The user who looks at a page: the connection that has this user's rights, and the session's CSRF token.
+    """The user of a page: the connection with this user's rights, and the session's CSRF token.
 
-    There is one for each session. Its samples and notices stay for the next page.
+    There is one visitor per session. Its samples and notices stay for the next page.
     """
 
     manager: QueueManager
     name: str
     role: str
-    # Whether it sees what an administrator sees: sessions, other computers, checks.
+    # Whether the user sees what an administrator sees: sessions, other computers, checks.
     sees_all: bool
     csrf: str
     sampler: Sampler
@@ -80,7 +80,7 @@ class Visitor:
     _named_at: float = -math.inf
 
     async def names(self) -> dict[str, str]:
-        """Return the names of users by their SIDs, as far as this user may see accounts."""
+        """Return the names of users by their SIDs, if this user may see accounts."""
         if self.sees_all and time.monotonic() - self._named_at > _NAMES_LIFE:
             self._named_at = time.monotonic()
             self._names = {one["sid"]: one["name"] for one in await self.manager.users()}
@@ -92,18 +92,18 @@ class Visitor:
 
     @property
     def operates(self) -> bool:
-        """Whether it may end sessions, pause outgoing queues, and take the queue manager offline."""
+        """Whether the user may end sessions, pause outgoing queues, and go offline."""
         return self.role in (Role.OPERATOR, Role.ADMINISTRATOR)
 
     def told(self) -> list[Notice]:
-        """Return the notices that were not shown yet."""
+        """Return the notices that have not been shown, and clear them."""
         notices, self.notices[:] = list(self.notices), []
         return notices
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The counts beside the names of the pages; None where the user may not know them."""
+    """The counts beside the page names; None where the user may not see them."""
 
     queues: int | None
     dead_letters: int | None
@@ -112,13 +112,13 @@ class Frame:
 
 
 def url(path: str, **query: object) -> str:
-    """Return an address with a query; what is None or empty stays out."""
+    """Return a URL with a query, without parameters that are None, False or empty."""
     given = {name: value for name, value in query.items() if value not in (None, "", False)}
     return f"{path}?{urlencode(given, doseq=True)}" if given else path
 
 
 def queue_url(name: str, **query: object) -> str:
-    """Return the page of a queue."""
+    """Return the URL of a queue's page."""
     return url("/queue", name=name, **query)
 
 
@@ -128,24 +128,24 @@ def local_name(path_name: str) -> str:
 
 
 def short_name(path_name: str) -> str:
-    """Return the last part of a queue's name, which a person types to confirm."""
+    """Return the last part of a queue's name, which a user types to confirm."""
     return path_name.rpartition("\\")[2]
 
 
 def split_name(path_name: str) -> tuple[str, str]:
-    """Return the grey part of a name and the part that matters."""
+    """Return the part of a name to show in grey, and the main part."""
     local = local_name(path_name)
     head, slash, tail = local.rpartition("\\")
     return head + slash, tail
 
 
 def shell(*words: object) -> str:
-    """Return a command line that a shell takes as these words, whatever is in them."""
+    """Return a command line that a shell splits into exactly these words."""
     return shlex.join(map(str, words))
 
 
 def here_name(name: str) -> str:
-    r"""Return a name for a command: `private$\orders` is `.\private$\orders`."""
+    r"""Return a name for a command: `private$\orders` becomes `.\private$\orders`."""
     return name if "=" in name else f".\\{local_name(name)}"
 
 
@@ -161,7 +161,7 @@ _TEMPLATES.globals.update(
 
 
 async def frame(visitor: Visitor) -> Frame:
-    """Count what the navigation shows, without looking at any message."""
+    """Return the counts for the navigation, without reading any message."""
     told = await visitor.manager.overview()
     sample = visitor.sampler.last
     stuck = 0 if sample is None else sum(is_stuck(one) for one in sample.outgoing)
@@ -169,7 +169,7 @@ async def frame(visitor: Visitor) -> Frame:
 
 
 async def count_dead_letters(manager: QueueManager) -> list[int]:
-    """Return how many dead letters there are, ordinary and transactional."""
+    """Return the numbers of ordinary and of transactional dead letters."""
     return list(await asyncio.gather(_count(manager.dead_letter), _count(manager.transactional_dead_letter)))
 
 
@@ -179,9 +179,9 @@ async def _count(queue: Queue) -> int:
 
 
 def is_stuck(outgoing: dict[str, Any]) -> bool:
-    """Whether messages wait in an outgoing queue because of a problem.
+    """Return whether messages wait in an outgoing queue because of a problem.
 
-    Nobody needs to help one that was paused.
+    A paused queue is not stuck.
     """
     is_paused = outgoing["state"] == OutgoingState.ON_HOLD.value
     return bool(outgoing["messages"]) and outgoing["problem"] is not None and not is_paused
@@ -190,7 +190,7 @@ def is_stuck(outgoing: dict[str, Any]) -> bool:
 async def render(
     request: Request, visitor: Visitor, template: str, *, status: int = 200, **values: object
 ) -> HTMLResponse:
-    """Return a page in its frame; only what is inside, if htmx asks for a part."""
+    """Return a page in its frame; only the inner part if htmx requests it."""
     part = request.headers.get("HX-Request") == "true" and "part" in values
     text = _TEMPLATES.get_template(str(values["part"]) if part else template).render(
         visitor=visitor,
@@ -204,12 +204,12 @@ async def render(
 
 
 def plain_page(template: str, *, status: int = 200, **values: object) -> HTMLResponse:
-    """Return a page for someone who has not logged on."""
+    """Return a page for a user who has not logged on."""
     return HTMLResponse(_TEMPLATES.get_template(template).render(**values), status, _HEADERS)
 
 
 def done(visitor: Visitor, to: str, text: str, *, name: str = "", href: str = "") -> RedirectResponse:
-    """Go to a page after an action, and say there what was done."""
+    """Redirect to a page after an action, which shows the notice of it."""
     visitor.notices.append(Notice(text, name, href))
     return RedirectResponse(to, status_code=303)
 
@@ -221,7 +221,10 @@ def explain(error: LannerError) -> tuple[str, str]:
 
 
 def lookup_ids(values: Sequence[str]) -> list[int]:
-    """Return lookup identifiers from a form, where one field may have many: a form has few fields."""
+    """Return lookup identifiers from a form.
+
+    One field may have many, because the number of fields in a form is limited.
+    """
     try:
         return [int(one) for value in values for one in value.split(",") if one]
     except ValueError:
@@ -229,5 +232,5 @@ def lookup_ids(values: Sequence[str]) -> list[int]:
 
 
 def chosen(count: int) -> str:
-    """Return how many messages were chosen, in words."""
+    """Return how many messages are selected, in words."""
     return plural(count, "message")

@@ -1,4 +1,7 @@
-"""The pages that list things: overview, queues, outgoing queues, peers, transactions, doctor, trace, reports."""
+"""The pages with lists.
+
+These are the overview, queues, outgoing queues, peers, transactions, doctor, trace and reports.
+"""
 
 from __future__ import annotations
 
@@ -40,19 +43,19 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 Document = dict[str, Any]
 
 _PAGE: Final = 50
-# Queues of the overview, those that may be among them, and the samples after which a session has
-# rates.
+# The number of queues on the overview, the number considered for it, and the number of samples from
+# which on a session has rates.
 _BUSIEST: Final = 8
 _LIKELY: Final = 24
 _ENOUGH: Final = 3
 _KINDS: Final = {"private": "Private", "public": "Public", "system": "System"}
-# The queues that every queue manager has: their names, and what lies in them.
+# The queues that every queue manager has, and their contents.
 _SYSTEM: Final = (
     ("system$;DEADLETTER", "Dead letters"),
     ("system$;DEADXACT", "Dead letters of transactions"),
     ("system$;JOURNAL", "Journal of messages that were sent"),
 )
-# Limits that stand on the overview, by the resource of the budget.
+# The limits on the overview, by the resource of the budget.
 _ROOM: Final = {
     "bytes of messages": "Quota of all messages",
     "bytes of express messages in memory": "Memory of express messages",
@@ -62,14 +65,15 @@ _ROOM: Final = {
 
 
 # Overview
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @router.get("/")
 async def overview(request: Request, visitor: Looking, span: int = 900) -> Response:
     manager, sampler = visitor.manager, visitor.sampler
     if not visitor.sees_all:
-        # Sessions, limits and checks are for those who see all: others begin with their queues.
+        # Sessions, limits and checks need the right to see all; other users begin with their
+        # queues.
         return RedirectResponse("/queues", 303)
     span = span_of(span)
     sample, status, findings, oldest, before = await asyncio.gather(
@@ -77,7 +81,7 @@ async def overview(request: Request, visitor: Looking, span: int = 900) -> Respo
     )
     found = summary.alarms(sample, findings, is_online=status["online"], name=manager.name)
     rows = [{**row, "rate": sampler.rate(row["name"])} for row in sample.rows]
-    # The session may be too young to know rates: those of the history decide among the likely ones.
+    # The session may be too young to have rates. The history then decides among the likely queues.
     likely = sorted(rows, key=lambda row: (-row["rate"].into, -row["arrivals"], -row["messages"]))[:_LIKELY]
     lines = await asyncio.gather(*(past(manager, row["name"]) for row in likely))
     for row, points in zip(likely, lines, strict=True):
@@ -130,12 +134,12 @@ def _room(status: Document) -> list[Document]:
 
 
 async def _denied(request: Request, visitor: Visitor, title: str, error: AccessDenied) -> Response:
-    """Return the page of a user that lacks a right: what is possible instead."""
+    """Return the page for a user who lacks a right; it shows the alternatives."""
     return await render(request, visitor, "denied.html", status=403, heading=title, text=str(error))
 
 
 # Queues
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @router.get("/queues")
@@ -259,7 +263,7 @@ def _order(sort: str) -> Any:  # noqa: ANN401 (a key of sorted)
 
 
 async def _with_first(manager: QueueManager, rows: list[Document]) -> list[Document]:
-    """Add when the first message of each queue came: one look at each that has any."""
+    """Add when the first message of each queue arrived; this peeks at each non-empty queue."""
 
     async def first(row: Document) -> Document:
         if not row["messages"]:
@@ -322,7 +326,7 @@ async def create(
 
 @router.get("/find")
 async def find_anything(visitor: Looking, what: str = "") -> Response:
-    """Go to the queue, the message or the computer of that name."""
+    """Redirect to the queue, the message or the computer of that name."""
     what = what.strip()
     if not what:
         return RedirectResponse("/queues", 303)
@@ -391,7 +395,10 @@ def _outgoing_row(document: Document) -> Document:
 
 
 def _history(entries: list[Document]) -> list[Document]:
-    """Return what happened to the connection, the last first; attempts that failed alike are one line."""
+    """Return the connection's history, newest first.
+
+    Consecutive attempts that failed the same way are one line.
+    """
     lines: list[Document] = []
     for entry in reversed(entries):
         last = lines[-1] if lines else None
@@ -426,7 +433,7 @@ async def act_on_outgoing(
 
 
 # Peers
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @router.get("/peers")
@@ -455,7 +462,7 @@ async def peers(request: Request, visitor: Looking, view: str = "sessions") -> R
 
 
 async def _enterprise(manager: QueueManager) -> Document:
-    """Return sites, links and computers, with what the document leaves out because it is usual."""
+    """Return sites, links and computers, with the defaults that the document leaves out."""
     told = await manager.enterprise.document()
     links = [{"cost": 1, "site_gates": [], **link} for link in told.get("links", ())]
     computers = {name: {"sites": [], **one} for name, one in told.get("computers", {}).items()}

@@ -1,4 +1,4 @@
-"""What the queue manager remembers of the last day: plots, small lines beside queues, and how a number has changed."""
+"""The last day, from the queue manager's history: plots, sparklines beside queues, and trends."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ if TYPE_CHECKING:
 # Time, messages, and messages per second in and out.
 Point = tuple[int, int, float, float]
 
-# What a person can choose: seconds, and the word.
+# The spans to choose from: seconds, and the label.
 SPANS: Final = ((900, "15 min"), (3600, "1 h"), (86_400, "24 h"))
 _SPARK_WIDTH: Final = 72
 _SPARK_HEIGHT: Final = 18
 
 
 def span_of(seconds: int) -> int:
-    """Return a span that there is."""
+    """Return a span that exists, for a requested one."""
     return seconds if any(seconds == one for one, _ in SPANS) else SPANS[0][0]
 
 
 async def past(manager: QueueManager, queue: str | None, seconds: int = SPANS[0][0]) -> list[Point]:
-    """Return the points of a queue, or of all; none where the queue manager keeps no history, or not for this user."""
+    """Return the points of a queue, or of all queues together.
+
+    Returns none if the queue manager keeps no history, or the user may not see it.
+    """
     try:
         told = await manager.history(queue, seconds=seconds)
     except StatusError:
@@ -36,12 +39,12 @@ async def past(manager: QueueManager, queue: str | None, seconds: int = SPANS[0]
 
 
 def last_rate(points: Sequence[Point]) -> Rate:
-    """Return the rates of the last point, until the session has two samples of its own."""
+    """Return the rates of the last point, for use until the session has two samples."""
     return Rate(round(points[-1][2], 1), round(points[-1][3], 1)) if points else Rate(0.0, 0.0)
 
 
 def spark(points: Sequence[Point]) -> str:
-    """Return the path of a small line of depths, 72 by 20; a flat one if there is nothing to show."""
+    """Return the path of a sparkline of depths in a box of 72 by 20; flat without data."""
     if len(points) < 2:
         return f"M0 {_SPARK_HEIGHT}L{_SPARK_WIDTH} {_SPARK_HEIGHT}"
     first, last = points[0][0], max(points[-1][0], points[0][0] + 1)
@@ -54,7 +57,10 @@ def spark(points: Sequence[Point]) -> str:
 
 
 def trend(points: Sequence[Point]) -> tuple[str, str] | None:
-    """Return how the number of messages has changed: up or down, and the words; None if it has not."""
+    """Return how the number of messages has changed, as "up" or "down" and a text.
+
+    Returns None if it has not changed.
+    """
     if len(points) < 2 or points[0][1] == points[-1][1]:
         return None
     change, seconds = points[-1][1] - points[0][1], points[-1][0] - points[0][0]

@@ -1,7 +1,7 @@
-"""The picture of the peers: this queue manager in the middle, the others on both sides, an edge to each.
+"""The picture of the peers: this queue manager in the middle, the others on both sides.
 
-The picture shows the rows of the table below it and nothing else. Coordinates are numbers of this
-module; texts are escaped by the template.
+The picture shows the rows of the table below it and nothing else, with one edge per peer.
+Coordinates are numbers computed by this module; the template escapes texts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from lanner.http.console.words import plural
 
-# More than these are in the table only: a picture with more edges shows nothing.
+# Peers beyond this number are only in the table, because more edges would be unreadable.
 MOST: Final = 16
 _WIDTH: Final = 1000
 _STEP: Final = 76
@@ -45,7 +45,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What the template draws."""
+    """The data that the template draws."""
 
     width: int
     height: int
@@ -55,7 +55,7 @@ class Picture:
 
 
 def draw(name: str, rows: list[dict[str, Any]]) -> Picture:
-    """Place the computers: odd ones left, even ones right."""
+    """Place the computers alternately on the right and on the left."""
     shown = rows[:MOST]
     sides = (shown[1::2], shown[0::2])
     height = max(160, 24 + _STEP * max(len(sides[0]), len(sides[1])))

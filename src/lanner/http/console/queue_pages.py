@@ -1,4 +1,4 @@
-"""One queue: its figures and plots, its messages, journal, subqueues, access list and properties."""
+"""One queue: its figures and plots, messages, journal, subqueues, access list and properties."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-# Samples after which a session has rates of its own.
+# The number of samples from which on a session has its own rates.
 _ENOUGH: Final = 3
 TABS: Final = ("messages", "journal", "subqueues", "access", "properties")
-# What a person can grant: the words of `Queue.grant`, with what each means.
+# The rights that a user can grant: the words of `Queue.grant`, and their meanings.
 RIGHTS: Final = (
     ("send", "send messages"),
     ("peek", "look at messages"),
@@ -116,7 +116,7 @@ async def _outgoing(manager: QueueManager, name: str) -> Queue | None:
 
 
 async def _first(queue: Queue) -> dt.datetime | None:
-    """Return when the message came that is received next."""
+    """Return when the message that will be received next arrived."""
     try:
         return (await queue.peek_by_lookup_id(0, "first")).arrived_time
     except StatusError:
@@ -182,7 +182,7 @@ async def _missing(request: Request, visitor: Visitor, name: str, error: QueueNo
 
 
 # Access
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @router.post("/queue/access")
@@ -238,7 +238,7 @@ def _revoke_question(name: str, who: str, account: str) -> Question:
 
 
 # Properties
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @router.post("/queue/properties")

@@ -1,7 +1,7 @@
-"""Reports of the data pipeline: the list, and one of them as a page of its own.
+"""Reports of the data pipeline: the list, and each as a page of its own.
 
-A report is a page with a script, and what it shows comes from messages. The browser gets it in a
-sandbox: it has no origin, so that nothing in it can reach the console, whatever it may run.
+A report is a page with a script, and its data comes from messages. The browser shows it in a
+sandbox without an origin, so that nothing in it can reach the console, whatever script it runs.
 """
 
 from __future__ import annotations

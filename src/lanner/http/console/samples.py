@@ -1,8 +1,8 @@
-"""What the console knows of the last minutes: the sizes of all queues, once a second, for each session.
+"""The last minutes of each session: the sizes of all queues, sampled once a second.
 
-Samples are taken with the rights of the user. The first page of a session starts a sampler, and it
-ends when no page has asked for a while. Rates follow from two samples: `arrivals` counts what came,
-and what left is the rest.
+Samples are taken with the rights of the user. The first page of a session starts a sampler, which
+ends when no page has used it for a while. Rates are computed from two samples: `arrivals` counts
+the messages that arrived; the number that left follows from the change in size.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from lanner.client._async.queue_manager import QueueManager
 
 INTERVAL: Final = 1.0
-# How much is kept: fifteen minutes.
+# The number of samples kept: fifteen minutes.
 KEPT: Final = 900
-# A sampler that nobody has asked for so long ends.
+# A sampler that no page has used for this many seconds ends.
 IDLE: Final = 120.0
-# Queues of one sample, the fullest first.
+# The number of queues in one sample, the fullest first.
 MOST: Final = 1000
 _COLUMNS: Final = (
     "name",
@@ -39,7 +39,7 @@ _COLUMNS: Final = (
     "arrivals",
     "readers",
 )
-# Rates are taken over this many samples, so that they do not jump.
+# The number of samples over which rates are smoothed.
 _SPAN: Final = 5
 
 Sizes = dict[str, tuple[int, int]]
@@ -48,7 +48,7 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Messages per second that came to a queue and left it."""
+    """Messages per second that arrived in a queue and left it."""
 
     into: float
     out: float
@@ -56,7 +56,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One look at all queues: messages and arrivals of each, by name."""
+    """One sample of all queues: messages and arrivals of each, by name."""
 
     at: float
     sizes: Sizes
@@ -82,7 +82,7 @@ class Sampler:
         self._asked = time.monotonic()
 
     def touch(self) -> None:
-        """Take samples from now on, if none are taken."""
+        """Start taking samples, unless that has begun."""
         self._asked = time.monotonic()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
@@ -99,9 +99,9 @@ class Sampler:
         return self.samples[-1] if self.samples else None
 
     async def latest(self) -> Sample:
-        """Return a sample of now: a page shows what the action before it has done.
+        """Return a current sample, so that a page shows the effect of the preceding action.
 
-        Raises what the queue manager answers.
+        Raises the errors of the queue manager.
         """
         self.touch()
         sample = await take_sample(self.manager)
@@ -118,7 +118,10 @@ class Sampler:
         return None
 
     def rate(self, name: str | None = None, *, before: int = 0) -> Rate:
-        """Return the rates of one queue, or of all queues together; `before` counts samples back from the last."""
+        """Return the rates of one queue, or of all queues together.
+
+        `before` counts samples back from the last one.
+        """
         last = len(self.samples) - 1 - before
         first = max(0, last - _SPAN)
         if last <= first:
@@ -126,7 +129,7 @@ class Sampler:
         older, newer = self.samples[first], self.samples[last]
         span = newer.at - older.at
         (count, arrived), (count_before, arrived_before) = newer.total(name), older.total(name)
-        # A restart begins to count anew.
+        # A restart resets the counters.
         came = max(0, arrived - arrived_before)
         left = max(0, came - (count - count_before))
         return Rate(round(came / span, 1), round(left / span, 1)) if span > 0 else Rate(0.0, 0.0)
@@ -150,10 +153,10 @@ class Sampler:
 
 
 async def take_sample(manager: QueueManager) -> Sample:
-    """Look at all queues once."""
+    """Sample all queues once."""
     told = await manager.overview()
     rows = (await manager.queue_page(page_size=MOST, sort="-messages", columns=_COLUMNS))["items"]
-    # Without the right to see them there are none.
+    # Absent if the user lacks the right to see them.
     outgoing = await manager.outgoing() if told.get("outgoing_queues") else []
     dead_letters = told.get("dead_letters", 0)
     sizes = {row["name"].lower(): (row["messages"], row["arrivals"]) for row in rows}

@@ -1,7 +1,7 @@
-"""The picture of the sites: boxes with their computers, and the routing links between them with their costs.
+"""The picture of the sites: boxes with computers, and the routing links with their costs.
 
-Shows the enterprise that the queue manager knows (`lanner directory show`) and nothing else.
-Coordinates are numbers of this module; texts are escaped by the template.
+It shows the enterprise as the queue manager knows it (`lanner directory show`) and nothing else.
+Coordinates are numbers computed by this module; the template escapes texts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-# More than these are in the table only.
+# Sites and computers beyond these limits are only in the table.
 MOST_SITES: Final = 9
 MOST_COMPUTERS: Final = 4
 _COLUMNS: Final = 3
@@ -58,7 +58,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """What the template draws."""
+    """The data that the template draws."""
 
     width: int
     height: int
@@ -68,7 +68,10 @@ class Map:
 
 
 def draw_sites(enterprise: Mapping[str, Any], own: str, stuck: frozenset[str] = frozenset()) -> Map:
-    """Place the sites in a grid; `own` is this queue manager, `stuck` are computers that cannot be reached, in lower case."""
+    """Place the sites in a grid.
+
+    `own` is this queue manager; `stuck` are the computers that cannot be reached, in lower case.
+    """
     sites = list(enterprise.get("sites") or [])
     members: dict[str, list[tuple[str, Mapping[str, Any]]]] = {site: [] for site in sites}
     for name, one in (enterprise.get("computers") or {}).items():
@@ -107,7 +110,7 @@ def _kind(name: str, one: Mapping[str, Any], own: str, stuck: frozenset[str]) ->
 
 
 def _way(first: Box, second: Box, cost: int, gates: list[str]) -> Way:
-    """Draw a link from edge to edge: beside each other in a row, else from below to above."""
+    """Draw a link from edge to edge: sideways within a row, else from a lower to an upper edge."""
     if first.y > second.y or (first.y == second.y and first.x > second.x):
         first, second = second, first
     label = f"cost {cost}" + (f", by {gates[0]}" if gates else "")
@@ -116,7 +119,7 @@ def _way(first: Box, second: Box, cost: int, gates: list[str]) -> Way:
         if second.x - first.x <= _BOX + _GAP:
             x1, x2, y = first.x + _BOX, second.x, first.y + half
             return Way(f"M{x1} {y}H{x2}", (x1 + x2) // 2, y, label, 24 + 7 * len(label))
-        # Over the box between: an arc below the row.
+        # There is a box in between: draw an arc below the row.
         x1, x2, y = first.x + _BOX // 2, second.x + _BOX // 2, first.y + first.height
         return Way(
             f"M{x1} {y}C{x1} {y + 40} {x2} {y + 40} {x2} {y}", (x1 + x2) // 2, y + 30, label, 24 + 7 * len(label)

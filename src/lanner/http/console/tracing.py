@@ -1,4 +1,4 @@
-"""Where one message is, and what happened to it: looked up by its id in all queues, journals and dead letters."""
+"""The trace of one message: searched by its id in all queues, journals and dead letters."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 Document = dict[str, Any]
 
-# How many messages of each queue are examined.
+# The maximum number of messages examined per queue.
 _SCANNED = 10_000
 _REPORTS = 1000
-# Answers about the log of events: each examines 100,000 at most.
+# The maximum number of requests to the log of events; each examines at most 100,000 events.
 _PAGES = 30
 
 
 @router.get("/trace")
 async def trace(request: Request, visitor: Looking, message: str = "", reports: str = "") -> Response:
-    """Show every trace of a message: the message itself, copies, acknowledgments, and reports of its way."""
+    """Show every trace of a message: itself, copies, acknowledgments, and route reports."""
     manager, message = visitor.manager, message.strip()
     steps: list[Document] = []
     searched = 0
@@ -61,7 +61,7 @@ async def trace(request: Request, visitor: Looking, message: str = "", reports: 
         if reports:
             steps += await _reports(manager.open(reports), message)
         events, has_log = await _events(manager, message) if visitor.sees_all else ([], True)
-        # An event says it to the millisecond, and also of what is no longer here.
+        # Events have times in milliseconds, and also cover messages that are gone.
         steps += events
         steps.sort(key=lambda step: (moment(step["at"]), step["state"] == "clock"))
     return await render(
@@ -78,7 +78,7 @@ async def trace(request: Request, visitor: Looking, message: str = "", reports: 
 
 
 async def _look(kind: str, name: str, queue: Queue, wanted: str) -> list[Document] | str:
-    """Return what one queue has of a message; its name if the user may not look."""
+    """Return the traces of a message in one queue; the queue's name if the user may not look."""
     try:
         async with queue:
             own = await queue.find(f"id={wanted}", limit=10, scan=_SCANNED)
@@ -102,7 +102,7 @@ def _step(kind: str, name: str, message: ReceivedMessage) -> Document:
 
 
 def _answer(name: str, message: ReceivedMessage) -> Document:
-    """Return a message that answers it: a reply or an acknowledgment."""
+    """Return the step for a message that answers the traced one: a reply or an acknowledgment."""
     number = int(message.message_class)
     is_bad = number >= MessageClass.NACK_BAD_DEST_QUEUE
     title = (
@@ -119,7 +119,7 @@ def _answer(name: str, message: ReceivedMessage) -> Document:
     }
 
 
-# What each event is called, and how it looks; {queue} and {target} are names.
+# The title and the look of each event; {queue} and {target} are names.
 _EVENTS: Final[dict[str, tuple[str, str]]] = {
     "arrived": ("clock", "Arrived in {queue}"),
     "sent": ("clock", "Sent: it waits for another computer in {queue}"),
@@ -139,11 +139,11 @@ _EVENTS: Final[dict[str, tuple[str, str]]] = {
 
 
 async def _events(manager: QueueManager, message: str) -> tuple[list[Document], bool]:
-    """Return what the log of events has of a message and its acknowledgments, and whether there is a log."""
+    """Return a message's events and those of its acknowledgments, and whether there is a log."""
     found: list[Document] = []
     after = 0
     try:
-        # An answer is about so many events at most, so that a long log keeps no one waiting.
+        # Each answer covers a limited number of events, so that a long log delays no other request.
         for _ in range(_PAGES):
             told = await manager.events(after, limit=_REPORTS, message=message)
             found += told["events"]
@@ -153,7 +153,7 @@ async def _events(manager: QueueManager, message: str) -> tuple[list[Document], 
     except UnsupportedOperation:
         return [], False
     except LannerError:
-        # What was typed is no id.
+        # The text is not a message id.
         return [], True
     return [_event(one, message, manager.name) for one in found], True
 
@@ -170,14 +170,14 @@ def _event(one: Document, message: str, own: str) -> Document:
 
 
 def _place(name: str | None, own: str) -> str:
-    """Return a queue as the other steps name it: one of this computer without the computer."""
+    """Return a queue's name as the other steps show it, without this computer's name."""
     name = name or "a queue"
     here = f"DIRECT=OS:{own}\\"
     return name[len(here) :] if name.upper().startswith(here.upper()) else local_name(name)
 
 
 async def _reports(queue: Queue, wanted: str) -> list[Document]:
-    """Return what computers on the way reported about a message."""
+    """Return the reports of computers on the route of a message."""
     steps = []
     async with queue:
         found = await queue.find("class=report", limit=_REPORTS, scan=_SCANNED)

@@ -1,4 +1,4 @@
-"""Who looks at the console: the dependency of every page, and pages in place of problem documents."""
+"""The visitor as a dependency of every page, and error pages in place of problem documents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lanner.model.errors import LannerError, StatusError
 
 
 def visitor_of(session: UserSession) -> Visitor:
-    """Return the visitor of a session, the same one each time."""
+    """Return the visitor of a session, always the same object."""
     if not isinstance(session.visit, Visitor):
         manager = session.manager
         who = session.who
@@ -33,12 +33,12 @@ async def _visitor(session: CurrentSession) -> Visitor:
     return visitor_of(session)
 
 
-# Who makes a request. `CurrentSession` has checked the CSRF token of one that changes something.
+# The visitor who makes a request. For changes, `CurrentSession` has checked the CSRF token.
 Looking = Annotated[Visitor, Depends(_visitor)]
 
 
 class PageRoute(APIRoute):
-    """A route whose errors are pages. Who has not logged on is asked to."""
+    """A route that shows errors as pages, and redirects to the log-on if needed."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -66,7 +66,7 @@ class PageRoute(APIRoute):
 
 
 async def _problem(request: Request, status: int, text: str, name: str) -> Response:
-    """Return the page that says what did not happen, and why."""
+    """Return the page that explains what failed, and why."""
     title = "That did not work"
     session = sessions_of(request).of_browser(request)
     if session is None:

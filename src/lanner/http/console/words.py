@@ -1,6 +1,6 @@
-"""Numbers, times and names as the console writes them.
+"""Numbers, times and names as the console shows them.
 
-Every function here is a filter of the templates. Each returns text, which the templates escape.
+Every function here is a template filter. Each returns text, which the templates escape.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from lanner.model.enums import INFINITE, MessageClass
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
-# Why a message became a dead letter: a sentence, and what to do about it.
+# The reasons for dead letters, each with advice.
 REASONS: Final[dict[int, tuple[str, str]]] = {
     MessageClass.NACK_BAD_DEST_QUEUE: (
         "Queue does not exist",
@@ -61,12 +61,15 @@ def advice(message_class: int) -> str:
     return "Its class says no reason." if found is None else found[1]
 
 
-# Why a computer cannot be reached: what its problem says, and what that means for who can mend it.
+# Why a computer cannot be reached: a part of the problem's text, a short form, and advice.
 _WAYS: Final = (
     (
         "connection refused",
         "refuses connections",
-        "The computer answers, but its Message Queuing service does not run, or does not listen on that port. Start it there.",
+        (
+            "The computer answers, but its Message Queuing service does not run, or does not listen on that port. "
+            "Start it there."
+        ),
     ),
     (
         "timed out",
@@ -94,16 +97,19 @@ _WAYS: Final = (
 
 
 def way_words(problem: str | None) -> tuple[str, str]:
-    """Return what a computer does that cannot be reached, and what to do about it."""
+    """Return a short form of why a computer cannot be reached, and advice."""
     text = (problem or "").lower()
     found = next(((word, advice) for sign, word, advice in _WAYS if sign in text), None)
     return found or ("does not take its messages", "`lanner doctor` with its name checks each step of the way.")
 
 
 def code_spans(text: str | None) -> list[tuple[bool, str]]:
-    """Return the parts of a sentence that has commands in backticks: whether a part is a command, and its text."""
+    """Return the parts of a text with commands in backticks.
+
+    Each part is a pair: whether it is a command, and its text.
+    """
     parts = (text or "").split("`")
-    # Behind a command may be the options that reach a queue manager elsewhere; here there are none.
+    # A command may end in a space, where options for a remote queue manager would follow.
     return [(place % 2 == 1, part.strip() if place % 2 else part) for place, part in enumerate(parts) if part]
 
 
@@ -116,7 +122,7 @@ def class_name(message_class: int) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return a number with grouped thousands; below ten with one decimal if it has any."""
+    """Return a number with grouped thousands; below 100 with one decimal if it has a fraction."""
     if value is None:
         return "unknown"
     if value % 1 and abs(value) < 100:
@@ -140,7 +146,7 @@ def quota(kilobytes: int) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a span of time in at most two units."""
+    """Return a duration in at most two units."""
     if seconds is None:
         return "none"
     if seconds < 10:
@@ -166,12 +172,12 @@ def ago(moment: dt.datetime) -> str:
 
 
 def age(moment: dt.datetime) -> str:
-    """Return how old something is."""
+    """Return the age at a moment."""
     return duration(max(0.0, (dt.datetime.now(dt.UTC) - moment).total_seconds()))
 
 
 def moment(value: dt.datetime | str | float | None) -> dt.datetime | None:
-    """Return a moment from the forms that documents have: ISO 8601, or seconds since 1970."""
+    """Return a moment from its forms in documents: ISO 8601, or seconds since 1970."""
     if value is None or isinstance(value, dt.datetime):
         return value
     if isinstance(value, str):
@@ -180,7 +186,7 @@ def moment(value: dt.datetime | str | float | None) -> dt.datetime | None:
 
 
 def absolute(value: dt.datetime) -> str:
-    """Return a moment with its zone, for the title of a `<time>` element."""
+    """Return a moment with its time zone, for the title of a `<time>` element."""
     return f"{value.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -193,7 +199,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def percent(part: float, whole: float) -> int:
-    """Return a share in percent, 0 to 100; something that is used at all has at least 1."""
+    """Return a share in percent, 0 to 100; any use at all is at least 1."""
     if whole <= 0 or part <= 0:
         return 0
     return min(100, max(1, round(100 * part / whole)))
