@@ -144,7 +144,7 @@ class ServerConnection:
         self._fragmented: ServerCall | None = None
         self._calls: dict[int, ServerCall] = {}
         self._rest = b""
-        # A complete request is kept until there is room for it.
+        # Whether a complete request is kept until there is room for it.
         self.has_more = False
         # Seconds for which nothing should be read: a logon has to wait, and with it everything
         # after it.

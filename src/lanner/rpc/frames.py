@@ -103,7 +103,7 @@ class Frames:
     """The frames of one connection, in both directions, on one of its two sides."""
 
     def __init__(self, sending_key: bytes = b"", receiving_key: bytes = b"") -> None:
-        """Without keys the transport must protect the frames, like a Unix socket."""
+        """Seal frames with these keys. Without keys the transport must protect them."""
         self._sending = _Seal(sending_key) if sending_key else None
         self._receiving = _Seal(receiving_key) if receiving_key else None
         self._tag = TAG_SIZE if receiving_key else 0

@@ -229,7 +229,7 @@ class ServerSecurity:
                 return self._negotiate(level, peer)
         except ImportError as error:
             _LOG.warning("authentication type %d cannot be offered: %s (%s)", auth_type, _NO_KERBEROS, error)
-        except Exception as error:  # noqa: BLE001 (of other people's libraries: the keytab is missing, say)
+        except Exception as error:  # noqa: BLE001 (raised by libraries, for example if the keytab is missing)
             _LOG.error("authentication type %d cannot be offered: %s", auth_type, error)
         return None
 

@@ -547,7 +547,7 @@ class RpcServer:
         except RemoteProtocolError as error:
             log_of_peer(_LOG, logging.INFO, "stub", connection.peer, "%r: %s", call, error)
             connection.fault(call, FaultStatus.BAD_STUB_DATA, did_not_execute=True)
-        except Exception:  # noqa: BLE001 (logged, and the caller hears of it)
+        except Exception:  # noqa: BLE001 (logged, and the caller gets a fault)
             log_of_peer(_LOG, logging.ERROR, "failed", connection.peer, "%r failed", call, exc_info=True)
             connection.fault(call, FaultStatus.NCA_FAULT_UNSPEC)
         else:
@@ -561,7 +561,7 @@ class RpcServer:
         connection = call.connection
         try:
             stub = answer.stub(error)
-        except Exception:  # noqa: BLE001 (logged, and the caller hears of it)
+        except Exception:  # noqa: BLE001 (logged, and the caller gets a fault)
             log_of_peer(_LOG, logging.ERROR, "failed", connection.peer, "%r failed", call, exc_info=True)
             connection.fault(call, FaultStatus.NCA_FAULT_UNSPEC)
         else:
@@ -586,7 +586,7 @@ class RpcServer:
         except RemoteProtocolError as error:
             log_of_peer(_LOG, logging.INFO, "stub", connection.peer, "%r: %s", call, error)
             connection.fault(call, FaultStatus.BAD_STUB_DATA)
-        except Exception:  # noqa: BLE001 (logged, and the caller hears of it)
+        except Exception:  # noqa: BLE001 (logged, and the caller gets a fault)
             log_of_peer(_LOG, logging.ERROR, "failed", connection.peer, "%r failed", call, exc_info=True)
             connection.fault(call, FaultStatus.NCA_FAULT_UNSPEC)
         else:

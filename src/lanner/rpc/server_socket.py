@@ -224,7 +224,7 @@ class ServerSocket(asyncio.Protocol):
         while True:
             try:
                 events = core.receive(data, None if refuse else min(room, _CALLS_AT_ONCE))
-            except Exception:  # noqa: BLE001 (a fault of ours, which costs this peer its connection and nobody else)
+            except Exception:  # noqa: BLE001 (our bug: logged, and only this connection ends)
                 text = "%s: what it sent was not understood"
                 log_of_peer(_LOG, logging.ERROR, "not understood", self.peer, text, self.peer, exc_info=True)
                 self.abort()
@@ -305,7 +305,7 @@ class ServerSocket(asyncio.Protocol):
             log_of_peer(_LOG, logging.INFO, "closed", self.peer, "%s: %s", self.peer, error)
             self.abort()
             return False
-        except Exception:  # noqa: BLE001 (a fault of ours, which costs this peer its connection and nobody else)
+        except Exception:  # noqa: BLE001 (our bug: logged, and only this connection ends)
             text = "%s: a frame could not be handled"
             log_of_peer(_LOG, logging.ERROR, "not understood", self.peer, text, self.peer, exc_info=True)
             self.abort()

@@ -43,7 +43,7 @@ OUTCOMES: Final = {
     "quiet": "--c6",
 }
 _MAP_WIDTH, _MAP_HEIGHT = 560, 400
-# Not in the specification: the most numbers on the map, and the most rows below it.
+# Limits of the numbers on the map and of the rows below it.
 _MAP_LABELS, _ROUTE_ROWS = 24, 12
 _PLOT_WIDTH, _PLOT_HEIGHT = 1000, 200
 

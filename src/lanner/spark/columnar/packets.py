@@ -78,7 +78,7 @@ class Packets:
     """Packets in one buffer, in any order, possibly with gaps."""
 
     def __init__(self, buffer: Buffer, starts: Ints, sizes: Ints) -> None:
-        """The buffer must have SLACK bytes after the last packet."""
+        """Wrap packets in a buffer, which must have SLACK bytes after the last packet."""
         self.buffer = buffer
         self.starts = starts
         self.sizes = sizes

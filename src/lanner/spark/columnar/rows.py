@@ -39,7 +39,7 @@ def read_row(packet: bytes, kind: str, keeper: UUID | None = None) -> dict[str, 
     """Return the columns of a packet in a queue of some kind.
 
     For a malformed packet these are the packet and the error. `keeper` is the Lanner queue manager
-    that has the queue; None: a queue manager of another maker.
+    that has the queue; None: another queue manager.
     """
     try:
         return message_row(Message.unpack(packet), kind, keeper)

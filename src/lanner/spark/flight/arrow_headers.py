@@ -40,7 +40,7 @@ class Fields:
     __slots__ = ("_field", "_is_length", "_is_value", "_kept", "_left", "_shift", "_skipped", "_value", "_wanted")
 
     def __init__(self, size: int) -> None:
-        """`size`: octets of the message."""
+        """Begin a message of `size` octets."""
         self._left = size
         self._skipped = 0
         self._kept = bytearray()

@@ -42,7 +42,7 @@ class Messages:
     """The messages of one client, from the HTTP/2 preface on. Errors raise MessageRefused."""
 
     def __init__(self, limit: int) -> None:
-        """`limit`: octets of one message."""
+        """Refuse messages of more than `limit` octets."""
         self._limit = limit
         # Octets of unfinished messages.
         self.unfinished = 0

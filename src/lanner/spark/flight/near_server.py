@@ -168,7 +168,7 @@ class _Slots:
         socket.send_fds(self._connection, [greeting], [slot.file for slot in self._slots])
 
     def take_back(self, frame: Frame) -> None:
-        """Mark a slot as free, as the reader reports."""
+        """Mark the slot that the reader has freed."""
         number = frame.get("free")
         if type(number) is not int or number not in range(SLOTS) or number in self._free:
             # The frame is not shown: it may have a token.

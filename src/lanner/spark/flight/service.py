@@ -544,7 +544,7 @@ class Service:
         return {"expiries": self._expiries()}
 
     def _expiries(self) -> str:
-        """A token that changes on every expiry.
+        """Return a token that changes on every expiry.
 
         If it is unchanged after a count, no message expired meanwhile.
         """

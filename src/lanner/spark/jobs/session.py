@@ -49,7 +49,7 @@ class Context:
         lake = self.config.lake
         return Lake(self.spark, self.config.resolve(lake.path), lake.format, lake.options)
 
-    def make(self, table: str, frame: Any) -> int:  # noqa: ANN401 (a DataFrame, which is not imported before Spark is wanted)
+    def make(self, table: str, frame: Any) -> int:  # noqa: ANN401 (a DataFrame; Spark is imported late)
         """Replace a table, and return its number of rows."""
         started = time.monotonic()
         self.lake.write(frame, table)

@@ -129,7 +129,7 @@ class Planner:
         where: Sequence[Sequence[object]] = (),
         limit: int | None = None,
     ) -> None:
-        """Plan for `columns`.
+        """Plan reads of `columns`.
 
         `where`: conditions as JSON (`columnar.filters`). `limit`: the number of messages that are
         enough.
