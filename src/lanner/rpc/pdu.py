@@ -274,7 +274,7 @@ class Bind:
 
     @classmethod
     def unpack(cls, data: bytes, header: Header) -> Bind:
-        # auth_pad_length is not checked here: clients count padding from where the stub of a
+        # auth_pad_length is not subtracted here: clients count padding from where the stub of a
         # request would begin.
         end, trailer = split_trailer(data, header, REQUEST_SIZE)
         reader = PduReader(data, HEADER_SIZE, end, is_little=header.is_little)

@@ -435,10 +435,9 @@ def _latency(data: ReportData) -> str:
         rows.append((short(row["queue"]), number(row["messages"]), number(row["received"]), *times))
     exact, total = (sum(row[name] for row in data.latency) for name in ("exact", "messages"))
     note = (
-        "Way: from sending to arriving, with the estimated difference of the clocks taken off. Wait: from arriving to "
-        "being received. "
-        "Half, 95 % and 99 % of messages were at least as quick. "
-        f"Times of {number(exact)} of {number(total)} messages are from events, in milliseconds"
+        "Way: from sending to arriving, with the estimated difference of the clocks taken off. Wait: from arriving "
+        f"to being received. Half, 95 % and 99 % of messages were at least as quick. Times of {number(exact)} of "
+        f"{number(total)} messages are from events, in milliseconds"
         + (
             "."
             if exact == total

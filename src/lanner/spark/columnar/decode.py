@@ -52,7 +52,8 @@ from lanner.wire.body_types import TEXT_BODIES, VT_LPSTR
 __all__ = ["MAKING", "batch_of", "batches", "decode", "decode_packets"]
 
 # Held while a batch is made. Every step needs the interpreter, and two concurrent streams spend a
-# third of their time on handing it over. Sending a batch needs neither.
+# third of their time on handing it over. Sending a batch needs neither this lock nor the
+# interpreter.
 MAKING: Final = threading.Lock()
 
 

@@ -343,8 +343,7 @@ def _together(
         row = int(wrong[0])
         raise InsufficientResources(
             f"row {first + row}: the message makes a packet of {sizes[row]} bytes, at most {MAX_PACKET_SIZE} can be "
-            "sent "
-            f"(body of {body_sizes[row]} bytes)"
+            f"sent (body of {body_sizes[row]} bytes)"
         )
     fronts[:, properties_at + _LABEL_LENGTH] = label_sizes >> 1
     for place, numbers in (

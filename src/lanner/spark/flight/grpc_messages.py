@@ -1,9 +1,9 @@
 """Checks of the messages that a client sends to gRPC, made while their octets pass.
 
 Arrow's server accepts messages of any length, decompresses them, and reads a whole message before
-authentication. pyarrow has no setting for that. So this module parses the frames of HTTP/2 (RFC
-9113 6.1; gRPC over HTTP/2) on the way: a message that is too long or compressed ends the
-connection, and unfinished messages are counted.
+authentication. pyarrow has no setting for that. So this module parses the frames of HTTP/2 on the
+way (RFC 9113 6.1; gRPC over HTTP/2): a message that is too long or compressed ends the connection,
+and unfinished messages are counted.
 
 It reads only frames with data, and decodes no HTTP header.
 """

@@ -25,7 +25,7 @@ class Request:
 
     @classmethod
     def parse(cls, data: bytes, what: str) -> Request:
-        """Parse a JSON object. No data is an empty object. Raises InvalidParameter otherwise."""
+        """Parse a JSON object; no data means an empty one. Raises InvalidParameter."""
         if len(data) > MAX_SIZE:
             raise InvalidParameter(f"{what}: {len(data)} bytes, at most {MAX_SIZE} are read")
         try:

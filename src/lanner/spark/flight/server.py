@@ -111,10 +111,10 @@ destination {queue} -> {format_name, sender, is_transactional, queue_manager_id}
             none), and whether they have a TransactionHeader
 publish     {writer, batch, tokens, [keep_seconds]} -> {is_new, messages, bytes, digest}
             One commit; all other tokens of the batch are dropped. The batch numbers of a writer
-            increase: a batch that is not above the last is already published (is_new = false), and
-            is refused with PublicationDiffers if it is the last one and has other messages. The
-            record is kept for ever, or for `keep_seconds`. Writer names belong to the user: two
-            users can have the same name.
+            increase: a batch that is not above the last is already published (is_new = false). The
+            last batch with other messages than before is refused (PublicationDiffers). The record
+            is kept for ever, or for `keep_seconds`. Writer names belong to the user: two users can
+            have the same name.
 drop        {tokens} or {writer, batch} -> {dropped}
 published   {writer} -> {batch or null, messages, bytes, digest}
 
@@ -377,7 +377,7 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
 def _private_files() -> Iterator[None]:
     """Create files that only this user can access.
 
-    Without it other users could connect to the socket of gRPC before its mode is changed.
+    Otherwise other users could connect to the socket of gRPC before its mode is changed.
     """
     before = os.umask(0o077)
     try:

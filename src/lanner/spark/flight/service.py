@@ -182,8 +182,7 @@ class Service:
         if epoch is not None and epoch != self._store.epoch:
             raise EpochChanged(
                 f"this queue manager is in epoch {self._store.epoch}, not {epoch}: its store was restored or made "
-                "anew, and numbers "
-                "from before mean nothing now; begin without them"
+                "anew, and numbers from before mean nothing now; begin without them"
             )
 
     # Queues and scans
@@ -253,8 +252,7 @@ class Service:
         if size > MAX_TICKETS_SIZE:
             raise InvalidParameter(
                 f"{len(parts)} partitions have tickets of {size} octets together, at most {MAX_TICKETS_SIZE}: ask for "
-                "bigger "
-                "partitions, or with shorter conditions"
+                "bigger partitions, or with shorter conditions"
             )
         tickets = [scan.ticket | dataclasses.asdict(part) for part in parts]
         are_shared = self._share(identity, scan, tickets)
@@ -370,8 +368,7 @@ class Service:
         if identifier is not None and identifier != source.identifier:
             raise model_errors.QueueNotAvailable(
                 f"queue {source.place.queue} is not the one of before: that was deleted, and this is number "
-                f"{source.identifier}, "
-                f"not {identifier}"
+                f"{source.identifier}, not {identifier}"
             )
         return source
 

@@ -134,8 +134,7 @@ def flight_listener(
     if not is_available():
         raise PipelineUnavailable(
             "the Flight service of the data pipeline needs pyarrow and numpy: install them with `pip install "
-            "'lanner[spark]'`, "
-            "or set flight.enabled = false"
+            "'lanner[spark]'`, or set flight.enabled = false"
         )
     from lanner.spark.flight.server import FlightListener
 

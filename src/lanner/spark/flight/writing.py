@@ -306,8 +306,7 @@ class StagedWrites:
             again = sum(found, Contents())
             raise PublicationDiffers(
                 f"batch {batch} of {writer} was published with {first.messages} messages of {first.bytes} bytes, and "
-                "now it has "
-                f"{again.messages} of {again.bytes}, or others: nothing was done"
+                f"now it has {again.messages} of {again.bytes}, or others: nothing was done"
             )
         return Publication(is_new=False, contents=first if batch == before.batch else Contents())
 

@@ -7,8 +7,8 @@ manager publishes once, and is marked as sent. After a job was killed, the next 
 and sends it under the same name. A letter in one plan is never in another, so nothing is sent
 twice.
 
-Each message sent is a copy with a new identifier. The dead letters stay in their queue: `lanner
-deadletter purge` removes them.
+Each message sent is a copy with a new identifier. The dead letters stay in their queue until
+`lanner deadletter purge` removes them.
 """
 
 from __future__ import annotations

@@ -67,8 +67,7 @@ class Access:
         if password is None:
             raise InvalidParameter(
                 f"the password of {self.user} is expected in the environment variable {variable}, on the driver and "
-                "on every worker "
-                f"(spark.executorEnv.{variable}), or in a file named by the option passwordFile"
+                f"on every worker (spark.executorEnv.{variable}), or in a file named by the option passwordFile"
             )
         return password
 

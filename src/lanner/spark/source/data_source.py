@@ -235,8 +235,7 @@ def _chosen(schema: StructType, options: msmq_options.ReadOptions) -> Columns:
         if field != ours:
             raise InvalidParameter(
                 f"schema: column {field.name} is {field.type}{'' if field.nullable else ' not null'}, and messages "
-                f"have it as {ours.type}: "
-                f"give it as `{field.name} {row.columns[row.names.index(field.name)].ddl}`"
+                f"have it as {ours.type}: give it as `{field.name} {row.columns[row.names.index(field.name)].ddl}`"
             )
     return columns
 

@@ -329,8 +329,7 @@ def check_names(options: Mapping[str, str], role: str | None = None) -> None:
         if low in _SECRETS:
             raise InvalidParameter(
                 f"option {name}: options stand in plans and logs, so a secret cannot be one. Give its file as "
-                "passwordFile, or the name of "
-                "an environment variable as passwordEnv"
+                "passwordFile, or the name of an environment variable as passwordEnv"
             )
         if low in everywhere:
             others = [other for other, names in _ROLES.items() if everywhere[low] in names]

@@ -95,8 +95,7 @@ def vanished(queue: str, after: int, upto: int, planned: int, found: int, *, is_
     """Report messages that are missing, as an error or in the log."""
     text = (
         f"queue {queue}: {planned - found} of {planned} messages with numbers in ({after}, {upto}] are gone: they "
-        "were received or purged by "
-        "others, or have expired"
+        "were received or purged by others, or have expired"
     )
     if is_error:
         raise MessagesVanished(f"{text}. Set failOnDataLoss to false to go on without them")
@@ -107,8 +106,7 @@ def aged_out(manager: str, after: int, count: int, *, is_error: bool) -> None:
     """Report events that were dropped before they were read."""
     text = (
         f"queue manager {manager}: events with numbers in ({after}, {after + count}] are gone: they were older than "
-        "its settings keep them, or too "
-        "many"
+        "its settings keep them, or too many"
     )
     if is_error:
         raise MessagesVanished(

@@ -241,8 +241,8 @@ class RpcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if len(found) < len(ids) and self._options.fail_on_data_loss:
                 raise MessagesVanished(
                     f"queue {partition.queue} of {manager.address}: {len(ids) - len(found)} of {len(ids)} messages "
-                    "are gone: they were received or "
-                    "purged by others, or have expired. Set failOnDataLoss to false to go on without them"
+                    "are gone: they were received or purged by others, or have expired. Set failOnDataLoss to false "
+                    "to go on without them"
                 )
             yield from read_batches(connected, queue, found, self._columns)
 

@@ -26,9 +26,8 @@ _KEY: Final = "msmq.options"
 _TWICE: Final = "option."
 _WHAT_TO_DO: Final = (
     "Of a table whose columns are declared Spark 4.3 hands none on. Leave the columns out: CREATE TABLE t USING msmq "
-    "OPTIONS "
-    "(managers '...', queues '...'); or say them each time: SELECT ... FROM t WITH (queues = '...'), INSERT INTO t "
-    "WITH (queue = '...')"
+    "OPTIONS (managers '...', queues '...'); or say them each time: SELECT ... FROM t WITH (queues = '...'), INSERT "
+    "INTO t WITH (queue = '...')"
 )
 
 

@@ -122,8 +122,8 @@ def _publish_at(
         if options.fail_on_changed_replay:
             raise PublicationDiffers(
                 f"{error.args[0]}. What the query computes is not the same each time, or its source has changed "
-                "since. The batch is in its "
-                "queue as it was first; set failOnChangedReplay to false to go on with that"
+                "since. The batch is in its queue as it was first; set failOnChangedReplay to false to go on with "
+                "that"
             ) from None
         _LOG.warning("%s: the first one counts", error)
         manager.call(lambda flight: flight.drop(tokens))
