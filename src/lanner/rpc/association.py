@@ -1,9 +1,10 @@
-"""Association groups and the context handles that live in them (C706 9.3.3, 5.1.6; MS-RPCE 3.3.1.1.1, 3.3.1.4.1, 3.3.1.5.7).
+"""Association groups and their context handles.
 
-A group is the connections of one client process. A context handle is known in its group only, and
-is run down when the last connection of the group has ended. One that was given to somebody who had
-said who it is serves nobody else, not even on the same connection: requests without a signature are
-easily slipped into one, and handles are not secret below the level privacy.
+C706 9.3.3, 5.1.6; MS-RPCE 3.3.1.1.1, 3.3.1.4.1, 3.3.1.5.7. A group is the set of connections of one
+client process. A context handle is valid in its group only, and is run down when the last
+connection of the group has ended. A handle of an authenticated user serves no other user, not even
+on the same connection: an attacker can easily insert unsigned requests into one, and handles are
+not secret below the level privacy.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ _LOG = logging.getLogger(__name__)
 
 # The attributes of a handle; none is defined (C706 appendix N, ndr_context_handle).
 _ATTRIBUTES: Final = bytes(4)
-# Ours: handles one client may hold. Windows' queue managers hand out one for each open queue and
-# cursor.
+# Not in the specification: handles of one client. Windows' queue managers issue one for each open
+# queue and cursor.
 MAX_HANDLES: Final = 10_000
-# Ours: all clients of one address together, who could take the memory of everybody else.
+# Not in the specification: handles of all clients of one address, which could otherwise fill the
+# memory.
 MAX_HANDLES_OF_PEER: Final = 100_000
 
 Rundown = Callable[[], object]
@@ -40,7 +42,7 @@ class _Held:
 
 @dataclass(slots=True)
 class _Tally:
-    """What an address has."""
+    """The counts of an address."""
 
     groups: int = 0
     handles: int = 0
@@ -58,12 +60,13 @@ class ContextHandles:
         return len(self._held)
 
     def add(self, value: object, kind: str, rundown: Rundown | None = None, owner: Sid = ANONYMOUS_LOGON) -> bytes:
-        """A new handle, 20 octets; `rundown` is called if the client goes away without closing it.
+        """Return a new handle, 20 octets.
 
-        It is random, so that nobody guesses the handle of another client.
+        It is random, so that no client can guess the handle of another one. `rundown` is called if
+        the client disconnects without closing the handle.
         """
         if self._is_over:
-            # The client went away while its call was running.
+            # The client disconnected while its call was running.
             if rundown is not None:
                 rundown()
             raise RpcFault(FaultStatus.NCA_FAULT_CONTEXT_MISMATCH, "the association has ended")
@@ -77,14 +80,17 @@ class ContextHandles:
         return handle
 
     def get(self, handle: bytes, kind: str, caller: Sid = ANONYMOUS_LOGON) -> object:
-        """What a handle stands for; one of another kind, group or user, or a closed one, is a fault."""
+        """Return the value of a handle.
+
+        Raises RpcFault if it is closed, or of another kind, group or user.
+        """
         held = self._held.get(handle)
         if held is None or held.kind != kind or held.owner not in (ANONYMOUS_LOGON, caller):
             raise RpcFault(FaultStatus.NCA_FAULT_CONTEXT_MISMATCH, f"context handle {handle.hex()} of kind {kind}")
         return held.value
 
     def remove(self, handle: bytes, kind: str, caller: Sid = ANONYMOUS_LOGON) -> object:
-        """Close a handle in good order: without its rundown."""
+        """Close a handle without its rundown, and return its value."""
         value = self.get(handle, kind, caller)
         del self._held[handle]
         self._tally.handles -= 1
@@ -94,7 +100,7 @@ class ContextHandles:
         return ((handle, held.value) for handle, held in list(self._held.items()) if held.kind == kind)
 
     def run_down(self) -> None:
-        """Everything that is left, newest first: what was opened last depends on what was opened before."""
+        """Run down all handles, newest first, because later ones depend on earlier ones."""
         self._is_over = True
         while self._held:
             handle, held = self._held.popitem()
@@ -111,7 +117,7 @@ class AssociationGroup:
 
     def __init__(self, group_id: int, peer: str, tally: _Tally) -> None:
         self.id = group_id
-        # The address it came from, without a port.
+        # The address of the client, without a port.
         self.peer = peer
         self.handles = ContextHandles(tally)
         self.connections = 0
@@ -133,7 +139,7 @@ class AssociationGroups:
         return len(self._groups)
 
     def find(self, group_id: int, peer: str) -> AssociationGroup | None:
-        """The group of an id. MS-RPCE 3.3.1.5.7: who comes from another address may not join it."""
+        """Return the group of an id, None from another address than its own (MS-RPCE 3.3.1.5.7)."""
         found = self._groups.get(group_id)
         return found if found is not None and found.peer == peer else None
 
@@ -148,7 +154,7 @@ class AssociationGroups:
         return group
 
     def leave(self, group: AssociationGroup) -> None:
-        """A connection of the group has ended; with the last one its handles are run down."""
+        """Remove a connection from the group. With the last one, run down the handles."""
         group.connections -= 1
         if group.connections == 0:
             del self._groups[group.id]
@@ -160,7 +166,8 @@ class AssociationGroups:
 
     def _new_id(self) -> int:
         while True:
-            # Nobody joins by guessing. All ones is left out: it looks like an error to some.
+            # Ids cannot be guessed. All ones is excluded, because it looks like an error to some
+            # clients.
             group_id = 1 + secrets.randbelow(0xFFFF_FFFE)
             if group_id not in self._groups:
                 return group_id

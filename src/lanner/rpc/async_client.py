@@ -1,7 +1,7 @@
 """The RPC client for asyncio (MS-RPCE 3.3.2). `blocking_client` has the same names for threads.
 
-async with await connect_tcp("127.0.0.1", 2103, credentials=Credentials("alice", "secret")) as
-client:
+connecting = connect_tcp("127.0.0.1", 2103, credentials=Credentials("alice", "secret"))
+async with await connecting as client:
     bound = await client.bind(QMMGMT)
     results = await bound.call(R_QM_MGMT_ACTION, p_object_format=..., lpwsz_action=...)
 """
@@ -44,9 +44,10 @@ class BoundInterface:
         self._syntax = client_shared.accepted(bound)
 
     async def call(self, method: Method, object_uuid: UUID | None = None, /, **arguments: Value) -> dict[str, Value]:
-        """Return the out parameters of a call, and its return value under "returns"; RpcFault if it fails.
+        """Return the out parameters of a call, and its return value under "returns".
 
-        Cancelling the task that waits abandons the call on the server.
+        Raises RpcFault if the call fails. Cancelling the waiting task abandons the call on the
+        server.
         """
         stub = method.encode_request(arguments, self._syntax)
         answer = await self._client.request(self._bound.context_id, method.opnum, stub, object_uuid)
@@ -133,11 +134,11 @@ class RpcClient(asyncio.Protocol):
             raise
 
     def begin_frames(self, keys: bytes) -> None:
-        """Exchange frames beside PDUs from now on, as the answer to a call has said."""
+        """Exchange frames beside PDUs from now on. `keys` come from the answer to a call."""
         self._core.begin_frames(keys)
 
     def put(self, kind: int, *parts: bytes) -> Posted:
-        """Have an entry sent in the frame of the next one that is posted."""
+        """Queue an entry. It is sent in the frame of the next one that is posted."""
         client_shared.check_process(self._process)
         self._check()
         number = self._core.post(kind, parts)
@@ -156,11 +157,11 @@ class RpcClient(asyncio.Protocol):
         return posted
 
     def tell(self, kind: int, *parts: bytes) -> None:
-        """Send an entry that is not answered, in the frame of the next one that is."""
+        """Queue an entry without an answer, to be sent in the frame of the next one with one."""
         self._core.tell(kind, parts)
 
     async def answer(self, posted: Posted) -> Entry:
-        """Wait for the answer to an entry; RpcConnectionError if the connection ends before."""
+        """Wait for the answer to an entry. RpcConnectionError: the connection ended first."""
         try:
             return await posted.waiting
         except asyncio.CancelledError:
@@ -168,7 +169,7 @@ class RpcClient(asyncio.Protocol):
             raise
 
     def forget(self, posted: Posted) -> None:
-        """Drop the answer to an entry when it comes."""
+        """Drop the answer to an entry when it arrives."""
         self._entries.pop(posted.number, None)
         posted.waiting.cancel()
 
@@ -230,7 +231,7 @@ class RpcClient(asyncio.Protocol):
             self._closed.set_result(None)
 
     def _fail(self, error: LannerError) -> None:
-        """End every call with the error that came first."""
+        """End every call with the first error."""
         if self._error is None:
             self._error = error
         waiting: list[asyncio.Future[Any]] = [*self._calls.values(), *self._entries.values()]
@@ -246,16 +247,16 @@ class RpcClient(asyncio.Protocol):
                 one.exception()
 
     def _lose(self, error: LannerError) -> None:
-        # What is not sent yet belongs to calls that fail here. A peer that does not read must not
-        # delay this.
+        # Unsent data belongs to calls that fail here. A peer that does not read must not delay
+        # this.
         self._fail(error)
         if self._transport is not None:
             self._transport.abort()
 
     async def close(self) -> None:
         """End the connection. Calls under way raise RpcConnectionError."""
-        # The selector of the loop is shared with the process that connected, and so is the
-        # connection.
+        # After a fork, the selector of the loop and the connection are shared with the parent
+        # process.
         if self._transport is not None and self._process == os.getpid():
             self._lose(client_shared.closed())
             await self._closed
@@ -283,7 +284,7 @@ async def connect_tcp(
 ) -> RpcClient:
     """Connect to a server. Without credentials there is no authentication, whatever the level.
 
-    Raises OSError if there is no connection, TimeoutError if there is none after `timeout` seconds.
+    Raises OSError if connecting fails, TimeoutError after `timeout` seconds.
     """
     core = client_shared.tcp_core(host, port, credentials, auth_type, level, assoc_group_id)
     loop = asyncio.get_running_loop()
@@ -306,7 +307,10 @@ async def connect_unix(
     assoc_group_id: int = 0,
     timeout: float | None = None,  # noqa: ASYNC109 (the blocking client has the same signature)
 ) -> RpcClient:
-    """Connect to a server on this machine, which identifies the client by its uid; errors as in `connect_tcp`."""
+    """Connect to a server on this machine, which identifies the client by its uid.
+
+    Raises the same errors as `connect_tcp`.
+    """
     core = client_shared.unix_core(path, assoc_group_id)
     try:
         async with asyncio.timeout(timeout) as limit:
@@ -319,7 +323,7 @@ async def connect_unix(
 
 
 async def connect_socket(connected: socket.socket, peer: str) -> RpcClient:
-    """Use a socket that is connected to a server; `peer` is the server, for texts."""
+    """Use a socket that is connected to a server. `peer` names the server in texts."""
     core = client_shared.unix_core(Path(peer), 0)
     connected.setblocking(False)
     _, client = await asyncio.get_running_loop().create_unix_connection(lambda: RpcClient(core), sock=connected)

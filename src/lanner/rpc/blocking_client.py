@@ -1,16 +1,17 @@
 """The RPC client for threads (MS-RPCE 3.3.2). `async_client` has the same names for asyncio.
 
-with connect_tcp("127.0.0.1", 2103, credentials=Credentials("alice", "secret")) as client:
-    bound = client.bind(QMMGMT)
-    results = bound.call(R_QM_MGMT_ACTION, p_object_format=..., lpwsz_action=...)
+    with connect_tcp("127.0.0.1", 2103, credentials=Credentials("alice", "secret")) as client:
+        bound = client.bind(QMMGMT)
+        results = bound.call(R_QM_MGMT_ACTION, p_object_format=..., lpwsz_action=...)
 
 Any number of threads share a client, each with one call under way. There is no thread for reading:
 
-- One of the threads that wait is the *leader*. It alone waits for the socket, reads it, and hands
-  every answer to the thread that waits for it. When its own answer has come, it passes the lead on.
+- One of the waiting threads is the *leader*. It alone waits for the socket, reads it, and passes
+  every answer to the thread that waits for it. When its own answer has arrived, it passes on the
+  lead.
 - The others are *followers*. Each sleeps on a lock of its own until its answer is there, or until
   the lead is free.
-- Every thread writes its own request, as far as the socket takes it without blocking. The leader
+- Every thread writes its own request, as far as the socket accepts it without blocking. The leader
   writes the rest while it reads, so that a client and a server that both have much to send cannot
   wait for each other. A follower whose request does not fit wakes the leader through an eventfd.
 
@@ -23,7 +24,7 @@ the exception abandons its call and nothing else. In the middle of a PDU it ends
 because it is unknown how much of that PDU was signed, sent or read (`_exchange`). The main thread
 therefore leads only if no other thread can: then it is in the middle of its own requests at worst.
 CPython runs no handler between the acquisition of a built-in lock by `with` and the first call in
-its block, which is why there are no other kinds of locks here.
+its block, so this module uses no other kinds of locks.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from lanner.rpc.security import Credentials, SecurityError
 
 _READ_SIZE: Final = 0x0004_0000
 _TIMEVAL: Final = struct.Struct("ll")
-# What comes of a call or bind; None before that.
+# The outcome of a call or bind; None until it is known.
 _Outcome = Bound | Answered | Entry | LannerError | None
 
 
@@ -71,10 +72,10 @@ class BoundInterface:
         self._syntax = client_shared.accepted(bound)
 
     def call(self, method: Method, object_uuid: UUID | None = None, /, **arguments: Value) -> dict[str, Value]:
-        """Return the out parameters of a call, and its return value under "returns"; RpcFault if it fails.
+        """Return the out parameters of a call, and its return value under "returns".
 
-        An exception that a signal handler raises in the thread that waits abandons the call on the
-        server.
+        Raises RpcFault if the call fails. An exception that a signal handler raises in the waiting
+        thread abandons the call on the server.
         """
         stub = method.encode_request(arguments, self._syntax)
         answer = self._client.request(self._bound.context_id, method.opnum, stub, object_uuid)
@@ -97,7 +98,7 @@ class _Wait:
         self.call_id: int | None = None
         self.entry: int | None = None
         self.outcome: _Outcome = None
-        # Whether it is the main thread that waits, which signal handlers interrupt.
+        # Whether the main thread waits, which signal handlers interrupt.
         self.is_main = False
         # Held while the thread follows; released to wake it.
         self.turn: threading.Lock
@@ -118,7 +119,7 @@ class RpcClient:
         self._process = os.getpid()
         name = connected.getsockname()
         self._local_address = str(name[0]) if isinstance(name, tuple) else ""
-        # Reentrant, because `close` and `is_open` may be called by a signal handler.
+        # Reentrant, because a signal handler may call `close` and `is_open`.
         self._binding_lock = threading.RLock()
         self._lock = threading.RLock()
         self._core = core
@@ -152,7 +153,7 @@ class RpcClient:
         caller = threading.get_ident()
         with self._lock:
             if self._leader is None and caller not in self._callers:
-                # No thread watches the socket of an idle connection; the server may have hung up.
+                # No thread watches the socket of an idle connection; the server may have closed it.
                 try:
                     self._callers.add(caller)
                     self._exchange(self._receive)
@@ -205,12 +206,12 @@ class RpcClient:
         raise _failure(outcome)
 
     def begin_frames(self, keys: bytes) -> None:
-        """Exchange frames beside PDUs from now on, as the answer to a call has said."""
+        """Exchange frames beside PDUs from now on. `keys` come from the answer to a call."""
         with self._lock:
             self._core.begin_frames(keys)
 
     def put(self, kind: int, *parts: bytes) -> Posted:
-        """Have an entry sent in the frame of the next one that is posted."""
+        """Queue an entry. It is sent in the frame of the next one that is posted."""
         return self._post(kind, parts)
 
     def post(self, kind: int, *parts: bytes) -> Posted:
@@ -237,16 +238,16 @@ class RpcClient:
                 self._exchange(ask, *steps)
         finally:
             self._callers.discard(caller)
-        # An exchange that failed has ended the connection, which `answer` says.
+        # If an exchange failed, it has ended the connection, and `answer` raises the error.
         return Posted(wait.entry or 0, wait)
 
     def tell(self, kind: int, *parts: bytes) -> None:
-        """Send an entry that is not answered, in the frame of the next one that is."""
+        """Queue an entry without an answer, to be sent in the frame of the next one with one."""
         with self._lock:
             self._core.tell(kind, parts)
 
     def answer(self, posted: Posted) -> Entry:
-        """Wait for the answer to an entry; RpcConnectionError if the connection ends before."""
+        """Wait for the answer to an entry. RpcConnectionError: the connection ended first."""
         outcome = posted.wait.outcome
         if outcome is None:
             outcome = self._perform(posted.wait, None)
@@ -255,14 +256,13 @@ class RpcClient:
         raise _failure(outcome)
 
     def forget(self, posted: Posted) -> None:
-        """Drop the answer to an entry when it comes."""
+        """Drop the answer to an entry when it arrives."""
         self._abandon(posted.wait)
 
     def close(self) -> None:
         """End the connection. Calls under way in other threads raise RpcConnectionError."""
         if self._process != os.getpid():
-            # The connection itself belongs to the process that made it, and locks may be held for
-            # ever here.
+            # The connection belongs to the process that made it. Here locks may be held for ever.
             self._socket.close()
             self._bell.close()
             return
@@ -279,10 +279,10 @@ class RpcClient:
         self.close()
 
     # Waiting
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _perform(self, wait: _Wait, ask: Callable[[], None] | None) -> _Outcome:
-        """Put a question into the core and return what came of it."""
+        """Pass a request to the core, wait, and return the outcome."""
         caller = threading.get_ident()
         self._check_caller(caller)
         wait.is_main = caller == threading.main_thread().ident
@@ -310,7 +310,7 @@ class RpcClient:
 
     def _check_caller(self, caller: int) -> None:
         if caller in self._callers:
-            # It may be the leader, which can neither go on nor be replaced.
+            # The thread may be the leader, which can neither continue nor be replaced.
             raise RuntimeError("a signal handler or finalizer cannot make a call on a connection that it interrupts")
 
     def _until_answered(self, wait: _Wait) -> None:
@@ -341,7 +341,7 @@ class RpcClient:
                     self._exchange(partial(self._transfer, *ready.values()))
 
     def _takes_lead(self, wait: _Wait) -> bool:
-        """Decide whether a thread leads or follows, and make sure that some thread leads."""
+        """Decide whether a thread leads or follows, and ensure that some thread leads."""
         if wait.is_main and self._followers and self._leader in (None, wait):
             # The followers are other threads, which no signal handler interrupts.
             self._leader = None
@@ -358,7 +358,7 @@ class RpcClient:
         self._wake(min(self._followers, key=attrgetter("is_main")))
 
     def _leave(self, wait: _Wait) -> None:
-        """Pass on the lead, or the offer of it, after a wait; doing it twice does no harm."""
+        """Pass on the lead, or the offer of it, after a wait. Idempotent."""
         with self._lock:
             if self._leader is wait:
                 self._leader = None
@@ -376,13 +376,13 @@ class RpcClient:
             wait.turn.release()
 
     def _ring(self) -> None:
-        """Wake the leader from its poll, to look at everything again."""
+        """Wake the leader from its poll, to check everything again."""
         os.eventfd_write(self._bell.fileno(), 1)
 
     def _abandon(self, wait: _Wait) -> None:
-        """Tell the server that the answer to a call is not wanted any more.
+        """Tell the server that the answer to a call is no longer needed.
 
-        What the socket does not take at once is sent by the leader, or with the next call.
+        The leader, or the next call, sends what the socket does not accept at once.
         """
         with self._lock:
             if wait.entry is not None:
@@ -391,14 +391,10 @@ class RpcClient:
             if call_id is not None and self._calls.pop(call_id, None) is not None:
                 self._exchange(lambda: self._core.abandon(call_id), self._send)
 
-    # Exchanging bytes; the lock is held
-    # --------------------------------------------------------------------------
+    # Exchanging bytes; the lock must be held
 
     def _exchange(self, *steps: Callable[[], None]) -> None:
-        """Run steps that change the core or move bytes.
-
-        If they fail in any way, the connection has failed.
-        """
+        """Run steps that change the core or move bytes. Any failure ends the connection."""
         try:
             for step in steps:
                 step()
@@ -411,7 +407,7 @@ class RpcClient:
             raise
 
     def _transfer(self, happened: int) -> None:
-        """Do what the poll of the leader says can be done."""
+        """Receive and send according to the result of the leader's poll."""
         if happened & ~select.POLLOUT:
             self._receive()
         if happened & select.POLLOUT:
@@ -420,7 +416,7 @@ class RpcClient:
     def _send(self) -> None:
         while True:
             if not self._unsent:
-                # Only now, so that entries which come while the socket is full share a frame.
+                # Only now, so that entries which arrive while the socket is full share a frame.
                 data = self._core.data_to_send()
                 if not data:
                     break
@@ -445,7 +441,7 @@ class RpcClient:
         if not data:
             raise client_shared.hung_up()
         events = self._core.receive(data)
-        # The last leg of authentication may have to go out before the bind is over.
+        # The last leg of authentication may have to be sent before the bind is complete.
         self._send()
         for event in events:
             self._happened(event)
@@ -467,7 +463,7 @@ class RpcClient:
             self._wake(wait)
 
     def _fail(self, error: LannerError) -> None:
-        """End the connection and every call on it with the error that came first."""
+        """End the connection, and every call on it, with the first error."""
         if self._error is None:
             self._error = error
         waits = [*self._calls.values(), *self._entries.values(), *([] if self._binding is None else [self._binding])]
@@ -475,7 +471,7 @@ class RpcClient:
         self._entries.clear()
         for wait in waits:
             self._answer(wait, client_shared.repeated(self._error))
-        # Wakes the leader. Its poll needs the descriptor, which it releases when it leaves.
+        # Wakes the leader. Its poll needs the descriptor, which it closes when it leaves.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         if self._leader is None:
@@ -493,7 +489,7 @@ def _failure(outcome: _Outcome) -> LannerError:
 
 
 # Connecting
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def connect_tcp(
@@ -509,8 +505,8 @@ def connect_tcp(
 ) -> RpcClient:
     """Connect to a server. Without credentials there is no authentication, whatever the level.
 
-    Raises OSError if there is no connection, TimeoutError if there is none after `timeout` seconds.
-    The time that the resolver needs for a name is not limited.
+    Raises OSError if connecting fails, TimeoutError after `timeout` seconds. The time that the
+    resolver needs for a name is not limited.
     """
     core = client_shared.tcp_core(host, port, credentials, auth_type, level, assoc_group_id)
     connected = _connected(host, port, local_address, timeout)
@@ -520,7 +516,7 @@ def connect_tcp(
 
 
 def _connected(host: str, port: int, local_address: tuple[str, int] | None, timeout: float | None) -> socket.socket:
-    """Connect to the first address of a host that accepts; `timeout` is for all of them together."""
+    """Connect to the first address of a host that accepts. `timeout` is for all together."""
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     deadline = None if timeout is None else time.monotonic() + timeout
     errors: list[OSError] = []
@@ -529,13 +525,13 @@ def _connected(host: str, port: int, local_address: tuple[str, int] | None, time
         try:
             if local_address is not None:
                 connected.bind(local_address)
-            # A time-out of zero would mean not to wait at all.
+            # A timeout of zero would mean not to wait at all.
             connected.settimeout(None if deadline is None else max(deadline - time.monotonic(), 0.001))
             connected.connect(address)
         except OSError as error:
             connected.close()
             if isinstance(error, TimeoutError) and error.errno is None:
-                # The time-out of the socket; that of TCP has an errno.
+                # The timeout of the socket; that of TCP has an errno.
                 raise client_shared.connect_timed_out(f"{host} port {port}", timeout) from error
             errors.append(error)
         except BaseException:
@@ -547,13 +543,15 @@ def _connected(host: str, port: int, local_address: tuple[str, int] | None, time
 
 
 def connect_unix(path: Path, *, assoc_group_id: int = 0, timeout: float | None = None) -> RpcClient:
-    """Connect to a server on this machine, which identifies the client by its uid; errors as in `connect_tcp`."""
+    """Connect to a server on this machine, which identifies the client by its uid.
+
+    Raises the same errors as `connect_tcp`.
+    """
     core = client_shared.unix_core(path, assoc_group_id)
     connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         if timeout is not None:
-            # A Unix socket that does not block would fail at once while the server's backlog is
-            # full.
+            # A non-blocking Unix socket would fail at once while the server's backlog is full.
             limit = max(int(timeout * 1_000_000), 1)
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(*divmod(limit, 1_000_000)))
         connected.connect(str(path))
@@ -567,5 +565,5 @@ def connect_unix(path: Path, *, assoc_group_id: int = 0, timeout: float | None =
 
 
 def connect_socket(connected: socket.socket, peer: str) -> RpcClient:
-    """Use a socket that is connected to a server; `peer` is the server, for texts."""
+    """Use a socket that is connected to a server. `peer` names the server in texts."""
     return RpcClient(connected, client_shared.unix_core(Path(peer), 0))

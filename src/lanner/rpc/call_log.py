@@ -1,9 +1,9 @@
-"""The log of calls, at DEBUG: a record for each request and for each answer, of servers and of clients.
+"""The log of calls, at DEBUG: a record for each request and each answer, of servers and clients.
 
-`connection` and `client_connection` are its only users. Calls of DCOM pass through them, too. A
-connection asks once, when it is made, whether the log is on; while it is off, a call costs one
-comparison. A record has the direction, the peer, the association, the call id, the names of the
-interface and the method, and a size or a status. Parameters are not logged.
+Only `connection` and `client_connection` use it. Calls of DCOM pass through them, too. A new
+connection checks once whether the log is enabled; while it is off, a call costs one comparison. A
+record has the direction, the peer, the association, the call id, the names of the interface and the
+method, and a size or a status. Parameters are not logged.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from lanner.rpc.faults import status_name
 
 _LOG: Final = logging.getLogger(__name__)
 
-# The interfaces that this process declares, for the log alone: a connection knows UUIDs and opnums.
+# The interfaces that this process declares, only for the log: connections have UUIDs and opnums.
 _INTERFACES: Final[dict[UUID, tuple[str, Callable[[int], str | None]]]] = {}
 
 
 def name_interface(uuid: UUID, name: str, method_name: Callable[[int], str | None]) -> None:
-    """Name an interface in the log; `method_name` returns the name of an opnum, None for one without."""
+    """Name an interface in the log. `method_name` returns the name of an opnum, or None."""
     _INTERFACES[uuid] = name, method_name
 
 
@@ -38,7 +38,7 @@ class CallLog:
         is_server = side == "server"
         self._request = f"received request from {peer}" if is_server else f"sent request to {peer}"
         self._answer = f"sent %s to {peer}" if is_server else f"received %s from {peer}"
-        # Calls without an answer so far, by call id.
+        # Unanswered calls, by call id.
         self._names: dict[int, str] = {}
 
     def request(self, association: int, call_id: int, interface: UUID, opnum: int, size: int) -> None:
@@ -49,11 +49,11 @@ class CallLog:
         self._answered(association, call_id, "response", f"{size} bytes")
 
     def fault(self, association: int, call_id: int, status: int) -> None:
-        """Log a fault, also of a request that was refused before it was a call."""
+        """Log a fault, also of a request that was refused before it became a call."""
         self._answered(association, call_id, "fault", status_name(status))
 
     def abandoned(self, call_id: int) -> None:
-        """Forget a call that has no answer: its client abandoned it."""
+        """Forget a call without an answer, because its client abandoned it."""
         self._names.pop(call_id, None)
 
     def _answered(self, association: int, call_id: int, kind: str, what: str) -> None:
@@ -62,5 +62,5 @@ class CallLog:
 
 
 def call_log(side: Literal["server", "client"], peer: str) -> CallLog | None:
-    """Return the log of a new connection; None while the log is off."""
+    """Return the log of a new connection, or None while the log is off."""
     return CallLog(side, peer) if _LOG.isEnabledFor(logging.DEBUG) else None

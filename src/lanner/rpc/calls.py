@@ -20,7 +20,7 @@ MAX_REQUEST_SIZE: Final = 0x0040_0000
 
 
 class Registered(Protocol):
-    """What a connection asks about an interface."""
+    """An interface, as far as a connection needs it."""
 
     @property
     def syntax(self) -> SyntaxId: ...
@@ -34,18 +34,21 @@ class Registered(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PresentationContext:
-    """What a context id of this connection stands for (MS-RPCE 3.3.3.1.1)."""
+    """The meaning of a context id on its connection (MS-RPCE 3.3.3.1.1)."""
 
     interface: Registered
     transfer_syntax: SyntaxId
-    # As the client asked for it; the minor version may be lower than the interface's.
+    # As the client requested it. Its minor version may be lower than the interface's.
     abstract_syntax: SyntaxId
     is_ndr64: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whom a context handle, or a number in the place of one, is given to: an association, and in it whoever has said who it is."""
+    """The owner of a context handle, or of a number in place of one.
+
+    It is an association, and a user in it if the caller is authenticated.
+    """
 
     group: AssociationGroup
     sid: Sid
@@ -54,11 +57,11 @@ class Caller:
         return other.group is self.group and self.sid in (ANONYMOUS_LOGON, other.sid)
 
     def add(self, value: object, kind: str, rundown: Rundown | None = None) -> bytes:
-        """A context handle that this caller can use."""
+        """Return a new context handle for this caller."""
         return self.group.handles.add(value, kind, rundown, self.sid)
 
     def get(self, handle: bytes, kind: str) -> object:
-        """What a context handle stands for, if it was given to this caller; else a fault."""
+        """Return the value of a context handle of this caller. Raises RpcFault otherwise."""
         return self.group.handles.get(handle, kind, self.sid)
 
     def remove(self, handle: bytes, kind: str) -> object:
@@ -67,7 +70,7 @@ class Caller:
 
 
 class ServerCall:
-    """One call (MS-RPCE 3.3.3.1.5 server call). `stub` is whole when the call is handed out."""
+    """One call (MS-RPCE 3.3.3.1.5 server call). `stub` is complete when the call is dispatched."""
 
     __slots__ = (
         "call_id",
@@ -97,7 +100,7 @@ class ServerCall:
         security: SecurityContext | None,
     ) -> None:
         self.connection = connection
-        # Where its context handles live.
+        # The owner of its context handles.
         self.group = group
         self.call_id = call_id
         self.context_id = context_id
@@ -122,22 +125,22 @@ class ServerCall:
 
     @property
     def identity(self) -> Identity:
-        """Who asks: of the security context, or of the socket where that knows its peer."""
+        """The caller's identity: of the security context, or of a socket that knows its peer."""
         return self.connection.identity if self.security is None else self.security.identity
 
     @property
     def caller(self) -> Caller:
-        """Where the call's context handles are."""
+        """The owner of the call's context handles."""
         return Caller(self.group, self.identity.sid)
 
     @property
     def auth_level(self) -> AuthLevel:
-        """How well the call is protected: by its security context, or by a transport that nobody else can read or change."""
+        """The protection of the call: by its security context, or by a private transport."""
         level = self.connection.auth_level
         return level if self.security is None else max(level, self.security.level)
 
     def log_on(self, identity: Identity) -> None:
-        """Make the caller a user, for this call's security context or its connection, until that ends."""
+        """Make the caller a user, for the life of the call's security context or connection."""
         if self.security is None:
             self.connection.identity = identity
         else:
@@ -159,7 +162,7 @@ class CallReceived:
 
 @dataclass(frozen=True, slots=True)
 class CallCancelled:
-    """The client would like the call to end early, or (orphaned) does not want to hear of it any more."""
+    """The client wants the call to end early, or (orphaned) no longer needs the answer."""
 
     call: ServerCall
     is_orphaned: bool = False
@@ -167,7 +170,7 @@ class CallCancelled:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionClosed:
-    """Send what there is to send, then hang up."""
+    """The connection must be closed, after sending what remains."""
 
     reason: str
 

@@ -1,4 +1,4 @@
-"""The client's end of a connection: calls in, bytes out, no I/O (C706 9.3 and 12.6; MS-RPCE 3.3.2)."""
+"""The client side of a connection: calls in, bytes out, no I/O (C706 9.3, 12.6; MS-RPCE 3.3.2)."""
 
 from __future__ import annotations
 
@@ -46,20 +46,21 @@ from lanner.rpc.pdu import (
 )
 from lanner.rpc.security import Context, Credentials, SecurityError
 
-# What Windows proposes; a server may have less.
+# The proposal of Windows; a server may accept less.
 MAX_FRAGMENT: Final = 5840
-# Ours: no answer of a queue manager is larger, and nobody else's has a claim on our memory.
+# Not in the specification: no answer of a queue manager is larger, and a server must not be able to
+# fill the memory.
 MAX_RESPONSE_SIZE: Final = 64 << 20
-# Ours: the server handles a frame of this size while the next one is made.
+# Not in the specification: the server handles a frame of this size while the next one is made.
 _LARGE_FRAME: Final = 0x0002_0000
 _REQUEST_MIDDLE: Final = struct.Struct("<HH")
-# MS-RPCE 3.3.3.5.2: call ids grow, and Windows refuses them beyond this.
+# MS-RPCE 3.3.3.5.2: call ids increase, and Windows refuses them beyond this.
 _MAX_CALL_ID: Final = 0x7FFF_FFFF
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The bind, or an alter_context, is through: context id and transfer syntax of the interface."""
+    """The bind, or an alter_context, succeeded: context id and transfer syntax of the interface."""
 
     context_id: int
     transfer_syntax: SyntaxId
@@ -67,7 +68,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A call has its response; NDR stub and its byte order."""
+    """The response to a call: the NDR stub and its byte order."""
 
     call_id: int
     stub: bytes
@@ -76,7 +77,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A call, or a bind, has its refusal."""
+    """The refusal of a call or a bind."""
 
     call_id: int
     error: RpcFault | RpcConnectionError
@@ -142,25 +143,25 @@ class ClientConnection:
         return self.level >= AuthLevel.PKT_INTEGRITY
 
     def begin_frames(self, keys: bytes) -> None:
-        """Exchange frames beside PDUs from now on, with the keys of both directions, or none."""
+        """Exchange frames beside PDUs from now on, with the keys of both directions, or without."""
         self._frames = Frames(keys[:KEY_SIZE], keys[KEY_SIZE:])
 
     def post(self, kind: int, parts: Iterable[bytes]) -> int:
-        """Send an entry with the next flush, and return its number; the answer is an Entry."""
+        """Send an entry with the next flush, and return its number. The answer is an Entry."""
         if self._frames is None:
             raise RpcConnectionError("the connection has no stream")
-        # 0 is for entries that are not answered.
+        # 0 is for entries without an answer.
         number = self._next_entry = self._next_entry % _MAX_CALL_ID + 1
         self._out += self._frames.put(pack_entry(number, kind, parts))
         return number
 
     @property
     def is_frame_large(self) -> bool:
-        """Whether it pays to send the frame of what was posted, though more may be posted soon."""
+        """Whether to send the posted entries at once, although more may be posted soon."""
         return self._frames is not None and self._frames.waiting >= _LARGE_FRAME
 
     def tell(self, kind: int, parts: Iterable[bytes]) -> None:
-        """Send an entry that is not answered, in the frame of the next one that is."""
+        """Send an entry without an answer, in the frame of the next one with an answer."""
         if self._frames is not None:
             self._out += self._frames.put(pack_entry(0, kind, parts))
 
@@ -171,11 +172,13 @@ class ClientConnection:
         self._out.clear()
         return data
 
-    # Asking
-    # ----------------------------------------------------------------------------------------------------
+    # Requests
 
     def bind(self, interface: SyntaxId, transfer_syntaxes: tuple[SyntaxId, ...] = (NDR20,)) -> int:
-        """Ask for an interface, with bind the first time and with alter_context after that; the answer is Bound or Failed."""
+        """Request an interface: with bind the first time, then with alter_context.
+
+        The answer is Bound or Failed.
+        """
         if self._binding is not None:
             raise RuntimeError("another bind is under way")
         # MS-RPCE 3.3.1.5.6: one element for each transfer syntax.
@@ -197,9 +200,9 @@ class ClientConnection:
         return call_id
 
     def request(self, context_id: int, opnum: int, stub: bytes, object_uuid: UUID | None = None) -> int:
-        """Send a call; the answer is Answered or Failed."""
+        """Send a call. The answer is Answered or Failed."""
         if self._frames is not None:
-            # Entries that were posted before are before it on the wire, too.
+            # Entries that were posted earlier also come first on the wire.
             self._out += self._frames.flush()
         call_id = self._new_call_id()
         middle = _REQUEST_MIDDLE.pack(context_id, opnum)
@@ -227,18 +230,17 @@ class ClientConnection:
         return call_id
 
     def cancel(self, call_id: int) -> None:
-        """Ask the server to end a call early; it still answers."""
+        """Request the server to end a call early. It still answers."""
         self._out.append(pack_empty(PacketType.CO_CANCEL, call_id))
 
     def abandon(self, call_id: int) -> None:
-        """Tell the server that nobody waits for a call any more (C706 12.6.4.8)."""
+        """Tell the server that the answer to a call is no longer needed (C706 12.6.4.8)."""
         if self._pending.pop(call_id, None) is not None:
             self._out.append(pack_empty(PacketType.ORPHANED, call_id))
             if self._log is not None:
                 self._log.abandoned(call_id)
 
-    # Hearing
-    # ---------------------------------------------------------------------------------------------------
+    # Answers
 
     def receive(self, data: bytes) -> list[ClientEvent]:
         events: list[ClientEvent] = []
@@ -319,8 +321,7 @@ class ClientConnection:
                 return
         self._binding = None
         if len(ack.results) != len(self._elements):
-            # The last leg of authentication was answered with the contexts that were asked for
-            # before.
+            # The last leg of authentication was answered with the contexts of the earlier request.
             raise RemoteProtocolError(f"{len(ack.results)} results for {len(self._elements)} contexts")
         for element, result in zip(self._elements, ack.results, strict=True):
             if result.result == ContextResult.ACCEPTANCE:
@@ -338,24 +339,28 @@ class ClientConnection:
             self._check_header_signing(signer.context)
         if not token:
             return
-        # MS-RPCE 3.3.1.5.2.1: the last leg of an odd number goes without an answer.
+        # MS-RPCE 3.3.1.5.2.1: if the number of legs is odd, the last one has no answer.
         if signer.context.is_complete:
             last = SecTrailer(signer.auth_type, self.level, signer.context_id, token)
             self._out.append(Auth3(last).pack(PFC_WHOLE, call_id))
         else:
-            # The contexts are the same as before; features are asked for in a bind only.
+            # The contexts are the same as before. Features are requested only in a bind.
             self._elements = tuple(one for one in self._elements if one.transfer_syntaxes[0].uuid != _FEATURES)
             self._send_bind(PacketType.ALTER_CONTEXT, call_id, token)
 
     def _check_header_signing(self, context: Context) -> None:
-        """Servers that cannot are long gone: somebody in between took the flag away, to change operations and contexts."""
+        """Raise SecurityError if the server does not sign headers.
+
+        Servers without header signing no longer exist. An attacker in between must have removed the
+        flag, to change operations and contexts.
+        """
         if self._asks_for_header_signing and not self._header_signing and not context.always_signs_headers:
             raise SecurityError("the server does not sign headers")
 
     def _response(self, pdu: bytes, header: Header, events: list[ClientEvent]) -> None:
         pending = self._pending.get(header.call_id)
         if pending is None:
-            # Of a call that was abandoned; its signature has its place in the row all the same.
+            # The answer to an abandoned call. Its signature counts in the sequence all the same.
             if self._signer is not None and self.level >= AuthLevel.PKT:
                 self._verified(pdu, header)
             return

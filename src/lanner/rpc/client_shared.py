@@ -1,4 +1,4 @@
-"""The parts of the RPC client that `async_client` and `blocking_client` share: none of them does I/O."""
+"""The parts of the RPC client that `async_client` and `blocking_client` share. They do no I/O."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BY_IDENTIFIER: Final = {identifier: syntax for syntax, identifier in _SYNTAXES.
 
 
 # Connecting
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def tcp_core(
@@ -43,16 +43,16 @@ def unix_core(path: Path, assoc_group_id: int) -> ClientConnection:
 
 
 def connect_timed_out(place: str, timeout: float | None) -> TimeoutError:
-    """Make the error of a connection that was not established in time."""
+    """Return the error of a connection that was not established in time."""
     return TimeoutError(f"{place} did not accept a connection within {timeout or 0:g} s")
 
 
 # Calling
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def proposed(interface: Interface, syntaxes: tuple[Syntax, ...] | None) -> tuple[SyntaxId, tuple[SyntaxId, ...]]:
-    """Return what a bind asks for. Without `syntaxes` that is NDR alone, which every server has."""
+    """Return the arguments of a bind. Without `syntaxes` they name NDR, which every server has."""
     wanted = syntaxes or ((Syntax.NDR20,) if Syntax.NDR20 in interface.syntaxes else interface.syntaxes)
     return SyntaxId(interface.uuid, *interface.version), tuple(_SYNTAXES[one] for one in wanted)
 
@@ -68,14 +68,14 @@ def decoded(method: Method, answer: Answered, arguments: dict[str, Value], synta
 
 
 # Failing
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def check_process(process: int) -> None:
     """Raise RpcConnectionError in a process other than the one that connected.
 
     Parent and child would write to one socket, each with its own sequence numbers, and each would
-    take answers that the other waits for.
+    read answers that the other waits for.
     """
     here = os.getpid()
     if here != process:
@@ -83,21 +83,21 @@ def check_process(process: int) -> None:
 
 
 def connection_failed(error: OSError) -> RpcConnectionError:
-    """Make the error of a socket that the kernel gave up."""
+    """Return the error of a socket that has failed."""
     return RpcConnectionError(f"the connection failed: {error}")
 
 
 def broken_off(error: BaseException) -> RpcConnectionError:
-    """Make the error of a connection on which a PDU was neither finished nor left out.
+    """Return the error of a connection on which a PDU was only partly signed or sent.
 
-    How much of it was signed or sent is unknown, so that the server would reject what follows.
+    How much of it was is unknown, so the server would reject all later PDUs.
     """
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return RpcConnectionError(f"the connection was given up: {what} in the middle of a PDU; connect again")
 
 
 def repeated(error: LannerError) -> LannerError:
-    """Make one more instance of the error that ended a connection, for one more caller to raise.
+    """Return another instance of the error that ended a connection, for another caller to raise.
 
     Callers that raised the same instance would add to each other's tracebacks.
     """

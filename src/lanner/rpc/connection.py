@@ -1,7 +1,7 @@
-"""The server's end of a connection: bytes in, calls out, no I/O (C706 9.3 and 12.6; MS-RPCE 3.3.3).
+"""The server side of a connection: bytes in, calls out, no I/O (C706 9.3 and 12.6; MS-RPCE 3.3.3).
 
-What a server answers to wrong PDUs (status, flags, context id, and whether the connection ends) is
-told by no document in full. It is taken from the protocol tests of Samba, which were tried against
+No document states in full how a server answers wrong PDUs: status, flags, context id, and whether
+the connection ends. The answers here follow the protocol tests of Samba, which were run against
 Windows; `tests/interop` runs them.
 """
 
@@ -58,12 +58,11 @@ from lanner.security.log_lines import log_of_peer
 
 _LOG = logging.getLogger(__name__)
 
-# What Windows and Samba send and take over TCP; a fragment that is larger is a protocol error
-# there.
+# The fragment size of Windows and Samba over TCP. There a larger fragment is a protocol error.
 MAX_FRAGMENT: Final = 5840
-# C706 12.6.3.1 has 1432 as the least; Windows never goes below this.
+# C706 12.6.3.1 has 1432 as the minimum. Windows never uses less than this.
 MIN_FRAGMENT: Final = 2048
-# Ours: calls of one connection that wait for their end at once.
+# Not in the specification: unanswered calls of one connection at a time.
 MAX_CALLS: Final = 256
 
 _REQUEST_PDU: Final = struct.Struct("<BBBBIHHIIHH")
@@ -72,7 +71,7 @@ _RESPONSE_MIDDLE: Final = struct.Struct("<HBB")
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What one connection may cost."""
+    """Limits of one connection."""
 
     max_fragment: int = MAX_FRAGMENT
     max_calls: int = MAX_CALLS
@@ -81,21 +80,24 @@ class ConnectionLimits:
 
 
 def _nothing() -> None:
-    """There is no socket."""
+    """Do nothing: the connection has no socket."""
 
 
 class Stream(Protocol):
-    """What the frames of a connection are given to."""
+    """The consumer of a connection's frames."""
 
     def frames_received(self, contents: list[bytes]) -> None:
-        """Handle what waits and frames that came together; RemoteProtocolError ends the connection."""
+        """Handle waiting frames and those that arrived together.
+
+        Raises RemoteProtocolError to end the connection.
+        """
 
     @property
     def is_behind(self) -> bool:
-        """Whether a part of the frames waits for the next turn."""
+        """Whether some of the frames wait for the next turn."""
 
     def close(self) -> None:
-        """The connection has ended."""
+        """Release everything: the connection has ended."""
 
 
 class ServerConnection:
@@ -116,18 +118,21 @@ class ServerConnection:
         logons: Resource | None = None,
         needs_log_on: bool = False,
     ) -> None:
-        """`needs_log_on`: whoever is at the other end can do nothing before a user has logged on through it."""
+        """Serve a new connection.
+
+        `needs_log_on`: the client cannot do anything before a user has logged on by a call.
+        """
         self._groups = groups
         self.needs_log_on = needs_log_on
-        # A user has logged on by a call, who is nobody else's from then on.
+        # Whether a user has logged on by a call. The connection then belongs to that user.
         self.has_logged_on = False
         # The address of the client, without a port.
         self.peer = peer
         # MS-RPCE 3.3.1.5.5: the endpoint itself.
         self._secondary_address = secondary_address
-        # The address the client reached.
+        # The address to which the client has connected.
         self.local_address = local_address
-        # Of calls without a security context: what the transport knows.
+        # Identity and level of calls without a security context, from the transport.
         self.identity = identity
         self.auth_level = auth_level
         self._limits = ConnectionLimits() if limits is None else limits
@@ -139,23 +144,23 @@ class ServerConnection:
         self._fragmented: ServerCall | None = None
         self._calls: dict[int, ServerCall] = {}
         self._rest = b""
-        # A whole request is kept that may be begun when there is room for it.
+        # Whether a complete request is kept until there is room for it.
         self.has_more = False
-        # Seconds for which nothing is to be read: a logon has to wait, and everything behind it.
+        # Seconds for which nothing should be read: a logon has to wait, and with it everything
+        # after it.
         self.delay = 0.0
         self._out: list[bytes] = []
         self._closed: str | None = None
-        # Beside the PDUs, once a call has begun them: frames, and what they are given to.
+        # The frames beside the PDUs, once a call has begun them, and their consumer.
         self.frames: Frames | None = None
         self.stream: Stream | None = None
-        # Has the socket send what the stream has put; the socket sets it.
+        # Makes the socket send what the stream has put. Set by the socket.
         self.flush_soon: Callable[[], None] = _nothing
-        # Has the socket end the connection; the socket sets it.
+        # Makes the socket end the connection. Set by the socket.
         self.hang_up: Callable[[], None] = _nothing
         self._log = call_log("server", peer)
 
-    # What the shell asks
-    # ---------------------------------------------------------------------------------------
+    # For the shell
 
     @property
     def is_bound(self) -> bool:
@@ -177,7 +182,7 @@ class ServerConnection:
 
     @property
     def unfinished(self) -> int:
-        """Bytes of a request of which fragments are missing, and of a frame."""
+        """Bytes of an incomplete request and of an incomplete frame."""
         fragments = 0 if self._fragmented is None else self._fragmented.size
         return fragments if self.frames is None else fragments + self.frames.unfinished
 
@@ -188,11 +193,11 @@ class ServerConnection:
 
     @property
     def is_authenticated(self) -> bool:
-        """Whether somebody has logged on who is not anonymous."""
+        """Whether a user has logged on who is not anonymous."""
         return self.has_logged_on or self._security.is_authenticated
 
     def log_on(self) -> None:
-        """A user has logged on by a call."""
+        """Note that a user has logged on by a call."""
         self.has_logged_on = True
         self.needs_log_on = False
 
@@ -202,10 +207,10 @@ class ServerConnection:
         return self._group is not None and len(self._group.handles) > 0
 
     def receive(self, data: bytes, max_calls: int | None = None) -> list[Event]:
-        """Take what came from the client; after ConnectionClosed everything is dropped.
+        """Handle bytes from the client. After ConnectionClosed everything is dropped.
 
-        Behind so many calls as `max_calls` it stops at the next request (`has_more`), and goes on
-        there the next time. It also stops at a logon that has to wait, for `delay` seconds.
+        After `max_calls` calls it stops at the next request (`has_more`), and continues there the
+        next time. It also stops at a logon that has to wait, for `delay` seconds.
         """
         events: list[Event] = []
         self.has_more = False
@@ -215,7 +220,7 @@ class ServerConnection:
         if self._rest:
             data = self._rest + data
         if self.is_behind:
-            # What came first is handled first.
+            # Frames that arrived earlier are handled first.
             self._rest = data
             self.has_more = True
             return events
@@ -229,7 +234,7 @@ class ServerConnection:
                     return events
                 continue
             if frames is not None and frames.has_received:
-                # What came first is handled first.
+                # Frames that arrived earlier are handled first.
                 self.has_more = True
                 break
             if end - position < HEADER_SIZE:
@@ -271,22 +276,22 @@ class ServerConnection:
 
     @property
     def is_behind(self) -> bool:
-        """Whether frames that have come wait for the next turn of their stream."""
+        """Whether received frames wait for the next turn of their stream."""
         return self.stream is not None and self.stream.is_behind
 
     def begin_frames(self, frames: Frames, stream: Stream) -> None:
-        """Take frames beside PDUs from now on, and give them to a stream."""
+        """Accept frames beside PDUs from now on, and pass them to a stream."""
         if self.frames is not None:
             raise RpcFault(FaultStatus.NCA_FAULT_CONTEXT_MISMATCH, "the connection has a stream")
         self.frames, self.stream = frames, stream
 
     def send_entry(self, entry: bytes) -> None:
-        """Have an entry of the stream sent with the next flush."""
+        """Send an entry of the stream with the next flush."""
         if self.frames is not None and self._closed is None:
             self._out += self.frames.put(entry)
 
     def keep(self, data: bytes) -> None:
-        """Take what came while a logon waits; it is looked at behind it."""
+        """Keep bytes that arrive while a logon waits. They are handled after it."""
         if self._closed is None:
             self._rest += data
 
@@ -301,12 +306,15 @@ class ServerConnection:
         return data
 
     def respond(self, call: ServerCall, stub: bytes) -> None:
-        """Answer a call with its out parameters; an orphaned call, or one of a connection that has ended, with nothing."""
+        """Answer a call with its out parameters.
+
+        Nothing is sent for an orphaned call, and after the end of the connection.
+        """
         if not self._finish(call):
             return
         if self._log is not None:
             self._log.response(call.group.id, call.call_id, len(stub))
-        # Windows answers with the low byte of the context id only, and Samba's tests insist on it.
+        # Windows returns only the low byte of the context id, and Samba's tests require that.
         middle = _RESPONSE_MIDDLE.pack(call.context_id & 0xFF, 0, 0)
         security = call.security
         if security is not None and security.signs:
@@ -336,11 +344,14 @@ class ServerConnection:
 
     @property
     def user(self) -> str:
-        """The name of who is at the other end: who has logged on last, or the local user."""
+        """The name of the client's user: who has logged on last, or the local user."""
         return self._security.user or self.identity.name
 
     def close(self) -> None:
-        """The transport is gone: leave the association; its handles are run down with its last connection."""
+        """Leave the association, after the transport is gone.
+
+        The handles of an association are run down with its last connection.
+        """
         if self._closed is None:
             self._closed = "the connection was lost"
         self._calls.clear()
@@ -356,7 +367,7 @@ class ServerConnection:
             self._groups.leave(group)
 
     # PDUs
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _finish(self, call: ServerCall) -> bool:
         if call.is_finished:
@@ -396,7 +407,7 @@ class ServerConnection:
                 case PacketType.ORPHANED:
                     self._cancel(header.call_id, events, is_orphaned=True)
                 case _:
-                    # Nothing a client sends.
+                    # A client does not send this type.
                     raise Refused(FaultStatus.NCA_PROTO_ERROR, f"PDU type {header.packet_type} from a client")
         except Nak as nak:
             self._out.append(BindNak(nak.reason).pack(header.call_id))
@@ -411,8 +422,7 @@ class ServerConnection:
                 self._refuse(events, header.call_id, not_executed(FaultStatus.NCA_PROTO_ERROR, str(error)))
 
     def _cancel(self, call_id: int, events: list[Event], *, is_orphaned: bool) -> None:
-        # A call that is not complete yet, or not there any more, is not touched: its client may not
-        # know better.
+        # A call that is incomplete or finished is not affected: its client may not know its state.
         call = self._calls.get(call_id)
         if call is None or call.is_cancelled:
             return
@@ -440,7 +450,7 @@ class ServerConnection:
         results = self._contexts.negotiate(bind.contexts, is_bind=True)
         trailer = self._security.bind(bind.trailer)
         self._group = self._groups.join(group, self.peer)
-        # Both sizes come out the same, and a multiple of eight.
+        # Both sizes become the same multiple of eight.
         wanted = min(bind.max_xmit_frag, bind.max_recv_frag)
         self._max_xmit = min(max(wanted, MIN_FRAGMENT), self._limits.max_fragment) & ~7
         flags = PFC_WHOLE
@@ -464,13 +474,13 @@ class ServerConnection:
         if header.flags & PFC_SUPPORT_HEADER_SIGN:
             self._security.header_signing = True
             flags |= PFC_SUPPORT_HEADER_SIGN
-        # Fragment sizes and the association are fixed: the fields of an alter_context for them are
+        # Fragment sizes and the association are fixed, so their fields in an alter_context are
         # ignored.
         answer = BindAck(self._max_xmit, self._max_xmit, self.group.id, "", results, trailer)
         self._out.append(answer.pack(PacketType.ALTER_CONTEXT_RESP, flags, header.call_id))
 
     # request
-    # ---------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _request(self, pdu: bytes, events: list[Event]) -> None:
         try:
@@ -556,11 +566,14 @@ class ServerConnection:
         auth_length: int,
         start: int,
     ) -> None:
-        """A fragment after the first: its context id, opnum and the ids of its sec_trailer are not looked at."""
+        """Handle a fragment after the first.
+
+        Its context id, opnum and the ids of its sec_trailer are not checked.
+        """
         if call_id != call.call_id:
             if self._is_multiplexed:
                 raise Refused(FaultStatus.NCA_PROTO_ERROR, "a call in the middle of another")
-            # On an exclusive connection it is the one that began that fails.
+            # On an exclusive connection, the call that had begun fails.
             self._refuse(events, call.call_id, _mixed(call))
             return
         security = call.security
@@ -614,7 +627,7 @@ class ServerConnection:
                 header_signing=self._security.header_signing or call.security is None,
             )
         except RemoteProtocolError as error:
-            # MS-RPCE 2.2.2.13: as a stub that cannot be read, with status 5.
+            # MS-RPCE 2.2.2.13: handled like a stub that cannot be read, with status 5.
             raise Refused(
                 FaultStatus.ACCESS_DENIED,
                 str(error),

@@ -1,4 +1,4 @@
-"""The endpoint mapper (C706 appendices L and O, MS-RPCE 2.2.1.2): which interface listens on which port."""
+"""The endpoint mapper: the ports of interfaces (C706 appendices L and O, MS-RPCE 2.2.1.2)."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ MAX_TOWER_LENGTH: Final = 2000
 # MS-RPCE 2.2.1.2.4, 2.2.1.2.5.
 MAX_ENTRIES: Final = 500
 _ANNOTATION_SIZE: Final = 64
-# Ours: unfinished searches of one client.
+# Not in the specification: unfinished searches of one client.
 MAX_SEARCHES: Final = 16
 _HANDLE_KIND: Final = "ept_lookup_handle_t"
 
-# The status of MS-RPCE 2.2.1.2.4 for "no more".
+# The status of MS-RPCE 2.2.1.2.4 for the end of a search.
 EPT_S_NOT_REGISTERED: Final = 0x16C9_A0D6
 
 # C706 appendix I: the first octet of a floor.
@@ -91,7 +91,7 @@ EPMAPPER: Final = Interface(
     UUID("e1af8308-5d1f-11c9-91a4-08002b14a0fa"),
     (3, 0),
     [
-        # ept_insert and ept_delete: MS-RPCE takes them away from remote callers.
+        # ept_insert and ept_delete: MS-RPCE does not offer them to remote callers.
         None,
         None,
         Method(
@@ -125,7 +125,10 @@ EPMAPPER: Final = Interface(
 
 @dataclass(frozen=True, slots=True)
 class Tower:
-    """A protocol tower for ncacn_ip_tcp (C706 appendix L): interface, transfer syntax, RPC, TCP port, IP address."""
+    """A protocol tower for ncacn_ip_tcp (C706 appendix L).
+
+    Its floors are interface, transfer syntax, RPC, TCP port and IP address.
+    """
 
     interface: SyntaxId
     transfer_syntax: SyntaxId
@@ -147,7 +150,10 @@ class Tower:
 
     @classmethod
     def unpack(cls, octets: bytes) -> Tower:
-        """The tower in these octets; RemoteProtocolError if it is broken or of another protocol sequence."""
+        """Parse a tower.
+
+        Raises RemoteProtocolError if it is malformed or of another protocol sequence.
+        """
         reader = Reader(octets)
         count = reader.u16("floor count")
         if count != 5:
@@ -158,7 +164,7 @@ class Tower:
         ]
         interface, transfer_syntax = _floor_syntax(*floors[0]), _floor_syntax(*floors[1])
         # C706 appendix L: the right side of the third floor is the minor version of the RPC
-        # protocol. Clients that ask for a port may leave it out.
+        # protocol. Clients that look for a port may omit it.
         for (left, right), protocol, sizes in zip(
             floors[2:], (_PROTOCOL_NCACN, _PROTOCOL_TCP, _PROTOCOL_IP), ((0, 2), (2,), (4,)), strict=True
         ):
@@ -188,7 +194,7 @@ class Registration:
 
 
 class EndpointMapper(ServerInterface):
-    """The endpoint mapper of one server: it tells of that server's own interfaces."""
+    """The endpoint mapper of one server. It lists the interfaces of that server."""
 
     def __init__(self, server: RpcServer) -> None:
         self._server = server
@@ -199,14 +205,14 @@ class EndpointMapper(ServerInterface):
                 "ept_map": self.ept_map,
                 "ept_lookup_handle_free": self.ept_lookup_handle_free,
             },
-            # Whoever wants to authenticate must find out where first.
+            # A client must find the port of an interface before it can authenticate there.
             open_to_all=EPMAPPER.by_name,
         )
 
     def registrations(self, call: ServerCall) -> Iterator[Registration]:
-        """Every interface on every port.
+        """Yield every interface on every port.
 
-        The mapper's own port is named only where there is no other, and for itself.
+        The mapper's own port is listed only for itself, or if there is no other.
         """
         endpoints = self._server.endpoints
         others = [one for one in endpoints if one.port != EPMAPPER_PORT] or endpoints
@@ -244,7 +250,7 @@ class EndpointMapper(ServerInterface):
             EptEntry(UUID(int=0), Twr.of(one.tower), one.annotation[: _ANNOTATION_SIZE - 1]) for one in part
         )
         return {
-            # impacket takes a handle for a promise that there is more.
+            # impacket takes a handle as a promise of more entries.
             "entry_handle": self._kept(call, left) if left else NULL_HANDLE,
             "num_ents": len(entries),
             "entries": entries,
@@ -254,7 +260,7 @@ class EndpointMapper(ServerInterface):
     def ept_map(
         self, call: ServerCall, *, obj: UUID | None, map_tower: Twr | None, entry_handle: bytes, max_towers: int
     ) -> dict[str, Value]:
-        # Nothing here is registered for an object, and that matches every one.
+        # No interface is registered for an object, and that matches every object.
         del obj
         if entry_handle == NULL_HANDLE:
             found = [] if map_tower is None else list(self._mapped(call, map_tower))
@@ -272,7 +278,7 @@ class EndpointMapper(ServerInterface):
         try:
             wanted = Tower.unpack(map_tower.tower_octet_string)
         except RemoteProtocolError:
-            # Of a protocol sequence that nobody listens on.
+            # No server listens on this protocol sequence.
             return
         for one in self.registrations(call):
             interface = one.tower.interface
@@ -300,9 +306,9 @@ class EndpointMapper(ServerInterface):
         handles = call.group.handles
         open_searches = [handle for handle, _ in handles.values(_HANDLE_KIND)]
         if len(open_searches) >= MAX_SEARCHES:
-            # Clients forget them; the oldest goes.
+            # Clients forget to close searches, so the oldest one is removed.
             handles.remove(open_searches[0], _HANDLE_KIND)
-        # What they find is for everybody, and so are they.
+        # Their results are public, so the handles belong to all users.
         return handles.add(left, _HANDLE_KIND)
 
 
@@ -313,7 +319,10 @@ def _matches(
     ifid: RpcIfId | None,
     vers_option: int,
 ) -> bool:
-    """MS-RPCE 2.2.1.2.4. Our elements have no object, so a question for one finds none."""
+    """Return whether an interface matches (MS-RPCE 2.2.1.2.4).
+
+    The elements of this map have no object, so a search for one finds nothing.
+    """
     if inquiry_type & _MATCH_BY_OBJ and object_uuid is not None and object_uuid.int:
         return False
     if not inquiry_type & _MATCH_BY_IF:
@@ -337,7 +346,7 @@ def _matches(
 
 
 def _address(bound: str, reached: str) -> str:
-    """The IPv4 address of a tower: what the server is bound to, or what the client found it by."""
+    """Return the IPv4 address of a tower: that of the listener, or the one the client has used."""
     for text in (bound, reached):
         try:
             address = ipaddress.ip_address(text)

@@ -1,4 +1,4 @@
-"""Status codes of fault PDUs (C706 appendix N.2, MS-RPCE 3.1.1.5.5), and the exceptions that carry one."""
+"""Status codes of fault PDUs (C706 appendix N.2, MS-RPCE 3.1.1.5.5), and their exceptions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from lanner.model.errors import LannerError
 
 
 class FaultStatus(enum.IntEnum):
-    """The codes this runtime sends or knows by name.
+    """The codes that this runtime sends, or has a name for.
 
-    Below 0x10000 they are Win32 errors, as Windows sends them.
+    Codes below 0x10000 are Win32 errors, as Windows sends them.
     """
 
     ACCESS_DENIED = 0x0000_0005
@@ -38,7 +38,7 @@ class FaultStatus(enum.IntEnum):
     NCA_UNSUPPORTED_TYPE = 0x1C01_0017
 
 
-# MS-RPCE 3.3.3.5.1: a server never sends these, and a client takes them for a protocol error.
+# MS-RPCE 3.3.3.5.1: a server never sends these, and a client treats them as a protocol error.
 FORBIDDEN_STATUS: Final = frozenset(
     {
         0x0000_0000,
@@ -77,8 +77,8 @@ class RpcFault(LannerError):
 
 
 class RpcConnectionError(LannerError):
-    """There is no connection, or the peer ended it or refused what was asked for in the beginning."""
+    """There is no connection, or the peer ended it, or refused the bind."""
 
 
 class InterfaceRefused(RpcConnectionError):
-    """The server does not serve an interface here; the connection goes on."""
+    """The server does not serve an interface here. The connection stays open."""

@@ -1,4 +1,4 @@
-"""A stub in as many PDUs as it takes, for requests and responses (C706 12.6.2, MS-RPCE 2.2.2.11)."""
+"""Splitting of stubs into PDUs, for requests and responses (C706 12.6.2, MS-RPCE 2.2.2.11)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SEC_TRAILER: Final = struct.Struct("<BBBBI")
 
 
 class Signer(Protocol):
-    """A finished security context with its identifiers."""
+    """A complete security context with its identifiers."""
 
     @property
     def auth_type(self) -> int: ...
@@ -39,7 +39,7 @@ class Signer(Protocol):
 def pack_fragments(
     packet_type: int, call_id: int, middle: bytes, stub: bytes, max_fragment: int, *, flags: int = 0
 ) -> list[bytes]:
-    """PDUs without a sec_trailer. `middle` is what stands between alloc_hint and the stub."""
+    """Return PDUs without a sec_trailer. `middle` goes between alloc_hint and the stub."""
     size = len(stub)
     around = _FRONT_SIZE + len(middle)
     room = max_fragment - around
@@ -60,7 +60,7 @@ def pack_fragments(
             around + len(part),
             0,
             call_id,
-            # MS-RPCE 2.2.2.6: what is left, in every fragment.
+            # MS-RPCE 2.2.2.6: the size of the rest, in every fragment.
             size - start,
         )
         pdus += (front, middle, part)
@@ -78,7 +78,7 @@ def pack_signed_fragments(
     header_signing: bool,
     flags: int = 0,
 ) -> list[bytes]:
-    """PDUs with a sec_trailer each."""
+    """Return PDUs with a sec_trailer each."""
     context = signer.context
     token_size = context.signature_size
     size = len(stub)

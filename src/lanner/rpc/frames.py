@@ -1,12 +1,12 @@
-"""Frames: octets that two programs exchange on a connection beside the PDUs of RPC (docs/protocol.md).
+"""Frames: octets that two programs exchange on a connection beside RPC PDUs (docs/protocol.md).
 
-A frame begins with an octet that no PDU begins with, so that both can follow each other on one
-connection. An RPC call begins the exchange; its answer has the keys. A frame carries entries, each
-with a number and a kind, as many as there are to send at the time. No I/O.
+A frame begins with an octet that no PDU begins with, so both can alternate on one connection. An
+RPC call begins the exchange, and its answer has the keys. A frame carries all entries that wait to
+be sent, each with a number and a kind. This module does no I/O.
 
 On a connection that others can reach, a frame is sealed with AES-256-GCM. The nonce is the number
-of the frame in its direction, which is not sent: a frame that was changed, left out, repeated or
-put elsewhere cannot be opened.
+of the frame in its direction, which is not sent. So a frame that was changed, dropped, repeated or
+reordered cannot be opened.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ TAG_SIZE: Final = 16
 # FIRST_OCTET, version, zero, octets that follow.
 _HEADER: Final = struct.Struct("<BBHI")
 HEADER_SIZE: Final = _HEADER.size
-# Octets behind the header without the tag: an answer has 4 MiB of messages at most, and the message
-# that goes past them.
+# Octets after the header, without the tag. An answer has at most 4 MiB of messages, and the message
+# that exceeds them.
 MAX_FRAME: Final = 0x0081_0000
-# A frame of more octets than this has one entry, so that nobody keeps the other side busy for long.
+# A frame of more octets than this must have only one entry, so that no client keeps the other side
+# busy for long.
 MAX_SHARED: Final = 0x0010_0000
 # Entries of one frame.
 MAX_ENTRIES: Final = 4096
@@ -56,7 +57,7 @@ def pack_entry(number: int, kind: int, parts: Iterable[bytes]) -> bytes:
 
 
 def unpack_entries(content: bytes) -> Iterator[Entry]:
-    """Yield the entries of a frame; RemoteProtocolError for one that is cut off."""
+    """Yield the entries of a frame. Raises RemoteProtocolError for a truncated one."""
     view = memoryview(content)
     end = len(view)
     position = count = 0
@@ -99,43 +100,43 @@ class _Seal:
 
 
 class Frames:
-    """The frames of one connection, in both directions, as one of its two sides sees them."""
+    """The frames of one connection, in both directions, on one of its two sides."""
 
     def __init__(self, sending_key: bytes = b"", receiving_key: bytes = b"") -> None:
-        """Without keys the transport protects the frames: a Unix socket."""
+        """Seal frames with these keys. Without keys the transport must protect them."""
         self._sending = _Seal(sending_key) if sending_key else None
         self._receiving = _Seal(receiving_key) if receiving_key else None
         self._tag = TAG_SIZE if receiving_key else 0
-        # The beginning of a frame whose end has not come.
+        # The beginning of an incomplete frame.
         self._parts: list[bytes] = []
         self._have = 0
         self._need = 0
         # Entries that wait to be sent, and their octets.
         self._out: list[bytes] = []
         self._out_size = 0
-        # The contents of the frames that have come since they were taken last.
+        # The contents of received frames, since the last call of `received`.
         self._received: list[bytes] = []
 
     @property
     def unfinished(self) -> int:
-        """Octets of a frame whose end has not come."""
+        """Octets of an incomplete frame."""
         return self._have
 
     def take(self, data: bytes, position: int) -> int:
-        """Take the frame at a position, or what has come of it; return where it ends.
+        """Read the frame at a position, or the available part of it; return where that ends.
 
-        A frame that cannot be is a RemoteProtocolError or a SecurityError, and ends the connection.
+        Raises RemoteProtocolError or SecurityError for an invalid frame. Both end the connection.
         """
         end = len(data)
         if not self._have and end - position >= HEADER_SIZE:
-            # The common case: a frame that is whole.
+            # The common case: a complete frame.
             stop = position + HEADER_SIZE + self._size_of(data[position : position + HEADER_SIZE])
             if stop <= end:
                 self._finish(data[position : position + HEADER_SIZE], data[position + HEADER_SIZE : stop])
                 return stop
             self._need = stop - position
         elif self._have < HEADER_SIZE:
-            # The header came in pieces.
+            # The header arrives in pieces.
             stop = min(end, position + HEADER_SIZE - self._have)
             self._parts.append(data[position:stop])
             self._have += stop - position
@@ -172,7 +173,7 @@ class Frames:
         return bool(self._received)
 
     def received(self) -> list[bytes]:
-        """Return the contents of the frames that have come since the last call."""
+        """Return the contents of the frames that were received since the last call."""
         received, self._received = self._received, []
         return received
 
@@ -182,10 +183,10 @@ class Frames:
         return self._out_size
 
     # Sending
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def put(self, entry: bytes) -> list[bytes]:
-        """Have an entry sent in the next frame; return the frame that it did not fit into, if there is one."""
+        """Queue an entry for the next frame; return the full frame before it, if there is one."""
         is_full = self._out_size + len(entry) > MAX_SHARED or len(self._out) == MAX_ENTRIES
         full = self.flush() if is_full else []
         self._out.append(entry)
@@ -193,7 +194,7 @@ class Frames:
         return full
 
     def flush(self) -> list[bytes]:
-        """Return the frame of the entries that wait, in pieces to be sent."""
+        """Return the frame of the waiting entries, in pieces to be sent."""
         if not self._out:
             return []
         content = self._out[0] if len(self._out) == 1 else b"".join(self._out)

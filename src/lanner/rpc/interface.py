@@ -1,7 +1,7 @@
-"""Interfaces and their methods, declared once for both sides: requests and responses to octets and back.
+"""Interfaces and methods, declared once for both sides: requests and responses to octets and back.
 
-A parameter that is a reference pointer is declared as what it points to, and a handle_t not at all:
-neither has octets. The value a method returns is the last of its results, under the name RETURNS.
+A parameter that is a reference pointer is declared as its target, and a handle_t is not declared:
+neither has octets. The return value of a method is the last of its results, under the name RETURNS.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from lanner.rpc.ndr.stream import (
 from lanner.rpc.ndr.types import Type
 
 RETURNS: Final = "returns"
-# What may follow the last parameter: the gap before a verification trailer, or before the end of a
-# padded stub.
+# Octets that may follow the last parameter: the gap before a verification trailer, or before the
+# end of a padded stub.
 _MAX_PADDING: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter(Field):
-    """A parameter of a method and the ways it goes."""
+    """A parameter of a method, with its directions."""
 
     is_in: bool = False
     is_out: bool = False
@@ -77,7 +77,7 @@ def InOut(  # noqa: N802
 def _decode(stub: Parameters, decoder: Decoder, known: Mapping[str, Value]) -> dict[str, Value]:
     values = stub.decode(decoder, known)
     left = decoder.end - decoder.position
-    # Less than none: it ends inside the gap that closes a structure in NDR64.
+    # A negative number means that the stub ends inside the gap that closes a structure in NDR64.
     if not 0 <= left <= _MAX_PADDING:
         raise BadStub(f"{left} octets left over")
     return values
@@ -94,11 +94,11 @@ def _correlation(member: Field, values: Mapping[str, Value]) -> Correlation:
 
 
 class Method:
-    """One operation: what its request and its response hold."""
+    """One operation: the parameters of its request and of its response."""
 
     def __init__(self, opnum: int, name: str, *parameters: Parameter, returns: Type | None = None) -> None:
         self.opnum = opnum
-        self.name = name  # as the document spells it
+        self.name = name  # in the document's spelling
         self.parameters = parameters
         self.returns = returns
         known = {member.name for member in parameters if member.is_in}
@@ -126,7 +126,7 @@ class Method:
     def encode_request(
         self, arguments: Mapping[str, Value], syntax: Syntax = Syntax.NDR20, byte_order: ByteOrder = "little"
     ) -> bytes:
-        """Give the stub of a call; a ValueError says what cannot be sent."""
+        """Return the stub of a call. Raises ValueError for values that cannot be sent."""
         unknown = arguments.keys() - set(self._request.names)
         missing = set(self._request.names) - arguments.keys()
         if unknown or missing:
@@ -139,7 +139,7 @@ class Method:
     def decode_request(
         self, data: bytes | memoryview, syntax: Syntax = Syntax.NDR20, byte_order: ByteOrder = "little"
     ) -> dict[str, Value]:
-        """Give the arguments of a call by name, or raise BadStub."""
+        """Return the arguments of a call by name. Raises BadStub."""
         try:
             decoder = Decoder(data, representation(syntax, byte_order), elements=MAX_REQUEST_ELEMENTS)
             return _decode(self._request, decoder, {})
@@ -153,10 +153,10 @@ class Method:
         syntax: Syntax = Syntax.NDR20,
         byte_order: ByteOrder = "little",
     ) -> bytes:
-        """Give the stub of an answer to a call with these arguments.
+        """Return the stub of an answer to a call with these arguments.
 
-        What the results leave out goes back as it came in, or, if it only goes out, as zero, empty
-        or NULL.
+        A result that is left out is returned as it was received; one that is only an out parameter
+        becomes zero, empty or NULL.
         """
         if not results.keys() <= self._result_names:
             raise TypeError(f"{self.name}: unknown results {sorted(results.keys() - self._result_names)}")
@@ -176,7 +176,7 @@ class Method:
         syntax: Syntax = Syntax.NDR20,
         byte_order: ByteOrder = "little",
     ) -> dict[str, Value]:
-        """Give the results of a call that was made with these arguments, or raise BadStub."""
+        """Return the results of a call that had these arguments. Raises BadStub."""
         try:
             return _decode(self._response, Decoder(data, representation(syntax, byte_order)), arguments)
         except BadStub as problem:
@@ -184,7 +184,7 @@ class Method:
 
 
 class Interface:
-    """A set of methods under a UUID and a version, and the transfer syntaxes it may be called in."""
+    """A set of methods with a UUID, a version, and the supported transfer syntaxes."""
 
     def __init__(
         self,
@@ -194,7 +194,10 @@ class Interface:
         methods: Sequence[Method | None],
         syntaxes: Sequence[Syntax] = (Syntax.NDR20, Syntax.NDR64),
     ) -> None:
-        """Declare an interface by its methods in the order of their opnums; None is an opnum that is not used on the wire."""
+        """Declare an interface by its methods in the order of their opnums.
+
+        None stands for an opnum that is not used on the wire.
+        """
         self.name = name
         self.uuid = uuid
         self.version = version  # major, minor
@@ -213,7 +216,7 @@ class Interface:
         return "<{} v{}.{}, {}>".format(self.name, *self.version, self.uuid)
 
     def method(self, opnum: int) -> Method | None:
-        """Find the method of an opnum; None where a call gets the fault nca_op_rng_error."""
+        """Return the method of an opnum, or None: such a call gets the fault nca_op_rng_error."""
         return self.methods[opnum] if opnum < len(self.methods) else None
 
     def _method_name(self, opnum: int) -> str | None:

@@ -1,6 +1,7 @@
-"""Kerberos for servers and clients (RFC 4121, MS-KILE 3.4.5), in the DCE style that RPC asks for: gssapi through pyspnego.
+"""Kerberos for servers and clients (RFC 4121, MS-KILE 3.4.5), by gssapi through pyspnego.
 
-Optional: it needs the packages gssapi and krb5, and a keytab of this computer.
+RPC requires the DCE style. The module is optional: it needs the packages gssapi and krb5, and a
+server needs a keytab of its computer.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from lanner.security.identity import ANONYMOUS, Identity
 
 _LOG = logging.getLogger(__name__)
 
-# RFC 4121 4.1: the frame around an initial token, which DCE style leaves out, and some clients put
-# on all the same.
+# RFC 4121 4.1: the frame around an initial token. DCE style omits it, but some clients send it.
 _FRAME: Final = bytes.fromhex("06092a864886f712010202")
 _AP_REQ: Final = b"\x01\x00"
-# The part of a PAC with the user's SIDs, as MIT Kerberos names it.
+# The part of a PAC with the user's SIDs, by MIT Kerberos's name.
 _LOGON_INFO: Final = b"urn:mspac:logon-info"
 
-# Who a principal is: by its name, and by what its domain says about it, if the ticket says that.
+# Returns the identity of a principal, by its name and its domain's information, if the ticket has
+# some.
 Principals: TypeAlias = Callable[[str, LogonInformation | None], Identity | None]
 
 
 class _Kerberos:
-    """What both sides do when they have agreed."""
+    """An established context of either side."""
 
     always_signs_headers: Final = False
 
@@ -110,8 +111,8 @@ class KerberosAcceptor(_Kerberos):
     """A server's context."""
 
     def __init__(self, keytab: Path, principals: Principals | None) -> None:
-        # pyspnego uses a keytab to log on as its owner; a server needs it to read what clients got
-        # for it.
+        # pyspnego uses a keytab to log on as its owner. A server needs it to read the tickets of
+        # clients.
         credential = gssapi.Credentials(usage="accept", store={"keytab": str(keytab)})
         super().__init__(GSSAPIProxy(usage="accept", context_req=ContextReq.dce_style, _gssapi_credential=credential))
         self._principals = principals
@@ -127,7 +128,7 @@ class KerberosAcceptor(_Kerberos):
         return answer
 
     def _logon_information(self) -> LogonInformation | None:
-        """Return what the domain says about the client; None if the ticket has no PAC."""
+        """Return the domain's information about the client; None if the ticket has no PAC."""
         name = self._context.initiator_name
         if name is None or _LOGON_INFO not in inquire_name(name).attrs:
             return None
@@ -138,7 +139,7 @@ class KerberosAcceptor(_Kerberos):
 
 
 class KerberosInitiator(_Kerberos):
-    """A client's context, with a password, or with the tickets its user has."""
+    """A client's context, with a password, or with the tickets of its user."""
 
     def __init__(self, user: str, password: str, host: str, level: AuthLevel) -> None:
         wanted = ContextReq.dce_style | ContextReq.mutual_auth
@@ -154,7 +155,7 @@ class KerberosInitiator(_Kerberos):
 
 
 def _unframed(token: bytes) -> bytes:
-    """An AP-REQ without the frame of RFC 2743 3.1."""
+    """Return an AP-REQ without the frame of RFC 2743 3.1."""
     if token[:1] != b"\x60":
         return token
     start = token.find(_FRAME + _AP_REQ, 0, 32)

@@ -1,4 +1,7 @@
-"""The remote management interface (C706 appendix Q, MS-RPCE 2.2.1.3): every RPC server has it, on every endpoint."""
+"""The remote management interface (C706 appendix Q, MS-RPCE 2.2.1.3).
+
+Every RPC server has it, on every endpoint.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,7 @@ MGMT: Final = Interface(
         ),
     ],
 )
-# What the requests have. Clients that test servers send more, and Windows answers all the same.
+# Sizes of the requests. Clients that test servers send more, and Windows answers all the same.
 _REQUEST_SIZES: Final = (0, 4, 0, 0, 8)
 
 
@@ -114,7 +117,7 @@ class MgmtInterface(ServerInterface):
         return {"status": 0, RETURNS: 1}
 
     def stop_server_listening(self, call: ServerCall) -> dict[str, Value]:
-        """Nobody stops a queue manager this way."""
+        """Refuse: a queue manager cannot be stopped in this way."""
         del call
         return {"status": _ACCESS_DENIED}
 

@@ -1,7 +1,7 @@
 """SPNEGO (RFC 4178, MS-SPNG) around NTLM and Kerberos, for servers and clients: auth_type 9.
 
-pyspnego's own negotiation signs the list of mechanisms where the mechanism cannot sign (level
-connect), and refuses clients that do not; so only its token codec is used.
+Only pyspnego's token codec is used. Its own negotiation signs the list of mechanisms even if the
+mechanism cannot sign (level connect), and refuses clients that do not.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from lanner.rpc.security import Mechanism, SecurityError
 
 NTLM_OID: Final = "1.3.6.1.4.1.311.2.2.10"
 KERBEROS_OID: Final = "1.2.840.113554.1.2.2"
-# MS-SPNG 1.9: a slip of Windows 2000 that its successors offer first.
+# MS-SPNG 1.9: a mistake of Windows 2000, which its successors offer first.
 MS_KERBEROS_OID: Final = "1.2.840.48018.1.2.2"
 
 
 class Negotiator:
-    """One side of a negotiation; `mechanism` is what it agreed on."""
+    """One side of a negotiation. `mechanism` is the agreed one."""
 
     def __init__(self) -> None:
         self._chosen: Mechanism | None = None
@@ -40,12 +40,12 @@ class Negotiator:
 
     @property
     def _list(self) -> bytes:
-        # DER has one way to write it, so this is what the other side wrote.
+        # DER has one encoding of it, so these are the octets of the other side.
         return pack_mech_type_list(self._offered)
 
     def _verify(self, mic: bytes) -> None:
         # RFC 4178 5: a mechanism that does not sign leaves the list unprotected. What clients send
-        # then is no signature.
+        # then is not a signature.
         if self.mechanism.can_sign:
             self.mechanism.verify_mechanisms(self._list, mic)
 
@@ -54,7 +54,7 @@ class Negotiator:
 
 
 class NegotiateAcceptor(Negotiator):
-    """The server's side. `mechanisms` makes them by their OIDs, the ones it likes best first."""
+    """The server's side. `mechanisms` maps OIDs to factories, preferred ones first."""
 
     def __init__(self, mechanisms: Mapping[str, Callable[[], Mechanism]]) -> None:
         super().__init__()
@@ -77,7 +77,10 @@ class NegotiateAcceptor(Negotiator):
         return self._go_on(message)
 
     def _step_bare(self, token: bytes) -> bytes:
-        """NTLM without SPNEGO around it, which Windows' Negotiate takes too: there is no list that could be tampered with."""
+        """Handle NTLM without SPNEGO around it, which Windows' Negotiate accepts too.
+
+        There is no list that could be tampered with.
+        """
         if self._chosen is None:
             self._is_bare = True
             self._chosen = self._mechanisms[NTLM_OID]()
@@ -92,8 +95,8 @@ class NegotiateAcceptor(Negotiator):
             raise SecurityError(f"SPNEGO: none of {', '.join(self._offered)} is known here")
         self._chosen = self._mechanisms[oid]()
         if oid != self._offered[0]:
-            # RFC 4178 4.2.2: the token is of another mechanism, and somebody may have changed the
-            # order.
+            # RFC 4178 4.2.2: the token is of another mechanism, and an attacker may have changed
+            # the order.
             self._needs_mic = True
             return self._packed(NegState.request_mic, oid, None)
         answer = self._chosen.step(message.mech_token or b"")
@@ -122,7 +125,10 @@ class NegotiateAcceptor(Negotiator):
 
 
 class NegotiateInitiator(Negotiator):
-    """The client's side, with its mechanisms in the order it likes them; tokens of the first go out at once."""
+    """The client's side, with mechanisms in the order of preference.
+
+    The first token is that of the preferred mechanism.
+    """
 
     def __init__(self, mechanisms: Sequence[tuple[str, Mechanism]]) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
-"""NTLM for servers and clients (MS-NLMP 3.1, 3.2, 3.4): pyspnego's, with what a server of many kinds of clients needs beyond it.
+"""NTLM for servers and clients (MS-NLMP 3.1, 3.2, 3.4): additions to pyspnego.
 
-pyspnego checks a client's answer against one it builds itself from the parsed fields, and so
-refuses clients that lay them out another way; here the bytes that came are what is checked. It has
-no anonymous users and reads accounts from a file of its own; here they come from ours. And it has
-no cheap way to sign a PDU.
+pyspnego compares a client's answer with one that it builds from the parsed fields. So it refuses
+clients that lay out the fields differently; this module verifies the received bytes. pyspnego has
+no anonymous users, and reads accounts from a file of its own; here they are Lanner's accounts. And
+it has no fast way to sign a PDU.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lanner.wire.reader import Reader
 SIGNATURE_SIZE: Final = 16
 MESSAGE_SIGNATURE: Final = b"NTLMSSP\0"
 _VERSION: Final = b"\x01\x00\x00\x00"  # MS-NLMP 2.2.2.9.1
-# MS-NLMP 3.4.4.3: what stands in for the signature of a message where signing was not negotiated.
+# MS-NLMP 3.4.4.3: replaces the signature of a message if signing was not negotiated.
 _DUMMY_SIGNATURE: Final = _VERSION + bytes(12)
 _U32: Final = struct.Struct("<I")
 
@@ -43,17 +43,17 @@ _U32: Final = struct.Struct("<I")
 _MSV_AV_EOL: Final = 0
 _MSV_AV_FLAGS: Final = 6
 _AV_FLAG_MIC: Final = 0x2
-# MS-NLMP 2.2.1.3: where the MIC of an AUTHENTICATE_MESSAGE is.
+# MS-NLMP 2.2.1.3: the place of the MIC in an AUTHENTICATE_MESSAGE.
 _MIC_START: Final = 72
 _MIC_END: Final = 88
 # MS-NLMP 2.2.2.7, 2.2.2.8: the proof, then the structure up to its AV pairs.
 _PROOF_SIZE: Final = 16
 _CLIENT_CHALLENGE_SIZE: Final = 28
 
-# What signatures need on both sides. Without them keys have 40 or 56 bits, and signatures are a CRC
-# (MS-NLMP 3.4.4.1, 3.4.5.3).
+# The flags that both sides need for signatures. Without them keys have 40 or 56 bits, and
+# signatures are a CRC (MS-NLMP 3.4.4.1, 3.4.5.3).
 _STRONG: Final = NegotiateFlags.extended_session_security | NegotiateFlags.key_128
-# What a server agrees to.
+# The flags that a server accepts.
 _OFFERED: Final = (
     NegotiateFlags.unicode
     | NegotiateFlags.request_target
@@ -72,7 +72,7 @@ _OFFERED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Authenticate:
-    """AUTHENTICATE_MESSAGE, MS-NLMP 2.2.1.3, as it came."""
+    """AUTHENTICATE_MESSAGE, MS-NLMP 2.2.1.3, as received."""
 
     lm_response: bytes
     nt_response: bytes
@@ -111,12 +111,12 @@ class Authenticate:
 
     @property
     def is_anonymous(self) -> bool:
-        """MS-NLMP 3.2.5.1.2: no user, and nothing that could prove one."""
+        """Whether there is no user, and nothing to prove one (MS-NLMP 3.2.5.1.2)."""
         return not self.user and not self.nt_response and self.lm_response in (b"", b"\0")
 
 
 def _av_flags(response: bytes) -> int:
-    """MsvAvFlags of an NTLMv2 response (MS-NLMP 2.2.2.1); no list, no flags."""
+    """Return MsvAvFlags of an NTLMv2 response (MS-NLMP 2.2.2.1); 0 without a list."""
     reader = Reader(response, min(_PROOF_SIZE + _CLIENT_CHALLENGE_SIZE, len(response)))
     while reader.remaining >= 4:
         kind = reader.u16("AvId")
@@ -130,7 +130,10 @@ def _av_flags(response: bytes) -> int:
 
 
 def _mac(key: bytes | None) -> Callable[[bytes], bytes]:
-    """HMAC-MD5 (RFC 2104) under one key, whose two blocks are digested once and not again with every PDU."""
+    """Return HMAC-MD5 (RFC 2104) under one key.
+
+    The two blocks of the key are digested once, not again for every PDU.
+    """
     block = (key or b"").ljust(64, b"\0")
     inner = hashlib.md5(bytes(octet ^ 0x36 for octet in block), usedforsecurity=False)
     outer = hashlib.md5(bytes(octet ^ 0x5C for octet in block), usedforsecurity=False)
@@ -146,22 +149,21 @@ def _mac(key: bytes | None) -> Callable[[bytes], bytes]:
 
 
 class _Ntlm(NTLMProxy):
-    """What both sides do when they have agreed: signatures over PDUs (MS-NLMP 3.4.3, 3.4.4), without the ceremony of IOV lists.
+    """An established context of either side: signatures over PDUs (MS-NLMP 3.4.3, 3.4.4).
 
-    With extended session security NTLM signs the whole PDU, whatever was said about header signing:
-    so do all its users.
+    It avoids the cost of IOV lists. With extended session security NTLM signs the whole PDU,
+    whatever was negotiated about header signing; all its users do so.
     """
 
     always_signs_headers: Final = True
 
     def __init__(self, credential: NTLMHash, host: str | None = None, wanted: ContextReq = ContextReq.none) -> None:
-        # MS-RPCE leaves the name of the service to whoever calls; RPCSS is what Windows takes for
-        # RPC.
+        # MS-RPCE leaves the name of the service to the caller. Windows uses RPCSS for RPC.
         super().__init__(credential, hostname=host, service="RPCSS", context_req=wanted)
         self._sent = 0
         self._received = 0
         self.identity: Identity = ANONYMOUS
-        # What was agreed on; asked for with every PDU.
+        # The negotiated features, copied because every PDU needs them.
         self.can_sign = False
         self._has_key_exchange = False
         self._has_extended_security = False
@@ -189,9 +191,9 @@ class _Ntlm(NTLMProxy):
         return SIGNATURE_SIZE
 
     def check_level(self, level: AuthLevel) -> None:
-        """MS-RPCE 3.3.1.5.2.2: what the provider cannot give is an error.
+        """Raise SecurityError if the provider cannot give the level (MS-RPCE 3.3.1.5.2.2).
 
-        A missing signature shows at the first call.
+        A missing signature is noticed with the first call.
         """
         self._level = level
         if level == AuthLevel.PKT_PRIVACY and not self._context_attr & NegotiateFlags.seal:
@@ -201,7 +203,7 @@ class _Ntlm(NTLMProxy):
 
     @property
     def _is_anonymous(self) -> bool:
-        """Whether the keys are known to everybody anyway."""
+        """Whether the keys are public."""
         return self.identity.is_anonymous
 
     @property
@@ -217,7 +219,7 @@ class _Ntlm(NTLMProxy):
             self._check_unsigned()
             return stub, _DUMMY_SIGNATURE
         if not self._has_extended_security:
-            # Only anonymous users come here, whose keys everybody knows.
+            # Only anonymous users come here. Their keys are public.
             body = handle.update(stub) if seal else stub
             return body, self.sign(stub)
         number = _U32.pack(self._sent)
@@ -255,10 +257,11 @@ class _Ntlm(NTLMProxy):
         return body
 
     def _check_unsigned(self) -> None:
-        """SecurityError where messages may not go without signatures."""
+        """Raise SecurityError if messages may not go without signatures."""
         raise SecurityError("NTLM: signatures were not agreed on")
 
-    # RC4 begins anew behind the signatures over the list of mechanisms, but the numbers go on.
+    # RC4 restarts after the signatures over the list of mechanisms, but the sequence numbers
+    # continue.
 
     def sign_mechanisms(self, data: bytes) -> bytes:
         token = self.protect(b"", data, b"", seal=False)[1]
@@ -270,7 +273,7 @@ class _Ntlm(NTLMProxy):
         self._reset_ntlm_crypto_state(outgoing=False)
 
 
-# Stands in for the credentials that a client has; a server has none.
+# Stands for the credentials of a client; a server has none.
 _NO_CREDENTIAL: Final = NTLMHash(username="", lm_hash=None, nt_hash=None)
 
 
@@ -286,9 +289,9 @@ class NtlmAcceptor(_Ntlm):
         *,
         requires_mic: bool = False,
     ) -> None:
-        """`peer` is the address of the client, whose wrong passwords `logons` counts."""
-        # pyspnego's acceptor insists on its own account file, so this begins as an initiator and
-        # turns around.
+        """Accept a client at the address `peer`, whose wrong passwords `logons` counts."""
+        # pyspnego's acceptor requires its own account file, so this starts as an initiator and
+        # switches.
         super().__init__(_NO_CREDENTIAL)
         self.usage = "accept"
         self._accounts = accounts
@@ -315,7 +318,7 @@ class NtlmAcceptor(_Ntlm):
             info[AvId.dns_domain_name] = self._names.dns_domain
         info[AvId.dns_computer_name] = self._names.dns_computer or self._names.computer.lower()
         info[AvId.timestamp] = FileTime.now()
-        # MS-NLMP 2.2.1.2: Version is always there, and zero where it was not negotiated. pyspnego
+        # MS-NLMP 2.2.1.2: Version is always there, and zero if it was not negotiated. pyspnego
         # leaves it out without a value, and sets the flag with one.
         version = Version.get_current() if flags & NegotiateFlags.version else Version(revision=0)
         self._server_challenge = os.urandom(8)
@@ -332,7 +335,8 @@ class NtlmAcceptor(_Ntlm):
     def _step_accept_authenticate(self, token: bytes, channel_bindings: object) -> None:
         del channel_bindings
         message = Authenticate.unpack(token)
-        # MS-NLMP 3.2.5.1.2: the keys of nobody are zero, so their signatures prove nothing.
+        # MS-NLMP 3.2.5.1.2: the keys of anonymous users are zero, so their signatures prove
+        # nothing.
         key_exchange_key = bytes(16) if message.is_anonymous else self._verified(message)
         key = key_exchange_key
         if message.flags & NegotiateFlags.key_exch and message.flags & (NegotiateFlags.sign | NegotiateFlags.seal):
@@ -351,23 +355,26 @@ class NtlmAcceptor(_Ntlm):
         self._complete = True
 
     def _check_unsigned(self) -> None:
-        # MS-RPCE 3.3.1.5.2.2: at level packet no part of a PDU is protected, and some clients do
-        # not ask for signing then. Interfaces that demand integrity refuse such calls because of
-        # their level. Our own clients insist on signatures.
+        # MS-RPCE 3.3.1.5.2.2: at level packet no part of a PDU is protected, and some clients then
+        # do not negotiate signing. Interfaces that require integrity refuse such calls because of
+        # their level. Lanner's own clients require signatures.
         if self._level != AuthLevel.PKT or not self._context_attr & NegotiateFlags.always_sign:
             super()._check_unsigned()
 
     def _verified(self, message: Authenticate) -> bytes:
-        """The session base key of a user who knows the password (MS-NLMP 3.3.2, NTLMv2 and nothing older)."""
+        """Return the session base key of a user whose password is right (MS-NLMP 3.3.2).
+
+        Only NTLMv2 is accepted.
+        """
         response = message.nt_response
         if len(response) < _PROOF_SIZE + _CLIENT_CHALLENGE_SIZE:
             raise SecurityError(f"NTLM: {message.user!r} sent no NTLMv2 response", account=message.user)
-        # Users write themselves with and without a domain; accounts have names only.
+        # Clients send user names with or without a domain; accounts have names only.
         name = message.user.partition("@")[0] if not message.domain else message.user
         attempt = self._begin(name)
         known = self._accounts.nt_hash(name)
         identity = self._accounts.identity(name)
-        # A name nobody has takes as long as a wrong password.
+        # An unknown name takes as long as a wrong password.
         nt_hash = secrets.token_bytes(16) if known is None else known
         key = hmac.digest(nt_hash, (message.user.upper() + message.domain).encode("utf-16-le", "surrogatepass"), "md5")
         proof = hmac.digest(key, self._server_challenge + response[_PROOF_SIZE:], "md5")
@@ -379,7 +386,10 @@ class NtlmAcceptor(_Ntlm):
         return hmac.digest(key, proof, "md5")
 
     def _begin(self, name: str) -> Attempt:
-        """Raise LogonDelayed once if the user has to wait; the step that is made again then goes on."""
+        """Return the attempt. Raises LogonDelayed once if the user has to wait.
+
+        The step is then repeated, and continues.
+        """
         if self._attempt is not None:
             return self._attempt
         try:
@@ -391,7 +401,7 @@ class NtlmAcceptor(_Ntlm):
         return self._attempt
 
     def _check_mic(self, key: bytes, token: bytes) -> None:
-        """MS-NLMP 3.2.5.1.2: the messages arrived as they were sent."""
+        """Check that the messages arrived unchanged (MS-NLMP 3.2.5.1.2)."""
         if len(token) < _MIC_END:
             raise SecurityError("NTLM: the MIC is missing")
         without = token[:_MIC_START] + bytes(16) + token[_MIC_END:]
@@ -423,7 +433,7 @@ class NtlmInitiator(_Ntlm):
         self, in_token: bytes | None = None, *, channel_bindings: GssChannelBindings | None = None
     ) -> bytes:
         if not self._is_anonymous or not self._temp_negotiate:
-            # An empty token is what begins.
+            # An empty token starts the exchange.
             return super()._step_initiate(in_token, channel_bindings=channel_bindings)
         # MS-NLMP 3.1.5.1.2: no names, no responses (one zero byte for LM), and a session key of
         # zeros.

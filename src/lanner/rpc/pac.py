@@ -1,8 +1,8 @@
-"""The privilege attribute certificate of a Kerberos ticket (MS-PAC): the SIDs that a domain gives to a user.
+"""The privilege attribute certificate of a Kerberos ticket (MS-PAC): a user's SIDs in a domain.
 
 Only the logon information is read (MS-PAC 2.5). The caller must have verified the signature of the
-certificate: the Kerberos library does that with the key of the service (MS-PAC 2.8.4), so the
-content is what a domain controller that shares this key has said.
+certificate. The Kerberos library does that with the key of the service (MS-PAC 2.8.4), so the
+content comes from a domain controller that shares this key.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from lanner.rpc.ndr import (
 from lanner.rpc.ndr.serialization import deserialize
 from lanner.wire.sid import MAX_SUB_AUTHORITIES, SID_REVISION, Sid
 
-# MS-PAC 2.2.1: without it a group does not count.
+# MS-PAC 2.2.1: a group without this attribute does not count.
 SE_GROUP_ENABLED: Final = 0x4
-# Not in the specification: Windows itself refuses tokens of more than 1,015 SIDs.
+# Not in the specification: Windows refuses tokens of more than 1,015 SIDs.
 MAX_GROUPS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class LogonInformation:
-    """An account of a domain, and the groups that its domain and the forest put it in."""
+    """An account of a domain, and its groups in the domain and the forest."""
 
     # The NetBIOS name of the domain, and the account's name in it.
     domain: str
@@ -45,17 +45,17 @@ class LogonInformation:
 
     @property
     def account(self) -> str:
-        r"""The name as Windows shows it: `MQ\alice`."""
+        r"""The name in the form of Windows: `MQ\alice`."""
         return f"{self.domain}\\{self.name}"
 
 
 # The structures
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _UnicodeString:
-    """RPC_UNICODE_STRING (MS-DTYP 2.3.10); sizes are in octets."""
+    """RPC_UNICODE_STRING (MS-DTYP 2.3.10). Sizes are in octets."""
 
     length: Annotated[int, u16]
     maximum_length: Annotated[int, u16]
@@ -151,12 +151,12 @@ class _ValidationInfo:
     resource_group_ids: Annotated[tuple[_GroupMembership, ...] | None, _GROUPS, Related(size_is="resource_group_count")]
 
 
-# A pointer to the structure is what is serialized (MS-PAC 2.5).
+# A pointer to the structure is serialized (MS-PAC 2.5).
 _LOGON_INFO: Final = Unique(Struct(_ValidationInfo))
 
 
 def read_logon_information(data: bytes) -> LogonInformation:
-    """Return what the logon information of a PAC says. Raises RemoteProtocolError."""
+    """Return the logon information of a PAC. Raises RemoteProtocolError."""
     info: _ValidationInfo | None = deserialize(_LOGON_INFO, data)
     if info is None or info.logon_domain_id is None:
         raise BadStub("logon information without a domain")
@@ -187,7 +187,7 @@ def read_logon_information(data: bytes) -> LogonInformation:
 
 
 def _domain(sid: _RpcSid) -> Sid:
-    """Return the SID of a domain, below which accounts are."""
+    """Return the SID of a domain, the parent of its accounts."""
     domain = sid.sid
     if len(domain.sub_authorities) >= MAX_SUB_AUTHORITIES or not domain.child(0).is_account:
         raise BadStub(f"logon information of {domain}, which is no domain")

@@ -1,8 +1,7 @@
 """The connection-oriented PDUs (C706 12.6.4, MS-RPCE 2.2.2): bytes to dataclasses and back.
 
-Little-endian bytes are written, both orders are read (`drep` says which, C706 14.2.5). A PDU that
-does not hold together is a RemoteProtocolError; what it means for the connection is decided
-elsewhere.
+PDUs are written in little-endian order, and read in both orders, as `drep` states (C706 14.2.5). A
+malformed PDU raises RemoteProtocolError; callers decide what that means for the connection.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from lanner.wire.reader import Reader, padding
 HEADER_SIZE: Final = 16
 REQUEST_SIZE: Final = 24  # header and fixed part of a request or response
 SEC_TRAILER_SIZE: Final = 8
-# C706 12.6.3.1: what everybody must be able to receive is 1432; no fragment counts more than
-# frag_length can say.
+# C706 12.6.3.1: every implementation must be able to receive 1432. No fragment is larger than
+# frag_length can express.
 MAX_FRAGMENT_SIZE: Final = 0xFFFF
 # MS-RPCE 2.2.2.11: the sec_trailer begins at a multiple of 16 from the beginning of the PDU body.
 AUTH_PAD_ALIGNMENT: Final = 16
@@ -44,7 +43,7 @@ class PacketType(enum.IntEnum):  # C706 12.6.4.1 PTYPE, MS-RPCE 2.2.2.10
     ORPHANED = 19
 
 
-# C706 12.6.3.1, pfc_flags. Plain integers: they are looked at for every PDU.
+# C706 12.6.3.1, pfc_flags. Plain integers, because they are tested for every PDU.
 PFC_FIRST_FRAG: Final = 0x01
 PFC_LAST_FRAG: Final = 0x02
 PFC_PENDING_CANCEL: Final = 0x04
@@ -120,14 +119,17 @@ NDR20: Final = SyntaxId(UUID("8a885d04-1ceb-11c9-9fe8-08002b104860"), 2)
 NDR64: Final = SyntaxId(UUID("71710533-beba-4937-8319-b5dbef9ccc36"), 1)
 NO_SYNTAX: Final = SyntaxId(UUID(int=0))
 
-# MS-RPCE 3.3.1.5.3: a transfer syntax that is none, but a question about features.
+# MS-RPCE 3.3.1.5.3: not a real transfer syntax, but a query for features.
 _BIND_TIME_FEATURES: Final = UUID("6cb71c2c-9812-4540-0000-000000000000").bytes_le[:8]
 SECURITY_CONTEXT_MULTIPLEXING: Final = 0x01  # MS-RPCE 2.2.2.14
 KEEP_CONNECTION_ON_ORPHAN: Final = 0x02
 
 
 def bind_time_features(syntax: SyntaxId) -> int | None:
-    """The features a client offers with a transfer syntax, None if it is a real one (MS-RPCE 2.2.2.14)."""
+    """Return the features that a client offers with a transfer syntax (MS-RPCE 2.2.2.14).
+
+    Returns None for a real transfer syntax.
+    """
     octets = syntax.uuid.bytes_le
     if octets[:8] != _BIND_TIME_FEATURES or (syntax.major, syntax.minor) != (1, 0):
         return None
@@ -139,7 +141,7 @@ def bind_time_features_syntax(features: int) -> SyntaxId:
 
 
 class PduReader(Reader):
-    """The bounded reader, in the byte order that `drep` gives."""
+    """The bounded reader, in the byte order of `drep`."""
 
     __slots__ = ("is_little",)
 
@@ -158,7 +160,7 @@ class PduReader(Reader):
         return UUID(bytes_le=octets) if self.is_little else UUID(bytes=octets)
 
     def syntax(self, what: str) -> SyntaxId:
-        """A p_syntax_id_t; its version is one number, the minor half of it above the major one."""
+        """Read a p_syntax_id_t. Its version is one number, minor half above the major one."""
         guid = self.guid(what)
         version = self.u32(what)
         return SyntaxId(guid, version & 0xFFFF, version >> 16)
@@ -172,7 +174,7 @@ DREP_LITTLE: Final = 0x10
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What every PDU begins with (C706 12.6.4.1)."""
+    """The common header of all PDUs (C706 12.6.4.1)."""
 
     packet_type: int
     flags: int
@@ -185,7 +187,7 @@ class Header:
 
     @classmethod
     def unpack(cls, data: bytes) -> Header:
-        """The header at the beginning of at least 16 bytes."""
+        """Return the header at the beginning of at least 16 bytes."""
         if len(data) < HEADER_SIZE:
             raise RemoteProtocolError(f"header: {HEADER_SIZE} bytes wanted, {len(data)} left")
         is_little = data[4] & 0xF0 == DREP_LITTLE
@@ -221,9 +223,9 @@ class SecTrailer:
 
 
 def split_trailer(data: bytes, header: Header, start: int) -> tuple[int, SecTrailer | None]:
-    """Where the body of a PDU ends, authentication padding included, and the sec_trailer behind it.
+    """Return the end of a PDU's body, with authentication padding, and the sec_trailer after it.
 
-    `start` is where the body begins; padding may not reach before it (MS-RPCE 2.2.2.11).
+    `start` is the beginning of the body. Padding may not reach before it (MS-RPCE 2.2.2.11).
     """
     if not header.auth_length:
         return len(data), None
@@ -241,7 +243,7 @@ def split_trailer(data: bytes, header: Header, start: int) -> tuple[int, SecTrai
 
 
 def assemble(packet_type: int, flags: int, call_id: int, body: bytes, trailer: SecTrailer | None = None) -> bytes:
-    """A PDU around its body. The bodies that carry tokens are multiples of four by themselves."""
+    """Return a PDU with a body. Bodies with tokens already are multiples of four."""
     if trailer is None:
         return pack_header(packet_type, flags, HEADER_SIZE + len(body), 0, call_id) + body
     end = trailer.pack()
@@ -272,8 +274,8 @@ class Bind:
 
     @classmethod
     def unpack(cls, data: bytes, header: Header) -> Bind:
-        # auth_pad_length says nothing here: clients count padding from where the stub of a request
-        # would begin.
+        # auth_pad_length is not subtracted here: clients count padding from where the stub of a
+        # request would begin.
         end, trailer = split_trailer(data, header, REQUEST_SIZE)
         reader = PduReader(data, HEADER_SIZE, end, is_little=header.is_little)
         max_xmit_frag = reader.u16("max_xmit_frag")
@@ -309,7 +311,7 @@ class Bind:
 class ContextAnswer:
     """p_result_t, C706 12.6.3.1.
 
-    `reason` is a bitmask of features where `result` is negotiate_ack (MS-RPCE 3.3.1.5.3).
+    `reason` is a bitmask of features if `result` is negotiate_ack (MS-RPCE 3.3.1.5.3).
     """
 
     result: int
@@ -367,7 +369,7 @@ class BindNak:
     def unpack(cls, data: bytes, header: Header) -> BindNak:
         reader = PduReader(data, HEADER_SIZE, is_little=header.is_little)
         reason = reader.u16("provider_reject_reason")
-        # Some servers leave the versions out.
+        # Some servers omit the versions.
         count = reader.u8("n_protocols") if reader.remaining else 0
         return cls(reason, tuple((reader.u8("major"), reader.u8("minor")) for _ in range(count)))
 
@@ -403,7 +405,7 @@ _REQUEST_BIG = struct.Struct(">IHH")
 class Request:
     """A fragment of a request, C706 12.6.4.9.
 
-    The stub begins at `stub_start` of the PDU it was unpacked from.
+    The stub begins at `stub_start` of the PDU that was unpacked.
     """
 
     alloc_hint: int
@@ -424,14 +426,14 @@ class Request:
         return cls(alloc_hint, context_id, opnum, reader.guid("object"), REQUEST_SIZE + 16)
 
     def pack_front(self) -> bytes:
-        """What stands between the header and the stub."""
+        """Return the octets between the header and the stub."""
         front = _REQUEST_LITTLE.pack(self.alloc_hint, self.context_id, self.opnum)
         return front if self.object_uuid is None else front + self.object_uuid.bytes_le
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A fragment of a response, C706 12.6.4.10; the stub begins after 24 bytes."""
+    """A fragment of a response, C706 12.6.4.10. The stub begins after 24 bytes."""
 
     alloc_hint: int
     context_id: int
@@ -457,7 +459,7 @@ class Fault:
     status: int
     context_id: int = 0
     cancel_count: int = 0
-    # Its own length, which is what peers expect who take a zero for a protocol error.
+    # Its own length. Some peers take zero for a protocol error.
     alloc_hint: int = SIZE
 
     @classmethod
@@ -475,5 +477,5 @@ class Fault:
 
 
 def pack_empty(packet_type: int, call_id: int, flags: int = PFC_WHOLE) -> bytes:
-    """co_cancel, orphaned and shutdown: a header (C706 12.6.4.6, 12.6.4.8, 12.6.4.11)."""
+    """Return a co_cancel, orphaned or shutdown PDU (C706 12.6.4.6, 12.6.4.8, 12.6.4.11)."""
     return assemble(packet_type, flags, call_id, b"")

@@ -1,4 +1,7 @@
-"""Presentation contexts: which interface in which transfer syntax (C706 12.6.4.3; MS-RPCE 3.3.1.5.3, 3.3.1.5.6)."""
+"""Presentation contexts: an interface in a transfer syntax, by context id.
+
+C706 12.6.4.3; MS-RPCE 3.3.1.5.3, 3.3.1.5.6.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ from lanner.rpc.pdu import (
 )
 from lanner.rpc.refusals import Nak
 
-# Ours. MS-RPCE 3.3.3.5.5 allows 4000 for each interface.
+# Not in the specification: contexts of one connection. MS-RPCE 3.3.3.5.5 allows 4000 for each
+# interface.
 MAX_PRESENTATION_CONTEXTS: Final = 4000
 
 
@@ -33,13 +37,16 @@ class PresentationContexts(dict[int, PresentationContext]):
         super().__init__()
         self._find_interface = find_interface
         self._limit = limit
-        # What bind time feature negotiation came to.
+        # The result of bind time feature negotiation.
         self.features = 0
 
     def negotiate(self, elements: tuple[ContextElement, ...], *, is_bind: bool) -> tuple[ContextAnswer, ...]:
-        """MS-RPCE 3.3.1.5.3 and 3.3.1.5.6: one answer to each element, one transfer syntax to each interface."""
-        # NDR is preferred where a client offers it: the interface then speaks what every client of
-        # it speaks.
+        """Return one answer per element, accepting one transfer syntax per interface.
+
+        MS-RPCE 3.3.1.5.3 and 3.3.1.5.6.
+        """
+        # NDR is preferred if a client offers it. Every client of the interface then uses the same
+        # syntax.
         with_ndr20 = {one.abstract_syntax for one in elements if NDR20 in one.transfer_syntaxes}
         accepted: set[SyntaxId] = set()
         answers = []
@@ -83,5 +90,5 @@ class PresentationContexts(dict[int, PresentationContext]):
 
 
 def offered_features(element: ContextElement) -> int | None:
-    # More syntaxes behind the first one change nothing: Windows looks at the first.
+    # Syntaxes after the first one do not matter: Windows checks only the first.
     return bind_time_features(element.transfer_syntaxes[0]) if element.transfer_syntaxes else None

@@ -1,4 +1,4 @@
-"""How a connection says no: bind_nak for a bind, a fault for everything else (MS-RPCE 3.3.3.5)."""
+"""Refusals of a connection: bind_nak for a bind, a fault for all other PDUs (MS-RPCE 3.3.3.5)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lanner.rpc.pdu import PFC_DID_NOT_EXECUTE, RejectReason
 
 
 class Refused(Exception):
-    """A PDU is answered with a fault; `ends` hangs up behind it."""
+    """A PDU is answered with a fault. If `ends`, the connection is closed after it."""
 
     def __init__(self, status: int, why: str, *, context_id: int = 0, flags: int = 0, ends: bool = True) -> None:
         super().__init__(why)
@@ -25,5 +25,5 @@ class Nak(Exception):
 
 
 def not_executed(status: int, why: str) -> Refused:
-    """A fault that promises that nothing happened, with no context, and the end."""
+    """Return a refusal which promises that the call had no effect. It ends the connection."""
     return Refused(status, why, flags=PFC_DID_NOT_EXECUTE)

@@ -1,7 +1,7 @@
-"""What a security context does for a connection: tokens back and forth, then signatures (MS-RPCE 3.3.1.5.2).
+"""Security contexts of connections: token exchange, then signatures (MS-RPCE 3.3.1.5.2).
 
-The mechanisms are in `ntlm`, `kerberos` and `negotiate`, which need the optional package pyspnego;
-they are imported when somebody asks for one. Here is what connections see of them.
+The mechanisms are in `ntlm`, `kerberos` and `negotiate`. They need the optional package pyspnego,
+and are imported when first used. This module has their interfaces for connections.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _NO_KERBEROS: Final = (
 
 
 class SecurityError(LannerError):
-    """The security provider refuses: a token, a signature, or a level it cannot give."""
+    """The security provider refuses a token, a signature, or a level that it cannot give."""
 
     def __init__(self, message: str, *, account: str = "") -> None:
-        """`account`: who tried to log on, as the client calls it."""
+        """Make the error. `account`: the account of the logon, as the client names it."""
         super().__init__(message)
         self.account = account
 
 
 class LogonDelayed(Exception):
-    """A password may not be looked at yet, because wrong ones came before it.
+    """A password may not be verified yet, because of earlier wrong ones.
 
     Nothing has changed.
     """
@@ -47,7 +47,7 @@ class LogonDelayed(Exception):
 
 
 class Mechanism(Protocol):
-    """NTLM or Kerberos, one context of it. Whatever it raises is a refusal."""
+    """One context of NTLM or Kerberos. Whatever it raises is a refusal."""
 
     @property
     def is_complete(self) -> bool: ...
@@ -60,14 +60,14 @@ class Mechanism(Protocol):
 
     @property
     def always_signs_headers(self) -> bool:
-        """Whether a signature covers the whole PDU, whatever was said about header signing."""
+        """Whether a signature covers the whole PDU, whatever was agreed about header signing."""
 
     def signature_size(self, *, seal: bool) -> int: ...
 
     def step(self, token: bytes, /) -> bytes | None: ...
 
     def check_level(self, level: AuthLevel) -> None:
-        """SecurityError if what was agreed on does not give this level."""
+        """Raise SecurityError if the negotiated features do not give this level."""
 
     def sign_mechanisms(self, data: bytes) -> bytes:
         """Sign SPNEGO's list of mechanisms."""
@@ -77,7 +77,7 @@ class Mechanism(Protocol):
     def protect(
         self, header: bytes, stub: bytes, trailer: bytes, *, seal: bool, header_signing: bool
     ) -> tuple[bytes, bytes]:
-        """The stub as it is sent, and the token.
+        """Return the stub as it is sent, and the token.
 
         `header` is everything before the stub, `trailer` the sec_trailer.
         """
@@ -85,11 +85,11 @@ class Mechanism(Protocol):
     def unprotect(
         self, header: bytes, stub: bytes, trailer: bytes, token: bytes, *, seal: bool, header_signing: bool
     ) -> bytes:
-        """The stub as it was."""
+        """Return the original stub."""
 
 
 class _Steps(Protocol):
-    """What exchanges tokens: a mechanism, or SPNEGO around one."""
+    """An exchange of tokens: a mechanism, or SPNEGO around one."""
 
     @property
     def is_complete(self) -> bool: ...
@@ -119,7 +119,11 @@ class Context:
         return ANONYMOUS if self._mechanism is None else self._mechanism.identity
 
     def step(self, token: bytes) -> bytes:
-        """The answer to a token, empty if there is none; SecurityError ends it, LogonDelayed asks for the same step later."""
+        """Return the answer to a token, empty if there is none.
+
+        Raises SecurityError if authentication fails. After LogonDelayed the same step must be
+        repeated.
+        """
         try:
             answer = self._steps.step(token)
             if self._steps.is_complete:
@@ -129,7 +133,7 @@ class Context:
         except (SecurityError, LogonDelayed):
             raise
         except Exception as error:
-            # The parsers of other people meet bytes that nobody vouches for.
+            # Untrusted bytes reach the parsers of other libraries, which may raise anything.
             raise SecurityError(f"{type(error).__name__}: {error}") from error
         return answer or b""
 
@@ -169,14 +173,14 @@ class SecurityProviders(Protocol):
 
     @property
     def audit(self) -> AuditLog:
-        """Where failed logons are recorded."""
+        """The log of failed logons."""
 
     def accept(self, auth_type: int, level: AuthLevel, peer: str = "") -> Context | None:
-        """A new context for a client at an address, None if the authentication type is not offered."""
+        """Return a new context for a client at an address, None if the type is not offered."""
 
 
 class NtlmAccounts(Protocol):
-    """What NTLM asks about users (UserFile does)."""
+    """The accounts of NTLM, as UserFile implements them."""
 
     def nt_hash(self, name: str) -> bytes | None: ...
 
@@ -185,7 +189,7 @@ class NtlmAccounts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TargetNames:
-    """What this computer calls itself in a challenge (MS-NLMP 2.2.2.1)."""
+    """The names of this computer in a challenge (MS-NLMP 2.2.2.1)."""
 
     computer: str
     domain: str
@@ -195,21 +199,21 @@ class TargetNames:
 
 @dataclass(frozen=True, slots=True)
 class ServerSecurity:
-    """NTLM for the accounts of a file, Kerberos where there is a keytab, and SPNEGO around both."""
+    """NTLM for the accounts of a file, Kerberos if there is a keytab, and SPNEGO around both."""
 
     accounts: NtlmAccounts
     names: TargetNames
     keytab: Path | None = None
-    # Who a Kerberos principal is; without it, principals are refused.
+    # Returns the identity of a Kerberos principal. Without it, principals are refused.
     principals: Callable[[str, LogonInformation | None], Identity | None] | None = field(default=None, repr=False)
     audit: AuditLog = field(default_factory=AuditLog)
-    # Who tries how many passwords.
+    # Counts wrong passwords.
     logons: Logons = field(default_factory=Logons, repr=False)
     # Refuse clients of NTLM whose messages have no integrity code (MS-NLMP 3.2.5.1.2).
     requires_mic: bool = False
 
     def __post_init__(self) -> None:
-        # Before anybody connects: the first import takes a third of a second.
+        # Imported before the first client connects, because it takes a third of a second.
         if self.accept(AuthType.GSS_NEGOTIATE, AuthLevel.CONNECT) is None:
             _LOG.warning("nobody can authenticate: install the extra `rpc`")
 
@@ -225,7 +229,7 @@ class ServerSecurity:
                 return self._negotiate(level, peer)
         except ImportError as error:
             _LOG.warning("authentication type %d cannot be offered: %s (%s)", auth_type, _NO_KERBEROS, error)
-        except Exception as error:  # noqa: BLE001 (of other people's libraries: the keytab is missing, say)
+        except Exception as error:  # noqa: BLE001 (raised by libraries, for example if the keytab is missing)
             _LOG.error("authentication type %d cannot be offered: %s", auth_type, error)
         return None
 
@@ -253,7 +257,10 @@ class ServerSecurity:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who a client says it is: a user of a domain or of the server, with a password or its NT hash; or nobody."""
+    """The identity that a client claims: a user of a domain or of the server, or anonymous.
+
+    The proof is a password or its NT hash.
+    """
 
     user: str = ""
     password: str = field(default="", repr=False)
@@ -261,7 +268,7 @@ class Credentials:
     nt_hash: bytes | None = field(default=None, repr=False)
 
     def initiate(self, auth_type: AuthType, level: AuthLevel, host: str) -> Context:
-        """A client's context."""
+        """Return a client's context."""
         from lanner.rpc.negotiate import NTLM_OID, NegotiateInitiator
         from lanner.rpc.ntlm import NtlmInitiator
 

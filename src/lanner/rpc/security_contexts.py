@@ -1,4 +1,7 @@
-"""The security contexts of a connection: building them, finding them, using them (MS-RPCE 3.3.1.5.2, 3.3.1.5.4)."""
+"""The security contexts of a connection (MS-RPCE 3.3.1.5.2, 3.3.1.5.4).
+
+They are established by bind, alter_context and rpc_auth_3, and then verify the calls that use them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ from lanner.security.peer_address import peer_of
 
 _LOG = logging.getLogger(__name__)
 
-# Ours: MS-RPCE 3.3.1.5.4 lets a server choose; Windows has 2048, and its clients make 1000 at most.
+# Not in the specification: MS-RPCE 3.3.1.5.4 lets a server choose. Windows has 2048, and its
+# clients make 1000 at most.
 MAX_SECURITY_CONTEXTS: Final = 256
 
 _MECHANISMS: Final = {
@@ -40,7 +44,7 @@ _SEC_TRAILER: Final = struct.Struct("<BBBBI")
 
 
 def _processed_as(level: int) -> int:
-    """MS-RPCE 2.2.1.1.8: a PDU of level "call" is processed as one of level "packet"."""
+    """Return the level as which a PDU is processed: "call" as "packet" (MS-RPCE 2.2.1.1.8)."""
     return AuthLevel.PKT if level == AuthLevel.CALL else level
 
 
@@ -49,7 +53,7 @@ class Busy(Exception):
 
 
 class SecurityContext:
-    """An acceptor under its auth_context_id, as far as it has come (MS-RPCE 3.3.1.5.2)."""
+    """An acceptor under its auth_context_id, with its state (MS-RPCE 3.3.1.5.2)."""
 
     __slots__ = (
         "auth_type",
@@ -71,34 +75,33 @@ class SecurityContext:
         self.identity: Identity = ANONYMOUS
         self.is_complete = False
         self.last_token_size = 0
-        # MS-RPCE 3.3.1.5.2.1: nobody answers an rpc_auth_3, so its failure is told to the first
-        # call.
+        # MS-RPCE 3.3.1.5.2.1: an rpc_auth_3 has no answer, so the first call reports its failure.
         self.is_invalid = False
-        # Samba and Windows treat "packet" as integrity, where the client can sign.
+        # Samba and Windows treat "packet" as integrity if the client can sign.
         self.signs = level >= AuthLevel.PKT
 
 
 class SecurityContexts:
-    """The security contexts of one connection by their auth_context_ids."""
+    """The security contexts of one connection, by auth_context_id."""
 
     def __init__(
         self, providers: SecurityProviders | None, limit: int, peer: str, logons: Resource | None = None
     ) -> None:
-        """`logons`: counts those that have begun and not ended, of all connections."""
+        """Keep up to `limit` contexts. `logons` counts unfinished logons of all connections."""
         self._providers = providers
         self._limit = limit
         self._peer = peer
         self._logons = logons
         self._under_way: set[int] = set()  # auth_context_ids
-        # Somebody has logged on who is not anonymous.
+        # Whether a user has logged on who is not anonymous.
         self.is_authenticated = False
-        # Who has logged on last; empty: nobody.
+        # The user who has logged on last, or empty.
         self.user = ""
         self._contexts: dict[int, SecurityContext] = {}
         # MS-RPCE 3.3.1.5.4: calls without a sec_trailer belong to the security context of level
         # connect, if there is one.
         self.default: SecurityContext | None = None
-        # MS-RPCE 3.3.1.5.2.2: agreed on once for the whole connection.
+        # MS-RPCE 3.3.1.5.2.2: negotiated once for the whole connection.
         self.header_signing = False
 
     def bind(self, trailer: SecTrailer | None) -> SecTrailer | None:
@@ -136,11 +139,10 @@ class SecurityContexts:
             self._check(context, trailer)
         if context.is_complete and len(trailer.token) == context.last_token_size:
             # Samba's client sends its last token again with every later alter_context, from memory
-            # that it has freed and partly written over. Nothing is read from it, and nothing
-            # changes.
+            # that it has freed and partly overwritten. The token is ignored, and nothing changes.
             return None
         if context.is_complete or context.is_invalid:
-            # Nobody authenticates twice under one id.
+            # An id can be authenticated only once.
             raise not_executed(FaultStatus.ACCESS_DENIED, "authentication again under the same id")
         try:
             return self._step(context, trailer)
@@ -160,7 +162,7 @@ class SecurityContexts:
         except Busy as error:
             raise not_executed(FaultStatus.NCA_SERVER_TOO_BUSY, str(error)) from error
         if acceptor is None:
-            # MS-RPCE 3.3.3.5.3 asks for "authentication_type_not_recognized", which is no status of
+            # MS-RPCE 3.3.3.5.3 requires "authentication_type_not_recognized", which is no status of
             # a fault.
             raise not_executed(FaultStatus.ACCESS_DENIED, f"authentication type {trailer.auth_type}")
         context = SecurityContext(trailer.auth_context_id, trailer.auth_type, level, acceptor)
@@ -169,14 +171,17 @@ class SecurityContexts:
 
     @staticmethod
     def _check(context: SecurityContext, trailer: SecTrailer) -> None:
-        """A later leg speaks of the same thing as the first (MS-RPCE 3.3.1.5.2.1)."""
+        """Check that a later leg agrees with the first (MS-RPCE 3.3.1.5.2.1)."""
         if _processed_as(trailer.auth_level) != context.level or trailer.auth_type == 0:
             raise not_executed(FaultStatus.ACCESS_DENIED, "another authentication level than before")
         if trailer.auth_type != context.auth_type:
             raise not_executed(FaultStatus.SEC_PKG_ERROR, "another authentication type than before")
 
     def _accept(self, trailer: SecTrailer, level: AuthLevel) -> Context | None:
-        """Begin a logon; None: by no provider of ours. Busy: there are too many."""
+        """Begin a logon. Return None if there is no such provider.
+
+        Raises Busy if there are too many logons.
+        """
         if self._providers is None:
             return None
         if self._logons is not None and not self._logons.take(peer_of(self._peer)):
@@ -194,14 +199,14 @@ class SecurityContexts:
         return bool(self._under_way)
 
     def _ended(self, context_id: int) -> None:
-        """A logon has succeeded or failed; a second time is harmless."""
+        """Note that a logon has succeeded or failed. Idempotent."""
         if context_id in self._under_way:
             self._under_way.remove(context_id)
             if self._logons is not None:
                 self._logons.give_back(peer_of(self._peer))
 
     def close(self) -> None:
-        """The connection has ended, and with it what is under way."""
+        """End all unfinished logons, because the connection has ended."""
         for context_id in list(self._under_way):
             self._ended(context_id)
 
@@ -230,10 +235,10 @@ class SecurityContexts:
         trailer = auth3.trailer
         context = self._contexts.get(trailer.auth_context_id)
         if context is None or context.is_complete or context.is_invalid:
-            # Nobody tries one password after the other.
+            # A client cannot try one password after the other.
             raise RemoteProtocolError("rpc_auth_3, and nothing to complete")
         self._check(context, trailer)
-        # A failure is told to the first call that uses the context.
+        # The first call that uses the context reports a failure.
         try:
             token = context.context.step(trailer.token)
         except SecurityError as error:
@@ -261,7 +266,7 @@ class SecurityContexts:
     def of_request(
         self, pdu: bytes, auth_length: int, context_id: int, start: int, *, is_little: bool
     ) -> SecurityContext | None:
-        """The security context of a request's first fragment."""
+        """Return the security context of a request's first fragment."""
         if not auth_length:
             found = self.default
         else:
@@ -283,7 +288,7 @@ class SecurityContexts:
         return found
 
     def verified(self, security: SecurityContext, pdu: bytes, auth_length: int, context_id: int, start: int) -> bytes:
-        """The stub of a signed fragment, decrypted, without padding."""
+        """Return the stub of a signed fragment, decrypted and without padding."""
         token_start = len(pdu) - auth_length
         where = token_start - SEC_TRAILER_SIZE
         if where < start:
@@ -292,7 +297,7 @@ class SecurityContexts:
         if pad > where - start:
             raise RemoteProtocolError(f"auth_pad_length {pad}")
         if not security.signs:
-            # MS-RPCE 3.3.1.5.2.2: at level connect the token means nothing.
+            # MS-RPCE 3.3.1.5.2.2: at level connect the token has no meaning.
             return pdu[start : where - pad]
         try:
             stub = security.context.unprotect(

@@ -1,7 +1,7 @@
-"""The RPC server: interfaces, listeners on TCP and on a Unix socket, and the dispatch of calls (MS-RPCE 3.3.3).
+"""The RPC server: interfaces, listeners on TCP and Unix sockets, dispatch of calls (MS-RPCE 3.3.3).
 
-The protocol is in `connection`, and what is on a socket between both in `server_socket`. One loop
-runs everything; a handler that waits is a coroutine, and the connection goes on meanwhile.
+The protocol is in `connection`, and the socket between both in `server_socket`. One event loop runs
+everything. A handler that waits is a coroutine, and the connection continues meanwhile.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from lanner.security.users import UserFile
 
 _LOG = logging.getLogger(__name__)
 
-# MS-MQMP 2.1, MS-MQQP 2.1: a port that is taken is passed over by eleven, and again.
+# MS-MQMP 2.1, MS-MQQP 2.1: if a port is taken, the next one to try is eleven higher.
 PORT_STEP: Final = 11
 PORT_TRIES: Final = 10
-# The parts of the descriptors that only a port, or the Unix socket, may have.
+# The shares of all descriptors that are reserved for one port, and for the Unix socket.
 _SHARE: Final = 0.05
 _LOCAL_SHARE: Final = 0.1
 _BACKLOG: Final = 1024
@@ -48,50 +48,48 @@ _BACKLOG: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """What all peers together may cost. Ours."""
+    """Limits of all peers together. They are not in the specification."""
 
-    # Of each port.
+    # Per port.
     max_connections: int = 4096
     max_connections_per_peer: int = 512
-    # Connections that have not bound, or not finished the logon that they began; the oldest of the
-    # peer that has most of them goes when a new one comes.
+    # Connections that have not bound, or not finished the logon that they began. If another one
+    # arrives, the oldest one of the peer with the most is closed.
     max_unbound: int = 256
-    # How long a connection may stay so.
+    # How long a connection may stay in this state.
     bind_timeout: float = 30.0  # seconds
-    # How long a connection may stay without a call that nobody has logged on through, and that no
-    # handle was given to.
+    # How long a connection without a logon and without handles may stay without a call.
     idle_timeout: float = 600.0  # seconds
-    # How long a call waits for the end of one of the ConnectionLimits.max_calls before it, and is
-    # refused then.
+    # How long a call waits for the end of one of ConnectionLimits.max_calls earlier calls before it
+    # is refused.
     busy_timeout: float = 1.0  # seconds
-    # Requests of which only some fragments have come; whoever has sent nothing for longest loses
-    # its connection when there are more. Those who have not logged on have less, and each address
-    # of theirs a part of it.
+    # Incomplete requests. Beyond the limit, the connection that has been silent longest is closed.
+    # Clients that have not logged on have a lower limit in total, and another one per address.
     max_unfinished: int = 0x1000_0000  # bytes
     max_unfinished_of_strangers: int = 0x0400_0000  # bytes
     max_unfinished_per_stranger: int = 0x0100_0000  # bytes
     # Logons that have begun and not ended.
     max_logons: int = 1024
     max_logons_per_peer: int = 64
-    # Answers that their clients have not taken; whoever has taken nothing for longest loses its
-    # connection when there are more. Those who have not logged on have less, and each address of
-    # theirs a part of it.
+    # Answers that clients have not read. Beyond the limit, the connection that has read nothing for
+    # longest is closed. Clients that have not logged on have a lower limit in total, and another
+    # one per address.
     max_unsent: int = 0x2000_0000  # bytes
     max_unsent_of_strangers: int = 0x0800_0000  # bytes
     max_unsent_per_stranger: int = 0x0200_0000  # bytes
     connection: ConnectionLimits = field(default_factory=ConnectionLimits)
 
 
-# What a method gives back: its out parameters by name, or what it returns if that is all.
+# The results of a method: its out parameters by name, or only its return value.
 Results = Mapping[str, Value] | int
 
 
 @dataclass(frozen=True, slots=True)
 class WhenDurable:
-    """What a method gives back when a change is durable: MQ_OK with its out parameters, or the status of what went wrong.
+    """The results of a method once a change is durable.
 
-    It costs no task. A call that is cancelled meanwhile is answered all the same: what was done is
-    done.
+    The method returns MQ_OK with its out parameters, or the status of the failure. This costs no
+    task. A call that is cancelled meanwhile is answered all the same, because the change is made.
     """
 
     change: Change
@@ -100,7 +98,7 @@ class WhenDurable:
 
 @dataclass(frozen=True, slots=True)
 class PendingAnswer:
-    """The answer to a call, as soon as the change is durable."""
+    """The answer to a call, available once the change is durable."""
 
     pending: WhenDurable
     answer: Callable[[Results], bytes]
@@ -112,7 +110,7 @@ class PendingAnswer:
 
 
 Handler = Callable[..., Results | WhenDurable | Awaitable[Results]]
-# Raises RpcFault for whom an interface is not.
+# Raises RpcFault for callers that may not use an interface.
 Authorization = Callable[[ServerCall], object]
 
 _SYNTAXES: Final = {Syntax.NDR20: NDR20, Syntax.NDR64: NDR64}
@@ -128,29 +126,28 @@ class ServedInterface(ABC):
         self.syntax = syntax
         self.transfer_syntaxes = transfer_syntaxes
         self.max_request_size = max_request_size
-        # What the interface demands of callers unless the server lets everybody in.
+        # The level that the interface requires of callers, unless the server admits all callers.
         self.least_level = AuthLevel.NONE
-        # What is demanded, of the server and the interface together; the server it is registered
-        # with sets it.
+        # The level that server and interface together require. Set by the server on registration.
         self.required_level = AuthLevel.NONE
 
     @abstractmethod
     def invoke(self, call: ServerCall) -> bytes | PendingAnswer | Awaitable[bytes]:
-        """Run a call; RpcFault and RemoteProtocolError end it with a fault."""
+        """Run a call. RpcFault and RemoteProtocolError end it with a fault."""
 
 
 class ServerInterface(ServedInterface):
     """A declared interface and its handlers, by the names of its methods.
 
-    A handler is called with the call and the in parameters by name, as `handler(call,
-    **arguments)`. It gives the out parameters that it sets, or the value that the method returns;
-    or it is a coroutine function that does. A method without a handler is out of range.
+    A handler is called as `handler(call, **arguments)`, with the call and the in parameters by
+    name. It returns the out parameters that it sets, or the return value of the method; or it is a
+    coroutine function that does so. A method without a handler is out of range.
 
     A server with an authentication level refuses callers below it, and anonymous ones.
-    `least_level` is a higher level that the interface demands then, and `open_to_all` has the
-    methods that everybody may call. `denied` is the status that a refused method returns, and that
-    of a fault where it returns nothing; without it a refusal is a fault with the access denied of
-    RPC.
+    `least_level` is a higher level that the interface then requires, and `open_to_all` names
+    methods that all callers may call. `denied` is the status that a refused method returns, or that
+    of a fault if the method returns nothing. Without `denied`, a refusal is a fault with RPC's
+    status for access denied.
     """
 
     def __init__(
@@ -203,9 +200,9 @@ class ServerInterface(ServedInterface):
         return self._answer_later(method, results, arguments, syntax)
 
     def _admits(self, call: ServerCall, method: Method) -> bool:
-        """Whether a caller has the level that is demanded.
+        """Return whether a caller has the required level.
 
-        The keys of the anonymous are public, so their signatures are worth nothing.
+        The keys of anonymous callers are public, so their signatures prove nothing.
         """
         if call.auth_level >= self.required_level and not call.identity.is_anonymous:
             return True
@@ -249,14 +246,14 @@ def _arguments(method: Method, call: ServerCall, syntax: Syntax) -> dict[str, Va
 
 @dataclass(frozen=True, slots=True)
 class TcpEndpoint:
-    """Where a server listens."""
+    """An address and a port at which a server listens."""
 
     address: str
     port: int
 
 
 class RpcServer:
-    """Interfaces and who listens for them."""
+    """Registered interfaces, listeners and connections."""
 
     def __init__(
         self,
@@ -271,8 +268,8 @@ class RpcServer:
     ) -> None:
         """Serve interfaces.
 
-        `authentication_level`: what callers of every interface must have; NONE admits all callers,
-        whatever an interface demands. `name`: of this server among others in what is shown of the
+        `authentication_level`: the level that callers of every interface need; NONE admits all
+        callers, whatever an interface requires. `name`: the name of this server in figures of the
         budget.
         """
         self.users = users
@@ -305,7 +302,8 @@ class RpcServer:
                 ),
             )
         }
-        # Who does not take its answers, for longest first.
+        # Connections that do not read their answers. The one that has read nothing for longest is
+        # first.
         self.choked: dict[ServerSocket, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._emptied: asyncio.Future[None] | None = None
@@ -333,22 +331,20 @@ class RpcServer:
         self._interfaces[key] = interface
 
     def find_interface(self, syntax: SyntaxId) -> ServedInterface | None:
-        """C706 12.6.4.4: the same major version, and at least the minor one that the client wants."""
+        """Return the interface of this major version and at least this minor (C706 12.6.4.4)."""
         found = self._interfaces.get((syntax.uuid, syntax.major))
         return found if found is not None and found.syntax.minor >= syntax.minor else None
 
     # Listening
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def listen_tcp(
         self, address: str, port: int, *, step: int = PORT_STEP, name: str | None = None, share: float = _SHARE
     ) -> int:
-        """Listen on a port, or on the next free one of its row; 0 is any port.
+        """Listen on a port, or on the next free one of its series; 0 is any port. Return the port.
 
-        The port is returned.
-
-        `name`: of this port in what is shown of the budget; `share`: the part of the descriptors
-        that is only for it.
+        `name`: of the port in figures of the budget; `share`: the share of the descriptors that is
+        reserved for it.
         """
         tries = PORT_TRIES if step and port else 1
         for attempt in range(tries):
@@ -382,9 +378,9 @@ class RpcServer:
         return acceptor.port
 
     async def listen_unix(self, path: Path, *, mode: int = 0o666) -> None:
-        """Listen on a Unix socket.
+        """Listen on a Unix socket, with the file mode `mode`.
 
-        Who connects is whom the kernel says (SO_PEERCRED); `mode` is who can.
+        The kernel identifies the clients (SO_PEERCRED).
         """
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
@@ -396,7 +392,10 @@ class RpcServer:
         self._accept(listening, "local", _LOCAL_SHARE)
 
     def door_for_log_ons(self, name: str, syntax: SyntaxId) -> Callable[[socket.socket], None]:
-        """Return what takes connected sockets, of a program of ours, through which users log on to one interface."""
+        """Return a function that serves connected sockets of a Lanner program.
+
+        Users log on through them, to one interface.
+        """
         limits = self.limits
         door = Door(self.budget, name, limit=limits.max_connections, per_peer=limits.max_connections, share=_SHARE)
         strangers: Strangers[ServerSocket] = Strangers(lambda connection: connection.is_known)
@@ -424,7 +423,7 @@ class RpcServer:
             connected.close()
 
     async def stop(self) -> None:
-        """Hang up on everybody; every handle is run down."""
+        """Close all connections. Every handle is run down."""
         for server in self._listening:
             server.close()
         for connection in list(self._connections):
@@ -442,7 +441,7 @@ class RpcServer:
         self.endpoints.clear()
 
     # Connections
-    # -----------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def admit(self, connection: ServerSocket) -> None:
         """Count a new connection."""
@@ -454,7 +453,7 @@ class RpcServer:
             self._hang_up(excess, f"{self.limits.max_unbound} connections without a bind or a finished logon")
 
     def _make_room(self, stranger: ServerSocket | None) -> bool:
-        """End a connection that nobody has logged on through, for there is no room for another one."""
+        """End a connection without a logon, to make room for a new one."""
         if stranger is not None:
             self._hang_up(stranger, "there are as many connections as there may be, and nobody has logged on")
         return stranger is not None
@@ -475,7 +474,7 @@ class RpcServer:
             connection.strangers.remove(connection)
 
     def unfinished(self, connection: ServerSocket, size: int, *, is_known: bool = False) -> None:
-        """Count what has come of a request that is not whole yet; nobody fills the memory with beginnings."""
+        """Count an incomplete request, so that incomplete requests cannot fill the memory."""
         self._unfinished[not is_known].set(connection, connection.granted.peer, 0)
         self._unfinished[is_known].set(connection, connection.granted.peer, size)
 
@@ -483,7 +482,10 @@ class RpcServer:
         self._hang_up(connection, reason)
 
     def limit_unsent(self) -> None:
-        """A hundred calls of one client may wait for the same large message; nobody fills the memory with answers."""
+        """Close connections if unread answers take too much memory.
+
+        A hundred calls of one client may wait for the same large message.
+        """
         limits = self.limits
         self._limit_unsent(self.choked, limits.max_unsent)
         strangers = [connection for connection in self.choked if not connection.is_logged_on]
@@ -495,7 +497,10 @@ class RpcServer:
         self._limit_unsent([one for one in strangers if one in self.choked], limits.max_unsent_of_strangers)
 
     def _limit_unsent(self, connections: Iterable[ServerSocket], most: int) -> None:
-        """Hang up on those that have taken nothing for longest, until the answers for the others take no more than `most` bytes."""
+        """Close connections, the one that has read nothing for longest first.
+
+        Stop when the answers for the others take no more than `most` bytes.
+        """
         waiting = [(connection, connection.unsent) for connection in connections]
         unsent = sum(size for _, size in waiting)
         for oldest, size in waiting:
@@ -517,12 +522,12 @@ class RpcServer:
             self._emptied.set_result(None)
 
     # Calls
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def dispatch(self, call: ServerCall, answered: Callable[[], object]) -> asyncio.Task[None] | None:
-        """Run a call; a task, if it waits for something.
+        """Run a call. Return a task if it waits for something.
 
-        `answered` is called if it was answered later, without a task.
+        `answered` is called if the call is answered later, without a task.
         """
         self.statistics.calls_in += 1
         connection = call.connection
@@ -542,7 +547,7 @@ class RpcServer:
         except RemoteProtocolError as error:
             log_of_peer(_LOG, logging.INFO, "stub", connection.peer, "%r: %s", call, error)
             connection.fault(call, FaultStatus.BAD_STUB_DATA, did_not_execute=True)
-        except Exception:  # noqa: BLE001 (logged, and the caller hears of it)
+        except Exception:  # noqa: BLE001 (logged, and the caller gets a fault)
             log_of_peer(_LOG, logging.ERROR, "failed", connection.peer, "%r failed", call, exc_info=True)
             connection.fault(call, FaultStatus.NCA_FAULT_UNSPEC)
         else:
@@ -556,7 +561,7 @@ class RpcServer:
         connection = call.connection
         try:
             stub = answer.stub(error)
-        except Exception:  # noqa: BLE001 (logged, and the caller hears of it)
+        except Exception:  # noqa: BLE001 (logged, and the caller gets a fault)
             log_of_peer(_LOG, logging.ERROR, "failed", connection.peer, "%r failed", call, exc_info=True)
             connection.fault(call, FaultStatus.NCA_FAULT_UNSPEC)
         else:
@@ -581,7 +586,7 @@ class RpcServer:
         except RemoteProtocolError as error:
             log_of_peer(_LOG, logging.INFO, "stub", connection.peer, "%r: %s", call, error)
             connection.fault(call, FaultStatus.BAD_STUB_DATA)
-        except Exception:  # noqa: BLE001 (logged, and the caller hears of it)
+        except Exception:  # noqa: BLE001 (logged, and the caller gets a fault)
             log_of_peer(_LOG, logging.ERROR, "failed", connection.peer, "%r failed", call, exc_info=True)
             connection.fault(call, FaultStatus.NCA_FAULT_UNSPEC)
         else:
@@ -590,7 +595,7 @@ class RpcServer:
 
 @dataclass(slots=True)
 class Statistics:
-    """What rpc_mgmt_inq_stats tells (C706 Q.2)."""
+    """The figures of rpc_mgmt_inq_stats (C706 Q.2)."""
 
     calls_in: int = 0
     calls_out: int = 0

@@ -1,7 +1,7 @@
-"""A socket of a server and the connection on it: who is at the other end, how fast it is read, and its calls that wait.
+"""A socket of a server and its connection: the client's identity, flow control, waiting calls.
 
-A client may send many calls at once. It is not read from while as many of them run as one
-connection may have, nor while it does not take its answers.
+A client may send many calls at once. It is not read from while the allowed number of them runs for
+its connection, nor while it does not read its answers.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# A peer that does not read gets no more answers, and is not read from, until it has taken these.
+# Unsent answers beyond which a client is not read from, until it has read them.
 _WRITE_HIGH_WATER: Final = 1 << 20
-# The same for those who have not logged on.
+# The same for clients that have not logged on.
 _HIGH_WATER_OF_STRANGERS: Final = 1 << 16
-# Calls that are begun before it is seen whether the answers so far are taken.
+# Calls that are started before checking whether the client reads its answers.
 _CALLS_AT_ONCE: Final = 16
-# Seconds after which the other connections have their turn, however many calls wait.
+# Seconds after which the other connections get their turn, however many calls wait.
 _TURN: Final = 0.02
-# Where a Unix socket has no need for small fragments.
+# A Unix socket does not need small fragments.
 _LOCAL_FRAGMENT: Final = 0xFFF8
 
 
@@ -63,13 +63,13 @@ class ServerSocket(asyncio.Protocol):
         is_local: bool = False,
         only: SyntaxId | None = None,
     ) -> None:
-        """`strangers`: those of its listener.
+        """Serve a new socket. `strangers`: those of its listener.
 
-        `only`: the interface of a socket through which users log on, and of nothing else.
+        `only`: the single interface of a socket through which users log on.
         """
         self._only = only
         self._server = server
-        # For those who look at connections: which one, since when (in seconds since 1970).
+        # For displays of connections: which one, and since when (in seconds since 1970).
         self.number = next(_numbers)
         self.since = time.time()
         self.granted = granted
@@ -79,31 +79,31 @@ class ServerSocket(asyncio.Protocol):
         self._core: ServerConnection | None = None
         self._transport: asyncio.Transport | None = None
         self._tasks: dict[ServerCall, asyncio.Task[None]] = {}
-        # Until the bind and the logon that it begins, and then while nobody has logged on.
+        # Runs until the bind and the logon that it begins, and then while no user has logged on.
         self._timer: asyncio.TimerHandle | None = None
         self._is_new = True
-        # Something has come since the timer was looked at.
+        # Whether data has arrived since the timer was last checked.
         self._was_heard = True
-        # Calls have been read that cannot be begun yet: until one before them ends, or this is
-        # over.
+        # Runs while calls have been read that cannot start: until an earlier call ends, or the
+        # timer ends.
         self._busy: asyncio.TimerHandle | None = None
-        # A logon has to wait, because of wrong passwords before it.
+        # Runs while a logon has to wait because of earlier wrong passwords.
         self._delayed: asyncio.TimerHandle | None = None
-        # Answers pile up.
+        # Whether the client does not read its answers.
         self._is_choked = False
-        # Nothing is read, for one of both reasons.
+        # Whether reading is paused, for one of these reasons.
         self._is_held = False
-        # It may have as much unsent as those who have logged on.
+        # Whether it has the limit of unsent bytes of clients that have logged on.
         self._has_high_water = False
-        # A flush was asked for and has not come yet.
+        # Whether a flush is scheduled.
         self._is_flushing = False
-        # Calls and frames that wait go on in the next turn of the event loop.
+        # Whether waiting calls and frames continue in the next turn of the event loop.
         self._has_turn = False
-        # Bytes of a request that has come in part.
+        # Bytes of an incomplete request.
         self._unfinished = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are no subclasses of asyncio's.
+        # uvloop's transports are not subclasses of asyncio's.
         transport = cast("asyncio.Transport", transport)
         self._transport = transport
         identity: Identity = ANONYMOUS
@@ -113,7 +113,7 @@ class ServerSocket(asyncio.Protocol):
         connected: socket.socket = transport.get_extra_info("socket")
         if self._is_local:
             uid = local_user(connected)
-            # The kernel vouches for the peer, and nobody else can read or change what it says.
+            # The kernel identifies the peer, and no one else can read or change the data.
             level = AuthLevel.PKT_PRIVACY
             if self._server.users is not None:
                 identity = self._server.users.unix_identity(uid)
@@ -122,8 +122,8 @@ class ServerSocket(asyncio.Protocol):
             endpoint = str(transport.get_extra_info("sockname") or "")
             limits = replace(limits, max_fragment=_LOCAL_FRAGMENT)
         elif self._only is not None:
-            # One end of a pair that was made here. Whose program has the other end says nothing
-            # about its users.
+            # One end of a pair that was made here. The program at the other end does not identify
+            # its users.
             level = AuthLevel.PKT_PRIVACY
             self.peer = endpoint = self.granted.peer
             limits = replace(limits, max_fragment=_LOCAL_FRAGMENT)
@@ -165,9 +165,9 @@ class ServerSocket(asyncio.Protocol):
         self.abort()
 
     def _watch_idle(self) -> None:
-        """Have somebody who has bound, and says nothing more, go after a while.
+        """Close a connection that has bound and then stays silent.
 
-        Whoever has logged on or has a handle stays.
+        Connections with a logon or a handle stay open.
         """
         core, limits = self._core, self._server.limits
         self._timer = None
@@ -182,25 +182,25 @@ class ServerSocket(asyncio.Protocol):
 
     @property
     def user(self) -> str:
-        """The name of who is at the other end."""
+        """The name of the client's user."""
         return "" if self._core is None else self._core.user
 
     @property
     def is_known(self) -> bool:
-        """Whether somebody has logged on, or holds a handle.
+        """Whether the client has logged on, or holds a handle.
 
-        Of local users the kernel says who they are.
+        Local users are always known: the kernel identifies them.
         """
         core = self._core
         return self._is_local or (core is not None and (core.is_authenticated or core.has_handles))
 
     @property
     def is_logged_on(self) -> bool:
-        """Whether it is known who is at the other end."""
+        """Whether the client's user is known."""
         return self._is_local or (self._core is not None and self._core.is_authenticated)
 
     # Reading
-    # ---------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         self._server.statistics.packets_in += 1
@@ -208,12 +208,15 @@ class ServerSocket(asyncio.Protocol):
         self._take(data)
 
     def _take(self, data: bytes, *, refuse: bool = False) -> None:
-        """Go on with what came and what is left from before; `refuse` has calls beyond the limit refused, not kept."""
+        """Handle new data and what was left from before.
+
+        `refuse`: refuse calls beyond the limit, instead of keeping them.
+        """
         core = self._core
         if core is None:
             return
         if self._delayed is not None:
-            # Reading is paused; an event loop may have had this already.
+            # Reading is paused, but the event loop may already have had this.
             core.keep(data)
             return
         room = self._server.limits.connection.max_calls - core.outstanding_calls
@@ -221,7 +224,7 @@ class ServerSocket(asyncio.Protocol):
         while True:
             try:
                 events = core.receive(data, None if refuse else min(room, _CALLS_AT_ONCE))
-            except Exception:  # noqa: BLE001 (a fault of ours, which costs this peer its connection and nobody else)
+            except Exception:  # noqa: BLE001 (our bug: logged, and only this connection ends)
                 text = "%s: what it sent was not understood"
                 log_of_peer(_LOG, logging.ERROR, "not understood", self.peer, text, self.peer, exc_info=True)
                 self.abort()
@@ -236,8 +239,8 @@ class ServerSocket(asyncio.Protocol):
             if core.delay:
                 self._delayed = asyncio.get_running_loop().call_later(core.delay, self._go_on)
             if core.is_behind:
-                # The other connections have their turn; if the answers are not taken, until they
-                # are.
+                # The other connections get their turn. If the client does not read its answers, it
+                # waits for that.
                 core.has_more = True
                 if not self._is_choked:
                     self._turn_soon()
@@ -264,12 +267,12 @@ class ServerSocket(asyncio.Protocol):
             self._set_pace(core)
 
     def _go_on(self) -> None:
-        """The wait of a logon is over."""
+        """Continue after the wait of a logon."""
         self._delayed = None
         self._take(b"")
 
     def _turn_soon(self) -> None:
-        """Go on when the other connections had their turn."""
+        """Continue after the other connections had their turn."""
         if not self._has_turn:
             self._has_turn = True
             asyncio.get_running_loop().call_soon(self._turn)
@@ -292,7 +295,7 @@ class ServerSocket(asyncio.Protocol):
                     cancel_soon(waiting)
 
     def _handle_frames(self, core: ServerConnection) -> bool:
-        """Give the frames that have come to the stream; return whether the connection can go on."""
+        """Pass received frames to the stream. Return whether the connection can continue."""
         contents = [] if core.frames is None else core.frames.received()
         if core.stream is None or not (contents or (core.stream.is_behind and not self._is_choked)):
             return True
@@ -302,7 +305,7 @@ class ServerSocket(asyncio.Protocol):
             log_of_peer(_LOG, logging.INFO, "closed", self.peer, "%s: %s", self.peer, error)
             self.abort()
             return False
-        except Exception:  # noqa: BLE001 (a fault of ours, which costs this peer its connection and nobody else)
+        except Exception:  # noqa: BLE001 (our bug: logged, and only this connection ends)
             text = "%s: a frame could not be handled"
             log_of_peer(_LOG, logging.ERROR, "not understood", self.peer, text, self.peer, exc_info=True)
             self.abort()
@@ -327,7 +330,10 @@ class ServerSocket(asyncio.Protocol):
         self._is_held = is_held
 
     def _is_busy_for_long(self) -> None:
-        """Calls that wait for something may wait for what stands behind them in the line: a cancel, say."""
+        """Refuse the calls beyond the limit, after waiting for a while.
+
+        The running calls may wait for something that comes after these, such as a cancel.
+        """
         self._busy = None
         self._take(b"", refuse=True)
 
@@ -337,16 +343,16 @@ class ServerSocket(asyncio.Protocol):
         self._answered()
 
     def _answered(self) -> None:
-        """Send the answer to a call that had to wait, and go on with those behind it."""
+        """Send the answer to a call that had to wait, and continue with later calls."""
         self._flush()
         if self._core is not None and self._core.has_more and not self._is_choked and not self._has_turn:
             self._take(b"")
 
     # Writing
-    # ---------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _flush_soon(self) -> None:
-        """Send what the stream has put, together with what it puts until the loop comes to it."""
+        """Send what the stream has put, and what it puts until the loop runs this."""
         if not self._is_flushing:
             self._is_flushing = True
             asyncio.get_running_loop().call_soon(self._flush)
@@ -367,7 +373,7 @@ class ServerSocket(asyncio.Protocol):
 
     @property
     def unsent(self) -> int:
-        """Bytes that wait for the peer to take them."""
+        """Bytes that the client has not read yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def pause_writing(self) -> None:
@@ -382,7 +388,7 @@ class ServerSocket(asyncio.Protocol):
         self._take(b"")
 
     # The end
-    # ---------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -405,17 +411,20 @@ class ServerSocket(asyncio.Protocol):
 
 
 def cancel_soon(task: asyncio.Task[None]) -> None:
-    """Not at once: a task that has not begun would end without a word, and without its own clean-up."""
+    """Cancel a task in the next turn of the loop.
+
+    If it were cancelled at once, a task that has not begun would end without its own clean-up.
+    """
     asyncio.get_running_loop().call_soon(task.cancel)
 
 
 def bind_unix(listening: socket.socket, path: Path, mode: int) -> None:
-    """Bind a Unix socket, in the place of one that may be left from before; `mode` is who can connect."""
+    """Bind a Unix socket, with the file mode `mode`. A socket left at the path is replaced."""
     with short_path(path) as short:
         short.unlink(missing_ok=True)
         listening.bind(str(short))
-        # Nobody can connect before the socket listens. By a descriptor, because the owner of the
-        # directory could have put a link in its place.
+        # No client can connect before the socket listens. The mode is set through a descriptor,
+        # because the owner of the directory could have put a link in its place.
         bound = os.open(short, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if stat.S_ISSOCK(os.fstat(bound).st_mode):

@@ -1,4 +1,7 @@
-"""The verification trailer of a request (MS-RPCE 2.2.2.13): what a client says again where no signature covers it."""
+"""The verification trailer of a request (MS-RPCE 2.2.2.13).
+
+In it a client repeats what no signature covers.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +19,18 @@ COMMAND_END: Final = 0x4000
 MUST_PROCESS_COMMAND: Final = 0x8000
 _COMMAND_MASK: Final = 0x3FFF
 CLIENT_SUPPORT_HEADER_SIGNING: Final = 0x0000_0001
-# Ours: how far from the end of a stub a trailer may begin. All known commands together take 80
-# bytes.
+# Not in the specification: distance from the end of a stub at which a trailer may begin. All known
+# commands together take 80 bytes.
 MAX_SIZE: Final = 0x400
 
 
 def find_trailer(stub: bytes) -> tuple[int, list[tuple[int, bytes]]] | None:
-    """Where the trailer of a stub begins, and its commands; None if there is none.
+    """Return the position of the trailer of a stub, and its commands; None if there is none.
 
-    The text has a server look for the signature behind the stub data (MS-RPCE 2.2.2.13). Here it is
-    looked for from the end, and counts only if commands follow it, up to one that is marked as the
-    last, and to the last byte: so data that happens to hold the signature stays data. The text has
-    clients begin at a multiple of four; scapy does not, so servers here do not insist.
+    The document has a server search for the signature after the stub data (MS-RPCE 2.2.2.13). Here
+    the search runs from the end. A signature counts only if commands follow it, up to one that is
+    marked as the last, and to the last byte. So data that contains the signature stays data. The
+    document has clients begin at a multiple of four. scapy does not, so it is not required here.
     """
     start = stub.rfind(SIGNATURE, max(0, len(stub) - MAX_SIZE))
     while start >= 0:
@@ -64,12 +67,12 @@ def check_trailer(
     drep: int,
     header_signing: bool,
 ) -> None:
-    """RemoteProtocolError where a trailer contradicts the PDU it came in."""
+    """Raise RemoteProtocolError if a trailer contradicts its PDU."""
     for command, value in commands:
         kind = command & _COMMAND_MASK
         if kind == COMMAND_BITMASK_1 and len(value) == 4:
-            # MS-RPCE 2.2.2.13.2: whoever can sign headers must have said so in its bind; somebody
-            # took that away.
+            # MS-RPCE 2.2.2.13.2: a client that can sign headers must have stated so in its bind. If
+            # the bind does not, an attacker removed it.
             if value[0] & CLIENT_SUPPORT_HEADER_SIGNING and not header_signing:
                 raise RemoteProtocolError("the client signs headers, and its bind did not say so")
         elif kind == COMMAND_PCONTEXT and len(value) == 40:

@@ -1,4 +1,4 @@
-"""The data pipeline: queues as Arrow tables, to programs through Arrow Flight and to Spark as format("msmq").
+"""The data pipeline: queues as Arrow tables, through Arrow Flight and as Spark's format("msmq").
 
 Each package imports only from those above it in this list. All of them need the packages of the
 extra `spark`, except `flight.settings`. Nothing outside this folder imports pyarrow or numpy, so a

@@ -1,9 +1,9 @@
-"""The report: one HTML page that needs nothing else, with plots as inline SVG.
+"""The report: one self-contained HTML page, with plots as inline SVG.
 
-`render` makes the page of plain data; `lanner.spark.jobs.report` gathers it. A section without data
-is left out. Whatever comes from messages is escaped: labels and names are other people's. The page
-is whole without its script, which adds filters and leads from a number to its messages; the page's
-policy allows this one script, by its hash, and nothing from elsewhere.
+`render` makes the page from plain data, which `lanner.spark.jobs.report` gathers. A section without
+data is left out. Text from messages is escaped: labels and names are untrusted. The page is
+complete without its script, which adds filters and links from numbers to their messages. The page's
+content security policy allows only this script, by its hash, and nothing from elsewhere.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ OUTCOMES: Final = {
     "quiet": "--c6",
 }
 _MAP_WIDTH, _MAP_HEIGHT = 560, 400
-# Not more numbers on the map, and not more rows below it.
+# Limits of the numbers on the map and of the rows below it.
 _MAP_LABELS, _ROUTE_ROWS = 24, 12
 _PLOT_WIDTH, _PLOT_HEIGHT = 1000, 200
 
 
 @dataclass
 class ReportData:
-    """What the page shows; lists of rows as the tables have them."""
+    """The data of the page. Lists have rows like those of the tables."""
 
     title: str = "Message queues"
     first: dt.datetime | None = None
@@ -70,19 +70,20 @@ class ReportData:
     audit: Rows = field(default_factory=list)
     census: Rows = field(default_factory=list)  # formatter, messages, bytes
     broken: int = 0
-    known_by: dict[str, int] = field(default_factory=dict)  # events, messages or both: messages
-    # For the filters: queue, period and status of all messages, and arrived, received and failed by
+    # count of messages known from events, messages or both
+    known_by: dict[str, int] = field(default_factory=dict)
+    # For the filters: all messages by queue, period and status; arrived, received and failed by
     # queue and period.
     cube: Rows = field(default_factory=list)
     cube_seconds: int = 60
     queue_traffic: Rows = field(default_factory=list)
-    # The list: label, queue, status, sent_at, way, wait, reason, abort_count, msg_id; not of all
-    # messages if there are many.
+    # The list: label, queue, status, sent_at, way, wait, reason, abort_count, msg_id. It is limited
+    # if there are many messages.
     messages: Rows = field(default_factory=list)
 
 
 def render(data: ReportData, made: dt.datetime | None = None) -> str:
-    """The page."""
+    """Return the page."""
     made = made or dt.datetime.now(dt.UTC)
     parts = [_tiles(data), _status(data), _traffic(data)]
     pairs = [_backlog(data), _acks(data), _reasons(data), _census(data)]
@@ -109,7 +110,7 @@ def render(data: ReportData, made: dt.datetime | None = None) -> str:
 
 
 def number(value: float | None, digits: int = 0) -> str:
-    """With thin spaces between thousands; a dash for nothing."""
+    """Return a number with thin spaces between thousands; a dash for None."""
     if value is None:
         return "\u2013"
     return f"{value:,.{digits}f}".replace(",", "\u202f")
@@ -124,7 +125,7 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds as people say them."""
+    """Return seconds in a readable unit."""
     if seconds is None:
         return "\u2013"
     magnitude = abs(seconds)
@@ -138,7 +139,7 @@ def duration(seconds: float | None) -> str:
 
 
 def short(queue: str | None) -> str:
-    r"""A queue as people call it: DIRECT=OS:LYON-1\private$\orders is orders on LYON-1."""
+    r"""Return a readable name: DIRECT=OS:LYON-1\private$\orders is orders on LYON-1."""
     if not queue:
         return "?"
     _, _, rest = queue.partition(":")
@@ -155,7 +156,7 @@ def _span(data: ReportData) -> str:
 
 
 # Building blocks
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def _section(title: str, note: str, body: str) -> str:
@@ -173,7 +174,7 @@ def _legend(entries: Iterable[tuple[str, str]]) -> str:
 
 
 def _drill(**wanted: object) -> str:
-    """Attributes of what leads to its messages: keys of the script's state."""
+    """Return the attributes of an element that leads to messages: keys of the script's state."""
     return f' data-drill="{escape(json.dumps(wanted))}" tabindex="0" role="button"'
 
 
@@ -186,17 +187,24 @@ def _bar(
     more: str = "",
     keys: Sequence[str] = (),
 ) -> str:
-    """A line of a chart: each part is a share of the width (0 to 1), a colour and what it means."""
+    """Return a bar of a chart. Each part has a share of the width (0 to 1), a colour and a text."""
     rects, left = [], 0.0
     for place, (share, color, text) in enumerate(parts):
         key = f' data-status="{escape(keys[place])}"' if keys else ""
         width = max(share, 0.0) * 100
         rects.append(
-            f'<rect{key} x="{left:.2f}%" width="{width:.2f}%" height="12" style="fill:var({color})"><title>{escape(text)}</title></rect>'
+            f'<rect{key} x="{left:.2f}%" width="{width:.2f}%" height="12" '
+            f'style="fill:var({color})"><title>{escape(text)}</title></rect>'
         )
         left += width
-    head = f'<div class="head"><span title="{escape(title or name)}">{escape(name)}</span><span>{escape(told)}</span></div>'
-    return f'<div class="bar"{more}>{head}<svg role="img" aria-label="{escape(f"{name}: {told}")}">{"".join(rects)}</svg></div>'
+    head = (
+        '<div class="head"><span '
+        f'title="{escape(title or name)}">{escape(name)}</span><span>{escape(told)}</span></div>'
+    )
+    return (
+        f'<div class="bar"{more}>{head}<svg role="img" '
+        f'aria-label="{escape(f"{name}: {told}")}">{"".join(rects)}</svg></div>'
+    )
 
 
 def _bars(lines: Iterable[str]) -> str:
@@ -217,7 +225,7 @@ def _table(columns: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]], m
 
 
 # Sections
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def _tiles(data: ReportData) -> str:
@@ -262,13 +270,14 @@ def _status(data: ReportData) -> str:
 
 
 def _known_by(data: ReportData) -> str:
-    """What the numbers rest on."""
+    """Return the note on the origin of the numbers."""
     by_events = data.known_by.get("events", 0) + data.known_by.get("both", 0)
     others = data.known_by.get("messages", 0)
     if not by_events:
         return (
             "The last thing that is known of each message, from messages alone: journals, dead-letter queues, "
-            "acknowledgments and reports. There are no events; what left a queue without a journal counts as still there."
+            "acknowledgments and reports. There are no events; what left a queue without a journal counts as still "
+            "there."
         )
     told = f"The last thing that is known of each message. Events tell of {number(by_events)}, in milliseconds"
     if not others:
@@ -319,7 +328,7 @@ def _traffic(data: ReportData) -> str:
 
 
 def _round_up(value: float) -> float:
-    """A round number to end an axis with."""
+    """Return a round number as the end of an axis."""
     if value <= 0:
         return 1
     base: float = 10 ** math.floor(math.log10(value))
@@ -345,7 +354,10 @@ def _backlog(data: ReportData) -> str:
                 more=_of_queue(row["queue"]),
             )
         )
-    note = "What was not received at the end, and how long it takes at the latest rates. Without events, what a queue without a journal gave away counts as still there, unless an acknowledgment told."
+    note = (
+        "What was not received at the end, and how long it takes at the latest rates. Without events, what a queue "
+        "without a journal gave away counts as still there, unless an acknowledgment told."
+    )
     return _section("Backlog", note, _bars(lines))
 
 
@@ -365,12 +377,15 @@ def _acks(data: ReportData) -> str:
         missing = found.get("missing", 0)
         told = number(total) + (f", {number(missing)} missing" if missing else "")
         lines.append(_bar(short(queue), told, parts, title=queue, more=_of_queue(queue)))
-    note = "Of messages that asked for one. Missing: it is due, and neither good nor bad news has come. Quiet: only bad news was asked for."
+    note = (
+        "Of messages that asked for one. Missing: it is due, and neither good nor bad news has come. Quiet: only bad "
+        "news was asked for."
+    )
     return _section("Acknowledgments", note, _legend(OUTCOMES.items()) + _bars(lines[:12]))
 
 
 def _of_queue(queue: str) -> str:
-    """Attributes of what tells of one queue."""
+    """Return the attributes of an element about one queue."""
     return f' data-queue="{escape(queue)}"{_drill(queue=queue)}'
 
 
@@ -414,15 +429,15 @@ def _latency(data: ReportData) -> str:
     names = [f"{kind}_{share}" for kind in ("delivery", "wait") for share in ("p50", "p95", "p99")]
     rows = []
     for row in data.latency:
-        # Zero of a clock that tells whole seconds is less than one.
+        # A zero by clocks of whole seconds means less than a second.
         least = "< 1 ms" if row["exact"] == row["messages"] else "< 1 s"
         times = [least if row[name] == 0 else duration(row[name]) for name in names]
         rows.append((short(row["queue"]), number(row["messages"]), number(row["received"]), *times))
     exact, total = (sum(row[name] for row in data.latency) for name in ("exact", "messages"))
     note = (
-        "Way: from sending to arriving, with the estimated difference of the clocks taken off. Wait: from arriving to being received. "
-        "Half, 95 % and 99 % of messages were at least as quick. "
-        f"Times of {number(exact)} of {number(total)} messages are from events, in milliseconds"
+        "Way: from sending to arriving, with the estimated difference of the clocks taken off. Wait: from arriving "
+        f"to being received. Half, 95 % and 99 % of messages were at least as quick. Times of {number(exact)} of "
+        f"{number(total)} messages are from events, in milliseconds"
         + (
             "."
             if exact == total
@@ -468,7 +483,7 @@ def _routes(data: ReportData) -> str:
         if row["source"] == row["destination"]:
             continue
         (x1, y1), (x2, y2) = places[row["source"]], places[row["destination"]]
-        # Each direction is bent to its own side.
+        # Each direction bends to its own side.
         cx, cy = (x1 + x2) / 2 + (y2 - y1) * 0.18, (y1 + y2) / 2 - (x2 - x1) * 0.18
         cy = min(max(cy, 4), height - 4)
         width = 1 + 5 * math.sqrt(row["messages"] / most)
@@ -476,11 +491,12 @@ def _routes(data: ReportData) -> str:
         if row["median_seconds"] is not None:
             told += f", half within {duration(row['median_seconds'])}"
         paths.append(
-            f'<path d="M{x1:.1f} {y1:.1f}Q{cx:.1f} {cy:.1f} {x2:.1f} {y2:.1f}" stroke-width="{width:.1f}"><title>{escape(told)}</title></path>'
+            f'<path d="M{x1:.1f} {y1:.1f}Q{cx:.1f} {cy:.1f} {x2:.1f} {y2:.1f}" '
+            f'stroke-width="{width:.1f}"><title>{escape(told)}</title></path>'
         )
         if len(labels) < _MAP_LABELS:
-            # The middle of the curve, nearer to where it goes: labels of both directions stand
-            # apart.
+            # The middle of the curve, shifted to its end, so that the labels of both directions do
+            # not overlap.
             x, y = 0.16 * x1 + 0.48 * cx + 0.36 * x2, 0.16 * y1 + 0.48 * cy + 0.36 * y2
             labels.append(
                 f'<text class="count" x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{number(row["messages"])}</text>'
@@ -490,9 +506,13 @@ def _routes(data: ReportData) -> str:
         anchor = "end" if x < middle_x - 1 else "start" if x > middle_x + 1 else "middle"
         step = 11 if anchor == "start" else -11 if anchor == "end" else 0
         labels.append(
-            f'<text x="{x + step:.1f}" y="{y + 4 if step else y - 10:.1f}" text-anchor="{anchor}">{escape(machine)}</text>'
+            f'<text x="{x + step:.1f}" y="{y + 4 if step else y - 10:.1f}" '
+            f'text-anchor="{anchor}">{escape(machine)}</text>'
         )
-    svg = f'<svg class="map" viewBox="0 0 {_MAP_WIDTH} {height}" role="img" aria-label="Map of routes">{"".join(paths + labels)}</svg>'
+    svg = (
+        f'<svg class="map" viewBox="0 0 {_MAP_WIDTH} {height}" role="img" aria-label="Map of '
+        f'routes">{"".join(paths + labels)}</svg>'
+    )
     columns = [("From", False), ("To", False), ("Messages", True), ("Half within", True), ("Loops", True)]
     rows = [
         (
@@ -568,7 +588,7 @@ def _messages(data: ReportData) -> str:
         return ""
     columns = ("Label", "Queue", "End", "Sent, UTC", "Way", "Wait", "Aborts", "Identifier")
     numbers = {4, 5, 6}
-    # The script's own order of a row's values.
+    # The indexes of the values in the script's rows.
     keys = (0, 1, 2, 3, 4, 5, 7, 8)
     head = "".join(
         f'<th data-sort="{key}"{" class=n" if place in numbers else ""} tabindex="0">{escape(name)}</th>'
@@ -576,14 +596,15 @@ def _messages(data: ReportData) -> str:
     )
     return (
         '<section id="messages-section"><h2>Messages</h2><p class="note"><span id="messages-count"></span>. '
-        "Choose a number above to see its messages, and a column to sort by it. The label is unknown where only events tell.</p>"
+        "Choose a number above to see its messages, and a column to sort by it. The label is unknown where only "
+        "events tell.</p>"
         f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody id="messages"></tbody></table></div>'
         '<button id="messages-more" hidden>more</button></section>'
     )
 
 
 def _embedded(data: ReportData) -> str:
-    """What the script needs, as JSON that cannot end its element."""
+    """Return the data of the script, as JSON that cannot end its element."""
     queues = sorted({row["queue"] or "" for row in (*data.cube, *data.queue_traffic, *data.messages)}, key=short)
     names = {queue: place for place, queue in enumerate(queues)}
     times = sorted({row["period"] for row in data.cube if row["period"] is not None})

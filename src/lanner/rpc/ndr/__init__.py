@@ -1,8 +1,9 @@
-"""NDR and NDR64 (C706 chapter 14, MS-RPCE 2.2.4, 2.2.5, 3.1.1.5.3): types declared once, written and read in either syntax.
+"""NDR and NDR64: types are declared once, and written and read in either syntax.
 
-Values are plain Python: int, bool, bytes, str, UUID, tuples, None for NULL, and the frozen
-dataclass of a structure. What a peer sent is checked as strictly as target level 6.0 asks; whatever
-fails is a BadStub. What our own caller passes wrong is a ValueError.
+C706 chapter 14, MS-RPCE 2.2.4, 2.2.5, 3.1.1.5.3. Values are plain Python: int, bool, bytes, str,
+UUID, tuples, None for NULL, and the frozen dataclass of a structure. Data of a peer is checked as
+strictly as target level 6.0 requires; every failure is a BadStub. Wrong values from a caller in
+this process raise ValueError.
 """
 
 from lanner.rpc.ndr.arrays import Conformant, ConformantVarying, FixedArray, String, Varying, narrow_string, wide_string

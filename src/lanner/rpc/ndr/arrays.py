@@ -2,8 +2,8 @@
 """Arrays and strings (C706 14.3.3 to 14.3.5; MS-RPCE 2.2.4.4, 2.2.5.3.2, 2.2.5.3.3).
 
 The value of an array is bytes if its elements are u8, str if they are characters, else a tuple. A
-[string] is a str without its terminator. No count is believed before the octets it speaks of are
-there.
+[string] is a str without its terminator. A count is not trusted before the octets that it announces
+are there.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from lanner.rpc.ndr.compiler import UNDECLARED, Expressions, Reader, Writer
 from lanner.rpc.ndr.stream import MAX_COUNT, UNRELATED, Correlation, Representation, Value
 from lanner.rpc.ndr.types import FixedType, GeneratedType, Partial, Type, char, u8, wchar
 
-# One call each; str and bytes would look for the codec by its name.
+# These take one call. str and bytes would look up the codec by name.
 _WIDE_DECODERS: Final = {"little": codecs.utf_16_le_decode, "big": codecs.utf_16_be_decode}
 _WIDE_ENCODERS: Final = {"little": codecs.utf_16_le_encode, "big": codecs.utf_16_be_encode}
 
 
 class _Elements:
-    """So many values of one type side by side."""
+    """Consecutive values of one type."""
 
     def __init__(self, element: Type) -> None:
         self.element = element
 
     def emit_load(self, writer: Writer, value: str) -> str:
-        """Give the elements a name, as what `emit_write` takes."""
+        """Name the elements in the form that `emit_write` needs."""
         return value
 
     def emit_count(self, writer: Writer, elements: str) -> str:
@@ -89,7 +89,7 @@ def _tuple(names: list[str]) -> str:
 
 
 class _Loop:
-    """Lines that run again and again: of the position nothing is known when they begin, nor when they end."""
+    """A loop. Its position is unknown at the beginning of each iteration, and at the end."""
 
     def __init__(self, source: Reader | Writer, values: str, name: str | None = None) -> None:
         self._source = source
@@ -108,7 +108,7 @@ class _Loop:
 
 
 class _FixedElements(_Elements):
-    """Elements that are one slot each and need no conversion: no gaps between them, so all are unpacked at once."""
+    """Elements of one slot each, without conversion or gaps: all are unpacked at once."""
 
     element: FixedType
 
@@ -147,7 +147,10 @@ class _Bytes(_Elements):
 
 
 class _Characters(_Elements):
-    """Characters as text: octets are Latin-1, wide ones UTF-16, whose lone surrogates pass as in every WCHAR string."""
+    """Characters as text: octets are Latin-1, wide ones UTF-16.
+
+    Lone surrogates pass, as in every WCHAR string.
+    """
 
     def __init__(self, element: Type) -> None:
         super().__init__(element)
@@ -210,7 +213,7 @@ class _Array(GeneratedType):
         return self.element.alignment(rep)
 
     def emit_open(self, writer: Writer, value: str, related: Expressions, path: str) -> Partial:
-        """The elements, and how many they are."""
+        """Return the elements, and how many there are."""
         if self.is_string:
             value = writer.load(f"{writer.constant(_terminated)}({value})")
         elements = self._elements.emit_load(writer, value)
@@ -225,7 +228,7 @@ class _Array(GeneratedType):
     def _emit_elements(self, reader: Reader, count: str, path: str) -> Partial:
         value = self._elements.emit_read(reader, count, path)
         if self.is_string:
-            # A string ends where its first null stands, so there is just one (C706 14.3.4).
+            # A string ends at its first null, so there is exactly one (C706 14.3.4).
             refusal = reader.refuse(path, "a string without its null, or with one inside")
             reader.line(f'if not {value} or {value}.find("\\0") != len({value}) - 1: {refusal}')
             reader.line(f"{value} = {value}[:-1]")
@@ -233,7 +236,7 @@ class _Array(GeneratedType):
 
 
 class FixedArray(_Array):
-    """As many elements as the declaration says."""
+    """An array with the declared number of elements."""
 
     def __init__(self, element: Type, size: int) -> None:
         super().__init__(element)
@@ -253,9 +256,9 @@ class FixedArray(_Array):
 
 
 class Varying(_Array):
-    """Up to as many elements as the declaration says: offset and actual count stand before them.
+    """Up to the declared number of elements, after an offset and an actual count.
 
-    As a [string] its value is a str and the last character a terminator.
+    As a [string] its value is a str, and the last character a terminator.
     """
 
     def __init__(self, element: Type, size: int, *, is_string: bool = False) -> None:
@@ -292,7 +295,7 @@ def _emit_agree(
 
 
 class Conformant(_Array):
-    """As many elements as a count before them says; size_is says the same (C706 14.3.3.2)."""
+    """An array after a count of its elements, which size_is repeats (C706 14.3.3.2)."""
 
     is_conformant = True
 
@@ -325,7 +328,10 @@ class Conformant(_Array):
 
 
 class ConformantVarying(Conformant):
-    """Max count, offset and actual count, then so many elements; size_is and length_is say the same (C706 14.3.3.4)."""
+    """An array after max count, offset and actual count (C706 14.3.3.4).
+
+    size_is and length_is repeat the counts.
+    """
 
     def alignment(self, rep: Representation) -> int:
         return max(rep.word, self.element.alignment(rep))
@@ -334,7 +340,7 @@ class ConformantVarying(Conformant):
         writer.words(self._emit_size(writer, partial[1], related, path))
 
     def _emit_size(self, writer: Writer, count: str, related: Expressions, path: str) -> str:
-        """Check the counts; how many elements there is room for."""
+        """Check the counts; return the number of elements that have room."""
         size = related.size
         if size is None:
             size = count
@@ -367,7 +373,10 @@ class ConformantVarying(Conformant):
 
 
 class String(ConformantVarying):
-    """A [string]: its value has no terminator, its octets do (C706 14.3.4.2). size_is bounds it, terminator included (4.2.22)."""
+    """A [string]: its value has no terminator, its octets have one (C706 14.3.4.2).
+
+    size_is limits it, with the terminator (4.2.22).
+    """
 
     is_string = True
 

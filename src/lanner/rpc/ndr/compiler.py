@@ -1,12 +1,12 @@
-"""Codecs as source text: what a type declares becomes one straight-line Python function for each representation.
+"""Codecs as source text: each declared type becomes one Python function per representation.
 
-A type says what its octets are by calling a `Reader` or a `Writer`, once, when its codec is first
-needed. Fields of fixed size that lie side by side become one precompiled struct with its gaps.
-Where a position is known modulo the alignment, aligning costs nothing at run time; where it is not
-(behind a string, say), it is one addition. Names of fields are in the texts of errors as constants.
+A type describes its octets by calls of a `Reader` or a `Writer`, once, when its codec is first
+needed. Adjacent fields of fixed size become one precompiled struct with its gaps. If a position is
+known modulo the alignment, aligning costs nothing at run time; otherwise (after a string, for
+example) it is one addition. Names of fields are constants in the texts of errors.
 
-Generated functions have `decoder` or `encoder` as their first argument, and work with its position
-in `p`. A codec that is written by hand gets the position through its `Decoder` or `Encoder`.
+Generated functions have `decoder` or `encoder` as their first argument, and keep its position in
+`p`. A codec that is written by hand gets the position through its `Decoder` or `Encoder`.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 # Every alignment of NDR and NDR64 divides this.
 MODULUS: Final = 8
-# Bytes of a gap, by their number.
+# The bytes of a gap, by size.
 _GAPS: Final = tuple(bytes(size) for size in range(8))
 
 
 class Expressions(NamedTuple):
-    """What size_is, length_is and switch_is are in the generated function; None: not declared."""
+    """size_is, length_is and switch_is in the generated function; None: not declared."""
 
     size: str | None = None
     length: str | None = None
     switch: str | None = None
-    # Whether each of them can also be None at run time: at the top of a function, where a caller
-    # may or may not say.
+    # Whether each of them can also be None at run time: in the outermost function, to which a
+    # caller may pass them or not.
     is_optional: bool = False
 
     def correlation(self) -> str:
@@ -45,7 +45,7 @@ class Expressions(NamedTuple):
         return f"Correlation({self.size}, {self.length}, {self.switch})"
 
     def if_given(self, expression: str) -> str:
-        """The beginning of a condition about one of them."""
+        """Return the beginning of a condition about one of them."""
         return f"{expression} is not None and " if self.is_optional else ""
 
 
@@ -56,11 +56,11 @@ _GIVEN: Final = Expressions("size", "length", "switch", is_optional=True)
 class _Source:
     """A function that grows line by line.
 
-    `_write_run` turns the fields that have gathered into code before any other line.
+    `_write_run` writes code for the collected fields before any other line.
     """
 
     def __init__(self, rep: Representation, modulus: int) -> None:
-        """`modulus`: what the position is a multiple of when the function begins."""
+        """Start a function. Its initial position is a multiple of `modulus`."""
         self.rep = rep
         self.lines: list[str] = []
         self.namespace: dict[str, Value] = {
@@ -76,8 +76,8 @@ class _Source:
         self._codes: list[str] = []
         self._size = 0
         self._first = ""
-        # What pointers point to and is being written into this function: where it holds itself, it
-        # is called.
+        # Targets of pointers that are being written into this function. A target that contains
+        # itself is called instead.
         self.inlined: list[Type] = []
 
     # Text
@@ -94,7 +94,7 @@ class _Source:
         return [f"v{number}" for number in range(count + 1, self._count + 1)]
 
     def insert(self, index: int, text: str) -> None:
-        """Put a line before those from an index on."""
+        """Insert a line before those from an index on."""
         self.lines.insert(index, self._indent + text)
 
     def constant(self, value: Value) -> str:
@@ -107,12 +107,15 @@ class _Source:
         self.raw(text)
 
     def raw(self, text: str) -> None:
-        """A line that has nothing to do with the fields that gather."""
+        """Add a line that does not depend on the collected fields."""
         self.lines.append(self._indent + text)
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Lines below a head that may not run; afterwards only that is known of the position that holds both ways."""
+        """Add lines below a head that may not run.
+
+        Afterwards only what is true of the position in both cases is known.
+        """
         self.line(head)
         before = self._modulus, self._residue
         with self.indented():
@@ -127,7 +130,7 @@ class _Source:
         self._indent = self._indent[:-4]
 
     def choose(self, branches: Sequence[tuple[str, Callable[[], None]]]) -> None:
-        """Lines of which one branch runs: `if`, `elif` and so on, each with its head."""
+        """Add branches of which one runs: `if`, `elif` and so on, each with its head."""
         self.close_run()
         before, after = (self._modulus, self._residue), []
         for head, emit in branches:
@@ -165,7 +168,7 @@ class _Source:
         self._modulus, self._residue = alignment, 0
 
     def moved(self, unit: int = 1) -> None:
-        """Octets were passed whose number is a multiple of `unit`."""
+        """Note that octets were passed whose number is a multiple of `unit`."""
         self._modulus = math.gcd(self._modulus, unit)
         self._residue %= self._modulus
 
@@ -188,7 +191,7 @@ class _Source:
         raise NotImplementedError
 
     def close_run(self) -> None:
-        """Write the fields that have gathered."""
+        """Write the collected fields."""
         if not self._size:
             return
         packer = struct.Struct(self.rep.prefix + "".join(self._codes))
@@ -200,18 +203,18 @@ class _Source:
 
 
 class Reader(_Source):
-    """A function that reads: `data` from `p` to `end`."""
+    """A function that reads `data` from `p` to `end`."""
 
     def __init__(self, rep: Representation, modulus: int = 1) -> None:
         super().__init__(rep, modulus)
         self._names: list[str] = []
         self._conversions: list[Callable[[], None]] = []
-        # How many pointers lead here from the beginning of the function.
+        # The number of pointers that lead here from the beginning of the function.
         self._depth = 0
         self.raw("data = decoder.data; end = decoder.end; p = decoder.position; depth = decoder.depth")
 
     def slot(self, kind: FixedType, path: str) -> str:
-        """Read a field of fixed size; the name of its value."""
+        """Read a field of fixed size; return the name of its value."""
         self._add(kind.slot(self.rep), path)
         name = self.name()
         self._names.append(name)
@@ -220,18 +223,18 @@ class Reader(_Source):
         return name
 
     def word(self, path: str) -> str:
-        """Read a count."""
+        """Read a count; return its name."""
         self._add(self._word, path)
         name = self.name()
         self._names.append(name)
         return name
 
     def refuse(self, path: str, text: str) -> str:
-        """The statement that refuses a stub; `text` is the inside of an f-string."""
+        """Return the statement that refuses a stub. `text` is the inside of an f-string."""
         return f'raise BadStub(f"{path}{text}")'
 
     def take(self, size: str, path: str) -> str:
-        """Read so many octets; the slice that holds them."""
+        """Read a number of octets; return the end of their slice."""
         stop = self.name()
         self.line(f"{stop} = p + {size}")
         short = self.refuse(path, f"{{{size}}} octets wanted, {{max(end - p, 0)}} left")
@@ -244,21 +247,21 @@ class Reader(_Source):
             self.line(f"if {related.if_given(expected)}{found} != {expected}: {refusal}")
 
     def check_tag(self, tag: str, related: Expressions, path: str) -> None:
-        """A union's tag is what the field beside it says."""
+        """Check that a union's tag equals its correlated field."""
         if related.switch is not None:
             refusal = self.refuse(path, f"union tag {{{tag}}}, its correlated value {{{related.switch}}}")
             self.line(f"if {related.if_given(related.switch)}{tag} != {related.switch}: {refusal}")
 
     def expect(self, count: str, path: str) -> None:
-        """Elements of an array may come, if there are not too many in all."""
+        """Count elements of an array that follow. Too many in all are refused."""
         self.line(f"decoder.elements -= {count}")
         self.line(f"if decoder.elements < 0: {self.refuse(path, '{-decoder.elements} elements too many')}")
 
     @contextmanager
     def pointer(self, head: str, target: Type, path: str) -> Iterator[None]:
-        """What a pointer that is not NULL points to.
+        """Read the target of a pointer that is not NULL.
 
-        One level deeper is what holds pointers itself.
+        A target with pointers of its own is one level deeper.
         """
         with self.block(head):
             refusal = self.refuse(path, f"pointers nested deeper than {MAX_POINTER_DEPTH}")
@@ -268,7 +271,7 @@ class Reader(_Source):
             self._depth -= target.has_referents
 
     def call(self, kind: Type, related: Expressions, path: str) -> str:
-        """Have a codec read that is not part of this function."""
+        """Call a codec that is not part of this function, to read."""
         value = self.name()
         self.line("decoder.position = p")
         if self._depth:
@@ -343,7 +346,7 @@ class Writer(_Source):
         self.moved(unit)
 
     def call(self, kind: Type, value: str, related: Expressions, path: str) -> None:
-        """Have a codec write that is not part of this function."""
+        """Call a codec that is not part of this function, to write."""
         self.line("encoder.position = p")
         call = f"{self.constant(kind.encode)}(encoder, {value}, {related.correlation()})"
         if path:
@@ -369,14 +372,14 @@ class Writer(_Source):
 
 
 def reader_of(kind: Type, rep: Representation) -> Callable[..., Value]:
-    """Compile what reads a type, from any position."""
+    """Return the compiled function that reads a type from any position."""
     reader = Reader(rep)
     value = kind.emit_decode(reader, _GIVEN, "")
     return reader.finish(value, "decoder, size, length, switch", f"read {kind!r}")
 
 
 def writer_of(kind: Type, rep: Representation) -> Callable[..., Value]:
-    """Compile what writes a type, at any position."""
+    """Return the compiled function that writes a type at any position."""
     writer = Writer(rep)
     kind.emit_encode(writer, "value", _GIVEN, "")
     return writer.finish("encoder, value, size, length, switch", f"write {kind!r}")

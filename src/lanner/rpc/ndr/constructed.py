@@ -1,8 +1,8 @@
 # ruff: noqa: ARG002  every type has the same methods, and not each needs every argument
 """Structures and unions (C706 14.3.6 to 14.3.8; MS-RPCE 2.2.4.5, 2.2.4.8, 2.2.5.3.4).
 
-A structure is declared on the frozen dataclass that is its value: each field is annotated with the
-type of its Python value, its type in the stub, and how it is correlated with other fields:
+A structure is declared on the frozen dataclass of its value: each field is annotated with the type
+of its Python value, its type in the stub, and its correlation with other fields:
 
     @dataclass(frozen=True, slots=True)
     class Tower:
@@ -31,13 +31,13 @@ from lanner.rpc.ndr.stream import (
 )
 from lanner.rpc.ndr.types import GeneratedType, Integer, Partial, Type
 
-# The name of a field beside this one, or a constant.
+# The name of another field of the same structure, or a constant.
 Argument: TypeAlias = str | int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """The attributes of a field that say what it must agree with (C706 4.2.18, 4.2.22)."""
+    """The attributes of a field that correlate it with others (C706 4.2.18, 4.2.22)."""
 
     size_is: Argument = None
     length_is: Argument = None
@@ -60,7 +60,7 @@ class Field:
 
 
 def declared_fields(cls: type) -> list[Field]:
-    """Read the members of a structure from the annotations of its dataclass."""
+    """Return the members of a structure, from the annotations of its dataclass."""
     if not is_dataclass(cls):
         raise TypeError(f"{cls.__name__} is no dataclass")
     hints = get_type_hints(cls, include_extras=True)
@@ -75,7 +75,7 @@ def declared_fields(cls: type) -> list[Field]:
 
 
 def _expressions(related: Related | None, names: Mapping[str, str]) -> Expressions:
-    """What a field is correlated with, in the names that the others have in a generated function."""
+    """Return the correlations of a field, with the names of the others in a generated function."""
     if related is None:
         return UNDECLARED
     size, length, switch = (
@@ -86,13 +86,16 @@ def _expressions(related: Related | None, names: Mapping[str, str]) -> Expressio
 
 
 class Struct(GeneratedType):
-    """A structure whose value is a dataclass; if its last member is a conformant array, the count goes first (C706 14.3.7)."""
+    """A structure whose value is a dataclass.
+
+    If its last member is a conformant array, the count comes first (C706 14.3.7).
+    """
 
     def __init__(self, cls: type, *members: Field, check: Callable[[Value, int], None] | None = None) -> None:
-        """Declare a structure by the annotations of `cls`, or by members in the order of its fields.
+        """Declare a structure by the annotations of `cls`, or by `members` in the order of fields.
 
-        `check` is called with each value that was read, and the count of elements in front of it;
-        it may raise BadStub.
+        `check` is called with each value that was read, and the count of elements before it. It may
+        raise BadStub.
         """
         super().__init__()
         self.cls = cls
@@ -131,8 +134,8 @@ class Struct(GeneratedType):
         partials: dict[str, Partial] = {}
         for member in self.fields:
             place = f"{path}{member.name}: "
-            # A pointer may come before what says how many elements it points to, which it needs
-            # only then.
+            # A pointer may precede the field with the count of its elements, which it needs only
+            # later.
             expressions = _expressions(member.related, partials) if _comes_after(member, partials) else UNDECLARED
             partials[member.name] = member.type.emit_read_body(reader, max_count, expressions, place)
         if reader.rep.is_ndr64 and not self.is_conformant:
@@ -201,19 +204,19 @@ class Struct(GeneratedType):
 
 
 def _comes_after(member: Field, others: Container[str]) -> bool:
-    """Whether a member stands behind all that it is correlated with."""
+    """Return whether a member comes after everything that it is correlated with."""
     related = member.related
     arguments = () if related is None else (related.size_is, related.length_is, related.switch_is)
     return all(not isinstance(each, str) or each in others for each in arguments)
 
 
 class Union(GeneratedType):
-    """A tag and the arm it selects; an arm that is None is empty.
+    """A tag and the arm that it selects. An arm that is None is empty.
 
-    With switch_is the tag repeats a field beside the union, and the value is that of the arm alone.
-    Without, the union is encapsulated and its value a pair of tag and arm. In NDR the arm has its
-    own alignment: this is no ms_union. In NDR64 tag and arm are aligned to the largest alignment of
-    all arms (MS-RPCE 2.2.5.3.4.4).
+    With switch_is the tag repeats another field of the structure, and the value is that of the arm
+    alone. Without it, the union is encapsulated and its value is a pair of tag and arm. In NDR the
+    arm has its own alignment: this is no ms_union. In NDR64 tag and arm are aligned to the largest
+    alignment of all arms (MS-RPCE 2.2.5.3.4.4).
     """
 
     def __init__(self, tag: Integer, arms: Mapping[int, Type | None]) -> None:
@@ -247,8 +250,7 @@ class Union(GeneratedType):
         partials: dict[int, Partial] = {}
 
         def read(number: int, arm: Type | None) -> None:
-            # The gap belongs to what follows the tag: a tag that selects nothing is refused before
-            # it.
+            # The gap comes after the tag: a tag that selects no arm is refused first.
             if reader.rep.is_ndr64:
                 reader.align(self.alignment(reader.rep))
             found = "None" if arm is None else arm.emit_read(reader, UNDECLARED, path)
@@ -327,20 +329,20 @@ class Union(GeneratedType):
 
 
 def _emit_pair(tag: str, value: str, related: Expressions) -> str:
-    """The value of a union: without switch_is a pair."""
+    """Return the value of a union: a pair if there is no switch_is."""
     if related.switch is None:
         return f"({tag}, {value})"
     return f"(({tag}, {value}) if {related.switch} is None else {value})" if related.is_optional else value
 
 
 class Parameters:
-    """The parameters that go one way, one after the other, each followed by its own referents (C706 14.4).
+    """The parameters of one direction, each followed by its own referents (C706 14.4).
 
-    Their codecs are generated, too, when they are first needed.
+    Their codecs are generated when they are first needed.
     """
 
     def __init__(self, members: Sequence[Field], hint: str, *, modulus: int = MODULUS) -> None:
-        """`modulus`: what the position is a multiple of where they begin."""
+        """Declare parameters. `modulus`: the position where they begin is a multiple of it."""
         self.members = tuple(members)
         self.names = [member.name for member in members]
         self._hint = hint
@@ -349,7 +351,7 @@ class Parameters:
         self._writers: list[Callable[..., Value] | None] = [None] * len(REPRESENTATIONS)
 
     def encode(self, encoder: Encoder, values: Mapping[str, Value]) -> None:
-        """Write parameters; the values have those they are correlated with, too."""
+        """Write parameters. `values` also has the values that they are correlated with."""
         rep = encoder.representation
         writer = self._writers[rep.index]
         if writer is None:
@@ -357,7 +359,7 @@ class Parameters:
         writer(encoder, values)
 
     def decode(self, decoder: Decoder, known: Mapping[str, Value]) -> dict[str, Value]:
-        """Read parameters; `known` are those that went the other way."""
+        """Read parameters. `known` has those of the other direction."""
         rep = decoder.representation
         reader = self._readers[rep.index]
         if reader is None:
@@ -386,7 +388,7 @@ class Parameters:
 
 
 class _Known(dict[str, str]):
-    """The names of parameters in a generated function; those that it does not have are in a mapping."""
+    """The names of parameters in a generated function. Others are looked up in a mapping."""
 
     def __init__(self, mapping: str) -> None:
         super().__init__()

@@ -1,8 +1,7 @@
 # ruff: noqa: ARG002  every type has the same methods, and not each needs every argument
-"""Pointers (C706 14.3.10 to 14.3.12; MS-RPCE 2.2.5.3.5): a referent identifier in place, what it points to deferred.
+"""Pointers (C706 14.3.10 to 14.3.12; MS-RPCE 2.2.5.3.5): an identifier in place, a deferred target.
 
-A reference pointer that is a parameter has no representation: declare the parameter as what it
-points to.
+A reference pointer that is a parameter has no representation: declare the parameter as its target.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from lanner.rpc.ndr.compiler import Expressions, Reader, Writer
 from lanner.rpc.ndr.stream import UNRELATED, Correlation, Representation, Slot, Value
 from lanner.rpc.ndr.types import Adapted, FixedType, Partial, Type
 
-# In Decoder.aliases while what it points to is being read.
+# In Decoder.aliases while the target is being read.
 _UNFINISHED = object()
 
 
 class Pointer(FixedType):
-    """The part all three kinds share. size_is and its kin belong to the innermost thing pointed to."""
+    """The base of all three kinds. size_is and its kin belong to the innermost target."""
 
     is_converted = True
     has_referents = True
@@ -35,7 +34,7 @@ class Pointer(FixedType):
         return Slot(rep.word, rep.word, rep.word_code)
 
     def emit_from_wire(self, reader: Reader, name: str, path: str) -> None:
-        """Nothing: what says something is whether it is zero."""
+        """Emit nothing: only whether the identifier is zero matters."""
 
     def emit_to_wire(self, writer: Writer, value: str, path: str) -> str:
         return f"(0 if {value} is None else referent())"
@@ -48,7 +47,7 @@ class Pointer(FixedType):
             writer.line(f"elif {related.size}: {refusal}")
 
     def emit_write_target(self, writer: Writer, value: str, related: Expressions, path: str) -> None:
-        """Write what it points to."""
+        """Write the target."""
         if self.target in writer.inlined:
             writer.call(self.target, value, related, path)
             return
@@ -60,7 +59,7 @@ class Pointer(FixedType):
         value = reader.name()
         with reader.pointer(f"if {partial}:", self.target, path):
             if self.target in reader.inlined:
-                # It holds itself: there is no end to it but in the stub.
+                # It contains itself, so its depth depends on the stub.
                 reader.line(f"{value} = {reader.call(self.target, related, path)}")
             else:
                 reader.inlined.append(self.target)
@@ -71,7 +70,7 @@ class Pointer(FixedType):
         return value
 
     def emit_read_null(self, reader: Reader, value: str, related: Expressions, path: str) -> None:
-        """What a value is whose pointer is NULL."""
+        """Read the value of a NULL pointer."""
         # MS-RPCE 3.1.1.5.3.3.1.2: a count that is not zero needs an array.
         if related.size is not None and self.target.is_conformant:
             refusal = reader.refuse(path, f"NULL where {{{related.size}}} elements are announced")
@@ -89,7 +88,7 @@ class Unique(Pointer):
 class Reference(Pointer):
     """An embedded pointer that is never NULL (C706 14.3.11.1; MS-RPCE 2.2.5.3.5.1).
 
-    In NDR its identifier may hold anything, for it says nothing; NDR64 wants it nonzero.
+    In NDR its identifier has no meaning and may have any value; in NDR64 it must not be zero.
     """
 
     def emit_to_wire(self, writer: Writer, value: str, path: str) -> str:
@@ -106,9 +105,10 @@ class Reference(Pointer):
 
 
 class Full(Pointer):
-    """A pointer that may be NULL or an alias: of equal identifiers only the first is followed by its referent (C706 14.3.10.2).
+    """A pointer that may be NULL or an alias (C706 14.3.10.2).
 
-    We write no aliases: each pointer gets its own identifier.
+    Of equal identifiers only the first is followed by its referent. Writers here make no aliases:
+    each pointer gets its own identifier.
     """
 
     def emit_read_referents(self, reader: Reader, partial: Partial, related: Expressions, path: str) -> str:
@@ -129,11 +129,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Pointed(Generic[T]):
-    """What a pointer to a pointer points to: None is a NULL there, Pointed(None) a NULL behind it."""
+    """The target of a pointer to a pointer.
+
+    None is a NULL of the outer pointer, Pointed(None) a NULL of the inner one.
+    """
 
     value: T
 
 
 def pointed(inner: Pointer) -> Adapted:
-    """Declare a pointer as the target of another, so that the NULLs of the two can be told apart."""
+    """Declare a pointer as the target of another, with distinct values for the NULLs of both."""
     return Adapted(inner, lambda value: value.value, Pointed)

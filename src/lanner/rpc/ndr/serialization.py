@@ -1,4 +1,4 @@
-"""Type serialization version 1 (MS-RPCE 2.2.6): a structure as octets outside any call, with two headers before it."""
+"""Type serialization version 1 (MS-RPCE 2.2.6): a structure outside any call, after two headers."""
 
 from __future__ import annotations
 
@@ -28,11 +28,9 @@ def serialize(kind: Type, value: Value) -> bytes:
 
 
 def deserialize(kind: Type, data: bytes) -> Value:
-    """Read a serialized structure.
+    """Read a serialized structure. Raises RemoteProtocolError.
 
     ObjectBufferLength is not trusted, and padding at the end is ignored.
-
-    Raises RemoteProtocolError.
     """
     reader = Reader(data)
     version, endianness = reader.u8("type serialization version"), reader.u8("endianness")

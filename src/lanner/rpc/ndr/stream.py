@@ -1,6 +1,6 @@
-"""The octet stream of NDR: transfer syntaxes, byte orders and alignment (C706 14.1, 14.2; MS-RPCE 2.2.5).
+"""The octet stream of NDR: transfer syntaxes, byte orders, alignment (C706 14.1, 14.2).
 
-Alignment counts from the first octet of the stub.
+MS-RPCE 2.2.5 extends it. Alignment counts from the first octet of the stub.
 """
 
 from __future__ import annotations
@@ -12,36 +12,36 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from lanner.model.errors import RemoteProtocolError
 
 ByteOrder: TypeAlias = Literal["little", "big"]
-# What a value is, only its declaration says.
+# The type of a value depends on its declaration.
 Value: TypeAlias = Any
 
-# Ours: pointers inside what pointers point to. The deepest management property nests three; a
-# VT_VARIANT vector could nest as often as its sender likes.
+# Not in the specification: nesting of pointers. The deepest management property nests three; a
+# VT_VARIANT vector could nest as deeply as its sender likes.
 MAX_POINTER_DEPTH: Final = 32
 # MS-RPCE 3.1.1.5.3.2.2.1: "at most, 2^31 - 1 elements in each dimension".
 MAX_COUNT: Final = 0x7FFF_FFFF
-# Ours: elements of arrays, octets and characters aside, in one request. 128 properties are the most
-# that a method asks for; a stub of four megabytes that is all elements would keep the event loop
-# busy for seconds before anybody asks who sent it.
+# Not in the specification: elements of arrays, other than octets and characters, in one request. No
+# method requests more than 128 properties. A stub of four megabytes of elements would keep the
+# event loop busy for seconds before the sender is authenticated.
 MAX_REQUEST_ELEMENTS: Final = 16_384
-# What Windows counts its referent identifiers from, in steps of four; any nonzero number would do
-# (C706 14.3.10).
+# The first referent identifier of Windows, which counts in steps of four. Any nonzero number would
+# do (C706 14.3.10).
 _FIRST_REFERENT: Final = 0x0002_0000
 
 
 class BadStub(RemoteProtocolError):
-    """The octets are not what the declaration asks for; the call ends in a fault with this status."""
+    """The octets do not match the declaration. The call ends in a fault with this status."""
 
     # MS-RPCE 3.3.3.5.4, MS-ERREF: RPC_X_BAD_STUB_DATA.
     status: Final = 0x0000_06F7
 
     def at(self, place: str) -> BadStub:
-        """The same complaint, with the name of the field or parameter it is about put before it."""
+        """Return the same error, prefixed with the name of the field or parameter."""
         return BadStub(f"{place}: {self}")
 
 
 class Syntax(enum.Enum):
-    """A transfer syntax; its identifiers are the binding's business."""
+    """A transfer syntax. The binding has its identifiers."""
 
     NDR20 = "NDR"  # MS-RPCE 2.2.4.12
     NDR64 = "NDR64"  # MS-RPCE 2.2.5.1
@@ -53,10 +53,10 @@ class Representation:
 
     syntax: Syntax
     byte_order: ByteOrder
-    index: int  # among REPRESENTATIONS
-    prefix: str  # of a struct format
+    index: int  # in REPRESENTATIONS
+    prefix: str  # for a struct format
     is_ndr64: bool
-    # Octets of a referent identifier and of a count, and their code: NDR64 has both in 8 (MS-RPCE
+    # Octets of a referent identifier and of a count, and their struct code: 8 in NDR64 (MS-RPCE
     # 2.2.5.3.2, 2.2.5.3.5).
     word: int
     word_code: str
@@ -92,7 +92,7 @@ class Slot:
 
 
 class Correlation(NamedTuple):
-    """What size_is, length_is and switch_is of a field come to in the call at hand (MS-RPCE 3.1.1.5.3.1)."""
+    """The values of size_is, length_is and switch_is of a field in a call (MS-RPCE 3.1.1.5.3.1)."""
 
     size: int | None = None
     length: int | None = None
@@ -103,7 +103,7 @@ UNRELATED: Final = Correlation()
 
 
 class Encoder:
-    """A stub being written: the pieces so far and how many octets they have."""
+    """A stub being written: the pieces so far, and their size in octets."""
 
     __slots__ = ("_referent", "parts", "position", "representation")
 
@@ -123,7 +123,7 @@ class Encoder:
             self.write(bytes(gap))
 
     def referent(self) -> int:
-        """A referent identifier that this stub has not used."""
+        """Return a referent identifier that this stub has not used."""
         referent = self._referent
         self._referent += 4
         return referent
@@ -133,18 +133,18 @@ class Encoder:
 
 
 class Decoder:
-    """A stub being read; it never moves past its end."""
+    """A stub being read. It never moves past its end."""
 
     __slots__ = ("aliases", "data", "depth", "elements", "end", "position", "representation")
 
     def __init__(self, data: bytes | memoryview, rep: Representation, *, elements: int = MAX_COUNT) -> None:
         self.representation = rep
-        self.elements = elements  # how many more may come
+        self.elements = elements  # the number that may still follow
         self.data = data
         self.end = len(data)
         self.position = 0
         self.depth = 0
-        # What full pointers have pointed to so far, by referent identifier (C706 14.3.10.2).
+        # The targets of full pointers so far, by referent identifier (C706 14.3.10.2).
         self.aliases: dict[int, Value] = {}
 
     @property
@@ -159,5 +159,5 @@ class Decoder:
         return bytes(self.data[position : self.position])
 
     def align(self, boundary: int) -> None:
-        """Skip a gap, whatever it holds (MS-RPCE 3.1.1.5.3.2.2.6)."""
+        """Skip a gap, whatever its content (MS-RPCE 3.1.1.5.3.2.2.6)."""
         self.position += -self.position % boundary

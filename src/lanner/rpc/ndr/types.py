@@ -1,11 +1,11 @@
 # ruff: noqa: ARG002  every type has the same methods, and not each needs every argument
-"""What a type is, and the types of fixed size: integers, enumerations, UUIDs, context handles (C706 14.2; MS-RPCE 2.2.4, 2.2.5.2).
+"""The interface of types, and the types of fixed size (C706 14.2; MS-RPCE 2.2.4, 2.2.5.2).
 
-`encode` and `decode` are the codecs of a whole value. Those of the types here are generated
-(`generator`): a type emits what it is into the function of whatever it is part of. It does so in
-two steps, because what embedded pointers point to comes after the construction around them (C706
-14.3.12.3): first the part in place, then what was deferred. Only a type with `has_referents` has a
-second step.
+These are integers, enumerations, UUIDs and context handles. `encode` and `decode` are the codecs of
+a whole value. For the types here they are generated (`compiler`): a type emits its code into the
+function of the type that contains it. It does so in two steps, because the targets of embedded
+pointers come after the construction around them (C706 14.3.12.3): first the part in place, then the
+deferred part. Only a type with `has_referents` has a second step.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from lanner.rpc.ndr.stream import (
 )
 from lanner.wire.reader import guid_from_bytes, guid_to_bytes
 
-# What one step of emitting tells the next: the name of a value, or those of its parts.
+# The result of one step for the next: the name of a value, or those of its parts.
 Partial: TypeAlias = Any
 
 
 class Type(ABC):
-    """How values of one declared type look in a stub."""
+    """The form of values of one declared type in a stub."""
 
-    # Whether something of it is deferred.
+    # Whether a part of it is deferred.
     has_referents: bool = False
-    # Whether a count of elements stands before it, and moves to the front of a structure that ends
-    # with it.
+    # Whether a count of elements precedes it, and moves to the front of a structure that ends with
+    # it.
     is_conformant: bool = False
 
     @abstractmethod
@@ -47,25 +47,28 @@ class Type(ABC):
 
     @abstractmethod
     def encode(self, encoder: Encoder, value: Value, related: Correlation = UNRELATED) -> None:
-        """Write a value with all that it points to."""
+        """Write a value with everything that it points to."""
 
     @abstractmethod
     def decode(self, decoder: Decoder, related: Correlation = UNRELATED) -> Value:
-        """Read a value with all that it points to."""
+        """Read a value with everything that it points to."""
 
     def default(self, related: Correlation = UNRELATED) -> Value:
-        """What an [out] parameter is when the method has nothing to say."""
+        """Return the value of an [out] parameter that the method does not set."""
         raise ValueError(f"{self!r} has no value of its own")
 
-    # What generated functions hold of it. A codec that is written by hand has nothing to defer: it
-    # is called.
+    # The parts of generated functions. A codec that is written by hand defers nothing; it is
+    # called.
 
     def emit_read(self, reader: Reader, related: Expressions, path: str) -> Partial:
-        """Read the part in place; an expression, or, where something is deferred, what `emit_read_referents` needs."""
+        """Read the part in place.
+
+        Return an expression, or the argument of `emit_read_referents` if something is deferred.
+        """
         return reader.call(self, related, path)
 
     def emit_read_referents(self, reader: Reader, partial: Partial, related: Expressions, path: str) -> str:
-        """Read what was deferred; the expression of the whole value."""
+        """Read the deferred part; return the expression of the whole value."""
         raise NotImplementedError
 
     def emit_open(self, writer: Writer, value: str, related: Expressions, path: str) -> Partial:
@@ -77,10 +80,10 @@ class Type(ABC):
         writer.call(self, partial, related, path)
 
     def emit_write_referents(self, writer: Writer, partial: Partial, related: Expressions, path: str) -> None:
-        """Write what was deferred."""
+        """Write the deferred part."""
         raise NotImplementedError
 
-    # A count that stands before the rest; only a conformant type has one.
+    # The count before the rest. Only a conformant type has one.
 
     def emit_read_conformance(self, reader: Reader, path: str) -> str | None:
         return None
@@ -111,7 +114,7 @@ class Type(ABC):
 
 
 class GeneratedType(Type):
-    """A type whose codecs are generated, when they are first needed."""
+    """A type whose codecs are generated when they are first needed."""
 
     def __init__(self) -> None:
         self._readers: list[Callable[..., Value] | None] = [None] * len(REPRESENTATIONS)
@@ -133,7 +136,7 @@ class GeneratedType(Type):
 
 
 class FixedType(GeneratedType):
-    """A type that fills one slot. `to_wire` and `from_wire` run only where `is_converted`."""
+    """A type that fills one slot. `to_wire` and `from_wire` run only if `is_converted`."""
 
     is_converted: bool = False
 
@@ -156,12 +159,12 @@ class FixedType(GeneratedType):
         writer.slot(self, partial, path)
 
     def emit_from_wire(self, reader: Reader, name: str, path: str) -> None:
-        """Convert what struct gave."""
+        """Convert the value that struct returned."""
         reader.raw(f"try: {name} = {reader.constant(self.from_wire)}(decoder, {name})")
         reader.raw(f'except BadStub as problem: raise BadStub(f"{path}{{problem}}") from None')
 
     def emit_to_wire(self, writer: Writer, value: str, path: str) -> str:
-        """What struct is given."""
+        """Return the value for struct."""
         name = writer.name()
         writer.raw(f"try: {name} = {writer.constant(self.to_wire)}(encoder, {value})")
         writer.raw(f'except ValueError as problem: raise ValueError(f"{path}{{problem}}") from None')
@@ -169,7 +172,7 @@ class FixedType(GeneratedType):
 
 
 class Integer(FixedType):
-    """An integer: a struct code for NDR and one for NDR64, and a [range] if it has one (MS-RPCE 2.2.4.14.1)."""
+    """An integer: struct codes for NDR and NDR64, possibly a [range] (MS-RPCE 2.2.4.14.1)."""
 
     def __init__(self, name: str, code: str, code64: str | None = None, bounds: tuple[int, int] | None = None) -> None:
         super().__init__()
@@ -187,7 +190,7 @@ class Integer(FixedType):
         return self._name if self._bounds is None else "{}[{}..{}]".format(self._name, *self._bounds)
 
     def within(self, low: int, high: int) -> Integer:
-        """The same integer under [range(low, high)]."""
+        """Return the same integer with [range(low, high)]."""
         return Integer(self._name, *self._codes, bounds=(low, high))
 
     def slot(self, rep: Representation) -> Slot:
@@ -212,7 +215,7 @@ class Integer(FixedType):
 
 
 class Octets(FixedType):
-    """An array of so many octets, such as `unsigned char rgb[16]`."""
+    """An array of a fixed number of octets, such as `unsigned char rgb[16]`."""
 
     def __init__(self, size: int, alignment: int = 1) -> None:
         super().__init__()
@@ -227,10 +230,10 @@ class Octets(FixedType):
         return self._slot
 
     def emit_from_wire(self, reader: Reader, name: str, path: str) -> None:
-        """Nothing: struct gives so many octets."""
+        """Emit nothing: struct returns the right number of octets."""
 
     def emit_to_wire(self, writer: Writer, value: str, path: str) -> str:
-        # struct would cut or fill it.
+        # struct would truncate or pad it.
         refusal = writer.refuse(path, f"{{len({value})}} octets where {self.size} belong")
         writer.raw(f"if len({value}) != {self.size}: {refusal}")
         return f"bytes({value})"
@@ -240,7 +243,10 @@ class Octets(FixedType):
 
 
 class Guid(FixedType):
-    """A UUID (C706 appendix A, MS-DTYP 2.3.4): three integers in the stub's byte order, then eight octets."""
+    """A UUID (C706 appendix A, MS-DTYP 2.3.4).
+
+    It has three integers in the stub's byte order, then eight octets.
+    """
 
     is_converted = True
     _slot = Slot(4, 16, "16s")
@@ -267,8 +273,8 @@ class Guid(FixedType):
 class ContextHandle(FixedType):
     """A context handle (C706 appendix N, ndr_context_handle): 4 octets of attributes and a UUID.
 
-    The value is its 20 octets as they stand in a little-endian stub; NULL_HANDLE is NULL. `kind` is
-    the name of its type: with type_strict_context_handle a handle of one kind is no handle of
+    The value is its 20 octets in the order of a little-endian stub; NULL_HANDLE is NULL. `kind` is
+    the name of its type: with type_strict_context_handle, a handle of one kind is not a handle of
     another (MS-RPCE 3.1.1.5.3.3.1.1).
     """
 
@@ -290,7 +296,7 @@ class ContextHandle(FixedType):
         return handle[3::-1] + UUID(bytes_le=handle[4:]).bytes
 
     def emit_from_wire(self, reader: Reader, name: str, path: str) -> None:
-        # Turning is its own inverse.
+        # The conversion is its own inverse.
         if reader.rep.byte_order == "big":
             reader.raw(f"{name} = {reader.constant(self._turned)}({name})")
 
@@ -314,7 +320,7 @@ i32: Final = Integer("i32", "i")
 u32: Final = Integer("u32", "I")
 i64: Final = Integer("i64", "q")
 u64: Final = Integer("u64", "Q")
-# Characters: in an array they make a str.
+# Characters. An array of them is a str.
 char: Final = Integer("char", "B")
 wchar: Final = Integer("wchar", "H")
 # C706 14.2.8: 16 bits, never negative; 32 with [v1_enum] and in NDR64 (MS-RPCE 2.2.4.6, 2.2.5.2).
@@ -349,7 +355,7 @@ boolean: Final = Boolean()
 
 
 class Adapted(GeneratedType):
-    """Another type under a Python value that is handier than its own."""
+    """Another type, with a Python value that is more convenient than its own."""
 
     def __init__(self, inner: Type, to_inner: Callable[[Value], Value], from_inner: Callable[[Value], Value]) -> None:
         super().__init__()

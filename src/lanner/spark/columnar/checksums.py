@@ -1,9 +1,9 @@
 """The CRC-32 of consecutive pieces of one size, computed from the CRC-32 of each piece.
 
 Comparing thousands of small pieces with their checksums one by one takes longer than copying them.
-With this module one comparison covers all. CRC-32 is linear: appending n bytes multiplies the
-checksum by a matrix of bits that depends on n only, and then the checksum of the appended bytes is
-added by exclusive or.
+With this module one comparison covers all of them. CRC-32 is linear: appending n bytes multiplies
+the checksum by a matrix of bits that depends only on n, and then adds the checksum of the appended
+bytes by exclusive or.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def joined_checksum(checksums: Sums, size: int) -> int:
     return int(checksums[0]) if len(checksums) else 0
 
 
-# A matrix is four tables: its product with each value of the lowest byte, of the next one, and so
+# A matrix is four tables: its product with each value of the lowest byte, of the next byte, and so
 # on.
 
 

@@ -1,10 +1,9 @@
 """Packets to Arrow batches, a whole batch at a time.
 
-Fixed fields are read from the buffer that holds all packets, with one numpy operation for all of
-them. Arrow copies the variable ones. A column in which all rows have the same value is a scalar
-until the end. Only the columns of the schema are made. A packet that is not common goes through
-`rows`, one by one. A packet that cannot be read becomes a row with `packet` and `packet_error`, and
-never fails the batch.
+Fixed fields of all packets are read from their common buffer with one numpy operation per field.
+Arrow copies the variable ones. A column in which all rows have the same value is a scalar until the
+end. Only the columns of the schema are made. Packets that are not common go through `rows`, one by
+one. A malformed packet becomes a row with `packet` and `packet_error`, and never fails the batch.
 """
 
 from __future__ import annotations
@@ -52,13 +51,14 @@ from lanner.wire.body_types import TEXT_BODIES, VT_LPSTR
 
 __all__ = ["MAKING", "batch_of", "batches", "decode", "decode_packets"]
 
-# Held while a batch is made. Every step needs the interpreter, and two streams that run at once
-# spend a third of their time on handing it over. Sending a batch needs neither.
+# Held while a batch is made. Every step needs the interpreter, and two concurrent streams spend a
+# third of their time on handing it over. Sending a batch needs neither this lock nor the
+# interpreter.
 MAKING: Final = threading.Lock()
 
 
 def batches(source: PacketSource, schema: RowSchema) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a source as Arrow batches, which have nothing of the memory of its packets."""
+    """Yield the messages of a source as Arrow batches, independent of its packets' memory."""
     expansion = Expansion()
     for packets, facts in source.packet_batches(Scratch()):
         with MAKING:
@@ -82,9 +82,9 @@ def decode_packets(
 def decode(
     packets: Packets, facts: Facts, place: Place, schema: RowSchema, read_time: int | None = None
 ) -> pa.RecordBatch:
-    """Return one batch.
+    """Return one batch, of at most 2 GiB of packets.
 
-    `read_time` is in microseconds since 1970, by default now. At most 2 GiB of packets.
+    `read_time` is in microseconds since 1970; the default is the current time.
     """
     return batch_of(_columns(packets, facts, place, schema, read_time), len(packets), schema)
 
@@ -137,13 +137,13 @@ def _outside(
     return columns
 
 
-@lru_cache(256)  # most values are the same from batch to batch
+@lru_cache(256)  # cached, because most values are the same in all batches
 def _one_run(value: pa.Scalar, count: int, kind: pa.DataType) -> pa.Array:
     return pa.RunEndEncodedArray.from_arrays(pa.array([count], pa.int32()), whole(value, 1), kind)
 
 
 def batch_of(columns: Iterable[Values], count: int, schema: RowSchema) -> pa.RecordBatch:
-    """Return a batch of columns as the schema has them: plain, or run-end encoded."""
+    """Return a batch with columns in the form of the schema: plain, or run-end encoded."""
     arrays = []
     for values, kind in zip(columns, schema.arrow.types, strict=True):
         if not pa.types.is_run_end_encoded(kind):
@@ -166,7 +166,7 @@ def _times(seconds: npt.NDArray[np.generic]) -> Values:
 
 
 class _Common:
-    """The common packets of a batch, and what several columns need of them.
+    """The common packets of a batch, and values that several columns need.
 
     Numbers may be lean (`vectors.lean`).
     """
@@ -185,11 +185,11 @@ class _Common:
     # Pieces
 
     def place(self, position: Ints) -> Ints:
-        """Where something is in each of the packets."""
+        """Return the absolute positions for an offset within each packet."""
         return self.located.starts + position
 
     def full(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-        """One for each packet."""
+        """Return an array with one value for each packet."""
         return np.repeat(values, self.count) if len(values) == 1 else values
 
     def some_numbers(self, values: Ints | Mask, present: Mask) -> pa.Array:
@@ -197,7 +197,7 @@ class _Common:
 
     @staticmethod
     def text(texts: Sequence[str | None], which: Ints) -> Values:
-        """One of some texts for each packet; below 0: none."""
+        """Return one of some texts for each packet; an index below 0 means null."""
         if len(which) != 1:
             return pa.array(texts, STRING).take(pa.array(which, mask=which < 0))
         return pa.scalar(None if which[0] < 0 else texts[which[0]], STRING)
@@ -206,7 +206,7 @@ class _Common:
         return self.text(self._texts, which)
 
     def pieces(self, position: Ints, size: Ints, present: Mask) -> Values:
-        """Bytes of the packets, nulls where nothing is present."""
+        """Return bytes of the packets, with nulls where `present` is false."""
         if len(size) == 1 and size[0] <= NARROW:
             found = self.buffer.block(position, int(size[0]))
             return pa.scalar(found[0].tobytes(), BINARY) if are_alike(found) else joined(found)
@@ -251,7 +251,7 @@ class _Common:
         return self.located.transaction_at > 0
 
     def transaction(self, make: Callable[[Ints], pa.Array], kind: pa.DataType) -> Values:
-        """A column made of where TransactionHeader is, unless there is none anywhere."""
+        """Return a column made from TransactionHeader positions, or null if there is none."""
         if not self.is_transactional.any():
             return pa.scalar(None, kind)
         return make(self.place(self.located.transaction_at))
@@ -265,7 +265,7 @@ class _Common:
         return nulled(joined(np.hstack([self.header["source"], numbers])), self.is_transactional)
 
     def sequence_identifier(self, place: Ints) -> Values:
-        # The highest bit is the sign: Spark has no unsigned numbers.
+        # The highest bit becomes the sign, because Spark has no unsigned numbers.
         low, high = (self.buffer.u32(place + at.TX_SEQUENCE_ID_OFFSET + part) for part in (0, 4))
         return self.some_numbers(high << 32 | low, self.is_transactional)
 
@@ -282,7 +282,7 @@ class _Common:
     # SecurityHeader
 
     def security_data(self, index: int) -> Values:
-        """An item of SecurityData; they stand in the order of their sizes, each padded to 4 bytes."""
+        """Return an item of SecurityData: items are in the order of sizes, padded to 4 bytes."""
         sizes = self.located.security_sizes
         size = sizes[index]
         present = size > 0
@@ -298,7 +298,7 @@ class _Common:
         return (self.located.security_flags & at.AS_MASK) >> at.AS_SHIFT
 
     def sender_verified(self) -> Values:
-        """What `security.verified_senders` says, for all packets at once."""
+        """Return the result of `security.verified_senders` for all packets."""
         kind = self.located.security_flags & at.ST_MASK
         size = self.located.security_sizes[0]
         is_named = (kind != SenderIdentifierType.NONE) & (size > 0)
@@ -357,7 +357,7 @@ class _Common:
         return pa.concat_arrays([wide, narrow]).take(pa.array(which, mask=which < 0))
 
     def _wide_text(self, rows: Ints, body_size: Ints) -> tuple[pa.Array, Ints]:
-        """UTF-16 bodies, without those that are none."""
+        """Return the valid UTF-16 bodies as text, and their rows."""
         while True:
             data, offsets = parts(self.buffer.slices(self.body_at[rows], body_size[rows]))
             units, offsets = np.frombuffer(data, np.uint16), offsets // 2
@@ -372,7 +372,7 @@ class _Common:
 
 
 def _any(matrix: Octets) -> Mask:
-    """Which rows have a bit that is set."""
+    """Return which rows have a bit that is set."""
     if not matrix.any():
         return np.zeros(len(matrix), np.bool_)
     return np.asarray(matrix.any(axis=1))

@@ -1,8 +1,7 @@
-"""Arrow batches to messages: what a writer sends.
+"""Arrow batches to messages, for writers.
 
-A column may be left out, and a null means that the property keeps its default. The names are those
-of `schema`; a column that no message can be given is an error, since what is silently left out is
-silently lost.
+A column may be missing, and a null leaves the property at its default. The names are those of
+`schema`. A column that cannot be written is an error, because ignoring it would lose data silently.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from lanner.wire.packet_template import MessageRun
 
 __all__ = ["RowEncoder", "cast_column", "check_columns", "is_text"]
 
-# Columns that name the queue a row goes to.
+# Columns that name the queue of a row.
 _QUEUE_COLUMNS: Final = ("queue", "dest_format_name")
 
 
@@ -39,7 +38,7 @@ def _acknowledge(value: int) -> Acknowledgements:
     return Acknowledgements(value)
 
 
-# Column, field of Message, what becomes of the value.
+# Column, field of Message, conversion of the value.
 _FIELDS: Final[dict[str, tuple[str, Callable[[Any], object] | None]]] = {
     "priority": ("priority", None),
     "time_to_reach_queue": ("time_to_reach_queue", _seconds),
@@ -56,7 +55,7 @@ _FIELDS: Final[dict[str, tuple[str, Callable[[Any], object] | None]]] = {
     "body_type": ("body_type", None),
     "extension": ("extension", None),
 }
-# What a program that sends has no field for, by the name MessageProperties has.
+# Columns without a field in the client's Message, and their names in MessageProperties.
 _PROPERTIES: Final = {
     "deadletter_format_name": "application_deadletter_queue",
     "soap_header": "soap_header",
@@ -65,12 +64,12 @@ _PROPERTIES: Final = {
 
 
 class RowEncoder:
-    """Makes messages of batches that have one schema."""
+    """Makes messages of batches with one schema."""
 
     def __init__(self, schema: pa.Schema, names: QueueNames, queue: str | None = None) -> None:
-        """`queue`: where rows go that name none themselves.
+        """Make messages for `queue`, or for the queue that a row names.
 
-        InvalidParameter if the columns cannot be sent.
+        Raises InvalidParameter if the columns cannot be sent.
         """
         self._names = names
         self._queue = queue
@@ -78,9 +77,10 @@ class RowEncoder:
         self.queue_column = next((name for name in _QUEUE_COLUMNS if name in self._columns), None)
 
     def messages(self, batch: pa.RecordBatch, first: int = 0) -> Iterator[tuple[str, MessageRun]]:
-        """The messages of a batch: runs of rows that differ in label and body alone and go to the same queue, in the order of the rows.
+        """Yield the messages of a batch in runs, in the order of the rows, each with its queue.
 
-        `first`: the number of the first row, for what is told of one that cannot be sent.
+        Rows of a run differ only in label and body, and go to the same queue. `first` is the number
+        of the first row, for errors.
         """
         columns = {name: cast_column(batch.column(name), name).to_pylist() for name in self._columns}
         bodies = columns.pop("body")
@@ -92,13 +92,13 @@ class RowEncoder:
             del values
 
     def _common(self, columns: dict[str, list[Any]], bodies: list[Any]) -> Iterable[object]:
-        """What rows of a run have in common, for each row."""
+        """Return for each row the values that the rows of a run have in common."""
         if columns:
             return zip(*columns.values(), map(_kind, bodies), strict=True)
         return map(_kind, bodies)
 
     def queue_of(self, columns: dict[str, list[Any]], row: int, first: int) -> str:
-        """Return where a row goes."""
+        """Return the queue of a row."""
         queue = self._queue
         if self.queue_column is not None:
             queue = columns[self.queue_column][row] or queue
@@ -128,7 +128,7 @@ class RowEncoder:
 
     @staticmethod
     def text(body: str, body_type: int, row: int) -> bytes:
-        """Return a body that was given as text."""
+        """Return the bytes of a body that was given as text."""
         try:
             return encode_text(body, body_type)
         except StatusError as error:
@@ -147,10 +147,7 @@ class RowEncoder:
         return queue
 
     def properties(self, columns: dict[str, list[Any]], row: int, body: str | bytes | None) -> MessageProperties:
-        """Return the properties that a run has in common, from its first row.
-
-        The body determines the body type.
-        """
+        """Return the properties of a run, from its first row. The body determines the body type."""
         message = Message(body="" if isinstance(body, str) else b"")
         later: list[tuple[str, str]] = []
         for name, values in columns.items():
@@ -178,7 +175,7 @@ def _kind(body: str | bytes | None) -> object:
 
 
 def cast_column(column: pa.Array, name: str) -> pa.Array:
-    """Return a column with the type that rows have it with; a body may be text, too."""
+    """Return a column with the type of the schema. A body may also be text."""
     kind = STRING if name == "body" and is_text(column.type) else BY_NAME[name].type
     if column.type == kind:
         return column
@@ -189,14 +186,14 @@ def cast_column(column: pa.Array, name: str) -> pa.Array:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a column of this type is text."""
+    """Return whether a column of this type is text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def check_columns(schema: pa.Schema, queue: str | None = None) -> tuple[str, ...]:
-    """The names of the columns.
+    """Return the names of the columns.
 
-    InvalidParameter if they cannot be sent; `queue` as for RowEncoder.
+    Raises InvalidParameter if they cannot be sent. `queue` is as for RowEncoder.
     """
     names = tuple(schema.names)
     for name in names:

@@ -1,4 +1,4 @@
-"""The name under which the log of events is read like a queue."""
+"""The name under which the event log is read like a queue."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ EVENTS_NUMBER: Final = 0
 
 
 def is_events(name: str) -> bool:
-    """Return whether a name means the log. Case does not matter."""
+    """Return whether a name means the event log. Case does not matter."""
     return name.strip().lower().removeprefix(".\\") == EVENTS_NAME.lower()

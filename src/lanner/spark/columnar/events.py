@@ -1,8 +1,7 @@
-r"""The log of events as Arrow batches.
+r"""The event log as Arrow batches.
 
-It is read like a queue named `system$;EVENTS`, with columns of its own.
-
-Positions are the numbers of the events. A caller that may peek the system journal may read the log.
+It is read like a queue named `system$;EVENTS`, with columns of its own. Positions are the numbers
+of the events. A caller that may peek the system journal may read the log.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from lanner.store.event_log import EVENT
 
 _LOG = logging.getLogger(__name__)
 
-# As store.event_log.EVENT has it.
+# The layout of store.event_log.EVENT.
 _ROW: Final = np.dtype(
     [
         ("time", "<u8"),
@@ -58,16 +57,20 @@ _EVENT_NAMES: Final = {int(kind): kind.name.lower() for kind in EventKind}
 
 
 class EventSource:
-    """The log, with the methods of `reading.QueueSource` except `range`: events have no packets.
+    """The event log. Methods take the lock.
 
-    Methods take the lock.
+    It has the methods of `reading.QueueSource` except `range`: events have no packets.
     """
 
     identifier = EVENTS_NUMBER
     is_transactional = False
 
     def __init__(self, operations: Operations) -> None:
-        """Raises QueueNotFound if there is no log, AccessDenied if the identity of `operations` may not read it."""
+        """Open the log.
+
+        Raises QueueNotFound if there is no log, AccessDenied if the identity of `operations` may
+        not read it.
+        """
         self._store = operations.engine.store
         with operations.engine.store.lock:
             try:
@@ -109,11 +112,14 @@ class EventSource:
         return self._log.horizon
 
     def lost(self, after: int) -> int:
-        """Return how many numbers after this one were dropped for their age or for lack of space."""
+        """Return how many numbers after this one were dropped because of age or lack of space."""
         return max(self._log.trimmed() - after, 0)
 
     def measure(self, after: int, upto: int, *, max_messages: int | None = None, max_bytes: int | None = None) -> Range:
-        """Return the longest range from `after` on within the limits, with at least one event if there is one."""
+        """Return the longest range after `after` within the limits.
+
+        It has at least one event if there is one.
+        """
         limits = [limit for limit in (max_messages, max_bytes and max_bytes // EVENT.size) if limit is not None]
         limit = max(min(limits, default=1 << 62), 1)
         found = 0
@@ -125,7 +131,7 @@ class EventSource:
         return Range(after, upto, found, found * EVENT.size)
 
     def split(self, after: int, upto: int, target_bytes: int) -> list[Range]:
-        """Cut a range into parts of about `target_bytes`, which together are the range."""
+        """Cut a range into consecutive parts of about `target_bytes`."""
         limit = max(target_bytes // EVENT.size, 1)
         ranges: list[Range] = []
         while True:
@@ -203,7 +209,7 @@ class EventSource:
         }
 
     def _sender_parts(self, numbers: npt.NDArray[np.uint32]) -> tuple[pa.Array, pa.Array]:
-        """Return the identifiers of senders and their types, with nulls where nobody is named."""
+        """Return the identifiers and types of senders, with nulls where there is none."""
         unique, which = np.unique(numbers, return_inverse=True)
         with self._store.lock:
             found = [self._senders.get(SENDER_KEY.pack(number)) if number else None for number in unique.tolist()]

@@ -10,9 +10,9 @@ from lanner.spark.columnar.vectors import Values, whole
 
 
 class Expansion:
-    """The batches of one stream.
+    """Expands the batches of one stream.
 
-    Expanded columns are kept, because constant values rarely change between batches.
+    It keeps expanded columns, because constant values rarely change between batches.
     """
 
     def __init__(self) -> None:

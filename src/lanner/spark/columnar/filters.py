@@ -1,14 +1,14 @@
-"""Conditions that the queue manager tells apart itself: on numbers, times, names and identifiers of messages.
+"""Conditions that the queue manager evaluates: on numbers, times, names and identifiers.
 
-As JSON a condition is [column, operator, value]; all of a list must hold. The operators are =, <,
-<=, >, >= and `in`, whose value is a list; times are microseconds since 1970. A null fulfils none.
-What cannot be told here is not taken: whoever asks filters again.
+In JSON a condition is [column, operator, value]; all conditions of a list must hold. The operators
+are =, <, <=, >, >= and `in`, whose value is a list. Times are microseconds since 1970. A null meets
+no condition. Conditions on other columns are refused: the client must filter the rows itself.
 
     seq           bounds of the range, so nothing outside is read
     queue, ...    the same for all messages of a queue: all of it or nothing
-    arrived_time  a lower bound is a bound of the range, too, where the queue manager knows when
-    numbers were issued
-    others        the rows are made, and those that are not wanted are not sent
+    arrived_time  a lower bound also limits the range, if the queue manager has recorded when
+                  numbers were issued
+    others        rows are decoded, and those that do not match are not sent
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OPERATORS: Final = {
 }
 _ALL: Final = (*OPERATORS, "in")
 _SAME: Final = ("=", "in")
-# Which columns can be asked for, and by what.
+# The columns that conditions may use, with their operators.
 COMPARED: Final[dict[str, tuple[str, ...]]] = {
     "seq": _ALL,
     "queue": _SAME,
@@ -64,7 +64,7 @@ class Filter:
 
     @classmethod
     def of(cls, given: object) -> Filter:
-        """Of JSON. InvalidParameter says what is wrong."""
+        """Parse the JSON form. Raises InvalidParameter if it is invalid."""
         if not isinstance(given, list) or len(given) != 3:
             raise InvalidParameter(f"where: [column, operator, value] expected, not {str(given)[:100]}")
         column, operator, value = given
@@ -84,7 +84,7 @@ class Filter:
         return [self.column, self.operator, list(self.value) if isinstance(self.value, tuple) else self.value]
 
     def bounds(self) -> tuple[int | None, int | None]:
-        """Return the least and the greatest number that can fulfil it; None: there is no such bound."""
+        """Return the least and the greatest matching number; None where there is no such bound."""
         values = self.value if isinstance(self.value, tuple) else (self.value,)
         numbers = [int(one) for one in values]
         least, greatest = min(numbers, default=0), max(numbers, default=-1)
@@ -106,8 +106,8 @@ class Filter:
     def _array(values: Sequence[int | str], kind: pa.DataType) -> pa.Array:
         if kind == TIMESTAMP:
             return pa.array(values, pa.int64()).view(kind)
-        # A number that the column cannot have is like none: nothing is equal to it, and comparisons
-        # are right in 64 bits.
+        # A number that the column cannot have equals no value, and comparisons are correct in 64
+        # bits.
         return pa.array(values, pa.int64() if pa.types.is_integer(kind) else kind)
 
 
@@ -119,7 +119,7 @@ class Filters:
 
     @classmethod
     def of(cls, given: object) -> Filters:
-        """Of JSON: a list of conditions, or nothing."""
+        """Parse the JSON form: a list of conditions, or None."""
         if given is None:
             return cls()
         if not isinstance(given, list) or len(given) > MAX_FILTERS:
@@ -130,7 +130,7 @@ class Filters:
         return [one.to_json() for one in self.all]
 
     def narrowed(self, after: int, upto: int) -> tuple[int, int]:
-        """Return the part of a range in which numbers can fulfil all conditions on `seq`."""
+        """Return the part of a range whose numbers can meet all conditions on `seq`."""
         for one in self.all:
             if one.column == "seq":
                 least, greatest = one.bounds()
@@ -139,12 +139,12 @@ class Filters:
         return after, max(after, upto)
 
     def arrived_from(self) -> int | None:
-        """Return from which time on messages can fulfil all conditions on `arrived_time`, in microseconds."""
+        """Return the lower bound of all conditions on `arrived_time` in microseconds, or None."""
         found = [one.bounds()[0] for one in self.all if one.column == "arrived_time"]
         return max((one for one in found if one is not None), default=None)
 
     def allow(self, place: Place) -> bool:
-        """Whether messages of a queue can fulfil the conditions on the queue."""
+        """Return whether messages of a queue can meet the conditions on the queue."""
         return all(
             getattr(place, one.column) in (one.value if isinstance(one.value, tuple) else (one.value,))
             for one in self.all
@@ -153,5 +153,5 @@ class Filters:
 
     @property
     def rest(self) -> tuple[Filter, ...]:
-        """Those that each row must be looked at for."""
+        """The conditions that must be evaluated for each row."""
         return tuple(one for one in self.all if one.column not in ("seq", *_PLACES))

@@ -1,7 +1,7 @@
-"""Read many stored messages at once from the pages of LMDB's file, and compare their checksums.
+"""Bulk reads of stored messages from the pages of LMDB's file, with a check of their checksums.
 
 This is the fast way of `scans.ScannedRange`. Express messages, which are not in the file, and
-anything that is not as it was written are left to its fallback.
+damaged records are left to its fallback.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from lanner.store.checksum import crc32
 from lanner.store.record import INLINE, REFERENCE
 from lanner.store.scan import Scan
 
-# A row of the index, a stored message and a staged packet: the key, and what the value begins with
-# (store.record, store.staging).
+# A row of the index, a stored message and a staged packet: the key and the first fields of the
+# value (store.record, store.staging).
 _ENTRY: Final = np.dtype([("queue", "V8"), ("number", ">u8"), ("lookup_id", ">u8"), ("size", ">u4")])
 _MESSAGE: Final = np.dtype(
     [
@@ -39,23 +39,23 @@ _MESSAGE: Final = np.dtype(
 )
 _STAGED: Final = np.dtype([("key", "S21"), ("checksum", "<u4")])
 _CHECKSUM_SIZE: Final = 4
-# Not in the specification: bytes that are copied at a time, so that they are still in the
-# processor's cache when their checksum is computed.
+# Not in the specification: bytes that are copied at a time. They are still in the processor's cache
+# when their checksum is computed.
 _COPIED: Final = 512 << 10
-# Not in the specification: leaf pages of the index that are read together, enough for most
-# batches. Each has fifty to a hundred entries.
+# Not in the specification: leaf pages of the index that are read together, enough for most batches.
+# Each has fifty to a hundred entries.
 _INDEX_PAGES: Final = 160
-# Keys of consecutive messages differ in their last bytes only. The others are queue and priority,
-# or stage, queue and priority.
+# Keys of consecutive messages differ only in the last bytes. The others are queue and priority, or
+# stage, queue and priority.
 _NUMBER_BYTES: Final = 7
-# Not in the specification: the number of groups that are looked up one by one, since there are
-# eight priorities. More are only if each has _WORTH messages on average.
+# Not in the specification: the number of groups that are always looked up one by one; there are
+# eight priorities. More groups are looked up so only if each has _WORTH messages on average.
 _GROUPS: Final = 8
 _WORTH: Final = 16
 
 
 def entries(scan: Scan, pages: Pages) -> Iterator[npt.NDArray[np.void]]:
-    """Yield the index of the range of a scan, some entries at a time: `number`, `lookup_id` and `size`."""
+    """Yield the index entries of a scan, some at a time: `number`, `lookup_id` and `size`."""
     after, last = scan.after, scan.prefix + scan.upto.to_bytes(8, "big")
     beginning = _ENTRY.itemsize - len(last)
     while after < scan.upto:
@@ -70,10 +70,11 @@ def entries(scan: Scan, pages: Pages) -> Iterator[npt.NDArray[np.void]]:
 
 
 def gather(scan: Scan, max_rows: int, max_bytes: int, room: Room = fresh) -> PacketBatch | None:
-    """Return the first messages of a scan, up to `max_rows` or until `max_bytes` of packets; empty if there are none.
+    """Return the first messages of a scan, up to `max_rows` or until `max_bytes` of packets.
 
-    The packets lie in what `room` gave last. Returns None if there are express messages or if a
-    record is damaged. The caller must iterate the scan then (`packet_source.first_batch`).
+    The batch is empty if there are none. The packets lie in the last memory that `room` returned.
+    Returns None if there are express messages or if a record is damaged: the caller must then
+    iterate the scan (`packet_source.first_batch`).
     """
     if scan.has_express:
         return None
@@ -93,7 +94,7 @@ def _gathered(scan: Scan, max_rows: int, max_bytes: int, room: Room) -> PacketBa
     keys["lookup_id"] = lookup_ids
     found = _found(pages, "messages", keys.view(_MESSAGE["key"]), _MESSAGE)
     if (found.heads["visibility"] != numbers).any():
-        # The index has other numbers for them.
+        # The messages have other numbers than the index.
         raise Unknown
     # Packets are either all in the records or all in staged rows.
     kinds = found.heads["format"]
@@ -125,7 +126,7 @@ def _first(scan: Scan, pages: Pages, max_rows: int, max_bytes: int) -> tuple[Int
 
 
 class _Found(NamedTuple):
-    """Rows: where their values lie in the file, and key and beginning of the value."""
+    """Rows: the positions of their values in the file, and the key and first fields of each."""
 
     at: Ints
     sizes: Ints
@@ -155,7 +156,7 @@ def _found(pages: Pages, database: str, keys: npt.NDArray[np.bytes_], kind: np.d
 def _packets(pages: Pages, found: _Found, room: Room) -> Packets:
     """Return the packets that follow the headers of values.
 
-    `Unknown` unless each value is what was written.
+    Raises `Unknown` unless each value has the right checksum.
     """
     buffer = _copied(pages, found.at, found.sizes, found.heads["checksum"], room)
     sizes = found.sizes - (found.heads.dtype.itemsize - found.heads.dtype["key"].itemsize)
@@ -163,7 +164,7 @@ def _packets(pages: Pages, found: _Found, room: Room) -> Packets:
 
 
 def _copied(pages: Pages, at: Ints, sizes: Ints, checksums: Sums, room: Room) -> Buffer:
-    """Copy values one behind the other, without the checksum of the rest that each begins with."""
+    """Copy values one after the other, without the checksum at the start of each."""
     begins, sizes = at + _CHECKSUM_SIZE, lean(sizes - _CHECKSUM_SIZE)
     if not sizes.all():
         # Records of length zero have no checksum worth comparing.
@@ -191,7 +192,7 @@ def _copied(pages: Pages, at: Ints, sizes: Ints, checksums: Sums, room: Room) ->
 
 
 def _groups(keys: npt.NDArray[np.bytes_]) -> list[Octets]:
-    """Cut ascending keys where more than the number changes, unless there are too many such places."""
+    """Split ascending keys where more than the number changes, unless there are too many groups."""
     octets: Octets = np.ascontiguousarray(keys).view(np.uint8).reshape(len(keys), -1)
     heads = octets[:, :-_NUMBER_BYTES]
     if (heads[0] == heads[-1]).all():
@@ -205,7 +206,7 @@ def _groups(keys: npt.NDArray[np.bytes_]) -> list[Octets]:
 def _group(pages: Pages, database: str, keys: Octets, beginning: int) -> Rows:
     """Return the rows from the first to the last key.
 
-    `Unknown` if far more rows than keys lie there.
+    Raises `Unknown` if the range has far more rows than there are keys.
     """
     rows = pages.rows(database, keys[0].tobytes(), keys[-1].tobytes(), beginning, 2 * len(keys) + 2)
     if not rows.is_whole:

@@ -1,11 +1,12 @@
-r"""A file of packets: the messages of a queue, as they are stored, on their way to another place or time.
+r"""Files of packets: the stored messages of a queue, for another place or a later time.
 
 All numbers are little-endian.
 
     "LANNERPK"                8 bytes
     version                   4 bytes: 1
     size of the header        4 bytes
-    header                    JSON, UTF-8: queue_manager, queue_manager_id, queue, queue_kind, subqueue, epoch, exported
+    header                    JSON, UTF-8: queue_manager, queue_manager_id, queue, queue_kind,
+                              subqueue, epoch, exported
     then for each message:
         size of the packet    4 bytes, never 0
         seq, lookup id        8 bytes each
@@ -18,8 +19,8 @@ All numbers are little-endian.
         messages              8 bytes
         checksum              4 bytes: CRC-32 of all checksums before, in their order
 
-A file that was cut short or changed is an error, with the place in the file. The file is written
-under another name and renamed when it is whole.
+A truncated or changed file is an error, which names the position in the file. A file is written
+under a temporary name and renamed when it is complete.
 
     with QueueManager("data") as manager:
         export_packets(manager, r".\private$\orders", Path("orders.packets"))
@@ -71,15 +72,15 @@ _MAX_COUNT: Final = 0xFFFF
 # Not in the specification: messages that are staged in one commit.
 _IMPORT_BATCH: Final = 1000
 
-Progress = Callable[[int], None]  # told how many messages are done
+Progress = Callable[[int], None]  # called with the number of finished messages
 
 
 class PacketFileError(LannerError):
-    """The file is not what was written; the message names the file and the place."""
+    """The file is damaged or of another kind. The message names the file and the position."""
 
 
 class Totals(NamedTuple):
-    """What was exported or imported."""
+    """Figures of an export or import."""
 
     messages: int
     bytes: int  # of packets
@@ -87,7 +88,7 @@ class Totals(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The header: where the messages come from."""
+    """The header: the origin of the messages."""
 
     place: Place
     epoch: int
@@ -97,14 +98,14 @@ class Origin:
 class PacketWriter:
     """Writes a file.
 
-    It has its name only after `close`; leaving a `with` block by an exception leaves no file.
+    The file gets its name in `close`. Leaving a `with` block by an exception leaves no file.
     """
 
     def __init__(self, path: Path, origin: Origin) -> None:
         self.path = path
         self._partial = path.with_name(path.name + ".partial")
-        # A new file for this user alone: it has the bodies of messages, and one that is there may
-        # be another user's.
+        # Created for this user only, because it has the bodies of messages. An existing file may
+        # belong to another user.
         self._partial.unlink(missing_ok=True)
         self._file: BinaryIO = os.fdopen(os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
         self._checksum = 0
@@ -149,7 +150,7 @@ class PacketWriter:
         self._bytes += len(packet)
 
     def close(self) -> None:
-        """End the file, make it durable, and give it its name."""
+        """Complete the file, make it durable, and give it its name."""
         self._file.write(_SIZE.pack(0) + _END.pack(self._messages, self._checksum))
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -159,7 +160,7 @@ class PacketWriter:
 
 
 class PacketReader:
-    """Reads a file, which is a packet source; `origin` is its header. Iterate it once."""
+    """Reads a file, as a packet source that can be iterated once. `origin` is its header."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -240,12 +241,15 @@ class PacketReader:
         return one_by_one(self, room)
 
     def batches(self, schema: RowSchema) -> Iterator[pa.RecordBatch]:
-        """Yield the messages as Arrow batches, as a queue does."""
+        """Yield the messages as Arrow batches, like a queue."""
         return batches(self, schema)
 
 
 def export_packets(manager: QueueManager, queue: str, path: Path, *, progress: Progress | None = None) -> Totals:
-    """Write every message of a queue, journal, dead-letter queue or subqueue to a file; they stay where they are."""
+    """Write all messages of a queue to a file; they stay in the queue.
+
+    The queue may also be a journal, a dead-letter queue or a subqueue.
+    """
     source = QueueSource(operations_of(manager), queue)
     after, upto, _ = source.bounds()
     with PacketWriter(path, Origin(source.place, runtime_of(manager).store.epoch, int(time.time()))) as writer:
@@ -264,9 +268,9 @@ def _messages(source: PacketSource) -> Iterator[StoredPacket]:
 def export_messages(
     messages: Iterable[ReceivedMessage], origin: Origin, path: Path, *, progress: Progress | None = None
 ) -> Totals:
-    """Write messages that were peeked at on any computer.
+    """Write messages that were peeked at on any computer to a file.
 
-    Their numbers of the visibility sequence are unknown, so they are 0.
+    Their numbers in the visibility sequence are unknown, so they are 0.
     """
     with PacketWriter(path, origin) as writer:
         for message in messages:
@@ -279,10 +283,11 @@ def export_messages(
 
 
 def import_packets(manager: QueueManager, path: Path, queue: str, *, progress: Progress | None = None) -> Totals | None:
-    """Send a copy of every message of a file to a queue: all of them at once, in one commit, or none.
+    """Send a copy of every message of a file to a queue, in one commit: all of them or none.
 
-    Each copy is a new message with the properties of the old one: a new identifier, sent now by the
-    caller. Doing it again with the same file and queue does nothing and returns None.
+    Each copy is a new message with the properties of the old one: it has a new identifier, and is
+    sent now by the caller. Returns None, and does nothing, if this file was already imported into
+    this queue.
     """
     runtime, operations = runtime_of(manager), operations_of(manager)
     engine, store = runtime.engine, runtime.store
@@ -293,7 +298,7 @@ def import_packets(manager: QueueManager, path: Path, queue: str, *, progress: P
     with runtime.lock:
         if store.published(key.digest()) is not None:
             return None
-        # An import that was interrupted may have left a stage.
+        # An interrupted import may have left a stage.
         engine.drop_stage(key.digest())
         handle = operations.open(operations.names.format_name(queue), QueueAccessType.SEND)
     messages = size = 0
@@ -326,9 +331,9 @@ def import_packets(manager: QueueManager, path: Path, queue: str, *, progress: P
 
 
 def check_packets(path: Path) -> Totals:
-    """Count what is in a file.
+    """Check a file, and count its messages.
 
-    PacketFileError if it is not whole, or has a message that cannot be sent again.
+    Raises PacketFileError if it is incomplete, or has a message that cannot be sent again.
     """
     messages = size = 0
     with PacketReader(path) as reader:
@@ -340,7 +345,7 @@ def check_packets(path: Path) -> Totals:
 
 
 def copies(reader: PacketReader) -> Iterator[NewMessage]:
-    """The messages of a file as they can be sent again. PacketFileError if one cannot be read."""
+    """Yield the messages of a file as new messages. Raises PacketFileError if one is malformed."""
     for number, message in enumerate(reader):
         yield _copy(message, reader, number)
 

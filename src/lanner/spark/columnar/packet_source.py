@@ -1,18 +1,16 @@
-"""Reading messages as columns: the one interface, and its one fallback.
+"""The interface for reading messages as columns, and its one fallback.
 
-A packet source yields packets many at a time. They lie in one buffer, with an array beside it for
-each fact that a queue keeps about a message. `decode.batches` turns any source into Arrow batches.
-The sources:
+A packet source yields packets many at a time, in one buffer, with an array for each fact that a
+queue keeps about a message. `decode.batches` turns any source into Arrow batches. The sources:
 
     scans.ScannedRange         a range of a queue in a store, here or in another process
     near_streams.NearStream    the same in the store of another process, through shared memory
     packet_files.PacketReader  a file of packets
     rpc_columns.RemoteQueue    a queue of any MSMQ computer, through remote read
 
-`one_by_one` is the fallback, for messages that can only be had one after the other. Files and
-remote queues always use it. A store uses it where LMDB's pages cannot be read (`gathering`): for
-express messages, and for records that are damaged. The log of events is no source: it has no
-packets.
+`one_by_one` is the fallback, for messages that can only be read one by one. Files and remote queues
+always use it. A store uses it where LMDB's pages cannot be read (`gathering`): for express
+messages, and for damaged records. The event log is not a source: it has no packets.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ BATCH_ROWS: Final = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where messages were read: the same for all of a source."""
+    """The place where messages were read: the same for all messages of a source."""
 
     qm_id: str | None = None
     qm_name: str | None = None
@@ -57,7 +55,7 @@ class Place:
 
     @property
     def keeper(self) -> UUID | None:
-        """The queue manager; None if it is not known, or a file names none."""
+        """The queue manager, or None if it is unknown or a file names none."""
         try:
             return None if self.qm_id is None else UUID(self.qm_id)
         except ValueError:
@@ -76,7 +74,7 @@ class StoredPacket(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """The facts of many messages: the fields of `StoredPacket` without the packet, an array each."""
+    """The facts of many messages: an array for each field of `StoredPacket` except the packet."""
 
     seq: Ints
     lookup_id: Ints
@@ -112,8 +110,8 @@ class PacketSource(Protocol):
     def packet_batches(self, room: Room) -> Generator[PacketBatch, None, None]:
         """Yield the messages in order.
 
-        The packets lie in memory that `room` gave, or in memory of the source. Both may be used
-        again for the next batch.
+        The packets lie in memory from `room`, or in memory of the source. Both may be reused for
+        the next batch.
         """
         ...
 

@@ -1,8 +1,8 @@
-"""Where the headers of many packets lie: `wire.layout.locate` for a whole batch.
+"""The positions of the headers in many packets: `wire.layout.locate` for a whole batch.
 
-Only common packets are located here. Packets with something rare (tracing, SOAP, several
-destinations, a provider's name, headers behind the packet) and malformed packets are left to
-`wire.Message`, one by one, which also words the errors.
+Only common packets are located here. Packets with rare headers (tracing, SOAP, several
+destinations, a provider's name, headers after the packet) and malformed packets are left to
+`wire.Message`, which reads them one by one and words the errors.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ HEADER: Final = np.dtype(
         ("flags", "<u4"),
     ]
 )
-# SecurityHeader and MessagePropertiesHeader without what is variable (MS-MQMQ 2.2.20.6, 2.2.19.3).
+# The fixed parts of SecurityHeader and MessagePropertiesHeader (MS-MQMQ 2.2.20.6, 2.2.19.3).
 _SECURITY: Final = np.dtype(
     [
         ("flags", "<u2"),
@@ -75,10 +75,10 @@ _IS_ADMINISTRATION: Final = np.isin(np.arange(8), list(names.ADMINISTRATION_TYPE
 
 
 class Packets:
-    """Packets in one buffer, in any order, perhaps with other bytes between them."""
+    """Packets in one buffer, in any order, possibly with gaps."""
 
     def __init__(self, buffer: Buffer, starts: Ints, sizes: Ints) -> None:
-        """The buffer has SLACK bytes behind the last packet."""
+        """Wrap packets in a buffer, which must have SLACK bytes after the last packet."""
         self.buffer = buffer
         self.starts = starts
         self.sizes = sizes
@@ -101,15 +101,15 @@ class Packets:
         return Packets(self.buffer, self.starts[which], self.sizes[which])
 
     def whole(self) -> pa.BinaryArray:
-        """The packets themselves."""
+        """Return the packets as an array."""
         return self.buffer.slices(self.starts, self.sizes)
 
 
 @dataclass(slots=True)
 class Located:
-    """Offsets and sizes in the packets that are common, as `rows` says.
+    """Offsets and sizes in the common packets, whose indexes are `rows`.
 
-    Where all are the same there is only one of them: see `vectors.lean`.
+    An array of one element stands for all rows, if they have the same value: see `vectors.lean`.
     """
 
     # For each packet
@@ -117,17 +117,17 @@ class Located:
     starts: Ints
     header: npt.NDArray[np.void]
     properties: npt.NDArray[np.void]
-    # Within a packet; 0 where there is nothing
+    # Within a packet; 0 if absent
     connector_at: Ints
     transaction_at: Ints
     security_at: Ints
     label_at: Ints
     # Sizes
     security_sizes: Sequence[Ints]  # SecurityID, EncryptionKey, Signature, SenderCert
-    label_length: Ints  # UTF-16 units with the terminator
+    label_length: Ints  # UTF-16 units, with the terminator
     extension_size: Ints
     body_size: Ints
-    # Names: which of `texts`; -1: none
+    # Names: index into `texts`; -1: none
     destination: Ints
     administration: Ints
     response: Ints
@@ -161,14 +161,14 @@ class Located:
 
 
 def locate(packets: Packets) -> tuple[Located, list[str]]:
-    """The common packets, and the texts that their names are."""
+    """Return the common packets, and the texts of the names in them."""
     buffer, starts, sizes = packets.buffer, packets.starts, packets.sizes
     header = buffer.block(starts, at.DESTINATION_OFFSET).view(HEADER)[:, 0]
     flags = lean(header["flags"])
     ok = _is_common(header, flags, sizes)
 
     def place(position: Ints) -> Ints:
-        """Where to read; what is not common is not read any further."""
+        """Return where to read. Packets that are not common are read at their start instead."""
         return starts + (position if ok.all() else np.where(ok, position, 0))
 
     def has(bit: int) -> Mask:
@@ -242,7 +242,7 @@ def locate(packets: Packets) -> tuple[Located, list[str]]:
 
 
 def _is_common(header: npt.NDArray[np.void], flags: Ints, sizes: Ints) -> Mask:
-    """What can be told from the fixed part: `layout.check_flags`, and nothing rare."""
+    """Check the fixed part: `layout.check_flags`, and nothing rare."""
     is_recoverable = flags >> at.DM_SHIFT & 3 == 1
     common: Mask = (
         (sizes >= at.MINIMUM_SIZE)
@@ -262,7 +262,10 @@ def _is_common(header: npt.NDArray[np.void], flags: Ints, sizes: Ints) -> Mask:
 
 
 def _security(header: npt.NDArray[np.void]) -> tuple[list[Ints], Mask]:
-    """The flags and the four sizes, and whether `security_header.check_sizes` would take them; a provider's name is rare."""
+    """Return the flags and the four sizes, and whether `security_header.check_sizes` accepts them.
+
+    A provider's name is rare, so it is not accepted here.
+    """
     found = [lean(header[name]) for name in ("flags", "sender", "key", "signature", "certificate")]
     flags, sender, key, signature, certificate = found
     kind = flags & at.ST_MASK
@@ -278,7 +281,7 @@ def _security(header: npt.NDArray[np.void]) -> tuple[list[Ints], Mask]:
 
 
 def _has_good_label(buffer: Buffer, first: Ints, length: Ints) -> Mask:
-    """One null, at the end."""
+    """Return whether each label has exactly one null, at its end."""
     if not length.any():
         return np.ones(1, np.bool_)
     good: Mask = (length == 0) | (buffer.u16(first + 2 * np.maximum(length, 1) - 2) == 0)
@@ -293,7 +296,10 @@ def _has_good_label(buffer: Buffer, first: Ints, length: Ints) -> Mask:
 def _names(
     buffer: Buffer, header: npt.NDArray[np.void], codes: list[Ints], places: list[Ints], ok: Mask
 ) -> tuple[list[Ints], list[str]]:
-    """For destination, administration and response queue which text it is; rows with a bad name are no longer `ok`."""
+    """Return the index into `texts` of each destination, administration and response queue.
+
+    Rows with a malformed name are no longer `ok` afterwards.
+    """
     texts: list[str] = []
     columns: list[Ints] = []
 

@@ -1,11 +1,11 @@
-"""Arrow batches to packets, whole columns at a time: what a writer does before it sends.
+"""Arrow batches to packets, a column at a time: the writer's side, before messages are sent.
 
-Rows that differ in label, body, application tag and correlation alone are a run. The headers of a
-run are made once and repeated as a matrix of bytes, in which the numbers of each row are filled in
-as columns. What only the queue manager can say (source, identifier, time, sender) is left out or
-copied from its answer: it writes over these fields, and refuses a packet that says anything else
-(`wire.client_packet`). Rows with other properties are not for packets; they are sent as they are,
-and `encode` makes messages of them in the queue manager.
+Consecutive rows that differ only in label, body, application tag and correlation are a run. The
+headers of a run are made once and repeated as a matrix of bytes. The numbers of each row are then
+filled in as columns. Only the queue manager knows source, identifier, time and sender. These fields
+are left out, or copied from its answer; it overwrites them, and refuses a packet that states
+something else (`wire.client_packet`). Rows with other properties cannot be sent as packets. They
+are sent as rows, and `encode` makes messages of them in the queue manager.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from lanner.wire.packet_template import PacketTemplate
 
 __all__ = ["Destination", "PacketEncoder", "can_pack"]
 
-# Columns of messages that a program may not build the packets of.
+# Columns whose messages a program may not build as packets.
 _ROWS_ONLY: Final = frozenset({"trace", "report_queue_id", "deadletter_format_name", "soap_header", "soap_body"})
 _PACKABLE: Final = frozenset(SETTABLE) - _ROWS_ONLY
 # Columns in which the rows of a run may differ.
@@ -42,23 +42,23 @@ _OWN: Final = frozenset({"body", "label", "app_specific", "correlation_id"})
 # Not in the specification: rows and bytes of bodies in one batch that is sent.
 MAX_ROWS: Final = 4096
 MAX_BYTES: Final = 4 << 20
-# Not in the specification: where runs are shorter on average, packets are made one run after the
-# other, which costs less than columns.
+# Not in the specification: average length of runs, below which packets are made run by run, which
+# then costs less than columns.
 _SHORT: Final = 16
 _MAX_U32: Final = 0xFFFF_FFFF
 _CORRELATION_SIZE: Final = 20
 _PADDING: Final = pa.array([b"", b"\0", b"\0\0", b"\0\0\0"], BINARY)
-# Places of MessagePropertiesHeader: LabelLength, CorrelationID, ApplicationTag, MessageSize,
-# AllocationBodySize; and of BaseHeader: PacketSize.
+# Offsets within MessagePropertiesHeader: LabelLength, CorrelationID, ApplicationTag, MessageSize,
+# AllocationBodySize; and within BaseHeader: PacketSize.
 _LABEL_LENGTH, _CORRELATION, _TAG, _SIZE, _ALLOCATION, _PACKET_SIZE = 1, 4, 28, 32, 36, 8
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """What the queue manager says of a queue that packets are built for."""
+    """A queue that packets are built for, as the queue manager describes it."""
 
     format_name: FormatName
-    sender: bytes  # the SID that packets name; empty: none
+    sender: bytes  # the SID that packets name; empty for none
     is_transactional: bool
     source: UUID
 
@@ -70,12 +70,12 @@ class Destination:
 
 
 def can_pack(schema: pa.Schema) -> bool:
-    """Whether packets can be built of all rows with these columns."""
+    """Return whether all rows with these columns can be sent as packets."""
     return set(schema.names) <= _PACKABLE
 
 
 class PacketEncoder:
-    """Makes packets of batches that have one schema."""
+    """Makes packets of batches with one schema."""
 
     def __init__(
         self,
@@ -84,9 +84,10 @@ class PacketEncoder:
         queue: str | None,
         destination: Callable[[str], Destination],
     ) -> None:
-        """`queue`: where rows go that name none themselves; `destination` is called once for each queue.
+        """Make packets for `queue`, or for the queue that a row names.
 
-        InvalidParameter if the columns cannot be sent.
+        `destination` is called once for each queue. Raises InvalidParameter if the columns cannot
+        be sent.
         """
         self._rows = RowEncoder(schema, names, queue)
         self._names = names
@@ -99,7 +100,7 @@ class PacketEncoder:
         self.schema = pa.schema([pa.field(name, BINARY if name == "packet" else STRING) for name in columns])
 
     def packets(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield batches of `schema`: as many packets as there are rows, in their order."""
+        """Yield batches of `schema` with the packets of all rows, in the order of the rows."""
         for piece in _pieces(batch):
             yield self._packed(piece, self._count)
             self._count += len(piece)
@@ -154,14 +155,14 @@ class PacketEncoder:
             first += count
 
     def _starts(self, columns: dict[str, pa.Array], count: int) -> list[int]:
-        """Return the rows with which runs begin."""
+        """Return the rows at which runs begin."""
         begins = np.zeros(count, np.bool_)
         begins[:1] = True
         for name, column in columns.items():
             if name not in _OWN:
                 begins |= _changes(column)
         if self._body_kind == STRING and columns["body"].null_count:
-            # Text has another body type than nothing.
+            # Text has another body type than no body.
             begins |= _changes(pc.is_null(columns["body"]))
         starts: list[int] = np.flatnonzero(begins).tolist()
         return starts
@@ -218,7 +219,7 @@ class PacketEncoder:
         return _content(column).reshape(-1, _CORRELATION_SIZE)
 
     def _refuse(self, name: str, value: object, row: int) -> None:
-        """Raise what `encode` raises for a value."""
+        """Raise the exception that `encode` raises for a value."""
         try:
             self._rows.properties({name: [value]}, 0, b"")
         except StatusError as error:
@@ -230,7 +231,7 @@ _QUEUES: Final = frozenset({"queue", "dest_format_name"})
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut a batch into what is packed and sent at a time."""
+    """Cut a batch into pieces that are packed and sent one by one."""
     body = batch.column(batch.schema.get_field_index("body"))
     ends = np.cumsum(pc.binary_length(body).fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
     start = 0
@@ -242,7 +243,7 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _changes(column: pa.Array) -> Mask:
-    """Return at which rows a column has another value than in the row before."""
+    """Return the rows at which the value of a column changes."""
     count = len(column)
     found = np.zeros(count, np.bool_)
     if count > 1 and column.null_count < count:
@@ -265,21 +266,21 @@ def _lengths(column: pa.Array) -> Ints:
 
 
 def _content(column: pa.Array) -> Octets:
-    """Return the bytes of a binary or text array, one value behind the other."""
+    """Return the bytes of a binary or text array, all values concatenated."""
     places, data = _offsets(column), column.buffers()[2]
     return np.frombuffer(data or b"", np.uint8)[places[0] : places[-1]]
 
 
 def _labels(column: pa.Array | None, count: int, first: int) -> pa.Array:
-    """Return labels as packets have them: UTF-16 with a terminator, empty for none."""
+    """Return labels in the form of packets: UTF-16 with a terminator; empty for no label."""
     if column is None:
         return pa.repeat(pa.scalar(b"", BINARY), count)
     if column.null_count:
         column = column.fill_null("")
     octets, places = _content(column), _offsets(column)
     places = places - places[0]
-    # A UTF-16 unit for each byte that begins a character, and one more for each that begins one of
-    # four bytes.
+    # A UTF-16 unit for the first byte of each character, and one more if the character has four
+    # bytes.
     begun = np.zeros(len(octets) + 1, np.int64)
     np.cumsum((octets & 0xC0 != 0x80).astype(np.int64) + (octets >= 0xF0), out=begun[1:])
     units = np.diff(begun[places])
@@ -320,7 +321,7 @@ def _together(
     tags: Ints | None,
     first: int,
 ) -> pa.Array:
-    """Return the same packets, made as columns."""
+    """Return the packets of a run, made as columns."""
     sample = build(
         properties,
         source=destination.source,
@@ -341,8 +342,8 @@ def _together(
     if len(wrong):
         row = int(wrong[0])
         raise InsufficientResources(
-            f"row {first + row}: the message makes a packet of {sizes[row]} bytes, at most {MAX_PACKET_SIZE} can be sent "
-            f"(body of {body_sizes[row]} bytes)"
+            f"row {first + row}: the message makes a packet of {sizes[row]} bytes, at most {MAX_PACKET_SIZE} can be "
+            f"sent (body of {body_sizes[row]} bytes)"
         )
     fronts[:, properties_at + _LABEL_LENGTH] = label_sizes >> 1
     for place, numbers in (

@@ -1,12 +1,11 @@
-"""The rows of a database as places in LMDB's file, thousands at a time.
+"""The rows of a database as positions in LMDB's file, thousands at a time.
 
 A cursor of py-lmdb makes objects for every row. This module reads the pages of thousands of rows
-with a few numpy operations, and the values are used where they lie. `Cursor.getmulti` has 0.5 to
-0.7 of its throughput for messages of one size and 0.8 for messages of many sizes (bench/pages.py,
-figures in bench/RESULTS.md). That is why this module exists although it depends on the layout of
-the file.
+with a few numpy operations, and the values are used in place. `Cursor.getmulti` has 0.5 to 0.7 of
+its throughput for messages of one size and 0.8 for messages of many sizes (bench/pages.py, figures
+in bench/RESULTS.md). That is why this module exists although it depends on the layout of the file.
 
-The snapshot's transaction must be open: LMDB writes to no page that a reader may still look at. The
+The snapshot's transaction must be open: LMDB writes to no page that a reader may still need. The
 layout is that of LMDB 0.9 (mdb.c: MDB_meta, MDB_db, MDB_page, MDB_node). Anything else raises
 `Unknown`, and the caller reads by cursor.
 """
@@ -23,24 +22,24 @@ import numpy.typing as npt
 from lanner.spark.columnar.vectors import SLACK, Buffer, Ints, Octets
 from lanner.store.scan import Scan
 
-# The first page is a meta page: behind its header a magic number and the version of the file's
-# layout.
+# The first page is a meta page. After its header it has a magic number and the version of the
+# file's layout.
 _META: Final = np.dtype([("magic", "<u4"), ("version", "<u4")])
 _MAGIC, _VERSION = 0xBEEF_C0DE, 1
 _DATABASE: Final = np.dtype(
     [("pad", "<u4"), ("flags", "<u2"), ("depth", "<u2"), ("pages", "<u8", 3), ("entries", "<u8"), ("root", "<u8")]
 )
-# A page: its header, the places of its nodes in it, from its end on the nodes.
+# A page: its header, the offsets of its nodes, and at its end the nodes.
 _PAGE: Final = np.dtype([("number", "<u8"), ("pad", "<u2"), ("flags", "<u2"), ("lower", "<u2"), ("upper", "<u2")])
 _BRANCH, _LEAF, _OVERFLOW = 1, 2, 4
-# A node: of a leaf the size of the value (low, high), of a branch the number of a page (low, high,
+# A node: the size of the value in a leaf (low, high), the number of a page in a branch (low, high,
 # flags); then the key, then the value.
 _NODE: Final = np.dtype([("low", "<u2"), ("high", "<u2"), ("flags", "<u2"), ("key_size", "<u2")])
 _BIG: Final = 1  # the value is the number of the first of some overflow pages
 _PAGE_NUMBER: Final = np.dtype("<u8")
-# Not in the specification: the least number of children of a branch page that is reckoned with.
-# LMDB keeps its pages a quarter full, and about a hundred fit. With fewer children, fewer leaf
-# pages are read at a time.
+# Not in the specification: the assumed minimum number of children of a branch page. LMDB keeps its
+# pages a quarter full, and about a hundred fit. With fewer children, fewer leaf pages are read at a
+# time.
 _FAN: Final = 8
 _LEAST: Final = 3
 
@@ -51,7 +50,7 @@ class Unknown(Exception):
 
 @dataclass(slots=True)
 class Rows:
-    """Rows in the order of their keys: their first bytes, and where their values lie in the file."""
+    """Rows in key order: their first bytes, and the positions of their values in the file."""
 
     raw: Octets  # node, key, and the first bytes of the value
     at: Ints
@@ -59,12 +58,12 @@ class Rows:
     is_whole: bool  # whether the range has no more
 
     def heads(self, kind: np.dtype[np.void]) -> npt.NDArray[np.void]:
-        """Key and beginning of the value as fields."""
+        """Return the key and the first fields of the value of each row."""
         return _fields(self.raw, kind, _NODE.itemsize)
 
 
 class Pages:
-    """The file of a snapshot, mapped until the last array over it is gone."""
+    """The file of a snapshot, mapped until the last array over it is freed."""
 
     def __init__(self, scan: Scan) -> None:
         self._scan = scan
@@ -78,15 +77,15 @@ class Pages:
             raise Unknown
 
     def rows(self, database: str, low: bytes, high: bytes, beginning: int, max_pages: int) -> Rows:
-        """Return the rows with keys from `low` to `high`, both of one width, from about `max_pages` leaf pages.
+        """Return the rows with keys from `low` to `high` in about `max_pages` leaf pages.
 
-        At least one row is returned if the range has any. The first `beginning` bytes of each value
-        come along. A shorter value raises `Unknown`.
+        Both keys must have the same width. At least one row is returned if the range has any. The
+        rows include the first `beginning` bytes of each value; a shorter value raises `Unknown`.
         """
         try:
             return self._rows(database, low, high, beginning, max_pages)
         except IndexError as error:
-            # A page, or something in it, that lies outside of the file.
+            # A page, or something in it, points outside of the file.
             raise Unknown from error
 
     def _rows(self, database: str, low: bytes, high: bytes, beginning: int, max_pages: int) -> Rows:
@@ -110,18 +109,19 @@ class Pages:
         return Rows(raw, at, sizes, is_whole)
 
     def _leaves(self, database: str, low: bytes, high: bytes, max_pages: int) -> tuple[Ints, bool]:
-        """Return the leaf pages of a range, about `max_pages`, and whether these are all."""
+        """Return about `max_pages` leaf pages of a range, and whether these are all."""
         width = len(low)
         about = np.frombuffer(self._scan.database(database), _DATABASE)[0]
         depth = int(about["depth"])
         pages = about["root"].reshape(-1)[: min(depth, 1)].astype(np.int64)
-        floors = np.zeros(len(pages), f"S{width}")  # for each page a key that is not above its first
+        # for each page a key that is not above its first
+        floors = np.zeros(len(pages), f"S{width}")
         is_whole = True
         for level in range(depth - 2, -1, -1):
             nodes, first = self._nodes(pages, _BRANCH)
             raw = self.buffer.block(nodes, _NODE.itemsize + width)
             keys = _keys(raw, width)
-            # The first key of a branch page is empty: the page above has it.
+            # The first key of a branch page is empty; its parent has it.
             keys[first] = floors
             begin = max(0, int(np.searchsorted(keys, low, side="right")) - 1)
             end = int(np.searchsorted(keys, high, side="right"))
@@ -135,22 +135,22 @@ class Pages:
         return pages, is_whole
 
     def _nodes(self, pages: Ints, flags: int) -> tuple[Ints, Ints]:
-        """Return where the nodes of some pages lie, and which of them are the first of a page."""
+        """Return the positions of the nodes of some pages, and the index of each page's first."""
         starts = pages * self._page_size
         counts = (self._headers(pages, flags)["lower"].astype(np.int64) - _PAGE.itemsize) // 2
         if (counts < 1).any():
             raise Unknown
         ends = np.cumsum(counts)
         first = ends - counts
-        # The place of each node's place, less what the pages before have of them.
+        # The position of each node's offset, less the count of offsets in the pages before.
         places = np.repeat(starts + _PAGE.itemsize - 2 * first, counts)
         places += np.arange(0, 2 * len(places), 2)
         return np.repeat(starts, counts) + self.buffer.u16(places), first
 
     def _overflow(self, at: Ints) -> Ints:
-        """Return where values lie that have overflow pages.
+        """Return the positions of values that are on overflow pages.
 
-        `at` is where the number of the first page stands.
+        `at` has the positions of the numbers of their first pages.
         """
         pages = self.buffer.block(at, _PAGE_NUMBER.itemsize).view(_PAGE_NUMBER)[:, 0].astype(np.int64)
         self._headers(pages, _OVERFLOW)
@@ -165,7 +165,7 @@ class Pages:
 
 
 def _fields(raw: Octets, kind: np.dtype[Any], offset: int = 0) -> npt.NDArray[Any]:
-    """Return the fields that stand at an offset of each row."""
+    """Return the fields at an offset of each row."""
     if not len(raw):
         return np.empty(0, kind)
     return np.ndarray((len(raw),), kind, buffer=raw, offset=offset, strides=raw.strides[:1])

@@ -1,4 +1,4 @@
-"""Cut a range of a queue by the sizes of its messages, which the index has. No message is read.
+"""Cuts ranges of a queue by the sizes of messages, which are in the index. No message is read.
 
 The index is read from the pages of LMDB's file. For express messages and damaged pages,
 `Store.index` reads it row by row.
@@ -18,12 +18,12 @@ from lanner.spark.columnar.gathering import entries
 from lanner.spark.columnar.pages import Pages, Unknown
 from lanner.store import Store
 
-_STEP: Final = 256  # messages that are looked at together
+_STEP: Final = 256  # messages that are read together
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """(after, upto] of the visibility sequence, with the messages and bytes that were in it when it was measured."""
+    """(after, upto] of the visibility sequence, with its messages and bytes when measured."""
 
     after: int
     upto: int
@@ -32,7 +32,7 @@ class Range:
 
 
 def cut(store: Store, queue: int, after: int, upto: int, max_messages: int, max_bytes: int) -> Iterator[Range]:
-    """Yield the longest ranges within the limits, which together are the whole range.
+    """Yield the longest consecutive ranges within the limits, which cover the whole range.
 
     Each has at least one message, if there is one.
     """

@@ -1,6 +1,7 @@
-"""A queue of this process's store as packets and as Arrow batches, by ranges of the visibility sequence.
+"""A queue of this process's store as packets and as Arrow batches.
 
-`scans` reads a range batch by batch, here and in other processes.
+Queues are read by ranges of the visibility sequence. `scans` reads a range batch by batch, here and
+in other processes.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from lanner.spark.columnar.scans import Begun, ScannedRange
 from lanner.spark.columnar.schema import RowSchema
 from lanner.wire.path_name import PathName
 
-# Not in the specification: about how much one partition reads.
+# Not in the specification: approximate size of one partition.
 PARTITION_BYTES: Final = 32 << 20
-# Not in the specification: locked messages that a ticket names. They are few, unless somebody
+# Not in the specification: locked messages that a ticket can name. They are few, unless a client
 # receives thousands in one transaction.
 MAX_HELD: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Where messages lie in the database, and the lookup ids of those that clients were receiving."""
+    """The location of messages in the database, and the lookup ids that clients were receiving."""
 
     queue: int
     generation: int
@@ -46,7 +47,11 @@ class QueueSource:
     """A queue that the caller may read. Methods take the store's lock."""
 
     def __init__(self, operations: Operations, name: str, access: QueueAccessType = QueueAccessType.PEEK) -> None:
-        """Raises QueueNotFound, or AccessDenied if the identity of `operations` may not read the queue."""
+        """Find a queue, and check the rights.
+
+        Raises QueueNotFound, or AccessDenied if the identity of `operations` may not read the
+        queue.
+        """
         self._store = operations.engine.store
         with operations.engine.store.lock:
             queue = operations.find(name)
@@ -57,7 +62,7 @@ class QueueSource:
 
     @property
     def identifier(self) -> int:
-        """The number of the queue. No later queue gets it."""
+        """The number of the queue. It is never reused."""
         return self._queue.number
 
     @property
@@ -75,8 +80,7 @@ class QueueSource:
     def bounds(self) -> tuple[int, int, int]:
         """Return (after, upto, horizon).
 
-        All visible messages are in (after, upto]. No message gets a number up to the horizon any
-        more.
+        All visible messages are in (after, upto]. No new message gets a number up to the horizon.
         """
         self._store.checkpoint()
         with self._store.lock:
@@ -85,24 +89,27 @@ class QueueSource:
 
     @property
     def horizon(self) -> int:
-        """The number up to which no message will appear any more."""
+        """The number up to which no new message will appear."""
         self._store.checkpoint()
         with self._store.lock:
             return self._store.scan_horizon
 
     @staticmethod
     def lost(_after: int) -> int:
-        """Return 0: a queue drops no message for its age, as the log of events does."""
+        """Return 0: a queue drops no message because of its age, unlike the event log."""
         return 0
 
     def measure(self, after: int, upto: int, *, max_messages: int | None = None, max_bytes: int | None = None) -> Range:
-        """Return the longest range from `after` on within the limits, with at least one message if there is one."""
+        """Return the longest range after `after` within the limits.
+
+        It has at least one message if there is one.
+        """
         messages = sys.maxsize if max_messages is None else max_messages
         size = sys.maxsize if max_bytes is None else max_bytes
         return next(cut(self._store, self._queue.number, after, upto, messages, size))
 
     def split(self, after: int, upto: int, target_bytes: int) -> list[Range]:
-        """Cut a range into parts of about `target_bytes`, which together are the range."""
+        """Cut a range into consecutive parts of about `target_bytes`."""
         return list(cut(self._store, self._queue.number, after, upto, sys.maxsize, target_bytes))
 
     def range(self, after: int, upto: int) -> ScannedRange:
@@ -119,10 +126,10 @@ class QueueSource:
         return ScannedRange(self.place, after, upto, begin)
 
     def snapshot(self, after: int, upto: int) -> Snapshot | None:
-        """Return what another process needs to read a range from the database; None if only this one can read it.
+        """Return what another process needs to read a range from the database.
 
-        After a checkpoint up to `upto`. The range has no more locked messages than a ticket can
-        name.
+        Returns None if only this process can read it: the range has express messages, or more
+        locked messages than a ticket can name. The caller must have made a checkpoint up to `upto`.
         """
         store, queue = self._store, self._queue
         with store.lock:
@@ -131,7 +138,7 @@ class QueueSource:
             return Snapshot(queue.number, store.generation(queue.number), sorted(queue.held_positions))
 
     def batches(self, after: int, upto: int, schema: RowSchema) -> Iterator[pa.RecordBatch]:
-        """Yield the same as Arrow batches."""
+        """Yield the messages with a number in (after, upto] as Arrow batches."""
         return batches(self.range(after, upto), schema)
 
 

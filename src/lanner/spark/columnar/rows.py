@@ -1,6 +1,6 @@
-"""One message as a row, read by `wire.Message`. It defines the meaning of every column.
+"""One message as a row, read by `wire.Message`. This module defines the meaning of every column.
 
-`decode` does the same for whole batches and uses this module for packets that are not common. A
+`decode` does the same for whole batches, and uses this module for packets that are not common. A
 test compares the two.
 """
 
@@ -31,16 +31,15 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def clean(text: str) -> str:
-    """Text as Arrow can hold it: half a surrogate pair becomes U+FFFD."""
+    """Return text that Arrow can hold: a lone surrogate becomes U+FFFD."""
     return _SURROGATE.sub("\ufffd", text)
 
 
 def read_row(packet: bytes, kind: str, keeper: UUID | None = None) -> dict[str, object]:
     """Return the columns of a packet in a queue of some kind.
 
-    Of a broken packet: the packet and the error.
-
-    `keeper` is the Lanner that has the queue; None: another queue manager.
+    For a malformed packet these are the packet and the error. `keeper` is the Lanner queue manager
+    that has the queue; None: another queue manager.
     """
     try:
         return message_row(Message.unpack(packet), kind, keeper)
@@ -113,7 +112,7 @@ def message_row(message: Message, kind: str, keeper: UUID | None) -> dict[str, o
 
 
 def body_text(body_type: int, body: bytes) -> str | None:
-    """A body whose type says text, if it is that text; null characters stay."""
+    """Return a body as text if its type says text and it is valid. Null characters stay."""
     encoding = TEXT_BODIES.get(body_type)
     if encoding is None:
         return None
@@ -124,7 +123,7 @@ def body_text(body_type: int, body: bytes) -> str | None:
 
 
 def _expires_at(message: Message, kind: str) -> int | None:
-    """TimeToBeReceived; in an outgoing queue TimeToReachQueue too, whichever ends first."""
+    """Return the end of TimeToBeReceived; in outgoing queues, of TimeToReachQueue if earlier."""
     limit = message.time_to_be_received
     if kind == OUTGOING:
         limit = min(limit, message.time_to_reach_queue)
@@ -146,5 +145,5 @@ def _guid(guid: UUID) -> str | None:
 
 
 def _signed(value: int, bits: int = 64) -> int:
-    """The same bits as a signed number: Spark has no other."""
+    """Return the same bits as a signed number: Spark has no unsigned ones."""
     return value - (1 << bits) if value >> bits - 1 else value

@@ -1,7 +1,7 @@
 """A range of a queue as packets, from scans of its database.
 
 Each batch is read from a snapshot of its own, which is closed before the batch is yielded. So a
-caller that is slow, or gone, keeps no page of the store in use. No message is missed between two
+slow or disconnected caller keeps no page of the store in use. No message is missed between two
 snapshots: a number of the sequence is issued once, and a message that has one can only disappear.
 """
 
@@ -21,14 +21,14 @@ from lanner.store.scan import Scan
 
 __all__ = ["Begun", "ScannedRange", "stored_packets"]
 
-# A scan that begins after some number, and the lookup ids of messages that are left out: a client
-# is receiving them. If that fails they get other numbers.
+# A scan that begins after some number, and the lookup ids of messages that a client is receiving.
+# These are left out. If the receive is aborted they get new numbers.
 Begun = tuple[Scan, Collection[int]]
 
 
 @dataclass(frozen=True, slots=True)
 class ScannedRange:
-    """A packet source: the messages of a queue with a number in (after, upto], in the order of their numbers."""
+    """A packet source: the messages of a queue with numbers in (after, upto], in that order."""
 
     place: Place
     after: int
@@ -52,7 +52,7 @@ class ScannedRange:
                 yield batch
 
     def _next(self, after: int, room: Room) -> tuple[PacketBatch, Collection[int]]:
-        """Return the first messages of the range, and what is to be left out."""
+        """Return the first messages of the range, and the lookup ids to leave out."""
         scan, held = self.begin(after)
         with scan:
             batch = gather(scan, packet_source.BATCH_ROWS, packet_source.BATCH_BYTES, room)
@@ -60,6 +60,6 @@ class ScannedRange:
 
 
 def stored_packets(scan: Scan) -> Iterator[StoredPacket]:
-    """Yield the messages of a scan, which is iterated."""
+    """Yield the messages of a scan by iterating it."""
     for number, lookup_id, record in scan:
         yield StoredPacket(number, lookup_id, record.arrived, record.abort_count, record.move_count, record.packet)

@@ -1,12 +1,11 @@
-"""The row of a message: one flat table of columns, in Arrow's types and in Spark's.
+"""The schema of a row: one flat table of columns, in Arrow's types and in Spark's.
 
-Spark takes an Arrow batch only if its schema equals its own: names, order, types, nullability. So
-every batch is built from the one `pyarrow.Schema` that `RowSchema` gives, with the types Spark maps
-its own to: no unsigned numbers, no large or fixed-size binary, timestamps in microseconds UTC,
-everything nullable.
+Spark accepts an Arrow batch only if its schema equals the expected one: names, order, types,
+nullability. So every batch is built from the `pyarrow.Schema` of `RowSchema`, with the types to
+which Spark maps its own: no unsigned numbers, no large or fixed-size binary, timestamps in
+microseconds UTC, everything nullable.
 
-A number that is unsigned and 32 bits wide in the packet is a bigint. A GUID is text, an OBJECTID 20
-bytes.
+An unsigned 32-bit number of the packet is a bigint. A GUID is text, an OBJECTID 20 bytes.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _TYPES: Final = {ddl: kind for kind, ddl in _DDL.items()}
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `settable`: a writer may give it."""
+    """One column. `settable`: a writer may set it."""
 
     name: str
     type: pa.DataType
@@ -53,7 +52,7 @@ class Column:
 
     @property
     def ddl(self) -> str:
-        """Spark's type."""
+        """The type in Spark."""
         return _ddl(self.type)
 
 
@@ -66,7 +65,10 @@ def _ddl(kind: pa.DataType) -> str:
 
 
 def _columns(table: str) -> tuple[Column, ...]:
-    """Parse a table: [group], then a line per column with its name, Spark's type, read or set, and its meaning."""
+    """Parse a table of columns.
+
+    [group] begins a group. Each other line has name, Spark's type, read or set, and meaning.
+    """
     columns = []
     group = ""
     for line in table.strip().splitlines():
@@ -78,7 +80,7 @@ def _columns(table: str) -> tuple[Column, ...]:
     return tuple(columns)
 
 
-# MS-MQDMPR 3.1.1.12, and where the message was read.
+# MS-MQDMPR 3.1.1.12, and the place the message was read from.
 COLUMNS: Final = _columns(r"""
 [where]
 qm_id                   string     read  identifier of the queue manager
@@ -164,7 +166,7 @@ packet                  binary     read  the UserMessage packet: of every messag
 packet_error            string     read  why the packet could not be read; null: it could
 """)
 
-# What happened to a message (model.events), and to which.
+# Events (model.events) and the messages that they happened to.
 EVENT_COLUMNS: Final = _columns(r"""
 [event]
 qm_id                   string     read  identifier of the queue manager
@@ -201,7 +203,7 @@ BY_NAME: Final = {column.name: column for column in COLUMNS}
 EVENTS_BY_NAME: Final = {column.name: column for column in EVENT_COLUMNS}
 SETTABLE: Final = tuple(column.name for column in COLUMNS if column.settable)
 
-# What most questions are about; cheap, since nothing in it grows with the body.
+# The columns that most queries need. They are cheap: none grows with the body.
 CORE: Final = (
     "qm_name",
     "queue",
@@ -222,29 +224,29 @@ CORE: Final = (
     "body_size",
     "packet_error",
 )
-# Columns that differ from row to row. In others a value mostly comes many times in a row.
+# Columns that differ from row to row. In other columns values mostly repeat.
 DISTINCT: Final = frozenset(
     {"seq", "lookup_id", "msg_id", "msg_id_text", "body", "body_text", "extension", "packet", "value"}
 )
-# What `includeBody=false` leaves out.
+# Columns that `includeBody=false` leaves out.
 BODIES: Final = ("body", "body_text", "compound_message")
 
 
 @dataclass(frozen=True)
 class RowSchema:
-    """Some columns, in an order."""
+    """Selected columns, in order."""
 
     columns: tuple[Column, ...] = COLUMNS
-    # The packet of every message, not only of those that cannot be read.
+    # Whether `packet` has the packet of every message, not only of unreadable ones.
     has_packets: bool = False
-    # Run-end encoded where that saves something: a third of what is sent.
+    # Whether columns are run-end encoded where that saves space. It saves a third of what is sent.
     is_compact: bool = False
 
     @classmethod
     def select(cls, columns: str | Iterable[str] = "all", *, include_body: bool = True) -> RowSchema:
-        """`all`, `core`, or names in the order wanted, also as one text with commas.
+        """Return the schema for `all`, `core`, or names in order: a list, or a text with commas.
 
-        InvalidParameter says what is wrong.
+        Raises InvalidParameter for unknown or duplicate names.
         """
         if isinstance(columns, str):
             columns = columns.strip()
@@ -258,7 +260,7 @@ class RowSchema:
 
     @classmethod
     def select_events(cls, columns: str | Iterable[str] = "all") -> RowSchema:
-        """The same of events; `core` is all of them."""
+        """Return the schema for columns of events, as `select` does. `core` is all columns."""
         if isinstance(columns, str):
             columns = columns.strip()
             if columns in ("all", "core"):
@@ -274,7 +276,7 @@ class RowSchema:
 
     @cached_property
     def arrow(self) -> pa.Schema:
-        """What every batch has as its schema."""
+        """The schema of every batch."""
         return pa.schema([pa.field(column.name, self._type(column)) for column in self.columns])
 
     def _type(self, column: Column) -> pa.DataType:
@@ -283,7 +285,7 @@ class RowSchema:
 
     @cached_property
     def ddl(self) -> str:
-        """The same for Spark, as text: `seq bigint, label string`."""
+        """The schema as Spark's DDL text: `seq bigint, label string`."""
         return ", ".join(f"`{column.name}` {column.ddl}" for column in self.columns)
 
 

@@ -1,4 +1,4 @@
-"""What becomes of decoded rows before they are sent: conditions choose among them, and bodies get a value."""
+"""Filtering of decoded rows, and the column of decoded bodies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OF_BODIES: Final = ("body", "body_type")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Conditions on rows, and the format of bodies, if there are any."""
+    """The conditions on rows and the format of bodies, if there are any."""
 
     where: Filters
     body: BodyFormat | None = None
@@ -35,17 +35,17 @@ class Shape:
         if self.is_plain:
             return selected
         columns = selected.columns if self.body is None else (*selected.columns, self.body.column)
-        # Run-end encoding would be undone here.
+        # Filtering would undo run-end encoding.
         return replace(selected, columns=columns, is_compact=False)
 
     def read_with(self, selected: RowSchema) -> RowSchema:
-        """Return the columns to decode: those that are wanted, and what conditions and values are made of."""
+        """Return the columns to decode: the selected, and those conditions and values need."""
         needed = [one.column for one in self.where.rest] + list(_OF_BODIES if self.body is not None else ())
         more = dict.fromkeys(name for name in needed if name not in selected.names)
         return replace(selected, columns=(*selected.columns, *(BY_NAME[name] for name in more)), is_compact=False)
 
     def applied(self, batches: Iterable[pa.RecordBatch], selected: RowSchema) -> Iterator[pa.RecordBatch]:
-        """Yield batches, made with `read_with`, as they are sent; some may be empty."""
+        """Yield batches, made with `read_with`, in the form that is sent. Some may be empty."""
         sent = self.schema(selected)
         for batch in batches:
             chosen = self._chosen(batch)

@@ -1,14 +1,14 @@
-"""The column `value`: what a body holds, decoded, in the type that is asked for.
+"""The column `value`: the contents of a body, decoded to the requested type.
 
-`lanner.wire.body_values` decodes, as it does for `message.value`; what XML, JSON and numbers of COM
-come to is told there. Without a schema a value is JSON text (`client.bodies.json_value`); with one
-it has that type, a single one or columns as in `a bigint, b array<string>`. What a body does not
-hold, or a value that its type cannot have, is null, and never fails a query.
+`lanner.wire.body_values` decodes bodies, as for `message.value`, and describes the results for XML,
+JSON and the types of COM. Without a schema a value is JSON text (`client.bodies.json_value`). With
+a schema it has that type: a single one, or columns as in `a bigint, b array<string>`. A value that
+is missing in the body, or does not fit its type, is null. It never fails a query.
 
-    auto     what `message.value` is: by the body type, and without one XML or bytes
+    auto     as `message.value`: by the body type, and without one XML or bytes
     json     text that is JSON
-    xml      what XmlSerializer writes
-    variant  what COM writes: numbers, dates, currency, text, arrays, by the body type
+    xml      the output of XmlSerializer
+    variant  the output of COM: numbers, dates, currency, text, arrays, by the body type
     text     text: by the body type, or without one if it is UTF-8
 """
 
@@ -50,21 +50,21 @@ _SIMPLE: Final = {
     "date": pa.date32(),
 }
 _TOKEN: Final = re.compile(r"\s*+(`[^`]+`|\w+|[<>(),:])")
-# Not in the specification: characters of a schema, and how deep it is.
+# Not in the specification: characters of a schema, and its depth.
 _MAX_SCHEMA, _MAX_DEPTH = 20_000, 20
-# Of a precision or a scale.
+# Digits of a precision or a scale.
 _MAX_DIGITS: Final = 2
 _EMPTY: Final = object()
 
 
 class _Parser:
-    """A type as Spark writes it."""
+    """A parser of types in Spark's notation."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         if len(text) > _MAX_SCHEMA:
             raise self._wrong()
-        # One behind the other: the time grows with the text, and no faster.
+        # Tokens are matched one by one, so the time is linear in the length of the text.
         self._tokens: list[str] = []
         end = 0
         while found := _TOKEN.match(text, end):
@@ -76,7 +76,8 @@ class _Parser:
 
     def _wrong(self) -> InvalidParameter:
         return InvalidParameter(
-            f"bodySchema {self._text[:100]!r}: a type, or columns such as `id bigint, items array<struct<name: string, price: decimal(10,2)>>`, expected"
+            f"bodySchema {self._text[:100]!r}: a type, or columns such as `id bigint, items array<struct<name: "
+            "string, price: decimal(10,2)>>`, expected"
         )
 
     def _next(self) -> str:
@@ -144,13 +145,12 @@ class _Parser:
 
 
 def parse_type(text: str) -> pa.DataType:
-    """Return the Arrow type of a type of Spark. InvalidParameter says what is wrong."""
+    """Return the Arrow type for a type in Spark's notation. Raises InvalidParameter if invalid."""
     return _Parser(text).whole()
 
 
 def _bodies() -> ModuleType:
-    # Imported when the first body is read: it brings the client and LMDB, and planning needs
-    # neither.
+    # Imported with the first body: it imports the client and LMDB, and planning needs neither.
     from lanner.client import bodies
 
     return bodies
@@ -158,14 +158,14 @@ def _bodies() -> ModuleType:
 
 @dataclass(frozen=True)
 class BodyFormat:
-    """What is expected in bodies, and what becomes of it."""
+    """The expected format of bodies, and the type of their values."""
 
     name: str
     schema: str | None = None
 
     @classmethod
     def of(cls, name: str | None, schema: str | None) -> BodyFormat | None:
-        """None: no such column. InvalidParameter says what is wrong."""
+        """Return the format, or None for no column. Raises InvalidParameter if it is invalid."""
         if (name or "none") == "none":
             if schema is not None:
                 raise InvalidParameter("bodySchema without a bodyFormat: what is in the bodies?")
@@ -194,7 +194,7 @@ class BodyFormat:
             found = _untyped_text(bodies, body_types)
             if found is not None:
                 return found
-        # Bodies that are alike are decoded once.
+        # Equal bodies are decoded once.
         pairs: dict[tuple[bytes, int], object] = {}
         rows = []
         for body, kind in zip(bodies.to_pylist(), body_types.to_pylist(), strict=True):
@@ -206,14 +206,14 @@ class BodyFormat:
         return pa.array(rows, self.type)
 
     def _json_at_once(self, bodies: pa.Array, body_types: pa.Array) -> pa.Array | None:
-        """Objects in UTF-8, parsed by Arrow; None if there is anything else among them."""
+        """Return the values of JSON objects in UTF-8, parsed by Arrow; None if there are others."""
         if not pa.types.is_struct(self.type) or pc.any(pc.not_equal(body_types, 0)).as_py() or bodies.null_count:
             return None
         given = bodies.to_pylist()
         lines = b"\n".join(given)
-        # Behind a whole value only a comma or a bracket can go on with what a body has begun, and no
-        # text goes on behind the end of a line. So bodies of this form do not reach into each
-        # other: each is one row at least, and all are if there are no more rows. An octet of zero
+        # Bodies of this form cannot merge across lines. After a complete value, only a comma or a
+        # bracket continues an open one, and no text continues after the end of a line. So each body
+        # gives at least one row, and if the number of rows is right, each gives exactly one. A NUL
         # would end the text for the parser.
         if b"\0" in lines or not all(one.startswith(b"{") and one.endswith(b"}") for one in given):
             return None
@@ -258,7 +258,7 @@ def _parsed(text: str) -> object:
 
 
 def _untyped_text(bodies: pa.Array, body_types: pa.Array) -> pa.Array | None:
-    """Bodies that are all printable ASCII without a type; None if there are others."""
+    """Return untyped bodies as text if all are printable ASCII, else None."""
     if pc.any(pc.not_equal(body_types, 0)).as_py():
         return None
     try:
@@ -269,7 +269,7 @@ def _untyped_text(bodies: pa.Array, body_types: pa.Array) -> pa.Array | None:
 
 
 def fitted(value: Any, kind: pa.DataType) -> object:  # noqa: ANN401 (any JSON)
-    """Return a value as a type can have it; None if it cannot."""
+    """Return a value converted to a type, or None if it does not fit."""
     if value is None:
         return None
     if pa.types.is_struct(kind):
@@ -279,7 +279,7 @@ def fitted(value: Any, kind: pa.DataType) -> object:  # noqa: ANN401 (any JSON)
     if pa.types.is_list(kind):
         return [fitted(one, kind.value_type) for one in value] if isinstance(value, list) else None
     try:
-        # What Arrow would take differently, or fail for all rows of a batch.
+        # Values that Arrow would convert differently, or that would fail a whole batch.
         return pa.scalar(_plain(value, kind), kind).as_py()
     except (pa.ArrowException, ValueError, TypeError, LookupError, ArithmeticError):
         return None
@@ -313,5 +313,5 @@ def _integer(value: Any) -> int:  # noqa: ANN401 (any JSON)
 
 def _moment(value: Any) -> dt.datetime:  # noqa: ANN401 (any JSON)
     found = value if isinstance(value, dt.datetime) else dt.datetime.fromisoformat(str(value))
-    # A moment without a zone is taken as UTC, as everything else in a row.
+    # A timestamp without a zone counts as UTC, like all others in a row.
     return found.replace(tzinfo=dt.UTC) if found.tzinfo is None else found

@@ -1,4 +1,4 @@
-"""Whole columns at once: fields of many packets that lie in one buffer, as numpy and Arrow arrays."""
+"""Column-wise reading of fields of many packets in one buffer, with numpy and Arrow arrays."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ Octets = npt.NDArray[np.uint8]
 Units = npt.NDArray[np.uint16]
 # A column: an array, or a scalar if all rows have the same value.
 Values: TypeAlias = pa.Array | pa.Scalar
-# Returns memory of so many bytes.
+# Returns memory of the requested size in bytes.
 Room: TypeAlias = Callable[[int], Octets]
 
-# Bytes behind the last packet of a buffer, so that a fixed part may be read at any place inside a
-# packet.
+# Bytes after the last packet of a buffer. They allow a fixed-size part to be read at any position
+# inside a packet.
 SLACK: Final = 64
 
 _HEX: Final = np.frombuffer("".join(f"{value:02x}" for value in range(256)).encode(), np.uint16)  # two digits each
-# From the packet's byte order (MS-DTYP 2.3.4.2) to the order of the text; and its groups: first
-# digit, first place, length.
+# The bytes of a GUID in the order of its text (MS-DTYP 2.3.4.2), and its groups: first digit,
+# position in the text, length.
 _GUID_ORDER: Final = np.array([3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15])
 _GUID_GROUPS: Final = ((0, 0, 8), (8, 9, 4), (12, 14, 4), (16, 19, 4), (20, 24, 12))
 _GUID_LENGTH: Final = 36
 _DECIMALS: Final = np.frombuffer(
     "".join(f"{value:04}" for value in range(10_000)).encode(), np.uint32
 )  # four digits each
-_POWERS: Final = 10 ** np.arange(10, dtype=np.int64)  # up to 32 bits
-_GROUP: Final = 4  # of these digits
+_POWERS: Final = 10 ** np.arange(10, dtype=np.int64)  # for 32-bit numbers
+_GROUP: Final = 4  # digits of one entry of _DECIMALS
 _MAX_U32: Final = 0xFFFF_FFFF
-_MAX_I32: Final = 0x7FFF_FFFF  # how far the offsets of an Arrow array reach
+_MAX_I32: Final = 0x7FFF_FFFF  # the limit of an Arrow array's offsets
 _REPLACEMENT: Final = 0xFFFD
 # Not in the specification: up to NARROW bytes numpy copies a piece. From _HUGE bytes on, numpy asks
 # the system for huge pages. Between them Arrow gets its memory faster.
@@ -50,7 +50,7 @@ def fresh(size: int) -> Octets:
 
 
 class Scratch:
-    """Gives the same memory again and again, and longer memory when it is needed."""
+    """Returns the same memory for each request. It grows when needed."""
 
     def __init__(self) -> None:
         self._memory = fresh(0)
@@ -63,7 +63,7 @@ class Scratch:
 
 
 class Buffer:
-    """Bytes, and numbers read from them at many places. Places are absolute."""
+    """Bytes, and numbers read from many positions in them. Positions are absolute."""
 
     def __init__(self, data: bytes | memoryview | Octets) -> None:
         self.octets: Octets = np.frombuffer(data, np.uint8)
@@ -82,10 +82,10 @@ class Buffer:
         return self._u32[at].astype(np.int64)
 
     def block(self, at: Ints, width: int) -> Octets:
-        """Rows of `width` bytes."""
+        """Return rows of `width` bytes."""
         if not width:
             return np.empty((len(at), 0), np.uint8)
-        # As items of one opaque type they are copied three times as fast as from windows of single
+        # Copying items of one opaque type is three times as fast as copying windows of single
         # bytes.
         rows: npt.NDArray[np.void] = np.ndarray(
             (len(self.octets) - width + 1,), f"V{width}", buffer=self.octets, strides=(1,)
@@ -93,10 +93,11 @@ class Buffer:
         return rows[at].view(np.uint8).reshape(-1, width)
 
     def slices(self, at: Ints, sizes: Ints) -> pa.BinaryArray:
-        """Pieces of any size, or of one (see `lean`); none reaches into another.
+        """Return pieces that do not overlap, of any size or all of one size (see `lean`).
 
-        Offsets that name the pieces and the gaps between them make one Arrow array of the buffer as
-        it is; taking every other element of it copies the pieces at the speed of memory.
+        With offsets for the pieces and for the gaps between them, the whole buffer becomes one
+        Arrow array without a copy. Taking every other element of it copies the pieces at the speed
+        of memory.
         """
         count = len(at)
         if len(sizes) == 1 and (sizes[0] <= NARROW or count * sizes[0] >= _HUGE):
@@ -118,12 +119,10 @@ class Buffer:
 
 
 def lean(values: npt.NDArray[Any]) -> Ints:
-    """Numbers, as an array of one if they are all the same.
+    """Return numbers as integers: an array of one element if all are equal.
 
-    Such an array stands for as many as there are rows.
-
-    The packets of a queue are mostly alike, and where all rows have the same number it is worked
-    out once.
+    Such an array stands for all rows. The packets of a queue are mostly alike, so a value that all
+    rows share is computed once.
     """
     if len(values) > 1 and bool((values == values[0]).all()):
         values = values[:1]
@@ -131,7 +130,7 @@ def lean(values: npt.NDArray[Any]) -> Ints:
 
 
 def are_alike(matrix: Octets) -> bool:
-    """Whether there are rows, and all are the same."""
+    """Return whether there are rows, and all of them are equal."""
     count, width = matrix.shape
     flat = np.ascontiguousarray(matrix).reshape(-1)
     if not width & 3:
@@ -140,14 +139,14 @@ def are_alike(matrix: Octets) -> bool:
 
 
 def joined(matrix: Octets, kind: pa.DataType = BINARY) -> pa.Array:
-    """Rows of one width as binary or text."""
+    """Return rows of one width as a binary or text array."""
     count, width = matrix.shape
     offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(matrix))])
 
 
 def nulled(array: pa.Array, present: Mask) -> pa.Array:
-    """The same binary or text array, with nulls where nothing is present."""
+    """Return a binary or text array with nulls where `present` is false."""
     if present.all():
         return array
     bits = pa.py_buffer(np.packbits(present, bitorder="little"))
@@ -155,38 +154,38 @@ def nulled(array: pa.Array, present: Mask) -> pa.Array:
 
 
 def parts(array: pa.BinaryArray) -> tuple[Any, Ints]:
-    """The bytes of a binary array without nulls, and its offsets into them."""
+    """Return the bytes of a binary array without nulls, and its offsets into them."""
     _, offsets, data = array.buffers()
     places = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
     return (b"" if data is None else data), places
 
 
 def whole(values: Values, count: int) -> pa.Array:
-    """A column as an array."""
+    """Return a column as an array."""
     if not isinstance(values, pa.Scalar):
         return values
     kind = values.type
     if not values.is_valid:
         return pa.nulls(count, kind)
     if kind in (INT, BIGINT, TIMESTAMP):
-        # A fifth of the time that Arrow takes.
+        # This takes a fifth of the time of `pa.repeat`.
         number = values.value if kind == TIMESTAMP else values.as_py()
         return pa.array(np.full(count, number, np.int32 if kind == INT else np.int64)).view(kind)
     return pa.repeat(values, count)
 
 
 def numbers(values: npt.NDArray[Any], kind: pa.DataType) -> Values:
-    """Numbers, or the moments that are so many microseconds after 1970."""
+    """Return numbers as a column; for TIMESTAMP they are microseconds since 1970."""
     found = lean(values).astype(
         np.int32 if kind == INT else np.int64
-    )  # the highest bit is the sign: Spark has no unsigned numbers
+    )  # the highest bit becomes the sign, because Spark has no unsigned numbers
     return pa.scalar(int(found[0]), kind) if len(found) == 1 else pa.array(found).view(kind)
 
 
 def guid_text(guids: Octets) -> Values:
-    """GUIDs in packet order as text."""
+    """Return GUIDs in packet order as text."""
     if are_alike(guids):
-        # As a rule they all are of one sender.
+        # Usually all are from one sender.
         return pa.scalar(_guid_matrix(guids[:1]).tobytes().decode(), STRING)
     return joined(_guid_matrix(guids), STRING)
 
@@ -200,10 +199,10 @@ def _guid_matrix(guids: Octets) -> Octets:
 
 
 def identifier_text(identifiers: Octets) -> pa.StringArray:
-    r"""Message identifiers of 20 bytes as `guid\number`."""
+    r"""Return message identifiers of 20 bytes as `guid\number`."""
     count = len(identifiers)
     guids, numbers = identifiers[:, :16], np.ascontiguousarray(identifiers[:, 16:]).view("<u4")[:, 0]
-    # Digits of the longest number; the number 0 has one.
+    # Digits of the longest number; the number 0 has one digit.
     digits = max(1, int(np.searchsorted(_POWERS, numbers.max(initial=0), side="right")))
     width = _GUID_LENGTH + 1 + digits
     matrix = np.empty((count, width), np.uint8)
@@ -219,7 +218,7 @@ def identifier_text(identifiers: Octets) -> pa.StringArray:
         left = left // 10**_GROUP
     if numbers.min(initial=_MAX_U32) >= _POWERS[digits - 1]:
         return joined(matrix, STRING)
-    # Leading zeros go.
+    # Remove leading zeros.
     zeros = np.minimum(digits - np.searchsorted(_POWERS, numbers, side="right"), digits - 1)
     keep = np.ones((count, width), np.bool_)
     keep[:, -digits:] = np.arange(digits) >= zeros[:, None]
@@ -229,7 +228,7 @@ def identifier_text(identifiers: Octets) -> pa.StringArray:
 
 
 def some(array: Callable[[Octets], Values], found: Octets, present: Mask) -> Values:
-    """The array of those rows that are present, nulls for the others."""
+    """Return an array of the rows that are present, with nulls for the others."""
     if present.all():
         return array(found)
     rows = np.flatnonzero(present)
@@ -242,12 +241,16 @@ def some(array: Callable[[Octets], Values], found: Octets, present: Mask) -> Val
 
 
 def lone_surrogates(units: Units, offsets: Ints) -> Mask | None:
-    """Which UTF-16 units are half of a pair, with rows that begin at `offsets`; None if there are no surrogates at all."""
+    """Return which UTF-16 units are half of a surrogate pair, in rows that begin at `offsets`.
+
+    Returns None if there are no surrogates at all.
+    """
     kinds = units & 0xFC00
     high, low = kinds == 0xD800, kinds == 0xDC00
     if not (high.any() or low.any()):
         return None
-    follows = np.zeros(len(units) + 1, np.bool_)  # a low one that stands in the same row behind a high one
+    # low surrogates that follow a high one in the same row
+    follows = np.zeros(len(units) + 1, np.bool_)
     follows[1:-1] = high[:-1] & low[1:]
     follows[offsets] = False
     paired = follows[:-1] | follows[1:]
@@ -256,7 +259,7 @@ def lone_surrogates(units: Units, offsets: Ints) -> Mask | None:
 
 
 def utf8(units: Units, offsets: Ints) -> pa.StringArray:
-    """UTF-16 rows as text; half a surrogate pair becomes U+FFFD, since Arrow's text has none."""
+    """Return UTF-16 rows as text. A lone surrogate becomes U+FFFD: Arrow's text cannot have it."""
     count = len(offsets) - 1
     if not len(units) or units.max() < 0x80:
         data = pa.py_buffer(units.astype(np.uint8))

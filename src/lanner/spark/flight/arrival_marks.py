@@ -1,9 +1,9 @@
-"""When numbers of the visibility sequence were issued, to within some seconds: so that who asks for the last hour is not shown all years.
+"""The times at which numbers of the visibility sequence were issued, to within some seconds.
 
-A mark is a number and a time: the message with that number arrived before that time, and so did all
-with lower ones. The index of a queue has no times, and an aborted receive gives an old message a
-new number, so a queue cannot be searched for a time. Marks are made while the service runs; of what
-is older than the first one nothing is known, and it is looked at.
+With them a scan of the last hour need not read all older messages. A mark is a number and a time:
+the messages with that number or a lower one arrived before that time. A queue cannot be searched
+for a time, because its index has no times and an aborted receive gives an old message a new number.
+Marks are made while the service runs. Messages older than the first mark are always read.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _LOG: Final = logging.getLogger(__name__)
 
 _NUMBER: Final = struct.Struct(">Q")
 TABLE: Final = "arrival_marks"
-# Not in the specification: seconds between two marks; marks that are kept, beyond which every other
-# one goes.
+# Not in the specification: seconds between two marks; number of marks, beyond which every other one
+# is deleted.
 INTERVAL: Final = 10.0
 MAX_MARKS: Final = 20_000
 
 
 class ArrivalMarks:
-    """The marks of one store, made by a thread until `close`. Any thread may ask."""
+    """The marks of one store, made by a thread until `close`. Thread-safe."""
 
     def __init__(self, runtime: Runtime, interval: float = INTERVAL) -> None:
         self._runtime = runtime
@@ -53,20 +53,20 @@ class ArrivalMarks:
             try:
                 self.mark()
             except LannerError as error:
-                # A full disk, say: a scan from some time on looks at more messages then.
+                # For example, the disk is full. A scan from a time on then reads more messages.
                 _LOG.warning("when messages came is not written down: %s", error)
             if self._is_over.wait(self._interval):
                 return
 
     def mark(self) -> None:
-        """Write down the last number and the time, if there was one since the last mark."""
+        """Record the last number and the time, if the number has changed since the last mark."""
         with self._runtime.lock:
             last = self._runtime.store.last_number
             if self._marks and self._marks[-1][0] >= last:
                 return
         with self._runtime.change() as change:
             store = self._runtime.store
-            # The clock after the number: what has it, or a lower one, arrived before.
+            # Read the clock after the number: messages up to the number arrived before that.
             last, now = store.last_number, int(self._runtime.engine.clock()) + 1
             self._table.put(_NUMBER.pack(last), _NUMBER.pack(now))
             self._marks.append((last, now))
@@ -77,10 +77,10 @@ class ArrivalMarks:
         change.soon()
 
     def before(self, seconds: int) -> int:
-        """Return a number up to which every message arrived before a time; 0 where nothing is known.
+        """Return a number up to which all messages arrived before a time, or 0 if none is known.
 
-        A clock that was set back makes it lower, never higher: the latest time of all marks up to
-        one counts.
+        If the clock was set back, the result is lower, never higher: a mark counts with the latest
+        time of all marks up to it.
         """
         with self._runtime.lock:
             marks = list(self._marks)

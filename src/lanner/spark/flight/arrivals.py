@@ -1,4 +1,4 @@
-"""Waiting until a queue has new messages, without polling."""
+"""Waits for new messages in queues, without polling."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from lanner.host.runtime import Runtime
 
 T = TypeVar("T")
 
-# Not in the specification: how often a wait checks that its caller is still there.
+# Not in the specification: the interval at which a wait checks whether its caller is connected.
 _LOOK_INTERVAL: Final = 1.0  # seconds
-# Not in the specification: the least time between two looks at the queues, however much arrives.
+# Not in the specification: the minimum time between two checks of the queues.
 _PAUSE: Final = 0.005  # seconds
 
 
@@ -31,14 +31,17 @@ class Arrivals:
             runtime.engine.position_available_subscribers.append(self._changed)
 
     def _changed(self, *_: object) -> None:
-        """Called by store and engine, with the lock held: durable messages appear in commits, express ones at once."""
+        """Wake waiting threads. Called by the store and the engine with the lock held.
+
+        Durable messages appear in commits, express messages at once.
+        """
         if self._waiting:
             with self._condition:
                 self._changes += 1
                 self._condition.notify_all()
 
     def close(self) -> None:
-        """End all waits. Closing twice is harmless."""
+        """End all waits. Idempotent."""
         with self._runtime.lock:
             subscribers = self._runtime.engine.position_available_subscribers
             if self._changed in subscribers:
@@ -48,9 +51,9 @@ class Arrivals:
             self._condition.notify_all()
 
     def wait(self, look: Callable[[], T | None], timeout: float, is_gone: Callable[[], bool]) -> T | None:
-        """Return what `look` finds, as soon as it finds something.
+        """Return the first result of `look` that is not None.
 
-        None on a timeout, or when the caller is gone.
+        Returns None on a timeout, and when the caller has disconnected.
         """
         deadline = time.monotonic() + timeout
         with self._condition:

@@ -1,8 +1,8 @@
-"""The header of a record batch in a FlightData (Flight.proto), as its octets come: whether its buffers are compressed.
+"""Detection of compressed record batches, from the header in FlightData (Flight.proto).
 
-Arrow decompresses a batch before anybody can look at it, and some kilobytes may become gigabytes.
-So the headers are read here (Message.fbs; FlatBuffers' own format), as far as that question needs
-it. What Arrow's verifier of FlatBuffers would refuse need not be read: Arrow refuses it.
+Arrow decompresses a batch before the server can check it, and some kilobytes may become gigabytes.
+So this module reads the headers (Message.fbs, in the format of FlatBuffers) as they arrive, as far
+as necessary. Headers that Arrow's verifier refuses need no care: Arrow refuses them.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ from typing import Final
 
 # Flight.proto: FlightData.data_header.
 _DATA_HEADER: Final = 2
-# Not in the specification: octets of a header, and of what other messages have in this field: the
+# Not in the specification: octets of a header. Other messages have other data in this field: the
 # command of a descriptor, the body of an action.
 MAX_HEADER: Final = 2 << 20
 _MAX_TAG: Final = 0xFFFF_FFFF
 _VARINT_BITS: Final = 70
-# Message.fbs: the fields of Message, the members of MessageHeader that have buffers, the fields of
-# these.
+# Message.fbs: fields of Message; members of MessageHeader that have buffers; fields of these.
 _HEADER_TYPE, _HEADER = 1, 2
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
 _DICTIONARY_DATA = 1
 _COMPRESSION = 3
-# How Arrow 0.17 said it, in the metadata of a message.
+# The metadata key that Arrow 0.17 used instead.
 _EXPERIMENTAL: Final = b"ARROW:experimental_compression"
 
 _i32 = struct.Struct("<i").unpack_from
@@ -32,23 +31,23 @@ _u16 = struct.Struct("<H").unpack_from
 
 
 class MessageRefused(Exception):
-    """What a client sends is too long, compressed, or not what it should be."""
+    """A message of a client is too long, compressed, or malformed."""
 
 
 class Fields:
-    """The fields of one message in protocol buffers, in parts as they come. MessageRefused ends it."""
+    """The fields of one protocol buffers message, read in pieces. Errors raise MessageRefused."""
 
     __slots__ = ("_field", "_is_length", "_is_value", "_kept", "_left", "_shift", "_skipped", "_value", "_wanted")
 
     def __init__(self, size: int) -> None:
-        """`size`: octets of the message."""
+        """Begin a message of `size` octets."""
         self._left = size
         self._skipped = 0
         self._kept = bytearray()
-        # Octets of the header that are still to come.
+        # Octets of the header that have not arrived.
         self._wanted = 0
         self._value = self._shift = self._field = 0
-        # What the next varint is, if it is no tag.
+        # What the next varint is, unless it is a tag.
         self._is_length = self._is_value = False
 
     def take(self, part: memoryview) -> None:
@@ -79,7 +78,7 @@ class Fields:
                 self._number(value, self._left + end - at)
 
     def _number(self, value: int, left: int) -> None:
-        """Handle a whole varint, behind which the message has so many octets."""
+        """Handle a complete varint. `left` octets of the message follow it."""
         if self._is_value:
             self._is_value = False
         elif self._is_length:
@@ -96,7 +95,7 @@ class Fields:
             self._tag(value)
 
     def _tag(self, value: int) -> None:
-        # Readers differ in what they make of larger ones.
+        # Parsers differ in how they treat larger tags.
         if value > _MAX_TAG:
             raise MessageRefused(f"a tag of {value:#x}")
         self._field = value >> 3
@@ -119,7 +118,10 @@ class Fields:
 
 
 def is_compressed(header: bytes) -> bool:
-    """Return whether a Message (Message.fbs) has a batch with compressed buffers; False for what is no Message."""
+    """Return whether a Message (Message.fbs) has a batch with compressed buffers.
+
+    Returns False if `header` is not a Message.
+    """
     if _EXPERIMENTAL in header:
         return True
     try:
@@ -136,7 +138,7 @@ def is_compressed(header: bytes) -> bool:
 
 
 def _field(data: bytes, table: int, number: int) -> int:
-    """Return where a field of a table is; 0: it has none."""
+    """Return the position of a field of a table, or 0 if the table does not have it."""
     vtable = table - _i32(data, table)[0]
     if vtable < 0:
         raise IndexError(vtable)
@@ -148,6 +150,6 @@ def _field(data: bytes, table: int, number: int) -> int:
 
 
 def _table(data: bytes, table: int, number: int) -> int:
-    """Return where the table is that a field leads to; 0: there is none."""
+    """Return the position of the table in a field, or 0 if there is none."""
     place = _field(data, table, number)
     return place + _u32(data, place)[0] if place else 0

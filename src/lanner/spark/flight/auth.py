@@ -1,12 +1,12 @@
-"""Who calls: user and password of the account file, once, and then a token; nobody without either.
+"""Authentication: a password of the account file, and then a token.
 
 Basic authentication comes with the handshake of a Flight client (`authenticate_basic_token`) or
-with any call. The answer carries a token, which is good for some hours after its last use, until
-the password changes, and as long as this process lives.
+with any call. The answer carries a token. It is valid for some hours after its last use, until the
+password changes, and as long as this process lives.
 
-A handshake does not tell from where it comes. So its password is looked at only while there were
-few wrong ones for the account in handshakes; else it gets a token all the same, and the first call
-with that token is what logs on, from an address that is known.
+A handshake does not state the address of the client. So its password is verified only while the
+account has few wrong passwords from handshakes. After that every handshake gets a token, and the
+first call with the token verifies the password, with an address that is known.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ from lanner.spark.flight.refusals import refusal
 
 # Not in the specification: seconds after its last use.
 TOKEN_LIFE: Final = 12 * 3600.0
-# Not in the specification: tokens at a time. The user who has the most loses the least recently
-# used one.
+# Not in the specification: tokens at a time. Beyond it the user who has the most loses the least
+# recently used one.
 MAX_TOKENS: Final = 10_000
-# Not in the specification: of one user, who loses the least recently used of its own.
+# Not in the specification: tokens of one user. Beyond it the user loses the least recently used
+# one.
 MAX_TOKENS_OF_USER: Final = 1_000
-# Not in the specification: tokens of handshakes whose password nobody has looked at, and seconds in
-# which the first call has to come. The oldest one is dropped first, and its password with it; those
-# who have logged on lose nothing to them.
+# Not in the specification: tokens of handshakes whose password is not yet verified, and the seconds
+# until the first call with one. The oldest is dropped first, with its password. Tokens of verified
+# users are not affected.
 MAX_UNVERIFIED: Final = 256
 UNVERIFIED_LIFE: Final = 30.0
 # Not in the specification: seconds for which a verified password is not verified again. A Spark job
@@ -52,11 +53,11 @@ KNOWN_LIFE: Final = 600.0
 # Not in the specification: passwords that are verified at a time. Each takes 16 MiB and some tens
 # of milliseconds.
 _VERIFIERS: Final = threading.BoundedSemaphore(4)
-# Not in the specification: logons that wait, or are verified, at a time. Each has a thread of gRPC.
+# Not in the specification: logons that wait or are being verified. Each occupies a thread of gRPC.
 MAX_LOGONS: Final = 64
-# The address of handshakes, which have none.
+# Stands for the address of handshakes, which have none.
 HANDSHAKE: Final = "Flight handshake"
-# The address of programs on this machine that come by the socket of the data directory.
+# Stands for the address of local programs that use the socket in the data directory.
 NEAR: Final = "local"
 
 
@@ -69,7 +70,7 @@ class _Token:
 
 @dataclass(slots=True)
 class _Unverified:
-    """A handshake with a password that nobody has looked at yet."""
+    """A handshake whose password is not yet verified."""
 
     name: str
     password: str = field(repr=False)
@@ -78,7 +79,7 @@ class _Unverified:
 
 @dataclass(slots=True)
 class _Known:
-    """A password that was right: a digest of it that means nothing outside of this process."""
+    """A verified password, as a digest that is useless outside of this process."""
 
     digest: bytes
     password_hash: str | None
@@ -86,7 +87,7 @@ class _Known:
 
 
 class Tokens:
-    """The bearer tokens of the callers that have logged on."""
+    """The bearer tokens of callers that have logged on."""
 
     def __init__(
         self,
@@ -95,18 +96,18 @@ class Tokens:
         audit: AuditLog | None = None,
         under_way: Resource | None = None,
     ) -> None:
-        """`logons`: counts wrong passwords.
+        """Issue tokens to users of the account file.
 
-        `under_way`: counts logons that wait or are being verified.
+        `logons` counts wrong passwords. `under_way` counts logons that wait or are being verified.
         """
         self._users = users
         self._logons = Logons() if logons is None else logons
         self._audit = audit or AuditLog()
         self._under_way = under_way or Resource("logons", MAX_LOGONS)
         self._lock = threading.Lock()
-        self._tokens: dict[str, _Token] = {}  # in the order of their last use
-        self._unverified: dict[str, _Unverified] = {}  # in the order in which they came
-        self._known: dict[str, _Known] = {}  # by the names of users
+        self._tokens: dict[str, _Token] = {}  # in the order of last use
+        self._unverified: dict[str, _Unverified] = {}  # in the order of arrival
+        self._known: dict[str, _Known] = {}  # by user name
         self._secret = secrets.token_bytes(32)
         self._stopping = threading.Event()
 
@@ -117,15 +118,15 @@ class Tokens:
     def log_on(self, name: str, password: str, address: str) -> tuple[Identity, str]:
         """Return a user and a new token.
 
-        NotAuthenticated does not say whether the user or the password was wrong.
+        Raises NotAuthenticated, without stating whether the user or the password was wrong.
         """
         identity = self.verified(name, password, address)
         return identity, self._new_token(_Token(identity.name, self._password_hash(identity.name), time.monotonic()))
 
     def shake_hands(self, name: str, password: str) -> str:
-        """Return a token for a caller who is somewhere.
+        """Return a token for a caller whose address is unknown.
 
-        NotAuthenticated if the password is known to be wrong.
+        Raises NotAuthenticated if the password was verified and is wrong.
         """
         try:
             attempt = self._logons.begin(name, HANDSHAKE, "Flight")
@@ -147,11 +148,11 @@ class Tokens:
             self._under_way.give_back(address)
 
     def verified(self, name: str, password: str, address: str) -> Identity:
-        """Return a user whose password is right, after the wait that wrong ones before it have earned."""
+        """Return a user whose password is right, after the delay that earlier wrong ones cause."""
         with self._counted(address):
             try:
                 with _VERIFIERS:
-                    # Behind the others: what these came to is known now.
+                    # Begun only now, so that the logons which ran before this one count.
                     attempt = self._logons.begin(name, address, "Flight")
                     if not attempt.wait:
                         return self._check(attempt, password)
@@ -169,7 +170,7 @@ class Tokens:
         identity = self._remembered(name, digest) or self._users.verify(name, password)
         if identity is None:
             attempt.failed()
-            # A handshake does not say where it comes from.
+            # A handshake does not state its address.
             self._audit.logon_failed(name, attempt.address, "Arrow Flight", "user or password is not right")
             raise NotAuthenticated("user or password is not right")
         attempt.succeeded()
@@ -204,7 +205,7 @@ class Tokens:
         return token
 
     def _remembered(self, name: str, digest: bytes) -> Identity | None:
-        """Return the user, if this password was verified a while ago and is still the same."""
+        """Return the user if this password was verified recently and has not changed."""
         with self._lock:
             known = self._known.get(name)
             if known is None or known.until < time.monotonic() or not hmac.compare_digest(known.digest, digest):
@@ -212,7 +213,7 @@ class Tokens:
             return self._users.identity(name) if known.password_hash == self._password_hash(name) else None
 
     def identity(self, token: str, address: str) -> Identity:
-        """Return the user of a token, who is at an address."""
+        """Return the user of a token that is used from an address."""
         self._complete(token, address)
         with self._lock:
             self._expire()
@@ -225,7 +226,7 @@ class Tokens:
         return identity
 
     def _complete(self, token: str, address: str) -> None:
-        """Log on with the password of a handshake, if nobody has looked at it yet."""
+        """Log on with the password of a handshake if it is not yet verified."""
         with self._lock:
             self._expire()
             found = self._unverified.get(token)
@@ -243,7 +244,7 @@ class Tokens:
         self._keep(token, new)
 
     def bearer(self, header: str | None, address: str) -> Identity:
-        """Return the user of a header with a token, and the anonymous user without a header."""
+        """Return the user of an `authorization` header; the anonymous user without one."""
         if header is None:
             return ANONYMOUS
         kind, _, token = header.partition(" ")
@@ -263,7 +264,7 @@ class Tokens:
 
 
 class Caller(fl.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
-    """Who makes one call, as far as its headers tell."""
+    """The caller of one call, according to its headers."""
 
     def __init__(self, tokens: Tokens, *, basic: tuple[str, str] | None = None, bearer: str | None = None) -> None:
         self._tokens = tokens
@@ -272,7 +273,7 @@ class Caller(fl.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
         self._token: str | None = None
 
     def identity(self, address: str) -> Identity:
-        """Return the user, who is at an address. NotAuthenticated if there is none."""
+        """Return the user who calls from an address. Raises NotAuthenticated if there is none."""
         if self._basic is None:
             return self._tokens.bearer(self._bearer, address)
         identity, self._token = self._tokens.log_on(*self._basic, address)
@@ -289,20 +290,20 @@ class Caller(fl.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
 
 
 def admitted(identity: Identity, *, allow_anonymous: bool) -> Identity:
-    """Return the caller, unless it should have logged on and did not."""
+    """Return the caller. Raises NotAuthenticated if it is anonymous and must not be."""
     if identity.is_anonymous and not allow_anonymous:
         raise NotAuthenticated("log on: every call needs a user and a password, or a token")
     return identity
 
 
 class Callers(fl.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
-    """Looks at the headers of each call."""
+    """Reads the headers of each call."""
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
 
     def start_call(self, info: fl.CallInfo, headers: dict[str, list[str]]) -> Caller:
-        """The caller; an error ends the call."""
+        """Return the caller. An error ends the call."""
         given = [value for name, values in headers.items() if name.lower() == "authorization" for value in values]
         try:
             caller = self._caller(given[0]) if given else Caller(self._tokens)
@@ -330,7 +331,7 @@ class Callers(fl.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has 
 
 
 class NoHandshake(fl.ServerAuthHandler):  # type: ignore[misc]  # pyarrow has no types
-    """Everything is in the headers; the older handshake of Flight has nothing to add."""
+    """A handler without effect: headers carry everything, not the older handshake of Flight."""
 
     def authenticate(self, outgoing: fl.ServerAuthSender, incoming: fl.ServerAuthReader) -> None:
         pass

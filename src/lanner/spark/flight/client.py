@@ -1,11 +1,11 @@
-"""The Flight service of a queue manager, for Python programs: what `server` describes, as methods.
+"""A client of the Flight service for Python programs: the protocol of `server` as methods.
 
     with FlightQueues("grpc://127.0.0.1:1810", user="alice", password="...") as queues:
         table = queues.table("orders", columns="core")
 
-Needs pyarrow, and nothing of a queue manager. Errors of the service are raised as the classes it
-names: QueueNotFound, AccessDenied, LeaseLost, EpochChanged and so on. A connection may be shared by
-threads, and cannot be pickled: make one where it is used.
+It needs pyarrow, but no queue manager in the process. Errors of the service are raised as the
+classes it names: QueueNotFound, AccessDenied, LeaseLost, EpochChanged and so on. Threads may share
+a connection. A connection cannot be pickled: create it where it is used.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ _LOG: Final = logging.getLogger(__name__)
 
 DEFAULT_ADDRESS: Final = "grpc://127.0.0.1:1810"
 
-# Not in the specification: a longer ticket goes through the port.
+# Not in the specification: octets of a ticket. A longer one is read through the port.
 MAX_TICKET: Final = 1 << 15
-# Not in the specification: octets of a record batch that is written; larger ones go in parts.
+# Not in the specification: octets of a record batch in a write; larger ones are split.
 _MAX_PIECE: Final = 4 << 20
 
 Answer = dict[str, Any]
 
 
 class FlightFailed(LannerError):
-    """The service failed, or its answer cannot be understood."""
+    """The service failed, or its answer is not valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """What one stream reads: give `ticket` to `read`, in whatever process."""
+    """The part of a queue that one stream reads: pass `ticket` to `read`, in any process."""
 
     ticket: bytes
     after: int
     upto: int
     messages: int  # planned
     bytes: int
-    # Where the stream can be had beside the service itself.
+    # Addresses of the reader processes that serve the stream too.
     locations: tuple[str, ...] = ()
 
 
@@ -77,7 +77,7 @@ class Plan:
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in parts that the service takes, whatever `flight.max_message_mb` may be there."""
+    """Yield a batch in parts small enough for any setting of `flight.max_message_mb`."""
     if batch.nbytes <= _MAX_PIECE or len(batch) <= 1:
         yield batch
         return
@@ -97,9 +97,9 @@ class FlightQueues:
         password: str | None = None,
         tls_roots: bytes | Path | None = None,
     ) -> None:
-        """Without a user the caller is anonymous.
+        """Connect to `address`, anonymously unless `user` is given.
 
-        `tls_roots`: PEM of who vouches for a grpc+tls address.
+        `tls_roots`: the certificate authorities for a grpc+tls address, in PEM.
         """
         self.address = address
         self._is_near = _is_near(address)
@@ -108,8 +108,8 @@ class FlightQueues:
         self._client = fl.FlightClient(address, **self._tls)
         self._readers: dict[str, fl.FlightClient] = {}
         self._authorization: str | None = None
-        self._near: tuple[Path, str] | None = None  # the socket, and whose it is
-        self._about: Answer | None = None  # what the service says of itself, asked once by a writer
+        self._near: tuple[Path, str] | None = None  # the socket and its queue manager
+        self._about: Answer | None = None  # the answer to `info`, requested once by a writer
         self._idle: list[NearReader] = []
         self._credentials = None if user is None else (user, password or "")
         self._options = fl.FlightCallOptions()
@@ -127,12 +127,13 @@ class FlightQueues:
         except pa.ArrowException as error:
             named = _named(self.address, error)
             if isinstance(named, FlightFailed):
-                # A handshake ends like this if no server answers.
+                # This is how a handshake ends if no server answers.
                 named = ServiceNotAvailable(
-                    f"no queue manager answers at {self.address}: is it running, is [flight] of its settings on, does it want grpc+tls?"
+                    f"no queue manager answers at {self.address}: is it running, is [flight] of its settings on, does "
+                    "it want grpc+tls?"
                 )
             raise named from None
-        # A handshake that is refused comes back empty, without an error.
+        # A refused handshake returns an empty header, and raises no error.
         if not header[1]:
             raise NotAuthenticated(f"user or password is not right: user {self._credentials[0]} at {self.address}")
         self._options = fl.FlightCallOptions(headers=[header])
@@ -154,16 +155,19 @@ class FlightQueues:
             self._idle.pop().close()
 
     # Reading
-    # --------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def queues(self, pattern: str = "") -> list[Answer]:
-        """The metadata of all queues that may be read."""
+        """Return the metadata of all queues that the caller may read."""
         with _raised(self.address):
             infos = list(self._client.list_flights(pattern.encode(), self._options))
         return [json.loads(info.app_metadata) for info in infos]
 
     def plan(self, queue: str, **options: object) -> Plan:
-        """Cut a queue, or a range of it, into partitions: after, upto, columns, include_body, partition_bytes, min_partitions."""
+        """Cut a queue, or a range of it, into partitions.
+
+        Options: after, upto, columns, include_body, partition_bytes, min_partitions.
+        """
         descriptor = fl.FlightDescriptor.for_command(_dump({"queue": queue, "compact": True, **options}))
         with _raised(self.address):
             info = self._client.get_flight_info(descriptor, self._options)
@@ -176,7 +180,10 @@ class FlightQueues:
         return Plan(plain(info.schema), partitions, json.loads(info.app_metadata))
 
     def _locations(self, endpoint: fl.FlightEndpoint) -> tuple[str, ...]:
-        """Where else an endpoint can be had: at the host that this connection has reached, under the name that was verified."""
+        """Return the addresses of the reader processes.
+
+        They have the host of this connection, because that is reachable and its name is verified.
+        """
         own = urlsplit(self.address)
         host = f"[{own.hostname}]" if ":" in (own.hostname or "") else own.hostname
         ports = (urlsplit(location.uri.decode()).port for location in endpoint.locations)
@@ -185,9 +192,8 @@ class FlightQueues:
     def read(self, partition: Partition | bytes) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a partition, or of a ticket alone.
 
-        If the caller stops reading, the service stops sending.
-
-        A reader process is asked first. If it fails, the service itself goes on where that ended.
+        If the caller stops reading, the service stops sending. A reader process is tried first. If
+        it fails, the service itself continues where the process stopped.
         """
         ticket = partition if isinstance(partition, bytes) else partition.ticket
         if not isinstance(partition, bytes) and partition.locations:
@@ -205,7 +211,7 @@ class FlightQueues:
         yield from self._read_here(ticket)
 
     def _read_at(self, location: str, ticket: bytes) -> Generator[tuple[pa.RecordBatch, int], None, None]:
-        """Yield the batches that a reader process sends, each with the number up to which they are all."""
+        """Yield the batches of a reader process, each with the number the stream has reached."""
         client = self._readers.get(location)
         if client is None:
             client = self._readers.setdefault(location, fl.FlightClient(location, **self._tls))
@@ -252,7 +258,10 @@ class FlightQueues:
         self._idle.append(near)
 
     def _near_reader(self) -> NearReader | None:
-        """A connection to a queue manager on this machine, if its socket may be opened: less than half the cost of the port."""
+        """Return a connection through shared memory to a queue manager on this machine, or None.
+
+        It costs less than half of what the port does.
+        """
         with contextlib.suppress(IndexError):
             return self._idle.pop()
         if self._is_near and self._near is None:
@@ -266,26 +275,27 @@ class FlightQueues:
             try:
                 return NearReader(*self._near)
             except OSError:
-                # It is of another user, or there are too many, or it lies in another container.
+                # The socket belongs to another user, has too many clients, or is in another
+                # container.
                 self._is_near = False
         return None
 
     def batches(self, queue: str, **options: object) -> Iterator[pa.RecordBatch]:
-        """Everything that `plan` gives, one partition after the other."""
+        """Yield the batches of a whole plan, one partition after the other."""
         for partition in self.plan(queue, **options).partitions:
             yield from self.read(partition)
 
     def table(self, queue: str, **options: object) -> pa.Table:
-        """The same in memory."""
+        """Return the rows of a whole plan as a table in memory."""
         plan = self.plan(queue, **options)
         found = (batch for partition in plan.partitions for batch in self.read(partition))
         return pa.Table.from_batches(found, plan.schema)
 
     # Actions
-    # --------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def act(self, action: str, **request: object) -> Answer:
-        """One action; None as a value is as good as nothing."""
+        """Run one action. Arguments that are None are left out."""
         body = _dump({name: value for name, value in request.items() if value is not None})
         with _raised(self.address):
             [result] = self._client.do_action(fl.Action(action, body), self._options)
@@ -299,16 +309,16 @@ class FlightQueues:
         return self.act("bounds", queue=queue)
 
     def measure(self, queue: str, after: int = 0, **limits: int | None) -> Answer:
-        """upto, max_messages, max_bytes."""
+        """Measure a range. Limits: upto, max_messages, max_bytes."""
         return self.act("measure", queue=queue, after=after, **limits)
 
     def poll(self, queues: Sequence[Answer], timeout_ms: int = 0, epoch: int | None = None) -> list[Answer]:
-        """Each queue as {queue, after, max_messages, max_bytes}."""
+        """Wait for messages in queues, each given as {queue, after, max_messages, max_bytes}."""
         found: list[Answer] = self.act("poll", queues=list(queues), timeout_ms=timeout_ms, epoch=epoch)["queues"]
         return found
 
     def acquire(self, queue: str, reader: str, **options: object) -> Answer:
-        """mode, start, lease_ms, take_over, epoch."""
+        """Acquire a reader. Options: mode, start, lease_ms, take_over, epoch."""
         return self.act("acquire", queue=queue, reader=reader, **options)
 
     def renew(self, queue: str, reader: str, fence: int) -> Answer:
@@ -327,7 +337,7 @@ class FlightQueues:
         return bool(self.act("forget", queue=queue, reader=reader)["forgotten"])
 
     # Writing
-    # --------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def stage(
         self,
@@ -340,10 +350,9 @@ class FlightQueues:
         token: str | None = None,
         epoch: int | None = None,
     ) -> Answer:
-        """Write batches under a new token; the answer has it, with what was written.
+        """Write batches under a new token; return the token with the figures of what was written.
 
-        The packets of the messages are built here, where their columns allow that
-        (`columnar.packing`).
+        If the columns allow it, the packets of the messages are built here (`columnar.packing`).
         """
         staging = self.staging(schema, writer=writer, batch=batch, queue=queue, token=token, epoch=epoch)
         try:
@@ -364,7 +373,7 @@ class FlightQueues:
         token: str | None = None,
         epoch: int | None = None,
     ) -> Staging:
-        """Begin what `stage` does, for callers who have the batches one after the other."""
+        """Begin what `stage` does, for callers whose batches come one by one."""
         command = {"token": token or secrets.token_hex(16), "writer": writer, "batch": batch}
         command |= {name: value for name, value in (("queue", queue), ("epoch", epoch)) if value is not None}
         encoder = self._packet_encoder(schema, queue)
@@ -374,7 +383,7 @@ class FlightQueues:
         return Staging(self.address, put, answers, encoder)
 
     def _packet_encoder(self, schema: pa.Schema, queue: str | None) -> PacketEncoder | None:
-        """Return what makes packets of rows with these columns; None if rows are sent as they are."""
+        """Return an encoder that makes packets of rows, or None to send the rows as they are."""
         # Imported here: it takes 0.1 s, and reading does not need it.
         from lanner.host.names import QueueNames
         from lanner.spark.columnar.encode import check_columns
@@ -404,7 +413,7 @@ class FlightQueues:
         return int(self.act("drop", writer=writer, batch=batch)["dropped"])
 
     def last_published(self, writer: str) -> int | None:
-        """The number of the last batch."""
+        """Return the number of the last batch that a writer has published, or None."""
         batch: int | None = self.act("published", writer=writer)["batch"]
         return batch
 
@@ -434,9 +443,9 @@ class Staging:
             self._rows += len(one)
 
     def finish(self) -> Answer:
-        """End the stream; what was written, when it is on disk."""
+        """End the stream. Return what was written, once it is on disk."""
         with self._told():
-            # A stream that an exception ends has no such end, and leaves nothing.
+            # A stream that an exception ends never sends this, so the service keeps nothing of it.
             self._put.write_metadata(_dump({"messages": self._rows}))
             self._put.done_writing()
             answer = self._answers.read()
@@ -447,13 +456,13 @@ class Staging:
         return staged
 
     def abandon(self) -> None:
-        """Leave nothing of it. After an error there is nothing left to do, and it does no harm."""
+        """Discard what was sent. After an error this has no effect."""
         with contextlib.suppress(pa.ArrowException):
             self._put.close()
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
-        """Raise the error with which the service refused the stream: only closing it tells that."""
+        """Raise the error with which the service refused the stream: closing it reveals that."""
         with _raised(self._address):
             try:
                 yield
@@ -463,9 +472,9 @@ class Staging:
 
 
 def _schema_of(ticket: bytes) -> RowSchema | None:
-    """Return the columns that a ticket is for, if they are made of packets.
+    """Return the columns of a ticket, or None if its stream cannot be read as packets.
 
-    If the ticket is wrong, the service reports why.
+    A wrong ticket also gives None: the service then reports what is wrong.
     """
     try:
         request = Request.parse(ticket, "ticket")
@@ -494,7 +503,7 @@ def _dump(values: Answer) -> bytes:
 
 @contextlib.contextmanager
 def _raised(address: str) -> Iterator[None]:
-    """The errors of the service, as its own classes."""
+    """Raise errors of the service as their own classes."""
     try:
         yield
     except fl.FlightError as error:

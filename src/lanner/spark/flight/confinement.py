@@ -1,8 +1,8 @@
-"""Take from a process what it does not need, for good: files, the network, programs, privileges.
+"""Permanent confinement of a process: files, network, programs and privileges it does not need.
 
-Landlock (Linux 5.13 and later, landlock(7)) restricts the thread that asks for it and all that are
-started later. So this comes before the first thread. On a kernel without it the process has the
-rights of its user.
+Landlock (Linux 5.13 and later, landlock(7)) restricts the calling thread and all threads that it
+starts later. So this must run before the process starts a thread. On a kernel without Landlock the
+process keeps the rights of its user.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION: Final = 1
 _PATH_BENEATH: Final = 1
 _NO_NEW_PRIVS: Final = 38
-_ALL_TCP: Final = 0x3  # bind, connect; from version 4 on
-_ALL_SCOPES: Final = 0x3  # abstract sockets and signals of others; from version 6 on
+_ALL_TCP: Final = 0x3  # bind and connect; since version 4
+_ALL_SCOPES: Final = 0x3  # abstract sockets and signals of other processes; since version 6
 
 
 class Files(IntFlag):
@@ -44,23 +44,23 @@ class Files(IntFlag):
     OF_FILE = EXECUTE | WRITE | READ | TRUNCATE | 0x8000
 
 
-# What each version of Landlock can forbid.
+# The rights that each version of Landlock can deny.
 _FORBIDDEN: Final = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF, 4: 0x7FFF, 5: 0xFFFF}
 
 
 def own_program() -> list[Path]:
-    """Where Python, its modules and the libraries they need lie."""
+    """Return the paths of Python, its modules and the libraries they need."""
     system = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache", "/etc/localtime")
     machine = ("/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system", "/dev/null", "/dev/urandom")
     return [Path(one) for one in (sys.prefix, sys.base_prefix, *filter(None, sys.path), *system, *machine)]
 
 
 def confine(allowed: Iterable[tuple[Path, Files]]) -> bool:
-    """Allow these files, and what lies beneath these directories, and nothing else.
+    """Allow these files and directories, with everything beneath them, and nothing else.
 
-    Returns whether the kernel can do that.
+    Returns whether the kernel supports it.
     """
-    # What is in memory is the content of messages.
+    # A core file would have the content of messages.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     libc = ctypes.CDLL(None, use_errno=True)
     _check(libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0))

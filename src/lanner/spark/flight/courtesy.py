@@ -1,9 +1,8 @@
-"""Bulk reads give way to messages, and keep nothing for long.
+"""Limits on the CPU and the memory that bulk reads take from message traffic.
 
-One interpreter serves the network and finds messages for bulk reads, or makes batches of them. A
-read that somebody starts in the afternoon shall not hold up the messages that go in and out
-meanwhile, so while the loop that serves the network has work, streams rest between their batches;
-alone they are as fast as they can.
+One interpreter serves the network and makes the batches of bulk reads. A bulk read must not delay
+messages. So streams rest between their batches while the event loop that serves the network has
+work. On an idle queue manager they run at full speed.
 """
 
 from __future__ import annotations
@@ -21,18 +20,19 @@ __all__ = ["cpu_of", "give_back", "giving_way", "keep"]
 
 T = TypeVar("T")
 
-# Ours: the part of a core from which on a loop is busy; with all that streams have others do, it
-# does not get much more. One that uses a tenth of a core is hardly held up, so below that a rest
-# goes with the square.
+# Not in the specification: the load of the loop, as a part of a core, that counts as busy. While
+# streams take the rest of the interpreter, a loop does not get much more. A loop that uses a tenth
+# of a core is hardly delayed, so below this value the rest is proportional to the square of the
+# load.
 _BUSY = 0.4
 _MAX_REST = 2.0  # seconds
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
-_KEPT_AT_FIRST = 256 << 10  # about what the C library does unasked
-_SHORT = 1e-6  # seconds, of which no load can be told
+_KEPT_AT_FIRST = 256 << 10  # about the default of the C library
+_SHORT = 1e-6  # seconds; a load cannot be measured over less
 
 
 def cpu_of(thread: int) -> Callable[[], float]:
-    """What tells the seconds of CPU that a thread, which must be alive, has used."""
+    """Return a function that returns the CPU seconds of a thread. The thread must be alive."""
     clock = time.pthread_getcpuclockid(thread)
     return lambda: time.clock_gettime(clock)
 
@@ -45,10 +45,10 @@ def giving_way(
     own_cpu: Callable[[], float] = time.thread_time,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[T]:
-    """The same batches, with rests between them, the longer the more of a core the loop uses; `cpu` tells the seconds that it has used.
+    """Yield the same batches with rests between them, which grow with the load of the loop.
 
-    `rests`: how many times as long as it took to make a batch, by the CPU that it used: what it
-    waits for others does not count.
+    `cpu` returns the CPU seconds of the loop. At full load a rest is `rests` times the CPU time
+    that making the batch took; waiting for others does not count.
     """
     remaining = iter(batches)
     looked, used = monotonic(), cpu()
@@ -67,21 +67,23 @@ def giving_way(
 
 
 def give_back() -> None:
-    """Return the memory of a stream that has ended to the system, and keep none: the allocators would have tens of megabytes for the next one."""
+    """Return the memory of the last stream to the system, and keep none.
+
+    Otherwise the allocators would keep tens of megabytes for the next stream.
+    """
     keep(_KEPT_AT_FIRST)
     pa.default_memory_pool().release_unused()
     return_memory()
 
 
 def keep(size: int) -> None:
-    """Have this process keep about so much memory that it has freed, for what comes next.
+    """Make this process keep up to about `size` bytes of freed memory for reuse.
 
-    The C library gives the end of its heap back as soon as it is free, and each batch that comes
-    over the network then begins with getting its pages from the system one by one: half of what it
-    costs to read it.
+    By default the C library returns the free end of its heap at once. Each batch from the network
+    then gets its pages from the system one by one, which is half of the cost of reading it.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):  # glibc has it
         libc.mallopt(_M_TRIM_THRESHOLD, size)
-        # What is larger than this is not in the heap.
+        # Larger allocations are not in the heap.
         libc.mallopt(_M_MMAP_THRESHOLD, size // 2)

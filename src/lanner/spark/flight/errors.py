@@ -1,4 +1,4 @@
-"""The errors of the Flight service, beside those of the queue manager."""
+"""The errors of the Flight service, in addition to those of the queue manager."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lanner.model.errors import LannerError
 
 
 class EpochChanged(LannerError):
-    """The store was restored from a backup, so numbers of the visibility sequence from before are not valid."""
+    """The store was restored from a backup, so earlier visibility numbers are invalid."""
 
 
 class LeaseHeld(LannerError):
@@ -18,20 +18,20 @@ class LeaseLost(LannerError):
 
 
 class StageUnknown(LannerError):
-    """Messages are to be published that were never staged to the end, or are no longer there."""
+    """Messages to publish were never staged completely, or no longer exist."""
 
 
 class PublicationDiffers(LannerError):
-    """A batch is published again, with other messages than the first time."""
+    """A batch is published again with other messages than the first time."""
 
 
 class NotAuthenticated(LannerError):
-    """User, password or token are not right."""
+    """User, password or token are wrong."""
 
 
 class TooBusy(LannerError):
-    """More is asked for at once than the queue manager gives; try again."""
+    """A limit on concurrent calls, logons or streams is reached; try again."""
 
 
 class TicketRefused(LannerError):
-    """A reader process does not take a ticket; the queue manager itself may."""
+    """A reader process refused a ticket; the queue manager itself may accept it."""

@@ -1,18 +1,16 @@
-"""The port of the Flight service: it takes connections, within the budget, and passes their bytes on to gRPC.
+"""The port of the Flight service: accepts connections within the budget and relays them to gRPC.
 
-gRPC takes as many connections as there are descriptors, and pyarrow has no setting for that. So
-gRPC listens on a Unix socket in the data directory, which only this process uses, and a loop in a
-thread of its own has the port. Nothing goes to gRPC before a client has begun to speak HTTP/2. TLS
-ends here.
+gRPC accepts as many connections as there are descriptors, and pyarrow has no setting for that. So
+gRPC listens on a Unix socket in the data directory, which only this process uses, and an event loop
+in a thread of its own has the port. A client reaches gRPC only after it has sent the HTTP/2
+preface. TLS ends here.
 
-A client's address is found by the name that its Unix socket has (`Front.peer`), since gRPC tells no
-more of it. The names are random: another user of this machine who could foretell one would bind it
-first.
+gRPC reports only the name of the Unix socket of a connection. `Front.peer` finds the client's
+address by this name. The names are random: a local user who could predict one could bind it first.
 
-gRPC has the whole of a message, of any length, before anybody asks who sends it. So what comes is
-counted on its way (`grpc_messages`): messages that are too long end the connection. Of a connection
-through which no call of an account has come no more is taken than a request may have, until there
-is one.
+gRPC reads whole messages, of any length, before authentication. So messages are measured on the way
+(`grpc_messages`), and one that is too long ends the connection. Until a connection has carried a
+call of an account, no more is read from it than a request may have.
 """
 
 from __future__ import annotations
@@ -46,32 +44,34 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# RFC 9113 3.4: what a client says first.
+# RFC 9113 3.4: the first bytes of a client.
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-# Not in the specification: connections that have said nothing; seconds that each has; seconds of
-# silence after which one may go to make room for another; seconds to take the last bytes.
+# Not in the specification: connections that have sent nothing; seconds until a connection must send
+# something; seconds of silence after which a connection may be closed to make room for another;
+# seconds to read the last bytes.
 _MAX_NEW: Final = 128
 _FIRST_WORD: Final = 10.0
 _QUIET: Final = 60.0
 _LINGER: Final = 10.0
 _READ_BUFFER: Final = 256 << 10
 _WRITE_HIGH_WATER: Final = 1 << 20
-# Not in the specification: octets of messages that have come in part. Of a client without a call of
-# an account: a request, and what is around it in protocol buffers.
+# Not in the specification: octets of messages that have arrived in part. Of a client without a call
+# of an account: a request and the protocol buffers around it.
 _MAX_OF_STRANGER: Final = MAX_SIZE + 0x1_0000
 _MAX_UNFINISHED: Final = 512 << 20
 _MAX_UNFINISHED_OF_STRANGERS: Final = 64 << 20
 _MAX_UNFINISHED_PER_STRANGER: Final = 16 << 20
-# Not in the specification: seconds that such a client has for that call if it has sent so much.
+# Not in the specification: seconds until such a client must make that call, once it has sent so
+# much.
 _PATIENCE: Final = 60.0
-# Why nothing is read from a client.
+# Reasons to pause reading from a client.
 _UNSENT, _REACHING, _STRANGER = "unsent", "reaching", "stranger"
 
 
 def tls_context(settings: FlightSettings) -> ssl.SSLContext | None:
-    """What the service shows its clients; None: it is not encrypted.
+    """Return the TLS context of the service, or None if it is not encrypted.
 
-    An OSError says what is wrong with the files.
+    Raises OSError if the files are missing or wrong.
     """
     if settings.tls_certificate is None or settings.tls_key is None:
         return None
@@ -82,7 +82,7 @@ def tls_context(settings: FlightSettings) -> ssl.SSLContext | None:
 
 
 class Front:
-    """Listens from its construction on, until it is stopped."""
+    """The listener. It accepts connections from its construction until `stop`."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Front:
         budget: Budget,
         max_message: int,
     ) -> None:
-        """`backend` is where gRPC listens; `max_message`: octets of one message of a client."""
+        """Listen. `backend`: the socket of gRPC. `max_message`: octets of one client message."""
         self._backend = backend
         self._door = door
         self.max_message = max_message
@@ -108,7 +108,7 @@ class Front:
             )
         }
         self.new: Newcomers[_Client | Handshake] = Newcomers(_MAX_NEW)
-        # Through which no call of an account has come.
+        # Connections without a call of an account so far.
         self.strangers: Strangers[_Client | Handshake] = Strangers(_is_known)
         self._handshakes: dict[Pass, Handshake] = {}
         self.clients: dict[str, _Client] = {}
@@ -130,7 +130,7 @@ class Front:
         )
 
     def stop(self) -> None:
-        """Take no more connections and end those that are there."""
+        """Stop accepting connections, and end the existing ones."""
         self._loop.call(self._stop())
         self._loop.stop()
 
@@ -141,31 +141,31 @@ class Front:
             task.cancel()
         for client in list(self.clients.values()):
             client.abort()
-        # Until they are told of it.
+        # Let their `connection_lost` run.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
     def peer(self, grpc_peer: str) -> str:
-        """The client of a call, by what gRPC calls it; any thread."""
+        """Return the address of a call's client, by gRPC's name for it; thread-safe."""
         client = self._client(grpc_peer)
         return "" if client is None else client.granted.peer
 
     def user(self, grpc_peer: str) -> int | None:
-        """The user of this machine whose client it is; None: of another machine; any thread."""
+        """Return the local user of a client, or None if it is on another machine; thread-safe."""
         client = self._client(grpc_peer)
         return None if client is None else user_of(*client.ends)
 
     def host(self, grpc_peer: str) -> str | None:
-        """The address of this machine at which a client has found it; any thread."""
+        """Return the local address to which a client has connected; thread-safe."""
         client = self._client(grpc_peer)
         return None if client is None else str(client.ends[0][0])
 
     def logged_on(self, grpc_peer: str) -> None:
-        """A call of an account has come from a client; any thread."""
+        """Note that a client has made a call of an account; thread-safe."""
         client = self._client(grpc_peer)
         if client is not None and not client.is_known:
             client.is_known = True
-            with contextlib.suppress(RuntimeError):  # it is being stopped
+            with contextlib.suppress(RuntimeError):  # the loop is stopping
                 self._running.call_soon_threadsafe(self._known, client)
 
     def _known(self, client: _Client) -> None:
@@ -174,11 +174,11 @@ class Front:
         client.known()
 
     def count(self, client: _Client, size: int) -> None:
-        """Count the octets of messages that have come in part from a client."""
+        """Count the octets of a client's messages that have arrived in part."""
         self._unfinished[client.is_counted_as_known].set(client, client.granted.peer, size)
 
     def forget(self, client: _Client) -> None:
-        """A client has gone."""
+        """Remove a client that has disconnected."""
         self.clients.pop(client.name, None)
         for unfinished in self._unfinished.values():
             unfinished.set(client, client.granted.peer, 0)
@@ -192,7 +192,7 @@ class Front:
         return self.clients.get(grpc_peer.rpartition("-")[2])
 
     def add(self, client: _Client) -> str:
-        """Count a connection, and give it a name."""
+        """Register a connection, and return a new name for it."""
         self._handshake_ended(client.granted)
         name = secrets.token_hex(16)
         self.clients[name] = client
@@ -200,14 +200,17 @@ class Front:
         return name
 
     def hang_up(self, grpc_peer: str) -> None:
-        """End the connection of a client; any thread."""
+        """End the connection of a client; thread-safe."""
         client = self._client(grpc_peer)
         if client is not None:
-            with contextlib.suppress(RuntimeError):  # it is being stopped
+            with contextlib.suppress(RuntimeError):  # the loop is stopping
                 self._running.call_soon_threadsafe(self._hang_up, client)
 
     def _handshake_began(self, handshake: Handshake) -> Callable[[], None]:
-        """Count a connection from its first byte on, though its protocol hears of it only when the handshake of TLS is done."""
+        """Count a connection from its first byte.
+
+        The protocol gets a TLS connection only after the handshake.
+        """
         self._handshakes[handshake.granted] = handshake
         self._add_stranger(handshake)
         return partial(self._handshake_ended, handshake.granted)
@@ -226,7 +229,7 @@ class Front:
             self._hang_up(excess)
 
     def _make_room(self, peer: str) -> bool:
-        """End a connection of a stranger, or else one that has been silent for a while, for a new one of a peer."""
+        """End a stranger's connection, or else a silent one, for a new one of `peer`."""
         is_greedy = self._door.is_greedy(peer)
         found = self.strangers.victim(peer, is_greedy=is_greedy) or self._silent(peer, is_greedy=is_greedy)
         if found is not None:
@@ -234,7 +237,10 @@ class Front:
         return found is not None
 
     def _silent(self, peer: str, *, is_greedy: bool) -> _Client | None:
-        """A connection that nothing has gone through for a while, of a peer or of one that has more connections."""
+        """Return the connection that has been silent longest, or None.
+
+        It must belong to `peer`, or to a peer that has more connections.
+        """
         since = asyncio.get_running_loop().time() - _QUIET
         counted = self._door.connections
         silent: Newcomers[_Client] = Newcomers(0)
@@ -253,7 +259,7 @@ class Front:
         client.granted.give_back()
 
     async def reach(self, client: _Client) -> None:
-        """Connect a client with gRPC."""
+        """Connect a client to gRPC."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         loop = asyncio.get_running_loop()
         try:
@@ -275,13 +281,13 @@ def _is_known(one: _Client | Handshake) -> bool:
 
 
 class _Half(asyncio.BufferedProtocol):
-    """One end of a connection that is passed on."""
+    """One end of a relayed connection."""
 
     def __init__(self, front: Front) -> None:
         self.front = front
         self.other: _Half | None = None
         self.transport: asyncio.Transport | None = None
-        # Why nothing is read.
+        # Reasons to pause reading.
         self._reasons: set[str] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -304,13 +310,13 @@ class _Half(asyncio.BufferedProtocol):
             self.other.resume(_UNSENT)
 
     def pause(self, reason: str) -> None:
-        """Read nothing, for one more reason."""
+        """Pause reading for one more reason."""
         if not self._reasons and self.transport is not None:
             self.transport.pause_reading()
         self._reasons.add(reason)
 
     def resume(self, reason: str) -> None:
-        """Read on, if that was the last reason not to."""
+        """Resume reading if that was the last reason to pause."""
         if reason in self._reasons:
             self._reasons.remove(reason)
             if not self._reasons and self.transport is not None and not self.transport.is_closing():
@@ -321,7 +327,7 @@ class _Half(asyncio.BufferedProtocol):
         self.transport = None
         if self.other is not None and self.other.transport is not None:
             self.other.transport.close()
-            # Whoever does not read keeps it no longer.
+            # A peer that does not read does not keep the connection open longer than this.
             asyncio.get_running_loop().call_later(_LINGER, self.other.abort)
 
     def abort(self) -> None:
@@ -330,18 +336,18 @@ class _Half(asyncio.BufferedProtocol):
 
 
 class _Client(_Half):
-    """The end at the client."""
+    """The client's end."""
 
     def __init__(self, front: Front, granted: Pass) -> None:
         super().__init__(front)
         self.granted = granted
         self.heard = 0.0
         self.is_known = False
-        # The same, as this thread knows it.
+        # The same, as seen by the thread of the loop.
         self.is_counted_as_known = False
         self._first = b""
         self._messages = Messages(front.max_message)
-        # It waits for a call of an account.
+        # Whether it runs out if no call of an account comes.
         self._timer_runs = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -371,7 +377,7 @@ class _Client(_Half):
             task.add_done_callback(self.front.tasks.discard)
 
     def _is_sound(self, data: memoryview) -> bool:
-        """Look at what has come; False: the connection ends."""
+        """Check received bytes. Returns False if they end the connection."""
         messages = self._messages
         before = messages.unfinished
         try:
@@ -390,7 +396,7 @@ class _Client(_Half):
         return True
 
     def known(self) -> None:
-        """A call of an account has come: it may send more."""
+        """Resume after a call of an account: the client may send more."""
         self.is_counted_as_known = True
         if self.transport is None:
             return
@@ -401,7 +407,7 @@ class _Client(_Half):
             self.resume(_STRANGER)
 
     def begin(self, backend: _Backend) -> bytes:
-        """GRPC is there: return what came before."""
+        """Return the bytes that came before gRPC was connected."""
         first, self._first = self._first, b""
         self.other = backend
         if self.transport is None or not self._is_sound(memoryview(first)):

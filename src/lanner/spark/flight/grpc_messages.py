@@ -1,10 +1,11 @@
-"""The messages that a client sends to gRPC, in the frames of HTTP/2 (RFC 9113 6.1; gRPC over HTTP/2), while their octets come.
+"""Checks of the messages that a client sends to gRPC, made while their octets pass.
 
-Arrow's server takes messages of any length, decompresses them, and has the whole of one before
-anybody asks who sends it. pyarrow has no setting for that. So the octets are read on their way:
-what is too long, or compressed, ends the connection, and what has come in part is counted.
+Arrow's server accepts messages of any length, decompresses them, and reads a whole message before
+authentication. pyarrow has no setting for that. So this module parses the frames of HTTP/2 on the
+way (RFC 9113 6.1; gRPC over HTTP/2): a message that is too long or compressed ends the connection,
+and unfinished messages are counted.
 
-Of the frames only those with data are looked at, and no header is decoded.
+It reads only frames with data, and decodes no HTTP header.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ _FRAME_HEADER: Final = 9
 _DATA, _RST_STREAM = 0, 3
 _END_STREAM, _PADDED = 0x1, 0x8
 _MAX_STREAM: Final = 0x7FFF_FFFF
-# A flag, and the octets that follow.
+# Compressed flag and length: the prefix of a gRPC message.
 _prefix = struct.Struct(">BI")
-# Not in the specification: messages of one connection that have come in part.
+# Not in the specification: unfinished messages of one connection.
 _MAX_MESSAGES: Final = 1000
 
 
 class _Message:
-    """One message of which a part has come."""
+    """A message that has arrived in part."""
 
     __slots__ = ("came", "fields", "head", "left")
 
@@ -38,20 +39,20 @@ class _Message:
 
 
 class Messages:
-    """What one client sends, from the preface of HTTP/2 on. MessageRefused ends the connection."""
+    """The messages of one client, from the HTTP/2 preface on. Errors raise MessageRefused."""
 
     def __init__(self, limit: int) -> None:
-        """`limit`: octets of one message."""
+        """Refuse messages of more than `limit` octets."""
         self._limit = limit
-        # Octets of messages whose end has not come.
+        # Octets of unfinished messages.
         self.unfinished = 0
         self._skipped = _PREFACE_SIZE
         self._head = b""
         self._kind = self._flags = self._stream = 0
-        # Octets of the current frame that are still to come, and of the padding at its end.
+        # Octets of the current frame that have not arrived, and of the padding at its end.
         self._left = self._padding = 0
         self._is_padding_next = False
-        # By the number of the stream.
+        # By stream number.
         self._messages: dict[int, _Message] = {}
 
     def take(self, data: memoryview) -> None:
@@ -95,7 +96,7 @@ class Messages:
             if self._padding > self._left + len(part) - 1:
                 raise MessageRefused("a frame has more padding than octets")
             part = part[1:]
-        # The padding is what comes last in the frame.
+        # The padding is at the end of the frame.
         self._octets(part[: max(len(part) - max(self._padding - self._left, 0), 0)])
         if not self._left:
             self._end_frame()
@@ -110,7 +111,7 @@ class Messages:
             self.unfinished -= message.came
 
     def _octets(self, part: memoryview) -> None:
-        """Take octets of the messages of a stream."""
+        """Handle octets of the messages of a stream."""
         messages, stream = self._messages, self._stream
         while part:
             message = messages.get(stream)

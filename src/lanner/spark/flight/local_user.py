@@ -1,4 +1,4 @@
-"""Whose connection it is: the kernel knows the user at the other end of a TCP connection within this machine."""
+"""The local user at the other end of a TCP connection within this machine, from the kernel."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _TABLE, _TABLE_6 = Path("/proc/net/tcp"), Path("/proc/net/tcp6")
 _USER: Final = 4
 _IPV4_MAPPED: Final = bytes(10) + b"\xff\xff"
 
-# What a socket calls its ends: host and port, and of IPv6 two numbers more.
+# An end of a socket: host and port; for IPv6 two more numbers.
 Address = tuple[str, int] | tuple[str, int, int, int]
 
 
 def user_of(here: Address, there: Address) -> int | None:
-    """Return the user who has the other end of a connection, of which this end is `here`.
+    """Return the local user who owns the other end of a connection. This end is `here`.
 
-    None: that is on another machine, or is gone.
+    Returns None if the other end is on another machine, or is closed.
     """
     ends = [(ipaddress.ip_address(host.partition("%")[0]).packed, port) for host, port, *_ in (there, here)]
-    # A socket of IPv6 may be connected to an address of IPv4.
+    # An IPv6 socket may be connected to an IPv4 address.
     mapped = [(packed if len(packed) > 4 else _IPV4_MAPPED + packed, port) for packed, port in ends]
     for table, sought in ((_TABLE, ends), (_TABLE_6, mapped)):
-        # As many lines as there are sockets: they are not read one by one.
+        # The table has a line for each socket, so it is searched as a whole.
         text = f" {' '.join(_written(*end) for end in sought)} "
         try:
             _, found, rest = table.read_text("ascii").partition(text)
@@ -37,6 +37,6 @@ def user_of(here: Address, there: Address) -> int | None:
 
 
 def _written(packed: bytes, port: int) -> str:
-    """ADDRESS:PORT: words of the machine's byte order, in hexadecimal digits."""
+    """Return ADDRESS:PORT in hexadecimal, in words of the machine's byte order."""
     words = struct.unpack(f"={len(packed) // 4}I", packed)
     return f"{''.join(f'{word:08X}' for word in words)}:{port:04X}"

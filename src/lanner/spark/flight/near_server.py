@@ -1,4 +1,4 @@
-"""The queue manager's side of `near_streams`: a socket in the data directory, and a thread for each connection."""
+"""The server side of `near_streams`: a socket in the data directory, one thread per connection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lanner.spark.flight.refusals import refusal
 
 _LOG = logging.getLogger(__name__)
 
-# Its name in the data directory, whose permissions decide who can connect.
+# The name of the socket in the data directory. The directory's permissions decide who can connect.
 SOCKET: Final = "streams.sock"
 # Not in the specification: seconds before accepting is retried; milliseconds after which an idle
 # connection returns its memory.
@@ -38,12 +38,12 @@ Streaming = Callable[[str | None, bytes], PacketSource]
 
 
 class NearServer:
-    """Listens from its construction on, until it is stopped."""
+    """The listener. It accepts connections from its construction until `stop`."""
 
     def __init__(self, directory: Path, identifier: str, streaming: Streaming, door: Door) -> None:
-        """`identifier` of the queue manager; `door`: who may connect.
+        """Listen. `identifier`: of the queue manager; `door`: admits connections.
 
-        An OSError says why there can be none.
+        Raises OSError if that is not possible.
         """
         self.path = directory.resolve() / SOCKET
         self._greeting = greeting(identifier)
@@ -63,7 +63,7 @@ class NearServer:
         self._accepting.start()
 
     def stop(self, timeout: float) -> bool:
-        """End all streams. False: one is still at a batch, and ends with it."""
+        """End all streams. Returns False if one is still making a batch, after which it ends."""
         with self._lock:
             self._is_stopping = True
             threads = [self._accepting, *self._connections.values()]
@@ -83,7 +83,7 @@ class NearServer:
             except OSError as error:
                 if self._is_stopping:
                     return
-                # Too many descriptors, say. Who waits meanwhile takes the port.
+                # For example, the process is out of descriptors. Meanwhile clients use the port.
                 text = "a connection for streams could not be taken: %s"
                 log_of_peer(_LOG, logging.WARNING, "accept", "", text, error)
                 time.sleep(_PAUSE)
@@ -120,7 +120,7 @@ class NearServer:
                     else:
                         self._answer(connection, frame, slots)
         except ConnectionError:
-            pass  # The reader is gone.
+            pass  # The reader has disconnected.
         except Exception:  # noqa: BLE001 (logged; the reader sees the connection end)
             log_of_peer(_LOG, logging.ERROR, "failed", granted.peer, "a connection for streams failed", exc_info=True)
         finally:
@@ -136,8 +136,8 @@ class NearServer:
             source = self._streaming(header, ticket)
             with contextlib.closing(source.packet_batches(slots.room)) as batches:
                 send(connection, {"place": dataclasses.asdict(source.place)})
-                # First a free slot, then a batch: a snapshot of the store must not wait for a
-                # reader.
+                # Wait for a free slot before making a batch: a snapshot of the store must not wait
+                # for a reader.
                 while slots.wait() and (batch := next(batches, None)) is not None:
                     slots.hand_out(batch)
         except LannerError as error:
@@ -146,7 +146,7 @@ class NearServer:
 
 
 def _is_quiet(connection: socket.socket) -> bool:
-    """Whether nothing comes for a while."""
+    """Return whether nothing arrives for a while."""
     poll = select.poll()
     poll.register(connection, select.POLLIN)
     return not poll.poll(_QUIET_MS)
@@ -164,19 +164,19 @@ class _Slots:
 
     def show(self, greeting: bytes) -> None:
         for _ in range(SLOTS):
-            self._slots.append(Slot())  # one by one: each has a descriptor to close
+            self._slots.append(Slot())  # one by one: `close` must find every descriptor
         socket.send_fds(self._connection, [greeting], [slot.file for slot in self._slots])
 
     def take_back(self, frame: Frame) -> None:
-        """A slot is free, says the reader."""
+        """Mark the slot that the reader has freed."""
         number = frame.get("free")
         if type(number) is not int or number not in range(SLOTS) or number in self._free:
-            # Not the frame itself: there may be a token in it.
+            # The frame is not shown: it may have a token.
             raise ValueError("what came is not a slot that was handed out")
         self._free.add(number)
 
     def wait(self) -> bool:
-        """Have a slot that is free. False: the reader is gone."""
+        """Wait until a slot is free, and make it the current one. Returns False on disconnect."""
         while not self._free:
             frame = receive(self._connection)
             if frame is None:
@@ -186,18 +186,18 @@ class _Slots:
         return True
 
     def room(self, size: int) -> Octets:
-        """Memory of the slot that was waited for."""
+        """Return memory of the current slot."""
         self.are_empty = False
         return self._slots[self._current].room(size)
 
     def hand_out(self, batch: PacketBatch) -> None:
-        """Announce to the reader what lies in that slot."""
+        """Announce the batch in the current slot to the reader."""
         self._free.discard(self._current)
         told = self._slots[self._current].finish(batch)
         send(self._connection, {"slot": self._current, **told})
 
     def empty(self) -> None:
-        """Return the memory of all slots that the reader does not use to the system."""
+        """Return the memory of all free slots to the system."""
         for number in self._free:
             self._slots[number].empty()
         self.are_empty = len(self._free) == SLOTS

@@ -1,23 +1,33 @@
-"""Streams of messages to programs on the same machine, through memory that both sides have.
+"""Streams of messages to programs on the same machine, through shared memory.
 
 Sending messages through a socket costs more than finding them, because they are copied into the
 kernel and out of it again. Here the queue manager copies packets from its file into a slot, which
-is memory that the reader has mapped too, and the reader makes its columns from there. So the cost
-of decoding is the reader's. A connection has SLOTS slots. The queue manager does not write to a
-slot that the reader has not freed, so it waits for a slow reader.
+is memory that the reader has mapped too. The reader makes its columns from the slot, so it pays for
+the decoding. A connection has SLOTS slots. The queue manager does not write to a slot that the
+reader has not freed, so it waits for a slow reader.
 
-At the socket (SOCK_SEQPACKET) every frame is a JSON object:
+Every frame at the socket (SOCK_SEQPACKET) is a JSON object. The reader sends:
 
-    reader            {ticket, [authorization]}      the next stream, please: a ticket as in Flight, and the header that Flight would get
-                      {free: n}                      slot n may be written to again
-    queue manager     {slots, numbers, queue_manager_id}   at the beginning, with as many descriptors of memory
-                      {place}                        where the messages of the stream were seen (`packet_source.Place`)
-                      {slot: n, rows, size}          there lie so many messages: `size` bytes in which the packets are, then the numbers of each, then nothing
-                      {end: true}                    that was the last one of the stream; the next one may be asked for
-                      {error, status, message}       so it ended, instead
+    {ticket, [authorization]}
+        requests the next stream: a ticket and the header, as for Flight
+    {free: n}
+        slot n may be overwritten
 
-The numbers are NUMBERS rows of 64 bits, behind the packets at a multiple of 8: where each begins
-and its size, and what `packet_source.Facts` has.
+The queue manager sends:
+
+    {slots, numbers, queue_manager_id}
+        the greeting, with one descriptor of memory per slot
+    {place}
+        the place that the messages of the stream are from (`packet_source.Place`)
+    {slot: n, rows, size}
+        slot n has `rows` messages: `size` bytes of packets, and then their numbers
+    {end: true}
+        the end of the stream; the reader may request the next one
+    {error, status, message}
+        the end of the stream because of an error
+
+The numbers are NUMBERS rows of 64-bit integers, after the packets at a multiple of 8: where each
+packet begins, its size, and the fields of `packet_source.Facts`.
 """
 
 from __future__ import annotations
@@ -51,9 +61,10 @@ Frame = dict[str, Any]
 
 
 def greeting(queue_manager: str) -> bytes:
-    """What a queue manager of this version says first.
+    """Return the greeting of a queue manager of this version.
 
-    Another one may have the same path on another machine, or in another container.
+    The reader compares it: another queue manager may have the same path on another machine, or in
+    another container.
     """
     return json.dumps({"slots": SLOTS, "numbers": NUMBERS, "queue_manager_id": queue_manager}).encode()
 
@@ -63,7 +74,7 @@ def send(connection: socket.socket, frame: Frame) -> None:
 
 
 def receive(connection: socket.socket) -> Frame | None:
-    """The next frame; None: the other side is gone."""
+    """Return the next frame, or None if the other side has disconnected."""
     try:
         raw = connection.recv(_MAX_FRAME)
     except ConnectionError:
@@ -73,31 +84,31 @@ def receive(connection: socket.socket) -> Frame | None:
 
 
 class Slot:
-    """Memory in which packets are put, as long as it must be."""
+    """Shared memory for packets. It grows as needed."""
 
     def __init__(self) -> None:
         self.file = os.memfd_create("lanner-packets", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        # A reader that made it shorter would end the process that writes there.
+        # If a reader could shrink it, the writing process would be killed by SIGBUS.
         fcntl.fcntl(self.file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
         self._map: mmap.mmap | None = None
 
     def room(self, size: int) -> Octets:
-        """Its first bytes."""
+        """Return its first bytes."""
         if self._map is None or size > len(self._map):
             length = -(-size // _MEGABYTE) * _MEGABYTE
-            # The reader may have made it longer.
+            # The reader may have extended it.
             if os.fstat(self.file).st_size < length:
                 os.ftruncate(self.file, length)
             self._map = mmap.mmap(self.file, length)
         return np.frombuffer(self._map, np.uint8, size)
 
     def empty(self) -> None:
-        """Give its memory back to the system; it is as long as before."""
+        """Return its memory to the system. Its length does not change."""
         if self._map is not None:
             self._map.madvise(mmap.MADV_REMOVE)
 
     def finish(self, batch: PacketBatch) -> Frame:
-        """Add the numbers of packets that lie in its room, and return the frame that announces them."""
+        """Add the numbers of the packets in its memory; return the frame that announces them."""
         packets, facts = batch
         rows, size = len(packets), len(packets.buffer.octets)
         begin, end = _span(rows, size)
@@ -111,10 +122,10 @@ class Slot:
 
 
 class NearReader:
-    """A connection of a program that reads; one stream at a time."""
+    """The connection of a program that reads, one stream at a time."""
 
     def __init__(self, path: Path, queue_manager: str) -> None:
-        """OSError: none of this version, or not this queue manager, or it has too many readers."""
+        """Connect. Raises OSError if there is no such queue manager, of this version, with room."""
         self._files: list[int] = []
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -158,24 +169,24 @@ class NearReader:
         return frame
 
     def free(self, slot: int) -> None:
-        """Let the queue manager write to a slot again."""
+        """Allow the queue manager to overwrite a slot."""
         send(self._connection, {"free": slot})
 
     def batch(self, slot: int, rows: int, size: int) -> PacketBatch:
-        """Return the messages that lie in a slot, until it is freed."""
+        """Return the messages in a slot. They are valid until it is freed."""
         begin, end = _span(rows, size)
         if end > len(self._memory[slot]):
             length = os.fstat(self._files[slot]).st_size
             self._memory[slot] = np.frombuffer(mmap.mmap(self._files[slot], length, prot=mmap.PROT_READ), np.uint8)
         memory = self._memory[slot]
-        # Copied, for columns may be made of them as they are.
+        # Copied, because columns may be views of them.
         starts, sizes, *facts = memory[begin:end].view(_NUMBER).reshape(NUMBERS, rows).copy()
         return PacketBatch(Packets(Buffer(memory[:size]), starts, sizes), Facts(*facts))
 
 
 @dataclass(frozen=True, slots=True)
 class NearStream:
-    """A frame source: the messages of one stream. They lie in slots, so no other memory is used."""
+    """A packet source: the messages of one stream. They stay in the slots, so it ignores `room`."""
 
     reader: NearReader
     place: Place
@@ -188,6 +199,6 @@ class NearStream:
 
 
 def _span(rows: int, size: int) -> tuple[int, int]:
-    """Where the numbers of so many messages begin behind so many bytes of packets, and end."""
+    """Return begin and end of the numbers of some messages, after `size` bytes of packets."""
     begin = size + -size % _NUMBER.itemsize
     return begin, begin + NUMBERS * rows * _NUMBER.itemsize

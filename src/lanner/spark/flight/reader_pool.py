@@ -1,10 +1,12 @@
-"""The reader processes of a queue manager, as it sees them: started with the first ticket, and again when one has failed.
+"""The reader processes, as the queue manager manages them.
 
-They share one listening socket, which is the queue manager's: a connection that comes while one of
-them is started waits, or another takes it. A process that says nothing, or keeps a snapshot of the
-database while the store goes on, is ended: pages that a snapshot needs are not used again, so the
-file would grow. LMDB's table of readers forgets a process that was killed only when somebody looks,
-which is done here.
+They are started with the first ticket, and restarted after a failure. All share one listening
+socket, which the queue manager owns: while one process restarts, another accepts a new connection,
+or the connection waits.
+
+A process is killed if it is silent, or keeps an old snapshot of the database. LMDB does not reuse
+pages that a snapshot needs, so the file would grow. LMDB's reader table keeps a killed process
+until another process checks the table, which is done here.
 """
 
 from __future__ import annotations
@@ -33,49 +35,49 @@ __all__ = ["ReaderPool", "Snapshots"]
 
 _LOG: Final = logging.getLogger(__name__)
 
-# Not in the specification: seconds between two looks; seconds of silence, or of one snapshot, after
-# which a process is killed; seconds before one that has failed is started again, at first and at
-# most; seconds that one has to end.
+# Not in the specification: seconds between two checks; seconds of silence, or of one snapshot,
+# after which a process is killed; seconds before a failed process is restarted, at first and at
+# most; seconds that a process has to exit.
 _LOOK, _LOOK_FIRST = 1.0, 0.1
 MAX_SILENCE: Final = 60.0
 MAX_SNAPSHOT: Final = 30.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 60.0
 _END: Final = 2.0
-# Not in the specification: seconds that a process may take to start, on a machine that is busy;
-# seconds for which the first caller waits for one.
+# Not in the specification: seconds that a process may take to start on a busy machine; seconds that
+# the first caller waits for one.
 MAX_START: Final = 300.0
 PATIENCE: Final = 10.0
 
 
 class Snapshots:
-    """How long each process has kept one snapshot while others were written."""
+    """The age of old snapshots, per process."""
 
     def __init__(self) -> None:
         self._since: dict[tuple[int, int], float] = {}
 
     def too_old(self, last: int, snapshots: Iterable[tuple[int, int]], now: float) -> set[int]:
-        """Return the processes with a snapshot of a commit that is not the last, for longer than it may be."""
+        """Return the processes that have kept an outdated snapshot for too long."""
         old = {one for one in snapshots if one[1] < last}
         self._since = {one: self._since.get(one, now) for one in old}
         return {process for (process, _), since in self._since.items() if now - since > MAX_SNAPSHOT}
 
 
 class _Reader:
-    """One process. Only the thread that looks uses it."""
+    """One process. Only the watching thread uses it."""
 
     def __init__(self, listening: socket.socket, told: dict[str, object]) -> None:
         self._control, its = socket.socketpair()
         with its:
             inherited = [listening.fileno(), its.fileno()]
-            # -P: no modules from where somebody happens to stand.
+            # -P: import nothing from the current directory.
             command = [sys.executable, "-P", "-m", "lanner.spark.flight.reader_process", *map(str, inherited)]
             self.process = subprocess.Popen(  # noqa: S603 (our own program)
                 command,
                 stdin=subprocess.DEVNULL,
-                # What the daemon says when it is ready is for programs.
+                # The daemon's output is for programs that wait until it is ready.
                 stdout=subprocess.DEVNULL,
                 pass_fds=inherited,
-                # Ctrl-C in a terminal is for the queue manager, which ends the process.
+                # Ctrl-C in a terminal is for the queue manager, which then ends the process.
                 start_new_session=True,
             )
         self._control.sendall(json.dumps(told).encode() + b"\n")
@@ -84,7 +86,7 @@ class _Reader:
         self.condition: dict[str, int] = {}
 
     def listen(self) -> None:
-        """Take in what it has said."""
+        """Read the reports that it has sent."""
         with contextlib.suppress(BlockingIOError, ConnectionError):
             while said := self._control.recv(1 << 16):
                 self.heard = time.monotonic()
@@ -100,10 +102,10 @@ class _Reader:
 
 
 class ReaderPool:
-    """As many processes as the settings say, from the first ticket until `stop`."""
+    """The processes of the settings, from the first ticket until `stop`."""
 
     def __init__(self, directory: Path, store: Store, settings: FlightSettings) -> None:
-        """Listen; an OSError says why that cannot be."""
+        """Start to listen. Raises OSError if that is not possible."""
         self.tickets = Tickets()
         self._directory = directory.resolve()
         self._store = store
@@ -124,7 +126,7 @@ class ReaderPool:
         self._thread: threading.Thread | None = None
 
     def begin(self) -> bool:
-        """Have processes. False: none is ready, and nobody should be sent to them."""
+        """Start the processes. Returns False if none is ready: then send no client to them."""
         with self._starting:
             if self._thread is None and not self._is_over.is_set():
                 self._thread = threading.Thread(target=self._watch, name="lanner-readers", daemon=True)
@@ -145,11 +147,11 @@ class ReaderPool:
 
     @property
     def processes(self) -> list[int]:
-        """The numbers of the processes that run."""
+        """The ids of the running processes."""
         return [one.process.pid for one in self._readers if one is not None]
 
     def usage(self, what: str, limit: int) -> Usage:
-        """What the processes have told: `streams` or `connections`."""
+        """Return the usage that the processes report, for `streams` or `connections`."""
         told = [one.condition for one in self._readers if one is not None]
         refused = sum(one.get("refused", 0) for one in told) if what == "connections" else 0
         used = sum(one.get(what, 0) for one in told)

@@ -1,12 +1,12 @@
-"""A reader process: it shows to whoever has a signed ticket what that ticket names, and nothing else.
+"""A reader process: serves what a signed ticket names to the ticket's holder, and nothing else.
 
     python -P -m lanner.spark.flight.reader_process LISTENING CONTROL
 
-Two descriptors are given to it: the listening socket, which all reader processes of a queue manager
-share, and one end of a socket pair. There it is told what it has to know, as one line of JSON; it
-says each second how it is, and ends when the other end closes. It knows no users, opens no queue
-and writes no message. Before its first thread it gives away all that it does not need
-(`confinement`), so nothing heavy is imported before.
+It inherits two descriptors: the listening socket, which all reader processes of a queue manager
+share, and one end of a socket pair. It reads its configuration from there, one line of JSON, and
+reports its condition every second. When the other end closes, the process exits. It has no users,
+opens no queue and writes no message. Before its first thread it gives up all rights it does not
+need (`confinement`), so it imports nothing large before that.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import Any, Final
 
 from lanner.spark.flight.confinement import Files, confine, own_program
 
-# Below the data directory, for each process: where gRPC listens.
+# The directory, within the data directory, of the sockets of gRPC, one per process.
 DIRECTORY: Final = "readers"
-# Seconds between two lines that tell how this process is.
+# Seconds between two reports.
 BEAT: Final = 1.0
-# Ours: messages that come and go are more urgent than who looks at many of them.
+# Not in the specification: messages that come and go are more urgent than bulk reads.
 _NICENESS: Final = 5
 
 _M_ARENA_MAX: Final = -8  # malloc.h
@@ -38,18 +38,16 @@ def main() -> None:
     with control.makefile("r", encoding="utf-8") as lines:
         told = json.loads(lines.readline())
     logging.basicConfig(level=told["log_level"], format="%(levelname)s %(name)s: %(message)s")
-    # As in the daemon: the memory of a batch that any thread of gRPC has freed is kept for the next
-    # one.
+    # As in the daemon: memory of a batch, freed by any thread of gRPC, is reused for the next one.
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):  # glibc has it
         libc.mallopt(_M_ARENA_MAX, 1)
     place = Path(told["data"])
     confine(_allowed(place, told))
-    # It imports gRPC, which starts threads.
+    # Imported here: it imports gRPC, which starts threads.
     from lanner.spark.flight.reader_server import ReaderService
 
-    # Of this thread and of those that are started later: those that serve. Starting is not slowed
-    # down.
+    # Applies to this thread and to threads started later, which serve. Startup is not slowed down.
     os.nice(_NICENESS)
     service = ReaderService(place, listening, told)
     while True:
@@ -63,12 +61,16 @@ def main() -> None:
         except OSError:
             break
         time.sleep(BEAT)
-    # Streams that run end with it: their clients read on at the queue manager, or not at all.
+    # Running streams end with the process. Their clients can continue at the queue manager.
     os._exit(0)
 
 
 def _allowed(place: Path, told: dict[str, Any]) -> list[tuple[Path, Files]]:
-    """What it may open: its program, the database to read, the table of LMDB's readers, and a place for its socket."""
+    """Return the paths that the process may open.
+
+    They are its program, the database (read-only), LMDB's reader table, and a directory for its
+    socket.
+    """
     allowed = [(path, Files.READ | Files.LIST) for path in own_program()]
     allowed += [
         (place / "data.mdb", Files.READ),

@@ -35,13 +35,13 @@ from lanner.spark.flight.streams import Streams
 from lanner.spark.flight.tickets import Grant, Tickets
 from lanner.store.read_only import ReadOnlyStore
 
-# Not in the specification: of the descriptors of this process only connections take many.
+# Not in the specification: the share of connections, which use most of this process's descriptors.
 _SHARE: Final = 0.8
 _DESCRIPTORS: Final = 3
 
 
 class ReaderServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    """Answers the threads of gRPC."""
+    """The Flight server of the process. The threads of gRPC call its methods."""
 
     def __init__(self, address: str, store: ReadOnlyStore, tickets: Tickets, streams: Streams) -> None:
         self._store = store
@@ -81,7 +81,10 @@ class ReaderServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
     list_flights = get_flight_info = get_schema = do_put = do_exchange = list_actions = do_action = _refused
 
     def _granted(self, ticket: bytes) -> tuple[Grant, int]:
-        """What a ticket allows, and after which number its reader goes on: one that has read a part already need not do it again."""
+        """Return the grant of a ticket, and the number after which to read.
+
+        A client that has read a part already can continue there.
+        """
         request = Request.parse(ticket, "ticket")
         grant = self._tickets.opened(request.text("grant"))
         after = request.number("after", grant.after)
@@ -99,7 +102,10 @@ class ReaderServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
 
 
 def positioned(source: ScannedRange, schema: RowSchema, shape: Shape) -> Iterator[tuple[pa.RecordBatch, pa.Buffer]]:
-    """Yield the batches of a range, each with the number up to which the stream has come: if it breaks off, another one begins there."""
+    """Yield the batches of a range, each with the number that the stream has reached.
+
+    If the stream breaks off, another one can continue there.
+    """
     followed = _Followed(source)
     made = batches(followed, schema if shape.is_plain else shape.read_with(schema))
     for batch in made if shape.is_plain else shape.applied(made, schema):
@@ -107,7 +113,7 @@ def positioned(source: ScannedRange, schema: RowSchema, shape: Shape) -> Iterato
 
 
 class _Followed:
-    """A packet source that remembers how far it was read."""
+    """A packet source that records how far it was read."""
 
     def __init__(self, source: ScannedRange) -> None:
         self._source = source
@@ -122,7 +128,7 @@ class _Followed:
 
 
 class ReaderService:
-    """All of it: the database, the server, and the port that it shares with others of its kind."""
+    """The service of one process: database, Flight server, and the port that all of them share."""
 
     def __init__(self, place: Path, listening: socket.socket, told: dict[str, Any]) -> None:
         budget = Budget(raise_descriptor_limit())
@@ -141,13 +147,13 @@ class ReaderService:
             share=_SHARE,
             cost=_DESCRIPTORS,
         )
-        # A ticket is all that comes here.
+        # Clients send only tickets here.
         server.front = Front(listening, backend, self._door, tls, budget=budget, max_message=2 * MAX_SIZE)
         self._server = server
         self.stop = partial(server.shutdown)
 
     @property
     def condition(self) -> dict[str, int]:
-        """What the queue manager shows of it."""
+        """The figures that the queue manager shows for this process."""
         counted = self._door.connections
         return {"streams": self._streams.count, "connections": counted.used, "refused": counted.refused}

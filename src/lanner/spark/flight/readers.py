@@ -1,10 +1,9 @@
-"""Named readers: who receives a queue bit by bit, from where, and how far it has come.
+"""Named readers: clients that receive a queue in parts, and the position that each has reached.
 
-A reader that receives has the queue to itself: it holds the queue open so that nobody else can
-receive from it, for as long as it renews its lease. Each time somebody acquires the reader it gets
-a higher number, its fence; whoever comes with a lower one has lost it, however late it comes. What
-a reader has acknowledged is removed, and the number up to which that is so is written in the same
-commit.
+A receiving reader has the queue to itself: it holds the queue open, with receiving denied to all
+others, as long as it renews its lease. Each `acquire` increments the reader's number, its fence. A
+call with a lower fence is refused, however late it arrives: another process has taken over.
+Acknowledged messages are removed, and the reader's position is written in the same commit.
 
 Rows of table "pipeline_readers", under the number of the queue and the name: JSON of `_Row`.
 """
@@ -37,15 +36,15 @@ from lanner.spark.columnar.event_names import EVENTS_NUMBER
 from lanner.spark.flight.errors import LeaseHeld, LeaseLost
 
 TABLE: Final = "pipeline_readers"
-# Not in the specification: messages that are removed while the store's lock is held once, some
-# milliseconds; and messages between two syncs.
+# Not in the specification: messages that are removed in one hold of the store's lock, some
+# milliseconds; messages between two syncs.
 ACKNOWLEDGE_AT_ONCE: Final = 500
 SYNC_EVERY: Final = 50_000
 # Not in the specification: milliseconds.
 DEFAULT_LEASE: Final = 30_000
 LEASES: Final = range(1_000, 3_600_001)
 MAX_NAME_BYTES: Final = 200
-# Not in the specification: readers of one user that are remembered.
+# Not in the specification: stored readers of one user.
 MAX_READERS: Final = 10_000
 
 _KEY: Final = struct.Struct(">I")
@@ -53,9 +52,9 @@ _KEY: Final = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What a reader is told when it begins.
+    """The answer to a reader that acquires or renews.
 
-    (start, acknowledged] is removed; it reads on from there.
+    (start, acknowledged] is removed; the reader continues after it.
     """
 
     queue_id: int
@@ -98,7 +97,7 @@ class _Held:
 class Readers:
     """The readers of a queue manager.
 
-    Methods take the lock themselves, and return when everything is on disk.
+    Methods take the lock themselves, and return when everything is durable.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -108,11 +107,11 @@ class Readers:
         with runtime.lock:
             self._table = runtime.store.table(TABLE)
             self._forget_deleted_queues()
-            # How many each user has.
+            # The number of readers of each user.
             self._readers_of = Counter(_Row.unpack(raw).owner for _, raw in self._table.items())
         self._stopped = threading.Event()
         self._changed = threading.Event()
-        # Readers from before the restart may come back. Until then only `take_over` gets their
+        # Readers from before a restart may come back. For one term, only `take_over` ends their
         # leases.
         self._began = time.monotonic()
         self._sweeper = threading.Thread(target=self._sweep, name="lanner-leases", daemon=True)
@@ -131,12 +130,11 @@ class Readers:
         self._sweeper.join()
         with self._runtime.change() as change:
             for key in list(self._held):
-                # What is held stays so: the reader may come back when the queue manager does.
+                # Holds on expiry stay: the reader may come back when the queue manager does.
                 self._let_go(key, releases=False)
         change.wait()
 
-    # What readers ask for
-    # ---------------------------------------------------------------------------------------
+    # The calls of readers
 
     def acquire(
         self,
@@ -149,10 +147,12 @@ class Readers:
         lease_ms: int = DEFAULT_LEASE,
         take_over: bool = False,
     ) -> Lease:
-        """Begin, or go on where the reader of this name has begun: `start` counts the first time only.
+        """Begin a reader, or continue the one of this name.
 
-        `start` is earliest, latest or a number after which to read. A reader that does not receive
-        only has its start remembered.
+        `start` is earliest, latest or a number after which to read. It counts only the first time.
+        A reader that peeks has no lease: only its start is stored.
+
+        Raises LeaseHeld if another client has the lease, unless `take_over` is true.
         """
         _check(reader, lease_ms)
         access = QueueAccessType.RECEIVE if is_receiver else QueueAccessType.PEEK
@@ -170,7 +170,7 @@ class Readers:
                 is_new = False
             if is_receiver:
                 self._check_free(key, row, reader, queue, take_over=take_over)
-                # The same reader goes on: what it holds, it holds.
+                # The same reader continues, so its hold on expiry stays.
                 self._let_go(key, releases=False)
             descriptor = self._open(operations, queue_name, access, is_receiver=is_receiver)
             row = dataclasses.replace(row, fence=row.fence + 1, lease_ms=lease_ms, is_receiver=is_receiver)
@@ -192,7 +192,7 @@ class Readers:
         horizon: int,
         lease_ms: int = DEFAULT_LEASE,
     ) -> Lease:
-        """Where a reader that peeks has begun in something that is no queue, under a number of its own."""
+        """Store where a peeking reader of something that is no queue begins, under `number`."""
         _check(reader, lease_ms)
         with self._runtime.change() as change:
             key = _KEY.pack(number) + reader.encode()
@@ -217,22 +217,22 @@ class Readers:
             return Lease(queue.number, row.fence, row.start, row.acknowledged, row.lease_ms)
 
     def release(self, operations: Operations, queue_name: str, reader: str, fence: int) -> None:
-        """Let others receive from the queue. The reader stays, with what it has acknowledged."""
+        """Allow others to receive from the queue. The reader and its position stay."""
         with self._runtime.change() as change:
             _, key, row = self._checked(operations, queue_name, reader, fence)
             self._let_go(key)
-            # The next one need not wait.
+            # The next holder need not wait for a term.
             self._table.put(key, dataclasses.replace(row, fence=row.fence + 1, lease_ms=0).pack())
         change.wait()
 
     def forget(self, operations: Operations, queue_name: str, reader: str) -> bool:
-        """Forget a reader with its start; False if there is none."""
+        """Remove a reader and its start. Returns False if there is none."""
         with self._runtime.lock:
             number = operations.find(queue_name).number
         return self.forget_place(operations, number, reader)
 
     def forget_place(self, operations: Operations, number: int, reader: str) -> bool:
-        """The same, by the number of the queue."""
+        """Remove a reader like `forget`, by the number of the queue."""
         with self._runtime.change() as change:
             key = _KEY.pack(number) + reader.encode()
             row = self._row(key)
@@ -248,9 +248,9 @@ class Readers:
     def acknowledge(self, operations: Operations, queue_name: str, reader: str, fence: int, upto: int) -> Acknowledged:
         """Receive everything up to a number, from where the reader began: it has been processed.
 
-        In slices, so that others have their turn. Each removes messages and moves the reader's mark
-        behind them in one commit: whatever comes between, the mark is where the removed ones end.
-        Doing it again does nothing.
+        It works in slices, so that other threads get the lock in between. Each slice removes
+        messages and advances the reader's position in one commit, so the position always is where
+        the removed messages end. The call is idempotent.
         """
         removed = unsynced = 0
         while True:
@@ -260,7 +260,8 @@ class Readers:
                     raise InvalidParameter(f"reader {reader} only peeks: it has nothing to acknowledge")
                 if upto > self._store.scan_horizon:
                     raise InvalidParameter(
-                        f"reader {reader} acknowledges up to {upto}, and nothing beyond {self._store.scan_horizon} was shown yet"
+                        f"reader {reader} acknowledges up to {upto}, and nothing beyond {self._store.scan_horizon} "
+                        "was shown yet"
                     )
                 if upto <= row.acknowledged:
                     break
@@ -273,15 +274,15 @@ class Readers:
             if unsynced >= SYNC_EVERY:
                 change.wait()
                 unsynced = 0
-        # The last change found nothing left to do, so this also waits for what another call has
-        # done.
+        # The last change found nothing left to do. Waiting for it also waits for concurrent calls.
         change.wait()
         return Acknowledged(removed, row.acknowledged)
 
     def hold(self, operations: Operations, queue_name: str, reader: str, fence: int, upto: int) -> None:
-        """Nothing expires that the reader has not acknowledged up to a number, for as long as it keeps its lease: it is being processed.
+        """Prevent expiry of unacknowledged messages up to a number while the reader has its lease.
 
-        After a restart of the queue manager, for one term of the lease.
+        They are being processed. After a restart of the queue manager this holds for one lease
+        term.
         """
         with self._runtime.change() as change:
             queue, _, row = self._checked(operations, queue_name, reader, fence)
@@ -292,7 +293,7 @@ class Readers:
         change.wait()
 
     def _remove(self, descriptor: OpenQueueDescriptor, after: int, upto: int) -> tuple[int, int]:
-        """Receive what is visible in (after, upto], or a first part of it; how many, and up to where."""
+        """Receive what is visible in (after, upto], at most one slice; return count and end."""
         queue = descriptor.queue
         if queue is None:
             raise QueueNotAvailable(f"{descriptor.format_name}: the queue was deleted")
@@ -301,7 +302,7 @@ class Readers:
         count = 0
         for number, lookup_id, _ in rows:
             record = self._store.get(queue.number, lookup_id)
-            # Gone since, or moved away and back under another number.
+            # Removed meanwhile, or moved away and back under another number.
             if record is None or record.visibility != number or lookup_id in queue.held_positions:
                 continue
             engine.read_message_by_lookup_identifier(
@@ -311,7 +312,7 @@ class Readers:
         return count, rows[-1][0] if len(rows) == ACKNOWLEDGE_AT_ONCE else upto
 
     # Rows
-    # -----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     @staticmethod
     def _key(queue: Queue, reader: str) -> bytes:
@@ -332,11 +333,12 @@ class Readers:
         return start
 
     def _check_room(self, operations: Operations) -> str:
-        """Return the owner of a new reader. InsufficientResources for one who has too many."""
+        """Return the owner of a new reader. Raises InsufficientResources if it has too many."""
         owner = str(operations.identity.sid)
         if self._readers_of[owner] >= MAX_READERS:
             raise InsufficientResources(
-                f"{operations.identity.name} has {MAX_READERS} named readers, which is the limit: forget those that do not come again"
+                f"{operations.identity.name} has {MAX_READERS} named readers, which is the limit: forget those that "
+                "do not come again"
             )
         return owner
 
@@ -347,7 +349,10 @@ class Readers:
             raise AccessDenied(f"reader {reader} was made by another user than {identity.name}")
 
     def _checked(self, operations: Operations, queue_name: str, reader: str, fence: int) -> tuple[Queue, bytes, _Row]:
-        """Check reader and fence, and renew the lease, also one that ran out if no other process took over."""
+        """Check reader and fence, and renew the lease.
+
+        An expired lease is renewed too, if no other process has taken over.
+        """
         queue = operations.find(queue_name)
         key = self._key(queue, reader)
         row = self._row(key)
@@ -374,7 +379,7 @@ class Readers:
         return queue, key, row
 
     # Leases
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _open(
         self, operations: Operations, name: str, access: QueueAccessType, *, is_receiver: bool = True
@@ -396,7 +401,7 @@ class Readers:
 
     def _check_free(self, key: bytes, row: _Row, reader: str, queue: Queue, *, take_over: bool) -> None:
         held = self._held.get(key)
-        # After a restart the holder of before is given one term to come back.
+        # After a restart the previous holder has one term to come back.
         left_over = self._began + row.lease_ms / 1000 if row.fence else 0.0
         until = left_over if held is None else held.until
         left = until - time.monotonic()
@@ -407,7 +412,7 @@ class Readers:
             )
 
     def _sweep(self) -> None:
-        """Close what was not renewed, so that others can receive again."""
+        """Close queues whose leases were not renewed, so that others can receive again."""
         while not self._stopped.is_set():
             with self._runtime.change() as change:
                 now = time.monotonic()

@@ -1,4 +1,4 @@
-"""Our errors as Flight errors: class, status and text in `extra_info`."""
+"""Lanner's errors as Flight errors: class, status and text in `extra_info`."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 def refusal(error: LannerError) -> bytes:
-    """What goes with an error for programs: its class, and its status where it has one."""
+    """Return the machine-readable form of an error: its class, text, and status if it has one."""
     status = getattr(error, "status", None)
     return json.dumps({"error": type(error).__name__, "status": status, "message": str(error.args[0])}).encode()
 
 
 def refused(error: LannerError) -> fl.FlightError:
-    """Return the Flight error for one of ours."""
+    """Return the Flight error for an error of Lanner."""
     text, extra = str(error), refusal(error)
     if isinstance(error, AccessDenied):
         return fl.FlightUnauthorizedError(text, extra)
@@ -51,7 +51,7 @@ def told(peer: str = "") -> Iterator[None]:
     except (fl.FlightError, pa.ArrowCancelled):
         raise
     except pa.ArrowException as error:
-        # A stream of the caller's that breaks off, or is none.
+        # The caller's stream broke off, or is not an Arrow stream.
         raise fl.FlightServerError(f"the stream cannot be read: {error}") from None
     except Exception as error:  # noqa: BLE001 (logged)
         log_of_peer(_LOG, logging.ERROR, "failed", peer, "a Flight call failed", exc_info=True)

@@ -1,4 +1,4 @@
-"""Strict parsing of the JSON that callers send, so that a mistyped key is an error."""
+"""Strict parsing of the JSON in requests: a mistyped key is an error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_SIZE: Final = 1 << 20
 
 
 class Request:
-    """One JSON object. Each getter names a key that is allowed; `done` refuses the others."""
+    """One JSON object. Each getter allows a key; `done` refuses all other keys."""
 
     def __init__(self, values: Mapping[str, object], what: str) -> None:
         self._values = values
@@ -25,7 +25,7 @@ class Request:
 
     @classmethod
     def parse(cls, data: bytes, what: str) -> Request:
-        """InvalidParameter unless it is a JSON object; nothing at all is an empty one."""
+        """Parse a JSON object; no data means an empty one. Raises InvalidParameter."""
         if len(data) > MAX_SIZE:
             raise InvalidParameter(f"{what}: {len(data)} bytes, at most {MAX_SIZE} are read")
         try:
@@ -45,7 +45,7 @@ class Request:
         return self._values.get(key)
 
     def text(self, key: str) -> str:
-        """A text that must be there."""
+        """Return a required text."""
         value = self._get(key)
         if not isinstance(value, str) or not value:
             raise self.wrong(key, "text")
@@ -55,7 +55,7 @@ class Request:
         return default if self._get(key) is None else self.text(key)
 
     def number(self, key: str, default: int | None = None) -> int:
-        """A number from 0 on; without a default it must be there."""
+        """Return a non-negative number. Without a default it is required."""
         value = self.number_or_none(key)
         if value is None:
             if default is None:
@@ -83,7 +83,7 @@ class Request:
         return value
 
     def columns(self, key: str) -> str | list[str]:
-        """A text, or a list of texts."""
+        """Return a text, or a list of texts."""
         return self.texts(key) if isinstance(self._get(key), list) else self.text_or(key, "all") or "all"
 
     def texts(self, key: str) -> list[str]:
@@ -111,14 +111,14 @@ class Request:
         return [Request(item, f"{self._what}, {key}") for item in value]
 
     def anything(self, key: str) -> object:
-        """A value that its own parser looks at."""
+        """Return a value that another parser checks."""
         return self._get(key)
 
     def has(self, key: str) -> bool:
         return self._get(key) is not None
 
     def done(self) -> None:
-        """Raise InvalidParameter if a key was not asked for."""
+        """Raise InvalidParameter if there is a key that no getter has allowed."""
         for key in self._values:
             if key not in self._known:
                 near = difflib.get_close_matches(key, self._known, 1, 0)

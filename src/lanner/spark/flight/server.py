@@ -1,121 +1,139 @@
-r"""The Arrow Flight service of a queue manager: queues as streams of Arrow batches, in bulk, both ways.
+r"""The Arrow Flight service of a queue manager: queues as streams of Arrow batches, both ways.
 
-This docstring is the reference of the protocol; `client` speaks it for Python programs. Requests,
-tickets and answers are JSON objects in UTF-8. A key that is unknown is refused. Names of queues are
-given in any spelling (`orders`, `.\private$\orders`, `DIRECT=OS:...`, `...;journal`,
+This docstring is the reference of the protocol; `client` implements it for Python programs.
+Requests, tickets and answers are JSON objects in UTF-8. A request with an unknown key is refused. A
+queue can be named in any spelling (`orders`, `.\private$\orders`, `DIRECT=OS:...`, `...;journal`,
 `system$;DEADLETTER`, `orders;retry`).
 
-**Positions.** A message gets a number in the commit that makes it visible, from one sequence of the
-whole queue manager: `seq`. A range is (after, upto]: numbers above `after`, up to and with `upto`.
-Up to the `horizon` nothing new will come. The numbers hold within an `epoch`, which changes when a
-store is restored from a backup. Every answer has `epoch`; every request may have it, tickets and
-`acknowledge` must, and a wrong one is refused (EpochChanged). `queue_id` is the number of a queue:
-a request that has it is refused when a queue of the same name was made anew since.
+**Positions.** Each message gets a number, `seq`, in the commit that makes it visible. The numbers
+come from one sequence for the whole queue manager. A range is (after, upto]: the numbers above
+`after`, up to and including `upto`. No new message gets a number up to the `horizon`. The numbers
+are valid within an `epoch`, which changes when a store is restored from a backup. Every answer has
+`epoch`. Every request may have it; tickets and `acknowledge` must. A wrong epoch is refused
+(EpochChanged). `queue_id` is the number of a queue: a request that has it is refused if the queue
+was deleted and created again since.
 
-**Who calls.** Basic authentication with a user of the account file in the header `authorization`,
-or by the handshake (`authenticate_basic_token`); the answer has a token (`Bearer`), good for 12
-hours after its last use. Without either a call is refused, unless `flight.allow_anonymous` lets the
-anonymous read. Rights are those of the queue's access list: peek to scan, receive for a reader,
-send to stage. ListFlights shows what the caller may peek.
+**Authentication.** Basic authentication with a user of the account file, in the header
+`authorization` or by the handshake (`authenticate_basic_token`). The answer has a token (`Bearer`),
+which is valid for 12 hours after its last use. A call without either is refused, unless
+`flight.allow_anonymous` allows anonymous callers. The queue's access list grants the rights: peek
+to scan, receive for a reader, send to stage. ListFlights shows the queues that the caller may peek.
 
 **Errors** are Flight errors whose `extra_info` is {"error": class, "status": HRESULT or null,
-"message": text}. FlightUnauthenticatedError: who are you; FlightUnauthorizedError: AccessDenied;
-FlightUnavailableError: try again later; FlightServerError: everything else.
+"message": text}. FlightUnauthenticatedError: the caller is not authenticated;
+FlightUnauthorizedError: AccessDenied; FlightUnavailableError: try again later; FlightServerError:
+everything else.
 
-**Events.** Where a queue manager writes down what happens to messages, that log is listed as
-`system$;EVENTS` with the kind `events`. It is read as queues are: its positions are the numbers of
-events, its rows have columns of their own (`schema.EVENT_COLUMNS`), a reader of it can only peek,
-and who may peek `system$;JOURNAL` may read it. `lost` says how many numbers after `after` were
-dropped for their age.
+**Events.** If a queue manager records what happens to messages, its event log is listed as
+`system$;EVENTS` with the kind `events`. It is read like a queue, with these differences: positions
+are the numbers of events, rows have columns of their own (`schema.EVENT_COLUMNS`), a reader can
+only peek, and a user who may peek `system$;JOURNAL` may read it. `lost` is the count of numbers
+after `after` that were dropped because of their age.
 
 Reading
 -------
 ListFlights, criteria = nothing, or a pattern for the name such as `*orders*`
-    one FlightInfo per queue, journals, dead-letter and outgoing queues too. Its descriptor is a
+    One FlightInfo per queue, with journals, dead-letter and outgoing queues. Its descriptor is a
     path of one element, the name. `app_metadata`: {queue, queue_id, queue_kind, subqueue,
     is_transactional, after, upto, horizon, messages, bytes}.
 GetFlightInfo, GetSchema; descriptor = a path of one element, the name; or a command:
     {queue, [queue_id], [epoch], [after], [upto], [columns], [include_body], [where], [body_format],
-    [body_schema], [compact = false], [partition_bytes = 33554432], [min_partitions = 1]} `columns`:
-    "all" (default), "core", or names as a list or with commas (see `schema`). Without `after` and
-    `upto`: what is visible now. `compact`: columns whose values mostly come many times in a row are
-    run-end encoded, for tools that can read that; a third less is sent. `where`: conditions on rows
-    (`columnar.filters`). Those on `seq`, and the beginning of those on `arrived_time`, are bounds
-    of what is read. `body_format`, `body_schema`: a last column `value` has what bodies hold
-    (`columnar.values`). Where the queue manager has reader processes, endpoints have two locations:
-    theirs, and this service. A reader process takes the ticket as it is, without `authorization`,
-    for 15 minutes, and `after` in it may be higher: each batch comes with metadata, the number up
-    to which the stream has come, so that another one can go on there. What is not in the database,
-    express messages above all, only this service can serve. The answer has one endpoint per
-    partition, cut by bytes; each ticket has the `messages` and `bytes` that were planned.
-    `app_metadata` as above, with `after` and `upto` of the whole.
+    [body_schema], [compact = false], [partition_bytes = 33554432], [min_partitions = 1]}
+
+    `columns`: "all" (default), "core", or names, as a list or separated by commas (see `schema`).
+    `after`, `upto`: the default is everything visible now.
+    `compact`: columns whose values mostly repeat are run-end encoded, for clients that support
+    it; this sends a third less.
+    `where`: conditions on rows (`columnar.filters`). Conditions on `seq`, and a lower bound of
+    `arrived_time`, limit the range that is read.
+    `body_format`, `body_schema`: a last column, `value`, has the decoded bodies
+    (`columnar.values`).
+
+    The answer has one endpoint per partition, cut by bytes. Each ticket has the planned `messages`
+    and `bytes`. `app_metadata` is as above, with `after` and `upto` of the whole range.
+
+    If the queue manager has reader processes, endpoints have two locations: a reader process and
+    this service. A reader process accepts the ticket without `authorization`, for 15 minutes, and
+    its `after` may be raised. Each of its batches has metadata: the number that the stream has
+    reached, from which another stream can continue. Messages outside the database, mainly express
+    messages, are served by this service only.
 DoGet, ticket = {queue, queue_id, epoch, columns, include_body, where, compact, after, upto,
-messages, bytes, [body_format], [body_schema], [grant]}; queue and epoch are enough
-    batches of about 16 MiB, ordered by seq. What was received, purged or has expired since it was
-    planned is not there. A message that another client is receiving is left out. A message that
+messages, bytes, [body_format], [body_schema], [grant]}; only queue and epoch are required
+    Batches of about 16 MiB, ordered by seq. Messages that were received, purged or expired since
+    planning are missing, and so is a message that another client is receiving. A message that
     cannot be decoded is a row with `packet` and `packet_error`.
 
 Actions
 -------
 info        {} -> {queue_manager, queue_manager_id, user, horizon, near, takes_packets}
-            `takes_packets`: DoPut takes packets, too. `near`: a Unix socket at which programs of the same user on the same machine get the
-            packets that DoGet makes batches of, through memory (`near_streams`). Null for others.
+            `takes_packets`: DoPut accepts packets, too. `near`: a Unix socket at which programs of
+            the same user on the same machine get, through shared memory, the packets that DoGet
+            makes batches of (`near_streams`). Null for other callers.
 bounds      {queue, [queue_id]} -> as app_metadata of ListFlights
-position    {queue, time_ms} -> {after}: the number before the first message that arrived at that time, in milliseconds since 1970, or later
-measure     {queue, [after = 0], [upto], [max_messages], [max_bytes]} -> as bounds, with the range {after, upto, messages, bytes} that keeps
-            to the limits; at least one message, if there is one. What comes after it, at most a
-            million messages, is {behind_messages, behind_bytes}
-poll        {queues: [{queue, after, [max_messages], [max_bytes]}, ...], [timeout_ms = 0, at most 60000]}
+position    {queue, time_ms} -> {after}
+            the number before the first message that arrived at `time_ms` or later, in milliseconds
+            since 1970
+measure     {queue, [after = 0], [upto], [max_messages], [max_bytes]} -> as bounds, with the range
+            {after, upto, messages, bytes} that keeps to the limits: at least one message, if there
+            is one. {behind_messages, behind_bytes} count what comes after the range, at most a
+            million messages.
+poll        {queues: [{queue, after, [max_messages], [max_bytes]}, ...],
+            [timeout_ms = 0, at most 60000]}
             -> {queues: [{queue, queue_id, after, upto, messages, bytes, backlog_messages,
-            backlog_bytes, behind_messages, behind_bytes, lost}, ...]} answers as soon as one of the
-            queues has messages after its number. Without new messages upto = after.
-acquire     {queue, reader, [mode = "receive" | "peek"], [start = "earliest" | "latest" | number], [lease_ms = 30000], [take_over = false]}
-            -> {queue_id, fence, start, acknowledged, lease_ms} `start` counts the first time; later
-            ones get what is remembered under the reader's name. A receiver has the queue to itself:
-            LeaseHeld while another one of this name has its lease, SharingViolation while others
-            have the queue open to receive. `take_over` ends another lease of this name. A reader
-            that peeks has no lease: it only keeps `start`.
-renew       {queue, reader, fence} -> as acquire. LeaseLost: another fence is valid now, or another client receives.
+            backlog_bytes, behind_messages, behind_bytes, lost}, ...]}
+            answers as soon as one of the queues has messages after its number. Without new
+            messages upto = after.
+acquire     {queue, reader, [mode = "receive" | "peek"], [start = "earliest" | "latest" | number],
+            [lease_ms = 30000], [take_over = false]}
+            -> {queue_id, fence, start, acknowledged, lease_ms}
+            `start` counts the first time only; later calls get the start that is stored under the
+            reader's name. A receiving reader has the queue to itself: LeaseHeld if another client
+            has the lease of this name, SharingViolation if other clients have the queue open to
+            receive. `take_over` ends another lease of this name. A peeking reader has no lease; it
+            only keeps `start`.
+renew       {queue, reader, fence} -> as acquire
+            LeaseLost: another fence is valid now, or another client receives.
 hold        {queue, reader, fence, upto, epoch} -> {expiries}
-            nothing expires that is not acknowledged, up to `upto`, while the reader has its lease;
-            after a restart of the queue manager, for one term. A purge fails while a reader has the
-            queue to itself. So what was planned is there until it is acknowledged. `poll` and
-            `measure` have `expiries`, too: if it is another now, messages have expired since, and
-            what was counted must be counted again. Renews the lease.
+            While the reader has its lease, no unacknowledged message up to `upto` expires; after a
+            restart of the queue manager this holds for one lease term. A purge fails while a reader
+            has the queue to itself. So the planned messages exist until they are acknowledged.
+            `poll` and `measure` have `expiries`, too: if it differs here, messages expired in
+            between, and the count must be repeated. Renews the lease.
 acknowledge {queue, reader, fence, upto, epoch} -> {removed, acknowledged}
-            receives everything in (start, upto]: journals and acknowledgments happen as for any
-            receive. In slices, each in one commit with the reader's mark; doing it again does
-            nothing. Renews the lease.
-release     {queue, reader, fence} -> {}; the reader's place is kept
+            receives everything in (start, upto]; journaling and acknowledgments happen as for any
+            receive. It works in slices, each one commit with the reader's mark, and is idempotent.
+            Renews the lease.
+release     {queue, reader, fence} -> {}
+            The position of the reader is kept.
 forget      {queue, reader} -> {forgotten}
 destination {queue} -> {format_name, sender, is_transactional, queue_manager_id}
-            what packets for a queue must say: the SID of their sender in hexadecimal, empty for
-            none, and whether they have a TransactionHeader
+            what packets for a queue must state: the SID of their sender in hexadecimal (empty for
+            none), and whether they have a TransactionHeader
 publish     {writer, batch, tokens, [keep_seconds]} -> {is_new, messages, bytes, digest}
-            one commit; all other tokens of the batch are dropped. Batches of a writer go up: one
-            that is not above the last is done already (is_new = false), and refused with
-            PublicationDiffers if it is the last and its messages are others. That is remembered for
-            ever, or for `keep_seconds`. Names of writers belong to the user: others may have the
-            same for themselves.
+            One commit; all other tokens of the batch are dropped. The batch numbers of a writer
+            increase: a batch that is not above the last is already published (is_new = false). The
+            last batch with other messages than before is refused (PublicationDiffers). The record
+            is kept for ever, or for `keep_seconds`. Writer names belong to the user: two users can
+            have the same name.
 drop        {tokens} or {writer, batch} -> {dropped}
 published   {writer} -> {batch or null, messages, bytes, digest}
 
 Writing
 -------
 DoPut, descriptor = a command {token, writer, batch, [queue], [epoch]}
-    `token`: 1 to 64 random bytes in hexadecimal, new for each attempt; `writer`: a streaming query
-    or a job, `batch`: its number. Columns: `body` and any that `schema` calls settable; `queue` (or
-    `dest_format_name`) per row, or for all by the key `queue`. The messages become recoverable, and
-    transactional where the queue is, and are in no queue before `publish`. At the end the writer
-    sends metadata {messages}, the number of rows: without it the stream broke off, and nothing of
-    it is kept. Metadata {token, messages, bytes, digest} come back; then all is on disk. What is
-    not published is dropped after a day.
+    `token`: 1 to 64 random bytes in hexadecimal, new for each attempt. `writer`: a streaming query
+    or a job. `batch`: its number. Columns: `body` and those that `schema` calls settable; `queue`
+    (or `dest_format_name`) per row, or the key `queue` for all rows. The messages become
+    recoverable, and transactional if the queue is; they are in no queue before `publish`. At the
+    end the writer sends the metadata {messages}, the number of rows. Without it the stream broke
+    off, and nothing of it is kept. The service answers with metadata {token, messages, bytes,
+    digest} once everything is on disk. Messages that are not published are dropped after a day.
 
-    In place of rows there may be packets that the writer has built: a column `packet`, and `queue`
-    if they go to several. A packet is for the `format_name` of its queue, recoverable, neither
-    signed, encrypted nor traced, and names the `sender`. In a transactional queue it is a
-    transaction of its own. Source, identifier, sent time and the number of the transaction are
-    written over; anything else that a program cannot send is refused.
+    Instead of rows, the writer can send packets that it has built: a column `packet`, and `queue`
+    if they go to several queues. A packet is addressed to the `format_name` of its queue, is
+    recoverable, not signed, encrypted or traced, and names the `sender`. In a transactional queue
+    it is a transaction of its own. The service overwrites source, identifier, sent time and the
+    number of the transaction. It refuses any other packet that a program could not send.
 """
 
 from __future__ import annotations
@@ -160,28 +178,27 @@ from lanner.spark.flight.streams import Streams
 
 _LOG = logging.getLogger(__name__)
 
-# Ours: how many times the CPU that it took to make a batch a stream rests beside a busy loop. Each
-# batch costs far more than that: whoever reads it, mostly on the same machine, has to take it in.
-# Where packets are handed out he decodes them, too.
+# Not in the specification: a stream beside a busy event loop rests this many times the CPU time
+# that making a batch took. Consuming a batch costs far more than making it, and the consumer mostly
+# runs on the same machine. A consumer of packets also decodes them, so near streams rest longer.
 NEAR_RESTS = 160.0
 FAR_RESTS = 80.0
 # The location of Flight that means this service itself.
 SAME = "arrow-flight-reuse-connection://?"
-# Its name in the data directory: where gRPC listens. Nobody else than this process has a use for
-# it.
+# The name, in the data directory, of the socket at which gRPC listens. Only this process uses it.
 SOCKET = "flight.sock"
-# Not in the specification: the parts of the descriptors that only the port, and only
-# `streams.sock`, may have. The descriptors of one connection: of the port three sockets, of
-# `streams.sock` a socket and its memory.
+# Not in the specification: the shares of all descriptors that are reserved for the port and for
+# `streams.sock`. DESCRIPTORS and NEAR_DESCRIPTORS are those of one connection: three sockets for
+# the port; a socket and its memory for `streams.sock`.
 SHARE, NEAR_SHARE = 0.06, 0.04
 DESCRIPTORS, NEAR_DESCRIPTORS = 3, 1 + SLOTS
-# Not in the specification: seconds that stopping waits for running calls.
+# Not in the specification: seconds that `stop` waits for running calls.
 STOP_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """A packet source that is one of the streams while it is read."""
+    """A packet source that counts as one of the streams while it is read."""
 
     source: PacketSource
     streams: Streams
@@ -192,15 +209,15 @@ class _Counted:
         return self.source.place
 
     def packet_batches(self, room: Room) -> Generator[PacketBatch, None, None]:
-        # Its client is a program of the user that the service runs as, or of root: nobody hangs up
-        # on it.
+        # The client is a program of the service's own user, or of root: its connection is never
+        # closed.
         return self.streams.run(self.user, self.source.packet_batches(room), NEAR_RESTS, lambda: None)
 
 
 class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    """The service at an address, from its construction to `shutdown`.
+    """The service at one address, from its construction to `shutdown`.
 
-    Methods are called by the threads of gRPC.
+    The threads of gRPC call its methods.
     """
 
     def __init__(
@@ -213,20 +230,20 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         *,
         allow_anonymous: bool = False,
     ) -> None:
-        """`address`: of a Unix socket, which `Front` has a port for. `calls`: those that run."""
+        """Listen at `address`, a Unix socket behind `Front`. `calls` limits running calls."""
         self._service = service
         self._allow_anonymous = allow_anonymous
         self._stopping = threading.Event()
         self._streams = streams
         self._calls = calls
         self.front: Front | None = None
-        # What the address of the reader processes is at a host, if there are any.
+        # Returns the address of the reader processes at a host, if there are any.
         self.reader_address: Callable[[str], str] | None = None
         super().__init__(address, auth_handler=NoHandshake(), middleware={"caller": Callers(tokens)})
 
     @contextlib.contextmanager
     def _call(self, context: fl.ServerCallContext) -> Iterator[None]:
-        """Run a call; TooBusy if too many do, in total or of its client."""
+        """Run a call. Raises TooBusy if too many run, in total or for this client."""
         peer = self._peer(context)
         with told(peer):
             if not self._calls.take(peer):
@@ -247,7 +264,7 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         return "" if self.front is None else self.front.peer(context.peer())
 
     def _hang_up(self, context: fl.ServerCallContext) -> Callable[[], None]:
-        """How the connection of a call is ended."""
+        """Return a function that closes the connection of a call."""
         front = self.front
         return (lambda: None) if front is None else partial(front.hang_up, context.peer())
 
@@ -261,12 +278,13 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
             yield batch
 
     def stop(self, timeout: float) -> bool:
-        """Stop, and wait for calls that run, but not for ever: a caller that does not read holds its stream.
+        """Stop, and wait up to `timeout` seconds for running calls.
 
-        False: there is one; its stream ends when it reads on, or with the process.
+        Returns False if a caller still holds a stream that it does not read. That stream ends when
+        the caller reads on, or with the process.
         """
         self._stopping.set()
-        # Blocks without a limit, and only ends when all calls have.
+        # `shutdown` has no time limit: it returns when all calls have ended.
         waiting = threading.Thread(target=self.shutdown, name="lanner-flight-stop", daemon=True)
         waiting.start()
         waiting.join(timeout)
@@ -290,7 +308,7 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
             return fl.SchemaResult(self._service.plan(self._caller(context), _command(descriptor)).schema.arrow)
 
     def _readers(self, context: fl.ServerCallContext) -> str | None:
-        """Where a client finds the reader processes: at the address at which it has found this service."""
+        """Return the address of the reader processes, at the host that the client uses."""
         host = None if self.front is None else self.front.host(context.peer())
         return None if host is None or self.reader_address is None else self.reader_address(host)
 
@@ -357,7 +375,10 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
 
 @contextlib.contextmanager
 def _private_files() -> Iterator[None]:
-    """What is made belongs to this user alone, the socket of gRPC above all: nobody can connect to it before its mode could be changed."""
+    """Create files that only this user can access.
+
+    Otherwise other users could connect to the socket of gRPC before its mode is changed.
+    """
     before = os.umask(0o077)
     try:
         yield
@@ -366,7 +387,10 @@ def _private_files() -> Iterator[None]:
 
 
 def _to_the_end(reader: fl.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """The batches of a stream that says itself that it is whole: one whose sender failed ends like any other."""
+    """Yield the batches of a stream that states at its end how many rows it has.
+
+    A stream whose sender failed ends like any other: only this count shows that it is complete.
+    """
     rows = 0
     end: int | None = None
     for chunk in reader:
@@ -384,9 +408,9 @@ def _to_the_end(reader: fl.MetadataRecordBatchReader) -> Iterator[pa.RecordBatch
 
 
 def _check_batch(batch: pa.RecordBatch) -> None:
-    """Refuse a batch whose offsets or lengths lead out of its own data.
+    """Refuse a batch whose offsets or lengths point outside its own data.
 
-    Arrow looks at neither when it reads a stream: values would be memory of this process.
+    Arrow does not check them when it reads a stream: values could expose memory of this process.
     """
     try:
         batch.validate(full=True)
@@ -403,7 +427,7 @@ def _command(descriptor: fl.FlightDescriptor) -> bytes:
 
 
 class FlightListener:
-    """The Flight service as something that the daemon starts and stops; a program may use it as a context manager."""
+    """The Flight service as a listener of the daemon; also a context manager for programs."""
 
     name = "flight"
 
@@ -437,7 +461,7 @@ class FlightListener:
         self.close()
 
     def open(self) -> None:
-        """Listen; an OSError says why that cannot be."""
+        """Start to listen. Raises OSError if that is not possible."""
         settings, budget = self._settings, self._budget
         tls = tls_context(settings)
         listening = listen_tcp(settings.bind, settings.port)
@@ -495,13 +519,13 @@ class FlightListener:
             door = Door(budget, "streams", limit=settings.max_streams, share=NEAR_SHARE, cost=NEAR_DESCRIPTORS)
             self._near = NearServer(self._runtime.path, identifier, messages, door)
         except OSError as error:
-            # A file system without sockets, say. There is the port.
+            # For example, the file system does not support sockets. The port still works.
             _LOG.warning("no streams through memory: %s", error)
         else:
             service.near_socket = str(self._near.path)
 
     def close(self) -> None:
-        """End waiting calls, wait for running ones, and release the queues that readers hold."""
+        """End waiting calls, wait for running ones, and release the leases of all readers."""
         server, self._server = self._server, None
         near, self._near = self._near, None
         service, self._service = self._service, None
@@ -522,7 +546,7 @@ class FlightListener:
             service.close()
 
     async def start(self) -> None:
-        """Listen beside a loop, whose work comes first."""
+        """Start to listen beside an event loop, whose work takes precedence."""
         self._loop_cpu = cpu_of(threading.get_ident())
         await asyncio.to_thread(self.open)
 

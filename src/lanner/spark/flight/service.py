@@ -1,6 +1,8 @@
-"""What the Flight service does, without Flight: requests in, answers out.
+"""The operations of the Flight service, independent of Flight: requests in, answers out.
 
-The docstring of `server` describes them.
+The docstring of `server` is the reference of the protocol. `Service` checks each request, the epoch
+it names and the rights of the caller, and leaves leases to `readers`, staged messages to `writing`
+and rows to `lanner.spark.columnar`.
 """
 
 from __future__ import annotations
@@ -52,11 +54,11 @@ Source = QueueSource | EventSource
 MAX_WAIT: Final = 60_000
 MAX_POLLED_QUEUES: Final = 1000
 MAX_PARTITIONS: Final = 100_000
-# Not in the specification: octets of the tickets of one plan: each repeats what was asked for.
+# Not in the specification: octets of all tickets of one plan. Each ticket repeats the request.
 MAX_TICKETS_SIZE: Final = 32 << 20
 MICROSECONDS: Final = 1_000_000
-# Not in the specification: messages that are counted unless the caller sets a limit; about a
-# second.
+# Not in the specification: messages that are counted unless the caller sets a limit. Counting them
+# takes about a second.
 MAX_MEASURED: Final = 1_000_000
 
 
@@ -69,7 +71,7 @@ class GrantedScan:
     upto: int
     schema: RowSchema
     ticket: Answer
-    # Of which columns the batches are made, and how.
+    # The columns of the batches, and how the batches are shaped.
     selected: RowSchema
     shape: Shape
 
@@ -80,9 +82,9 @@ class GrantedScan:
         return self.shape.applied(made, self.selected)
 
     def packets(self) -> PacketSource:
-        """Return the messages that the batches are made of.
+        """Return the packets behind the batches.
 
-        InvalidParameter for the log of events.
+        Raises InvalidParameter for the event log, and for rows that are filtered or decoded here.
         """
         if isinstance(self.source, EventSource) or not self.shape.is_plain:
             raise InvalidParameter(
@@ -93,34 +95,34 @@ class GrantedScan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A queue or a range of it, cut into what can be read at the same time."""
+    """A queue, or a range of one, cut into partitions that can be read in parallel."""
 
     schema: RowSchema
     tickets: list[Answer]
     messages: int
     bytes: int
     about: Answer
-    # For each ticket whether a reader process may be asked with it, too.
+    # For each ticket, whether a reader process can serve it too.
     are_shared: Sequence[bool] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Client:
-    """What is known about the connection of a caller."""
+    """The connection of a caller, as far as an action needs it."""
 
-    # Whether it has disconnected.
+    # Returns whether the client has disconnected.
     is_gone: Callable[[], bool]
-    # Whose it is, of the users of this machine; None: of none of them.
+    # Returns the local user who opened the connection, or None if that is unknown.
     user: Callable[[], int | None]
 
 
 class Service:
-    """One queue manager as the pipeline sees it. Called by many threads."""
+    """The queue manager as seen by the data pipeline. Many threads call it at the same time."""
 
     def __init__(
         self, runtime: Runtime, settings: FlightSettings | None = None, pool: ReaderPool | None = None
     ) -> None:
-        """`pool`: the processes that serve what is in the database."""
+        """Serve `runtime`. `pool`: the processes that serve messages which are in the database."""
         self._runtime = runtime
         self._pool = pool
         self._store = runtime.store
@@ -129,7 +131,7 @@ class Service:
         self._writes = StagedWrites(runtime, settings)
         self._marks = ArrivalMarks(runtime)
         self._life = secrets.token_hex(4)
-        self.near_socket: str | None = None  # where programs on this machine may read
+        self.near_socket: str | None = None  # the socket for programs on this machine
         self.actions: dict[str, tuple[Callable[[Operations, Request, Client], Answer], str]] = {
             "info": (self._info, "the queue manager, its epoch and the newest number of its visibility sequence"),
             "bounds": (self._bounds, "which numbers the messages of a queue have"),
@@ -162,7 +164,7 @@ class Service:
         return Operations(self._runtime.engine, self._runtime, identity)
 
     def answer(self, values: Answer) -> bytes:
-        """Return an answer as it is sent. Every answer has the epoch."""
+        """Return an answer in its encoded form. Every answer has the epoch."""
         return json.dumps({"epoch": self._store.epoch, **values}, sort_keys=True).encode()
 
     def act(self, identity: Identity, action: str, body: bytes, client: Client) -> bytes:
@@ -179,17 +181,17 @@ class Service:
             raise request.wrong("epoch", "the epoch of the numbers")
         if epoch is not None and epoch != self._store.epoch:
             raise EpochChanged(
-                f"this queue manager is in epoch {self._store.epoch}, not {epoch}: its store was restored or made anew, and numbers "
-                "from before mean nothing now; begin without them"
+                f"this queue manager is in epoch {self._store.epoch}, not {epoch}: its store was restored or made "
+                "anew, and numbers from before mean nothing now; begin without them"
             )
 
     # Queues and scans
-    # -----------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def queues(self, identity: Identity, pattern: str) -> Iterator[tuple[str, Plan]]:
-        """Yield every queue that the caller may read, journals and dead letters too, by name.
+        """Yield every queue that the caller may read, with journals and dead-letter queues.
 
-        Patterns as for file names.
+        `pattern` matches names as in file name patterns.
         """
         operations = self.operations(identity)
         with self._runtime.lock:
@@ -202,7 +204,7 @@ class Service:
             try:
                 source = self._open(operations, name)
             except (AccessDenied, QueueNotFound, IllegalFormatname):
-                # The names of outgoing queues come from messages, and may have characters that no
+                # Names of outgoing queues come from messages. They may have characters that no
                 # client can write.
                 continue
             about = self._about(source)
@@ -235,7 +237,7 @@ class Service:
         }
 
     def plan(self, identity: Identity, command: bytes) -> Plan:
-        """Cut what is asked for into partitions by bytes."""
+        """Cut the requested range into partitions of about equal size in bytes."""
         request = Request.parse(command, "descriptor")
         self._check_epoch(request)
         target, least = request.number("partition_bytes", PARTITION_BYTES), request.number("min_partitions", 1)
@@ -249,8 +251,8 @@ class Service:
         size = len(json.dumps(scan.ticket)) * len(parts)
         if size > MAX_TICKETS_SIZE:
             raise InvalidParameter(
-                f"{len(parts)} partitions have tickets of {size} octets together, at most {MAX_TICKETS_SIZE}: ask for bigger "
-                "partitions, or with shorter conditions"
+                f"{len(parts)} partitions have tickets of {size} octets together, at most {MAX_TICKETS_SIZE}: ask for "
+                "bigger partitions, or with shorter conditions"
             )
         tickets = [scan.ticket | dataclasses.asdict(part) for part in parts]
         are_shared = self._share(identity, scan, tickets)
@@ -269,14 +271,14 @@ class Service:
         )
 
     def _share(self, identity: Identity, scan: GrantedScan, tickets: list[Answer]) -> list[bool]:
-        """Add grants for the reader processes to tickets, where they can serve them; which these are."""
+        """Add grants for the reader processes to tickets; return which tickets got one."""
         source = scan.source
         if self._pool is None or isinstance(source, EventSource) or not self._pool.begin():
             return [False] * len(tickets)
         found = []
         room = MAX_TICKETS_SIZE
         for ticket in tickets:
-            # A grant beyond it is left out: the queue manager itself serves this ticket.
+            # Beyond this limit no grants are added: the queue manager itself serves those tickets.
             snapshot = source.snapshot(ticket["after"], ticket["upto"]) if room > 0 else None
             found.append(snapshot is not None)
             if snapshot is not None:
@@ -299,13 +301,13 @@ class Service:
         return found
 
     def scan(self, identity: Identity, ticket: bytes) -> GrantedScan:
-        """What a ticket allows to read."""
+        """Return the scan that a ticket allows."""
         request = Request.parse(ticket, "ticket")
         self._check_epoch(request, is_needed=True)
-        # The planner's figures, which clients compare with what they read.
+        # Figures of the planner. Clients compare them with what they read.
         request.number_or_none("messages")
         request.number_or_none("bytes")
-        # For reader processes. Here the rights are looked at again.
+        # For reader processes only. Here the rights are checked again.
         request.text_or("grant", None)
         return self._scan(identity, request)
 
@@ -344,7 +346,7 @@ class Service:
         return GrantedScan(source, after, max(after, upto), shape.schema(schema), ticket, schema, shape)
 
     def _narrowed(self, where: Filters, source: Source, after: int, upto: int) -> tuple[int, int]:
-        """Return the part of a range that must be read for conditions."""
+        """Return the part of a range that can have rows which meet the conditions."""
         if isinstance(source, EventSource):
             raise InvalidParameter(f"where: {EVENTS_NAME} knows no conditions: read all of a range")
         if not where.allow(source.place):
@@ -356,22 +358,26 @@ class Service:
         return after, upto
 
     def _source(self, operations: Operations, request: Request) -> Source:
-        """The queue of a request; another one of the same name that was made since is refused."""
+        """Return the queue of a request.
+
+        Raises QueueNotAvailable if the request has the `queue_id` of an earlier queue of the same
+        name.
+        """
         source = self._open(operations, request.text("queue"))
         identifier = request.number_or_none("queue_id")
         if identifier is not None and identifier != source.identifier:
             raise model_errors.QueueNotAvailable(
-                f"queue {source.place.queue} is not the one of before: that was deleted, and this is number {source.identifier}, "
-                f"not {identifier}"
+                f"queue {source.place.queue} is not the one of before: that was deleted, and this is number "
+                f"{source.identifier}, not {identifier}"
             )
         return source
 
     # Actions
-    # --------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _info(self, operations: Operations, request: Request, client: Client) -> Answer:
         request.done()
-        # Only these can open the socket. Where the data directory lies is nobody else's business.
+        # Only these users can open the socket. Others do not learn the path of the data directory.
         may_read_near = self.near_socket is not None and client.user() in (0, os.geteuid())
         qm = self._runtime.engine.queue_manager
         self._store.checkpoint()
@@ -414,7 +420,8 @@ class Service:
         part = found(upto)
         behind = self._behind(source, part)
         if request.has("max_bytes"):
-            # A batch of a stream has a limit of bytes; a batch read has none.
+            # Only a batch of a stream has a limit in bytes; a batch read has none and is not
+            # recorded.
             self._note_lag(operations, source, behind)
         more = {"lost": source.lost(after), "expiries": self._expiries(), **behind}
         return self._about(source) | dataclasses.asdict(part) | more
@@ -452,8 +459,8 @@ class Service:
             found = [measure(None) for _, _, measure in queues]
             return found if any(part.messages for part in found) else None
 
-        # Without messages a reader stays where it is: its offset does not change, so nothing
-        # happens.
+        # Without messages a reader stays where it is. Its offset does not change, so Spark runs no
+        # batch.
         nothing = [Range(after, after, 0, 0) for _, after, _ in queues]
         ranges = self._arrivals.wait(look, wait / 1000, client.is_gone) or nothing
         answers = []
@@ -476,14 +483,14 @@ class Service:
         return {"queues": answers}
 
     def _note_lag(self, operations: Operations, source: Source, behind: Answer) -> None:
-        """Remember for the metrics how far a stream is behind."""
+        """Record for the metrics how far a stream is behind."""
         queue = source.place.queue or ""
         lag = Lag(operations.identity.name, queue, behind["behind_messages"], behind["behind_bytes"])
         self._runtime.stream_lags.note(lag)
 
     @staticmethod
     def _behind(source: Source, part: Range) -> Answer:
-        """What is in the queue after a range, up to now: so far behind is who has read that range."""
+        """Return what the queue has after a range, up to now: the lag of a reader of that range."""
         rest = source.measure(part.upto, max(source.horizon, part.upto), max_messages=MAX_MEASURED)
         return {"behind_messages": rest.messages, "behind_bytes": rest.bytes}
 
@@ -534,20 +541,20 @@ class Service:
         return {"expiries": self._expiries()}
 
     def _expiries(self) -> str:
-        """Incremented on every expiry.
+        """Return a token that changes on every expiry.
 
         If it is unchanged after a count, no message expired meanwhile.
         """
         return f"{self._life}-{self._runtime.engine.expiries}"
 
     def _acknowledge(self, operations: Operations, request: Request, _: Client) -> Answer:
-        # Numbers of another epoch would remove other messages.
+        # A number of another epoch would remove other messages.
         self._check_epoch(request, is_needed=True)
         upto = request.number("upto")
         return dataclasses.asdict(self._readers.acknowledge(*self._reader(operations, request), upto))
 
     # Writing
-    # --------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def stage(self, identity: Identity, command: bytes, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> bytes:
         """Write the batches of a stream under a token."""

@@ -1,6 +1,6 @@
-"""The settings of the Flight service, and the service itself where its packages are installed.
+"""The settings of the Flight service, and its listener if pyarrow and numpy are installed.
 
-Imports neither pyarrow nor numpy.
+This module imports neither.
 """
 
 from __future__ import annotations
@@ -25,17 +25,16 @@ _LOG = logging.getLogger(__name__)
 PORT: Final = 1810
 # Not in the specification: each stream has two batches in memory, some 40 MiB.
 MAX_STREAMS: Final = 64
-# Ours: more reader processes than any machine has use for.
+# Not in the specification: more reader processes than any machine can use.
 MAX_PROCESSES: Final = 256
-# Not in the specification: what one publication may hold, and the writers of one user that are
-# remembered.
+# Not in the specification: limits of one publication; stored writers of one user.
 MAX_PUBLICATION_MESSAGES: Final = 10_000_000
 MAX_PUBLICATION_MB: Final = 65_536
 MAX_WRITERS: Final = 100_000
-# Not in the specification: what one user may have staged, and not published yet.
+# Not in the specification: staged and unpublished writes of one user.
 MAX_STAGES: Final = 10_000
 MAX_STAGED_MB: Final = 65_536
-# Not in the specification: MiB of one message of gRPC, which is what it has of a record batch.
+# Not in the specification: MiB of one gRPC message, and so of a record batch.
 MAX_MESSAGE_MB: Final = 32
 
 
@@ -45,15 +44,15 @@ class PipelineUnavailable(LannerError):
 
 @dataclass(frozen=True, slots=True)
 class FlightSettings:
-    """Where to listen. ValueError says what does not fit together."""
+    """Addresses and limits. Raises ValueError for values that do not fit together."""
 
     bind: str = "127.0.0.1"
-    port: int = PORT  # 0: any that is free
-    # PEM files; both or none.
+    port: int = PORT  # 0: any free port
+    # PEM files; both or neither.
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     max_streams: int = MAX_STREAMS
-    # Whether callers that did not log on may read what a queue allows ANONYMOUS LOGON to read. They
+    # Whether callers without a logon may read what a queue allows to ANONYMOUS LOGON. They can
     # never publish.
     allow_anonymous: bool = False
     max_publication_messages: int = MAX_PUBLICATION_MESSAGES
@@ -61,13 +60,13 @@ class FlightSettings:
     max_writers: int = MAX_WRITERS  # of one user
     max_stages: int = MAX_STAGES  # tokens of one user
     max_staged_mb: int = MAX_STAGED_MB  # MiB of one user
-    max_message_mb: int = MAX_MESSAGE_MB  # MiB of one record batch that is written
+    max_message_mb: int = MAX_MESSAGE_MB  # MiB of one record batch in a write
     max_connections: int = 512
     max_connections_per_peer: int = 64
-    # Calls that run at a time, each of which has a thread.
+    # Concurrent calls. Each has a thread.
     max_calls: int = 256
-    # Processes that show queues to who has a ticket of this one, and their port; 0 processes: this
-    # one does it, 0: any port that is free.
+    # Processes that serve queues to clients with a ticket, and their port. 0 processes: this
+    # process serves them. Port 0: any free port.
     processes: int = 0
     reader_port: int = 0
 
@@ -76,7 +75,8 @@ class FlightSettings:
             raise ValueError("tls_certificate and tls_key belong together: give both, or none")
         if not ipaddress.ip_address(self.bind).is_loopback and self.tls_certificate is None:
             raise ValueError(
-                f"passwords would travel to {self.bind} in the clear: give tls_certificate and tls_key, or bind to 127.0.0.1"
+                f"passwords would travel to {self.bind} in the clear: give tls_certificate and tls_key, or bind to "
+                "127.0.0.1"
             )
         for name, most in (("port", 0xFFFF), ("reader_port", 0xFFFF), ("processes", MAX_PROCESSES)):
             if not 0 <= getattr(self, name) <= most:
@@ -99,21 +99,24 @@ class FlightSettings:
         return "grpc" if self.tls_certificate is None else "grpc+tls"
 
     def address(self, port: int, host: str | None = None) -> str:
-        """The address of a port, where clients have found this service or where it listens."""
+        """Return the address of a port, at the host that clients use or else at `bind`."""
         host = host or self.bind
         host = f"[{host}]" if ":" in host else host
         return f"{self.scheme}://{host}:{port}"
 
 
 def is_available() -> bool:
-    """Whether the packages that the Flight service needs are installed."""
+    """Return whether the packages that the Flight service needs are installed."""
     return all(importlib.util.find_spec(name) is not None for name in ("numpy", "pyarrow"))
 
 
 def flight_listener_if_available(
     runtime: Runtime, settings: FlightSettings | None = None, logons: Logons | None = None, budget: Budget | None = None
 ) -> FlightListener | None:
-    """The same for a queue manager that was not told whether it wants one: None, and a line in the log, without the packages."""
+    """Return the Flight service, or None if its packages are not installed.
+
+    For a queue manager whose settings do not mention the service. The reason is logged.
+    """
     try:
         return flight_listener(runtime, settings, logons, budget)
     except PipelineUnavailable as error:
@@ -124,14 +127,14 @@ def flight_listener_if_available(
 def flight_listener(
     runtime: Runtime, settings: FlightSettings | None = None, logons: Logons | None = None, budget: Budget | None = None
 ) -> FlightListener:
-    """The Flight service, to be started.
+    """Return the Flight service, not yet started. `logons` counts wrong passwords.
 
-    PipelineUnavailable says what to install. `logons` counts wrong passwords.
+    Raises PipelineUnavailable, which names the packages to install.
     """
     if not is_available():
         raise PipelineUnavailable(
-            "the Flight service of the data pipeline needs pyarrow and numpy: install them with `pip install 'lanner[spark]'`, "
-            "or set flight.enabled = false"
+            "the Flight service of the data pipeline needs pyarrow and numpy: install them with `pip install "
+            "'lanner[spark]'`, or set flight.enabled = false"
         )
     from lanner.spark.flight.server import FlightListener
 

@@ -1,8 +1,8 @@
-"""What a writer sends, cut into parts that are staged one after the other under the store's lock.
+"""The rows of a writer, cut into parts that are staged one by one under the store's lock.
 
-A stream has rows, of which messages are made here (`columnar.encode`), or packets that the writer
-has built (`columnar.packing`), which are checked and stored as they are. Both give the same
-`Contents` for the same messages, so a batch may come again in the other form.
+A stream has rows, from which messages are made here (`columnar.encode`), or packets that the writer
+has built (`columnar.packing`), which are checked and stored unchanged. Both give the same
+`Contents` for the same messages, so a batch can be repeated in the other form.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from lanner.wire.packet_template import MessageRun
 
 __all__ = ["Contents", "Part", "parts"]
 
-# Not in the specification: messages that are made while the store's lock is held once, a few
-# milliseconds; and packets, which take less each.
+# Not in the specification: messages that are made, and packets that are stored, in one hold of the
+# store's lock: a few milliseconds. A packet takes less time than a message.
 AT_ONCE: Final = 250
 PACKETS_AT_ONCE: Final = 1000
 BYTES_AT_ONCE: Final = 2 << 20
@@ -38,7 +38,7 @@ Packets = list[bytes]
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What was staged or published: the digest does not depend on the order of the messages."""
+    """Figures of staged or published messages. `digest` does not depend on their order."""
 
     messages: int = 0
     bytes: int = 0  # of bodies
@@ -55,12 +55,12 @@ class Contents:
 
     @classmethod
     def of_packets(cls, packets: Packets) -> Contents:
-        """The same of packets of equal shape, at least one."""
+        """Return the figures of packets of equal shape, at least one."""
         return cls(len(packets), *packet_contents(packets, locate(packets[0]).properties))
 
 
 class Part(Protocol):
-    """Messages of consecutive rows that go to one queue."""
+    """Messages of consecutive rows for one queue."""
 
     first: int  # the number of the first row
     queue: str
@@ -70,13 +70,13 @@ class Part(Protocol):
         """The row at fault, if the part cannot be staged."""
 
     def stage(self, engine: Engine, handle: OpenQueueDescriptor, token: bytes) -> Contents:
-        """Stage the messages. The caller holds the store's lock."""
+        """Stage the messages. The caller must hold the store's lock."""
 
 
 def parts(schema: pa.Schema, names: QueueNames, queue: str | None, batches: Iterable[pa.RecordBatch]) -> Iterator[Part]:
-    """Return the parts of a stream; InvalidParameter at once if its columns cannot be written.
+    """Return the parts of a stream. `queue` is the destination of rows that name none.
 
-    `queue`: where rows go that name none themselves.
+    Raises InvalidParameter at once if the columns cannot be written.
     """
     if "packet" in schema.names:
         _check_packets(schema, queue)
@@ -85,7 +85,7 @@ def parts(schema: pa.Schema, names: QueueNames, queue: str | None, batches: Iter
 
 
 # Rows
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class _RowPart:
@@ -115,7 +115,7 @@ def _row_parts(encoder: RowEncoder, batches: Iterable[pa.RecordBatch]) -> Iterat
 
 
 class _Counted(Sequence[bytes]):
-    """Bodies that know which of them was asked for last: that is the row that could not be packed."""
+    """Bodies that record which one was last read: the row that could not be packed."""
 
     def __init__(self, first: int, bodies: Sequence[bytes]) -> None:
         self.row = first
@@ -135,7 +135,7 @@ class _Counted(Sequence[bytes]):
 
 
 # Packets
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class _PacketPart:
@@ -179,7 +179,7 @@ def _octets(packets: pa.BinaryArray) -> tuple[np.ndarray[Any, Any], Any]:
 
 
 def _cut(packets: pa.BinaryArray, start: int, end: int) -> Iterator[range]:
-    """Cut rows into what is staged under one hold of the lock."""
+    """Cut rows into ranges that are staged under one hold of the lock."""
     places, _ = _octets(packets)
     while start < end:
         upto = int(np.searchsorted(places, int(places[start]) + BYTES_AT_ONCE, side="right")) - 1
@@ -189,7 +189,7 @@ def _cut(packets: pa.BinaryArray, start: int, end: int) -> Iterator[range]:
 
 
 def _queue_runs(batch: pa.RecordBatch, queue: str | None, first: int) -> Iterator[tuple[str, int, int]]:
-    """Yield queues, and the rows that go there."""
+    """Yield each queue with the range of rows for it."""
     if not len(batch):
         return
     if "queue" not in batch.schema.names:

@@ -1,8 +1,9 @@
-"""How much each user may have staged: tokens, and bytes of messages that are not published yet.
+"""Limits on staged writes per user: tokens, and bytes of unpublished messages.
 
-Staged messages are in no queue, so the quotas of queues do not see them before they are published.
-They are counted here: all of a user's stages have a limit of their own and half of the queue
-manager's quota, and with the messages in queues they stay within that quota.
+Staged messages are in no queue, so the quotas of queues do not cover them before they are
+published. They are counted here. The stages of one user have a limit of their own and may take half
+of the queue manager's quota. Together with the messages in queues, all stages stay within that
+quota.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
     from lanner.model.directory_objects import QueueManager
     from lanner.spark.flight.settings import FlightSettings
 
-# Ours: what a message takes beside its body.
+# Not in the specification: octets that a message takes besides its body.
 _PER_MESSAGE: Final = 512
 _WHAT_TO_DO: Final = "publish or drop what is staged; what is not is dropped after a day"
 
 
 class StagedRoom:
-    """What is staged, by token and by user. The store's lock is held."""
+    """The staged messages, by token and by user. Callers must hold the store's lock."""
 
     def __init__(self, queue_manager: QueueManager, settings: FlightSettings) -> None:
         self._queue_manager = queue_manager
@@ -35,11 +36,11 @@ class StagedRoom:
         self._total = 0
 
     def has_token(self, owner: str) -> bool:
-        """Whether a user may have one more token."""
+        """Return whether a user may have another token."""
         return self._count[owner] < self._settings.max_stages
 
     def check_token(self, owner: str, name: str) -> None:
-        """Raise InsufficientResources if a user has as many tokens as it may have."""
+        """Raise InsufficientResources if a user has reached the limit of tokens."""
         if not self.has_token(owner):
             raise InsufficientResources(f"{name} has {self._count[owner]} stages (flight.max_stages): {_WHAT_TO_DO}")
 
@@ -47,7 +48,7 @@ class StagedRoom:
         return [token for token, (whose, _) in self._tokens.items() if whose == owner]
 
     def check(self, owner: str, name: str, messages: int, size: int) -> None:
-        """Raise InsufficientResources if a user may not stage so many messages more."""
+        """Raise InsufficientResources if a user may not stage this many more messages."""
         size += messages * _PER_MESSAGE
         most, why = self._settings.max_staged_mb << 20, "flight.max_staged_mb"
         quota = self._queue_manager.queue_manager_quota
@@ -61,11 +62,12 @@ class StagedRoom:
         total = self._queue_manager.total_bytes + self._total + size
         if quota != INFINITE and total > quota * KILOBYTE:
             raise InsufficientResources(
-                f"messages and stages would take {total} bytes, more than {quota} KiB (quota.queue_manager_kb): {_WHAT_TO_DO}"
+                f"messages and stages would take {total} bytes, more than {quota} KiB (quota.queue_manager_kb): "
+                f"{_WHAT_TO_DO}"
             )
 
     def add(self, token: bytes, owner: str, messages: int, size: int) -> None:
-        """Count messages under a token, which is counted with the first of them."""
+        """Count messages under a token. The token counts from its first messages on."""
         if token not in self._tokens:
             self._count[owner] += 1
         size += messages * _PER_MESSAGE
@@ -74,7 +76,7 @@ class StagedRoom:
         self._total += size
 
     def remove(self, token: bytes) -> None:
-        """A token was published or dropped."""
+        """Stop counting a token that was published or dropped."""
         owner, size = self._tokens.pop(token, ("", 0))
         if owner:
             self._count[owner] -= 1

@@ -1,4 +1,4 @@
-"""How many streams run at a time, and whose."""
+"""The running streams, with limits in total and per user."""
 
 from __future__ import annotations
 
@@ -16,46 +16,48 @@ __all__ = ["Streams"]
 
 T = TypeVar("T")
 
-# Not in the specification: memory that is kept from batch to batch while there are streams; some
-# batches.
+# Not in the specification: freed memory that the process keeps for the next batches while streams
+# run; it is enough for some batches.
 KEPT_BYTES: Final = 64 << 20
-# Ours: seconds of silence after which a stream ends if there is no room for another one.
+# Not in the specification: seconds of silence after which a stream may be ended to make room.
 QUIET: Final = 60.0
 
 
 @dataclass(slots=True, eq=False)
 class _Running:
-    """A stream: whose, when something last went through it, and how its client is hung up on."""
+    """A running stream: its user, the time of its last batch, and how to close its connection."""
 
     user: str
     hang_up: Callable[[], None]
     heard: float
 
     def watched(self, batches: Iterable[T]) -> Iterator[T]:
-        """Note each batch that comes through."""
+        """Record the time of each batch that passes."""
         for batch in batches:
             self.heard = time.monotonic()
             yield batch
 
 
 class Streams:
-    """The streams that run, of which there may be so many at a time, half of them of one user.
+    """The running streams. One user may have half of the allowed number.
 
-    When there is no room, a stream that nothing went through for a while ends, so the next attempt
+    If there is no room, a stream that has been silent for a while is ended, so the next attempt
     finds room.
     """
 
     def __init__(self, most: int, loop_cpu: Callable[[], float] | None = None, quiet: float = QUIET) -> None:
-        """`loop_cpu`: what the loop has used to which they give way, if there is one.
+        """Allow `most` streams.
 
-        `quiet`: seconds.
+        `loop_cpu` returns the CPU time of the event loop that takes precedence, if there is one.
+        `quiet` is in seconds.
         """
         self._most = most
         self._most_of_user = max(most // 2, 1)
         self._quiet = quiet
         self._running: dict[_Running, None] = {}
         self._loop_cpu = loop_cpu
-        self._counting = threading.RLock()  # a stream that the garbage collector finds ends in the midst of anything
+        # reentrant: the garbage collector may end a stream at any point
+        self._counting = threading.RLock()
 
     @property
     def count(self) -> int:
@@ -63,7 +65,7 @@ class Streams:
 
     @contextlib.contextmanager
     def one(self, user: str, hang_up: Callable[[], None]) -> Iterator[_Running]:
-        """One of them, of a user, from its beginning to its end."""
+        """Count a stream of a user while the context lasts. Raises TooBusy if there is no room."""
         with self._counting:
             own = [other for other in self._running if other.user == user]
             if len(own) >= self._most_of_user:
@@ -93,7 +95,10 @@ class Streams:
     def run(
         self, user: str, batches: Iterator[T], rests: float, hang_up: Callable[[], None]
     ) -> Generator[T, None, None]:
-        """One that reads, and how many times as long as it took to make a batch it rests beside a busy loop."""
+        """Yield the batches of a reading stream, which counts until it ends.
+
+        Beside a busy loop it rests `rests` times the CPU time that making each batch took.
+        """
         with self.one(user, hang_up) as running:
             made = batches if self._loop_cpu is None else giving_way(batches, self._loop_cpu, rests)
             yield from running.watched(made)

@@ -1,9 +1,9 @@
-"""Signed tickets: what the queue manager lets its reader processes show to whoever comes with one.
+"""Signed tickets: the grants with which clients read from reader processes.
 
-A reader process knows no users and no access lists. The queue manager checks the rights, and writes
-down in a grant what it found: one range of one queue, in some columns, until some time. Whoever has
-the ticket may read that, as whoever has a token may call. The key is made at each start, and only
-the queue manager and the processes it has started have it.
+A reader process has no users and no access lists. The queue manager checks the rights and records
+the result in a grant: one range of one queue, some columns, a time limit. A ticket is a bearer
+token: its holder may read the range. The queue manager makes a new key at each start and shares it
+only with the processes it has started.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from lanner.spark.flight.errors import TicketRefused
 
 __all__ = ["LIFE", "Grant", "Tickets"]
 
-# Not in the specification: seconds for which a ticket opens a reader process. Rights that are taken
-# away meanwhile do not end it. The queue manager itself checks them for each call, and shows to the
-# owner of an older ticket what it may see now.
+# Not in the specification: seconds for which a reader process accepts a ticket. Revoking rights
+# does not end a ticket. The queue manager itself checks the rights at each call: with an older
+# ticket, it serves what its user may read now.
 LIFE: Final = 900.0
 _DIGEST: Final = "sha256"
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a ticket allows, and to whom it was given."""
+    """The contents of a ticket, and the user it was issued to."""
 
     user: str
     epoch: int
@@ -52,19 +52,19 @@ class Grant:
 
 
 class Tickets:
-    """Makes grants, and reads those that were made with the same key."""
+    """Seals grants, and opens those that were sealed with the same key."""
 
     def __init__(self, key: bytes | None = None, clock: Callable[[], float] = time.time) -> None:
         self.key = secrets.token_bytes(32) if key is None else key
         self._clock = clock
 
     def sealed(self, grant: Grant) -> str:
-        """Return the text of a grant, good for `LIFE` from now on."""
+        """Return the text of a grant. It is valid for `LIFE` seconds."""
         content = json.dumps(dataclasses.asdict(dataclasses.replace(grant, until=self._clock() + LIFE))).encode()
         return f"{_text(content)}.{_text(self._digest(content))}"
 
     def opened(self, text: str) -> Grant:
-        """Return the grant. TicketRefused if somebody else made it, or its time is over."""
+        """Return a grant. Raises TicketRefused if it is forged or has expired."""
         try:
             content, digest = (base64.urlsafe_b64decode(part) for part in text.split("."))
         except (ValueError, binascii.Error):

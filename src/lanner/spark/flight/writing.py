@@ -1,16 +1,16 @@
-"""Staged writes: a task writes its rows under a token of its own, and one commit makes the tokens of a batch visible.
+"""Staged writes: rows are written under tokens, and one commit makes all tokens of a batch visible.
 
-A publication has a writer (a streaming query, or the writeId of a batch job) and a batch number,
-and happens once: the writer's last batch is remembered, so doing it again does nothing, and doing
-it again with other messages is refused. What is not published is dropped by whoever gives up, or
-after a day.
+Each task writes under a token of its own. A publication has a writer (a streaming query, or the
+writeId of a batch job) and a batch number, and happens once. The writer's last batch is recorded:
+to publish it again has no effect, and to publish it with other messages is refused. Unpublished
+messages are dropped by the task that gives up, or after a day.
 
-The name of a writer belongs to the user: two users may have writers of the same name, which have
-nothing to do with each other. The anonymous have none.
+The name of a writer belongs to the user: writers of the same name of two users are independent.
+Anonymous callers have no writers.
 
 Tables: "pipeline_stages", token -> JSON of `_StageRow`; "pipeline_user_writers", digest of the user
 and the writer's name -> JSON of `_WriterRow`; "pipeline_user_writer_expiry", seconds since 1970 and
-that digest -> nothing, for writers that need not be remembered for ever. Older stores have
+that digest -> nothing, for writers that are kept for a limited time. Older stores have
 "pipeline_writers" and "pipeline_writer_expiry", with a digest of the name alone.
 """
 
@@ -44,12 +44,12 @@ WRITERS: Final = "pipeline_user_writers"
 WRITER_EXPIRY: Final = "pipeline_user_writer_expiry"
 OLD_WRITERS: Final = "pipeline_writers"
 OLD_WRITER_EXPIRY: Final = "pipeline_writer_expiry"
-# Not in the specification: writers that are forgotten with one publication.
+# Not in the specification: expired writers that one publication removes at most.
 FORGET_AT_ONCE: Final = 100
 _EXPIRES: Final = struct.Struct(">I")
 _LATEST: Final = 0xFFFF_FFFF
-# Not in the specification: bytes of bodies between two commits. Staged messages are in memory until
-# then.
+# Not in the specification: bytes of bodies between two commits. Until the commit, staged messages
+# are in memory.
 SYNC_EVERY: Final = 8 << 20
 MAX_TOKEN_BYTES: Final = 64
 MAX_WRITER_BYTES: Final = 1024
@@ -57,7 +57,7 @@ MAX_WRITER_BYTES: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """`is_new`: False, it had been published before."""
+    """The result of `publish`. `is_new` is False if the batch had been published before."""
 
     is_new: bool
     contents: Contents
@@ -93,7 +93,7 @@ class _WriterRow:
 class StagedWrites:
     """The stages and publications of the pipeline.
 
-    Methods take the lock themselves, and return when everything is on disk.
+    Methods take the lock themselves, and return when everything is durable.
     """
 
     def __init__(self, runtime: Runtime, settings: FlightSettings | None = None) -> None:
@@ -109,11 +109,11 @@ class StagedWrites:
             self._adopt_old_writers()
             self._forget_dropped_stages()
             self._forget_writers()
-            # How many each user has.
+            # The number of writers of each user.
             self._writers_of = Counter(json.loads(raw)["owner"] for _, raw in self._writers.items())
 
     def _adopt_old_writers(self) -> None:
-        """Give writers whose names were everybody's to those that have published under them."""
+        """Assign writers of the older tables, where all users shared the names, to their owners."""
         old, old_expiry = self._store.table(OLD_WRITERS), self._store.table(OLD_WRITER_EXPIRY)
         expires = {key[_EXPIRES.size :]: key[: _EXPIRES.size] for key, _ in old_expiry.items()}
         for digest, raw in list(old.items()):
@@ -123,12 +123,12 @@ class StagedWrites:
             if digest in expires:
                 self._expiry.put(expires[digest] + key, b"")
                 old_expiry.delete(expires[digest] + digest)
-            # The row says that it was published.
+            # The row itself records that the batch was published.
             self._store.forget_publication(_publication_of(digest, row.batch))
             old.delete(digest)
 
     def _forget_dropped_stages(self) -> None:
-        """Drop unfinished stages: they will never be finished.
+        """Drop stages that a restart left unfinished, and those that the engine has dropped.
 
         The engine drops stages that were not written to for a day.
         """
@@ -140,9 +140,9 @@ class StagedWrites:
                 self._room.add(token, row.owner, row.messages, row.bytes)
 
     def _check_token(self, operations: Operations) -> None:
-        """Refuse a user's next stage if it has too many.
+        """Refuse another stage for a user who has too many.
 
-        Those that the engine has dropped for their age are forgotten first.
+        Stages that the engine has dropped because of their age are removed first, and do not count.
         """
         owner = str(operations.identity.sid)
         if not self._room.has_token(owner):
@@ -153,7 +153,7 @@ class StagedWrites:
         self._room.check_token(owner, operations.identity.name)
 
     def _forget_writers(self) -> None:
-        """Forget some of the writers that said until when they may come again."""
+        """Remove some of the writers whose time to be kept is over."""
         now = int(self._engine.clock())
         for key in [key for key, _ in islice(self._expiry.items(), FORGET_AT_ONCE)]:
             if _EXPIRES.unpack_from(key)[0] > now:
@@ -168,7 +168,7 @@ class StagedWrites:
                 self._writers_of[row.owner] -= 1
 
     # Staging
-    # --------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def stage(
         self,
@@ -180,9 +180,9 @@ class StagedWrites:
         schema: pa.Schema,
         batches: Iterable[pa.RecordBatch],
     ) -> Contents:
-        """Write the rows of some Arrow batches under a new token.
+        """Write the rows of Arrow batches under a new token.
 
-        An exception drops what was written.
+        If an exception occurs, everything written under the token is dropped.
         """
         _check_user(operations)
         _check(token, writer, batch)
@@ -226,16 +226,16 @@ class StagedWrites:
         return contents
 
     # Publishing
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def publish(
         self, operations: Operations, writer: str, batch: int, tokens: list[bytes], *, keep: int | None = None
     ) -> Publication:
         """Make the messages of some tokens visible in one commit, once per writer and batch.
 
-        `keep`: for how many seconds that is remembered at least; for ever, if it is not said. After
-        that the writer is a new one. A batch that is not above the writer's last one is done
-        already; its tokens are dropped. All other tokens of the batch are dropped.
+        `keep`: the seconds for which this is recorded at least; None: for ever. After that the
+        writer counts as new. A batch that is not above the writer's last one is already published,
+        so its tokens are dropped. All other tokens of the batch are dropped too.
         """
         owner = _check_user(operations)
         for token in tokens or [b"none"]:
@@ -269,7 +269,8 @@ class StagedWrites:
         for token, row in rows.items():
             if row is None or not row.is_whole:
                 raise StageUnknown(
-                    f"token {token.hex()} of {writer}, batch {batch}: never written to its end, dropped, or published already"
+                    f"token {token.hex()} of {writer}, batch {batch}: never written to its end, dropped, or published "
+                    "already"
                 )
             contents += row.contents
         self._check_size(contents, writer, batch)
@@ -299,18 +300,18 @@ class StagedWrites:
     def _again(writer: str, batch: int, before: _WriterRow, rows: dict[bytes, _StageRow | None]) -> Publication:
         first = Contents(before.messages, before.bytes, before.digest)
         found = [row.contents for row in rows.values() if row is not None]
-        # Tokens that are gone were published the first time, and a batch before the last one is no
-        # longer remembered.
+        # Missing tokens were published the first time. Only the contents of the last batch are
+        # recorded.
         if batch == before.batch and len(found) == len(rows) and sum(found, Contents()) != first:
             again = sum(found, Contents())
             raise PublicationDiffers(
-                f"batch {batch} of {writer} was published with {first.messages} messages of {first.bytes} bytes, and now it has "
-                f"{again.messages} of {again.bytes}, or others: nothing was done"
+                f"batch {batch} of {writer} was published with {first.messages} messages of {first.bytes} bytes, and "
+                f"now it has {again.messages} of {again.bytes}, or others: nothing was done"
             )
         return Publication(is_new=False, contents=first if batch == before.batch else Contents())
 
     def drop(self, operations: Operations, tokens: list[bytes]) -> int:
-        """Drop what was staged under some tokens; how many there were."""
+        """Drop what was staged under some tokens; return how many of them existed."""
         _check_user(operations)
         with self._runtime.change() as change:
             found = [token for token in tokens if self._stages.get(token) is not None]
@@ -321,19 +322,19 @@ class StagedWrites:
         return len(found)
 
     def drop_batch(self, operations: Operations, writer: str, batch: int) -> int:
-        """Drop everything that is staged now for a batch; how many tokens there were."""
+        """Drop everything that is staged for a batch; return the number of tokens."""
         with self._runtime.lock:
             tokens = self._of(_check_user(operations), writer, batch)
         return self.drop(operations, tokens)
 
     def last_published(self, operations: Operations, writer: str) -> tuple[int, Contents] | None:
-        """The last batch of a writer, and what was in it."""
+        """Return the last batch of a writer and its contents, or None."""
         with self._runtime.lock:
             row = self._writer(_check_user(operations), writer)
         return None if row is None else (row.batch, Contents(row.messages, row.bytes, row.digest))
 
     # Rows
-    # -----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _row(self, token: bytes) -> _StageRow | None:
         raw = self._stages.get(token)
@@ -352,7 +353,7 @@ class StagedWrites:
         return [token for token, row in rows if (row.owner, row.writer, row.batch) == (owner, writer, batch)]
 
     def _check_size(self, contents: Contents, writer: str, batch: int) -> None:
-        """Refuse a publication that is too large, as soon as that is seen."""
+        """Refuse a publication as soon as it is too large."""
         most, size = self._settings.max_publication_messages, self._settings.max_publication_mb << 20
         if contents.messages > most or contents.bytes > size:
             raise InsufficientResources(
@@ -366,7 +367,8 @@ class StagedWrites:
             self._check_owner(operations, row, token.hex())
             if (row.writer, row.batch) != (writer, batch):
                 raise InvalidParameter(
-                    f"token {token.hex()} was written for {row.writer}, batch {row.batch}, not for {writer}, batch {batch}"
+                    f"token {token.hex()} was written for {row.writer}, batch {row.batch}, not for {writer}, batch "
+                    f"{batch}"
                 )
         return row
 
@@ -383,7 +385,7 @@ class StagedWrites:
 
 @contextmanager
 def _naming(row: Callable[[], int]) -> Iterator[None]:
-    """Say which row could not be sent."""
+    """Add the number of the row to errors of sending."""
     try:
         yield
     except StatusError as error:
@@ -400,7 +402,10 @@ def _check(token: bytes, writer: str, batch: int) -> None:
 
 
 def _check_user(operations: Operations) -> str:
-    """Return who writes; AccessDenied for the anonymous, whose writers would be everybody's."""
+    """Return the SID of the caller.
+
+    Raises AccessDenied for anonymous callers: all of them would share their writers.
+    """
     if operations.identity.is_anonymous:
         raise AccessDenied("log on to publish: what the anonymous stage would belong to everybody")
     return str(operations.identity.sid)

@@ -1,29 +1,29 @@
-"""The jobs of the data pipeline: PySpark programs over queues and over the tables that they make of them.
+"""The jobs of the data pipeline: PySpark programs over queues and the tables made from them.
 
 Each job is a module with pure functions from DataFrames to DataFrames, `run` for `lanner pipeline
-run`, and `main` for spark-submit. `JOBS` lists them in the order in which they need each other.
+run`, and `main` for spark-submit. `JOBS` lists them in the order of their dependencies.
 
     config      reads pipeline.toml
     session     starts Spark and runs a job
-    progress    what a running job prints
-    lake        where the tables are, and how jobs read and write them
+    progress    the output of a running job
+    lake        the place of the tables, and how jobs read and write them
     formats     tables of Delta Lake and Iceberg
-    tables      what the tables of sightings have
-    facts       what queues and events tell of each message
-    bodies      what wrote a body
-    ingest      queues, journals, dead letters and files of packets into tables
+    tables      the contents of `messages` and `events`
+    facts       facts about each message from queues and events
+    bodies      the program or formatter that wrote a body
+    ingest      queues, journals, dead letters and packet files into tables
     lifecycle   one row per message: sent, each hop, arrived, received, dead
     acks        acknowledgments: positive, negative, missing
     latency     times between two steps of a message, corrected for wrong clocks
     throughput  messages and bytes per period, and backlogs
-    poison      messages that receivers abort again and again
-    routes      which machines exchange messages
-    audit       who sends, and what bodies there are
+    poison      messages whose receives are aborted repeatedly
+    routes      traffic between machines
+    audit       senders, and kinds of bodies
     report      gathers the data of the report page
-    checks      whether the tables agree with each other and with events
+    checks      whether the tables are consistent with each other and with events
     replay      sends dead letters again
     migrate     the content of queues to Parquet, a database or Kafka
-    compact     rewrites small files of the tables
+    compact     merges small files of the tables
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job: its module, what it is for, and the tables it makes."""
+    """A job: its module, its purpose, and the tables it makes."""
 
     name: str
     text: str
@@ -51,12 +51,12 @@ class Job:
 
     @property
     def run(self) -> Callable[[Context], Result]:
-        """What does it. Imports Spark."""
+        """The function that runs the job. It imports Spark."""
         found: Callable[[Context], Result] = importlib.import_module(self.module).run
         return found
 
 
-# In the order in which they need each other.
+# In the order of their dependencies.
 JOBS: Final = {
     job.name: job
     for job in (
@@ -79,5 +79,5 @@ JOBS: Final = {
         Job("compact", "few large files instead of many small ones; old days deleted", ("messages", "events")),
     )
 }
-# What `lanner pipeline run all` does.
+# The jobs of `lanner pipeline run all`.
 ALL: Final = ("ingest", "lifecycle", "acks", "latency", "throughput", "poison", "routes", "audit", "report", "checks")

@@ -1,14 +1,12 @@
-"""acks: what became of the acknowledgments that senders asked for.
+"""acks: the outcome of the acknowledgments that senders requested.
 
-`acks` has a row for each message that asked for some, with its outcome:
+`acks` has a row for each message that requested some, with its outcome:
 
-| outcome | what |
-|---|---|
-| negative | it failed: an event or a negative acknowledgment tells so, or a dead-letter queue has it |
-| positive | what was asked for has come |
-| pending | nothing has come, and the message is on its way or in its queue: nothing is due yet |
-| missing | nothing has come, although it is due |
-| quiet | only bad news was asked for, and there is none |
+    negative  it failed, by an event, a negative acknowledgment, or a copy in a dead-letter queue
+    positive  the requested acknowledgment arrived
+    pending   nothing arrived, and nothing is due: the message is on its way or in its queue
+    missing   nothing arrived, although it is due
+    quiet     only negative acknowledgments were requested, and there is none
 
 `ack_summary` counts them by queue, outcome and reason.
 """
@@ -39,11 +37,11 @@ def _came(number: MessageClass) -> Column:
 
 
 def acks(messages: DataFrame) -> DataFrame:
-    """Each message of `lifecycle` that asked for an acknowledgment, and what came of it."""
+    """Return each message of `lifecycle` that requested an acknowledgment, with the outcome."""
     wants_receive, wants_arrival = _asked(Acknowledgements.POS_RECEIVE), _asked(Acknowledgements.POS_ARRIVAL)
     has_come = F.when(wants_receive, _came(MessageClass.ACK_RECEIVE)).otherwise(_came(MessageClass.ACK_REACH_QUEUE))
     has_failed = F.col("failed_class").isNotNull() | F.col("dead_class").isNotNull()
-    # In its queue it has arrived; that it was not received yet is nobody's fault.
+    # A message in its queue has arrived. That it was not received yet is no failure.
     is_pending = F.when(wants_receive, F.col("status").isin("waiting", "arrived", "in_transit")).otherwise(
         F.col("status") == "in_transit"
     )
@@ -78,13 +76,13 @@ def acks(messages: DataFrame) -> DataFrame:
 
 
 def reason(column: str | Column) -> Column:
-    """The name of a class."""
+    """Return the name of a class."""
     pairs = [F.lit(value) for member in MessageClass for value in (int(member), member.name)]
     return F.create_map(*pairs)[F.col(column) if isinstance(column, str) else column]
 
 
 def summary(found: DataFrame) -> DataFrame:
-    """How many of each outcome, by queue and reason."""
+    """Return the count of each outcome, by queue and reason."""
     return found.groupBy("queue", "outcome", "class", "reason").agg(F.count(F.lit(1)).alias("messages"))
 
 

@@ -1,10 +1,10 @@
-"""audit: who sends to what, and how much of it is signed; and what the bodies are.
+"""audit: who sends to which queue, how much is signed, and what the bodies are.
 
-`audit` has a row for each sender, machine and queue: messages, how many were signed, verified where
-they arrived, encrypted, or came from nobody (no sender named), of messages that were seen or of
-which events tell. `census` has a row for each queue and kind of body, told by its type and its
-first bytes: what a migration will meet. Bodies of messages that were gone before they were read are
-`not seen`. `broken` are the rows that no program could read.
+`audit` has a row for each sender, machine and queue, from seen messages and from events: how many
+messages there were, and how many were signed, verified on arrival, or encrypted. Messages without a
+sender are those of "nobody". `census` has a row for each queue and kind of body, by body type and
+first bytes: the input of a migration. Bodies of messages that were gone before they could be read
+are `not seen`. `broken` has the packets that could not be read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NAME: Final = "audit"
 CENSUS: Final = "census"
 BROKEN: Final = "broken"
-# Messages of which only events or acknowledgments tell.
+# Messages known only from events or acknowledgments.
 NOT_SEEN: Final = "not seen"
 # MS-MQMQ 2.2.20.6 ST.
 _SID, _QUEUE_MANAGER = 1, 2
@@ -38,7 +38,7 @@ def _sid_text(raw: bytes | None) -> str | None:
 
 
 def audit(messages: DataFrame) -> DataFrame:
-    """Senders of the messages of `lifecycle`, and what they send to."""
+    """Return the senders of the messages of `lifecycle`, with the queues they send to."""
     grouped = (
         messages.where("sender_id_type is not null or sent_time is not null")
         .groupBy("sender_id", "sender_id_type", "source_id", "source", "queue")
@@ -51,7 +51,7 @@ def audit(messages: DataFrame) -> DataFrame:
             F.max("sent_at").alias("last_sent"),
         )
     )
-    # The senders are few, so a function in Python is cheap now.
+    # There are few senders, so a Python function is cheap here.
     name = (
         F.when(F.col("sender_id").isNull(), "nobody")
         .when(F.col("sender_id_type") == _SID, F.udf(_sid_text, "string", useArrow=False)("sender_id"))
@@ -62,14 +62,14 @@ def audit(messages: DataFrame) -> DataFrame:
 
 
 def census(messages: DataFrame) -> DataFrame:
-    """Kinds of bodies by queue, of the messages of `lifecycle`."""
+    """Return the kinds of bodies by queue, of the messages of `lifecycle`."""
     return messages.groupBy("queue", F.coalesce("formatter", F.lit(NOT_SEEN)).alias("formatter")).agg(
         F.count(F.lit(1)).alias("messages"), F.sum("body_size").alias("bytes"), F.max("body_size").alias("largest")
     )
 
 
 def broken(messages: DataFrame) -> DataFrame:
-    """What could not be read, by place and reason."""
+    """Return the unreadable packets, by place and reason."""
     return (
         messages.where("packet_error is not null")
         .groupBy("qm_name", "queue", "packet_error")

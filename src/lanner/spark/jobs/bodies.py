@@ -1,4 +1,4 @@
-"""What wrote a body, as its type and its first bytes tell."""
+"""The program or formatter that wrote a body, guessed from its type and first bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def formatter() -> Column:
-    """What wrote the body of a row of `tables.observations`."""
+    """Return what wrote the body of a row of `tables.observations`."""
     kind, start = F.col("body_type"), F.hex("body_start")
     text = F.substring(start, 1, 2)
     return (

@@ -1,18 +1,22 @@
-"""checks: whether the tables agree with each other and with the logs of events.
+"""checks: whether the tables are consistent with each other and with the event logs.
 
-The job fails if one of them does not.
+The job fails if a check finds contradictions. The checks:
 
-| check | what must be so |
-|---|---|
-| messages | `lifecycle` has each message once, and all that events tell of |
-| arrivals, receives | `throughput` counts as many as there are events |
-| senders | what came from a queue manager whose log was read has an event there, too |
-| lost | what has left for a queue manager whose log was read has come, or was refused, there |
-| clocks | no message was received before it arrived by the same clock, and no difference of two clocks contradicts itself |
+messages
+    `lifecycle` has each message once, and all messages that have events
+arrivals, receives
+    `throughput` counts as many as there are events
+senders
+    a message that came from a queue manager whose log was read has an event there, too
+lost
+    a message that left for a queue manager whose log was read has arrived there, or was refused
+clocks
+    no message was received before it arrived by the same clock, and no difference of two clocks
+    contradicts itself
 
-The table `checks` has a row for each: `wrong` is how many rows contradict it, and `example` is one
-of them. What happened in the last `GRACE_SECONDS` of a log is left out, because the other log may
-have been read a moment before.
+The table `checks` has a row for each check: `wrong` is the count of rows that contradict it, and
+`example` is one of them. The last `GRACE_SECONDS` of a log are left out, because the other log may
+have been read a moment earlier.
 """
 
 from __future__ import annotations
@@ -33,9 +37,9 @@ GRACE_SECONDS: Final = 60
 
 
 def checks(messages: DataFrame, events: DataFrame, throughput: DataFrame, skews: DataFrame) -> DataFrame:
-    """A row for each check: check, wrong, example.
+    """Return a row for each check: check, wrong, example.
 
-    `events` has each event once, the others are tables.
+    `events` must be distinct; the others are tables.
     """
     logs = events.groupBy(F.col("qm_id").alias("log")).agg(
         F.min("event_time").alias("first"), F.max("event_time").alias("last")
@@ -47,7 +51,7 @@ def checks(messages: DataFrame, events: DataFrame, throughput: DataFrame, skews:
     unsent = from_logs.where("arrived_by = 'event' and sent_by != 'event'").where(
         (F.col("sent_time") > F.col("first")) & (F.col("sent_time") < grace)
     )
-    # It is lost only where the next queue manager's log would tell of it.
+    # A message is lost only if the log of the next queue manager should have it.
     known = logs.select(F.col("log").alias("other"))
     lost = (
         from_logs.where("left_time is not null and arrived_time is null and failed_class is null")
@@ -73,7 +77,7 @@ def _row(name: str, wrong: DataFrame) -> DataFrame:
 
 
 def _count(name: str, events: DataFrame, kinds: tuple[str, ...], throughput: DataFrame, column: str) -> DataFrame:
-    """How far a column of `throughput` is from the number of events, of the queues that have any."""
+    """Return how far a column of `throughput` is from the count of events, where there are any."""
     seen = events.where(F.col("event").isin(*kinds) & F.col("queue_kind").isin(*REAL_KINDS))
     by_queue = seen.groupBy(F.regexp_replace("queue", ";.*$", "").alias("queue")).count()
     counted = throughput.groupBy("queue").agg(F.sum(column).alias("counted"))

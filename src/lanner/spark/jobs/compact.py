@@ -1,10 +1,10 @@
-"""compact: few large files instead of many small ones, and an end to old days.
+"""compact: merges small files into large ones, and deletes old days.
 
-A day of a queue manager in `messages` or `events` that has more than `compact.files` files is
-written anew, each message once for each queue it was seen in and each event once, and then its old
-files are deleted. A job that is killed in between leaves rows twice, which no other job minds, and
-which the next run puts right. Days before `compact.keep_days` are deleted. `ingest` may go on
-meanwhile: only files that were read are deleted. Run it when no other job reads the tables.
+If a day of a queue manager in `messages` or `events` has more than `compact.files` files, it is
+rewritten, with each message once for each queue it was seen in and each event once. Then its old
+files are deleted. A killed job leaves duplicate rows, which do not affect other jobs and which the
+next run removes. Days before `compact.keep_days` are deleted. `ingest` may run at the same time,
+because only files that were read are deleted. Do not run it while another job reads the tables.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ NAME: Final = "compact"
 
 
 def latest(rows: DataFrame) -> DataFrame:
-    """Each message as it was seen last in each queue; what cannot be read, once."""
+    """Return each message as it was last seen in each queue, and each unreadable packet once."""
     order = (F.desc("abort_count"), F.desc("move_count"), F.desc("seq"))
     place = F.row_number().over(Window.partitionBy(*KEY, F.sha2("packet", 256), "packet_error").orderBy(*order))
     return rows.withColumn("_place", place).where("_place = 1").drop("_place")
 
 
-# The tables, and what leaves of rows that are there several times one.
+# The tables, and the functions that remove their duplicates.
 _ONCE: Final = {MESSAGES: latest, EVENTS: each_once}
 
 
@@ -45,7 +45,7 @@ def run(context: Context, today: dt.date | None = None) -> Result:
             f'compact is for format = "parquet"; tables of {lake.format} have their own ways, such as '
             "DeltaTable(...).optimize.compact() and .vacuum()"
         )
-    lake.read(MESSAGES)  # NoTable, if it is not there
+    lake.read(MESSAGES)  # raises NoTable if it does not exist
     today = today or dt.datetime.now(dt.UTC).date()
     deleted = 0
     if config.keep_days is not None:
@@ -59,14 +59,14 @@ def run(context: Context, today: dt.date | None = None) -> Result:
 
 
 def _rewritten(context: Context, table: str) -> int:
-    """Rewrite the days of a table that have too many files; how many there were."""
+    """Rewrite the days of a table that have too many files; return their number."""
     lake = context.lake
     files: dict[str, list[str]] = {}
     for path in lake.files(table, "date=*/qm_name=*/batch=*/*.parquet"):
         files.setdefault(path.rpartition("/batch=")[0], []).append(path)
     many = [(place, found) for place, found in sorted(files.items()) if len(found) > context.config.compact.files]
     for place, found in many:
-        # What comes from now on is neither read nor deleted.
+        # Files that are added from now on are neither read nor deleted.
         batches = {path.rpartition("/")[0] for path in found}
         day, name = _value(place, "date"), _value(place, "qm_name")
         is_found = F.col("batch").isin(sorted(_value(path, "batch") for path in batches))
@@ -81,7 +81,7 @@ def _rewritten(context: Context, table: str) -> int:
 
 
 def _value(path: str, name: str) -> str:
-    """What a part of a path says: date=2026-03-02."""
+    """Return the value in a part of a path: date=2026-03-02."""
     return unquote(path.rpartition(f"/{name}=")[2].partition("/")[0])
 
 

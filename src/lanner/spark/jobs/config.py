@@ -1,10 +1,8 @@
-"""pipeline.toml: what the jobs read, where they write, and how.
+"""The configuration of the jobs, pipeline.toml. Everything is checked before Spark starts.
 
-Everything is checked before Spark starts.
-
-A section for each job, all of them optional; `[lake]` says where the tables are. Paths are relative
-to the file, that of the password too. There is no secret in it: `password_file` or `password_env`
-say where the password is.
+Each job has an optional section; `[lake]` is the place of the tables. Paths, also that of the
+password, are relative to the file. The file has no secrets: `password_file` or `password_env` point
+to the password.
 """
 
 from __future__ import annotations
@@ -28,9 +26,9 @@ __all__ = ["ConfigError", "PipelineConfig", "load_config"]
 AVAILABLE_NOW: Final = "available-now"
 _EXAMPLE: Final = 'such as [lake] with path = "lake"'
 _INTERVAL: Final = re.compile(r"[1-9][0-9]* (?:millisecond|second|minute|hour|day)s?")
-# In paths these are patterns to Spark.
+# Spark treats these as patterns in paths.
 _PATTERN: Final = frozenset("*?[]{}\\")
-# What pydantic calls by names of Python's.
+# Texts for errors in which pydantic uses names of Python types.
 _KINDS: Final = {
     "tuple_type": 'a list expected, such as ["a", "b"]',
     "model_type": "a section expected, as in " + _EXAMPLE.removeprefix("such as "),
@@ -39,7 +37,7 @@ _KINDS: Final = {
 
 
 class ConfigError(LannerError):
-    """The configuration is not right; each line names a setting and says what was expected."""
+    """The configuration is wrong. Each line names a setting and what was expected."""
 
 
 class _Section(BaseModel):
@@ -47,7 +45,7 @@ class _Section(BaseModel):
 
 
 class LakeConfig(_Section):
-    """`path`: the directory, or URI, of the tables.
+    """The lake. `path` is the directory, or the URI, of the tables.
 
     `options`: storage of Delta Lake, or properties of the catalog of Iceberg.
     """
@@ -58,9 +56,9 @@ class LakeConfig(_Section):
 
 
 class SparkConfig(_Section):
-    """For jobs that `lanner pipeline run` starts; spark-submit has its own.
+    """The session of jobs that `lanner pipeline run` starts; spark-submit has its own.
 
-    `settings`: Spark's own.
+    `settings` are Spark's own.
     """
 
     master: str = "local[*]"
@@ -78,7 +76,7 @@ class SourceConfig(_Section):
     retry_seconds: Annotated[int, Field(ge=0)] | None = None
 
     def options(self, manager: str | None = None) -> dict[str, str]:
-        """The options of format("msmq"): for one queue manager, or all of them."""
+        """Return the options of format("msmq"), for one queue manager or for all."""
         found = {
             "managers": manager if manager is not None else ",".join(self.managers),
             "user": self.user,
@@ -100,16 +98,16 @@ class SourceConfig(_Section):
 
 
 class IngestConfig(_Section):
-    """What becomes rows of the table `messages`."""
+    """The sources of the table `messages`."""
 
     queues: tuple[str, ...] = ("*", "*;*", "system$;*")
-    packet_files: str | None = None  # a directory of what `lanner export` wrote
+    packet_files: str | None = None  # a directory with output of `lanner export`
     mode: Literal["peek", "receive"] = "peek"
     reader: str = "lanner-pipeline"
     include_body: bool = True
     trigger: str = AVAILABLE_NOW  # or an interval, such as "30 seconds"
     max_messages_per_trigger: Annotated[int, Field(ge=1)] | None = None
-    events: bool = True  # of the queue managers that write some
+    events: bool = True  # for queue managers that have an event log
 
     @model_validator(mode="after")
     def _trigger(self) -> IngestConfig:
@@ -127,16 +125,16 @@ class ThroughputConfig(_Section):
 
 
 class PoisonConfig(_Section):
-    """From how many aborted receives on, or how many times the same body, a message counts as poison."""
+    """When a message counts as poison: aborted receives, and repetitions of the same body."""
 
     aborts: Annotated[int, Field(ge=1)] = 3
     subqueues: tuple[str, ...] = ("poison", "retry")
 
 
 class ReplayConfig(_Section):
-    """Which dead letters go back to their queues; all conditions must hold.
+    """The dead letters that are sent again. All conditions must hold.
 
-    `send = false` only says what would be sent.
+    `send = false` only reports what would be sent.
     """
 
     classes: tuple[str, ...] = ()  # such as NACK_RECEIVE_TIMEOUT
@@ -157,13 +155,13 @@ class ReplayConfig(_Section):
 
 
 class MigrateConfig(_Section):
-    """A queue's content to another place."""
+    """The target for the contents of queues."""
 
     queues: tuple[str, ...] = ()
     to: Literal["parquet", "jdbc", "kafka"] = "parquet"
     mode: Literal["peek", "receive"] = "peek"
     reader: str = "lanner-migrate"
-    name: str = "migration"  # of its checkpoint: another name begins anew
+    name: str = "migration"  # of its checkpoint: another name starts from the beginning
     path: str | None = None  # parquet
     url: str | None = None  # jdbc
     table: str | None = None
@@ -184,7 +182,11 @@ class MigrateConfig(_Section):
 
 
 class CompactConfig(_Section):
-    """A day of a queue manager is rewritten when it has more files than this; days older than `keep_days` are deleted, of `events` too."""
+    """When to rewrite and delete days.
+
+    A day of a queue manager is rewritten when it has more than `files` files. Days older than
+    `keep_days` are deleted, also of `events`.
+    """
 
     files: Annotated[int, Field(ge=1)] = 4
     keep_days: Annotated[int, Field(ge=1)] | None = None
@@ -196,7 +198,7 @@ class ReportConfig(_Section):
 
 
 class PipelineConfig(_Section):
-    """All of it."""
+    """The whole file."""
 
     lake: LakeConfig
     spark: SparkConfig = SparkConfig()
@@ -213,14 +215,14 @@ class PipelineConfig(_Section):
     _base: Path = PrivateAttr(default=Path())
 
     def resolve(self, path: str) -> str:
-        """A path of the file as Spark takes it: absolute, or a URI as it is."""
+        """Return a path of the file as Spark needs it: absolute, or an unchanged URI."""
         if "://" in path or urlsplit(path).scheme == "file":
             return path
         return str((self._base / path).absolute())
 
     @classmethod
     def of(cls, values: dict[str, Any], base: Path | None = None, where: str = "configuration") -> PipelineConfig:
-        """Check values as TOML has them. ConfigError has a line for each that is wrong."""
+        """Check values in the form of TOML. Raises ConfigError with a line for each wrong one."""
         try:
             config = cls.model_validate(values)
         except ValidationError as error:
@@ -238,7 +240,7 @@ class PipelineConfig(_Section):
 
 
 def load_config(path: Path) -> PipelineConfig:
-    """Read a file. ConfigError says what is wrong with it."""
+    """Read a file. Raises ConfigError if it is wrong."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:

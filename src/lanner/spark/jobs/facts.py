@@ -1,13 +1,12 @@
-"""What queues and logs of events tell of each message, in a form that can be merged.
+"""Facts about each message from queues and event logs, in a form that can be merged.
 
-Every row of `messages` and of `events` becomes a fact: a row with the message's identifier, and
-with values in some of the columns of `MERGE`. `merged` makes one row per message of any number of
+Every row of `messages` and of `events` becomes a fact: a row with the message's identifier and with
+values in some of the columns of `MERGE`. `merged` makes one row per message from any number of
 facts. Each column is merged by an operation that does not depend on order or grouping, so merged
-rows are facts themselves: what is known already is merged with what is new, and no fact is read
-twice.
+rows are facts themselves. New facts are merged with existing rows, and no fact is read twice.
 
 Columns that begin with `e_` come from events and are exact to the millisecond. The others come from
-messages and from what acknowledgments and reports say about them; their times are whole seconds.
+messages, and from acknowledgments and reports about them; their times are whole seconds.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ PROPERTIES: Final = (
     "is_signed",
     "is_encrypted",
 )
-# What of these an event has, too.
+# Those that events have, too.
 _EVENT_PROPERTIES: Final = (
     "sent_time",
     "priority",
@@ -63,14 +62,14 @@ _EVENT_PROPERTIES: Final = (
     "is_encrypted",
     "size",
 )
-# Queues in which a message has arrived. In an outgoing queue it is still on its way.
+# Kinds of queues in which a message has arrived. In an outgoing queue it is still on its way.
 REAL_KINDS: Final = ("destination", "subqueue", "admin", "report", "connector")
 _OUTGOING_KINDS: Final = ("outgoing",)
 
-# How each column is merged: least, greatest (of structs: by their first fields), or the set of all
-# elements.
+# The operation that merges each column: minimum, maximum (for structs by their first fields), or
+# the set of all elements.
 MERGE: Final = {
-    # Of the message itself, where it lies or lay.
+    # From the message itself, where it is or was stored.
     "p": "max",  # struct of rank, qm_id, queue and PROPERTIES
     "seen_at": "max",
     "seen_queue": "max",
@@ -84,7 +83,7 @@ MERGE: Final = {
     "dead_class": "min",
     "dead_time": "min",
     "dead_at_id": "max",
-    # Told by acknowledgments.
+    # From acknowledgments.
     "ack_classes": "set",
     "arrival_told_time": "min",
     "arrival_told_by": "max",
@@ -93,7 +92,7 @@ MERGE: Final = {
     "nack_class": "min",
     "nack_time": "min",
     "told_queue": "max",
-    # Told by reports.
+    # From reports.
     "reports": "set",
     "target": "max",
     # From events.
@@ -116,7 +115,7 @@ _REPORT: Final = "message string, hop_count int, time timestamp, target string, 
 
 
 def facts(observed: DataFrame, events: DataFrame) -> DataFrame:
-    """One row per message, of rows as `tables.observations` gives them and of events, each once."""
+    """Return one row per message, from rows of `tables.observations` and from distinct events."""
     return merged(
         _of_messages(observed),
         _of_acknowledgments(observed),
@@ -127,7 +126,7 @@ def facts(observed: DataFrame, events: DataFrame) -> DataFrame:
 
 
 def merged(*found: DataFrame) -> DataFrame:
-    """One row per message. The arguments are facts, or results of this function."""
+    """Return one row per message. The arguments are facts, or results of this function."""
     everything, *others = found
     for other in others:
         everything = everything.unionByName(other, allowMissingColumns=True)
@@ -145,11 +144,11 @@ def _when(condition: str | Column, value: str | Column) -> Column:
 
 
 # Messages
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def _of_messages(observed: DataFrame) -> DataFrame:
-    """What the queues themselves hold. The copy at the destination knows most of the way."""
+    """Return facts from the contents of queues. The copy at the destination has most details."""
     rank = F.expr("case when role in ('waiting', 'received') then 2 when role = 'dead' then 1 else 0 end")
     here = "role in ('waiting', 'received')"
     seen = observed.where("role in ('waiting', 'received', 'journaled', 'in_transit', 'dead')")
@@ -173,7 +172,7 @@ def _of_messages(observed: DataFrame) -> DataFrame:
 
 
 def _of_acknowledgments(observed: DataFrame) -> DataFrame:
-    """What acknowledgments tell, by the message that they are about."""
+    """Return facts from acknowledgments, by the message that they are about."""
     return _told(observed.where("role = 'ack'"), F.col("src_machine_id"), F.col("resp_format_name"))
 
 
@@ -203,7 +202,7 @@ def _read_report(label: str | None, body: bytes | None) -> tuple[str, int, dt.da
 
 
 def _of_reports(observed: DataFrame) -> DataFrame:
-    """The trace reports: which message, where, when, and where it went next."""
+    """Return facts from trace reports: the message, the machine, the time and the next hop."""
     told = F.udf(_read_report, _REPORT, useArrow=False)
     found = observed.where("role = 'report'").select(
         F.col("src_machine_id").alias("by"), told("label", "report_body").alias("t")
@@ -218,17 +217,20 @@ def _of_reports(observed: DataFrame) -> DataFrame:
 
 
 # Events
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def of_programs(events: DataFrame) -> DataFrame:
-    """The events of messages that programs have sent: not of acknowledgments, reports and the protocols' own."""
+    """Return the events of messages that programs sent.
+
+    Events of acknowledgments, reports and protocol messages are left out.
+    """
     about = ~F.col("class").isin(_INTERNAL) | (F.col("event") == "dead_lettered")
     return events.where(about & F.col("msg_id_text").isNotNull())
 
 
 def _of_events(events: DataFrame) -> DataFrame:
-    """What the logs of events tell of messages that programs have sent; `events` has each once."""
+    """Return facts from the event logs about messages that programs sent. `events` are distinct."""
     found = of_programs(events)
     is_source = F.col("qm_id") == F.substring_index("msg_id_text", "\\", 1)
     is_real = F.col("queue_kind").isin(*REAL_KINDS)
@@ -268,7 +270,7 @@ def _of_events(events: DataFrame) -> DataFrame:
 
 
 def _of_acknowledgment_events(events: DataFrame) -> DataFrame:
-    """Acknowledgments that came to a queue, of which nothing but the event may be left."""
+    """Return facts from arrivals of acknowledgments. Only the event may be left of them."""
     came = events.where(
         F.col("class").isin(_ABOUT_OTHERS)
         & F.col("correlation_text").isNotNull()

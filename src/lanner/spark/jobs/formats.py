@@ -1,13 +1,13 @@
 """Tables of Delta Lake and Apache Iceberg, for `lake.format`.
 
-Spark writes data files of Parquet below the directory of a table. Then one commit makes them part
-of the table, in place of all others or beside them: an entry in Delta's transaction log, written by
+Spark writes Parquet data files below the directory of a table. Then one commit adds them to the
+table, or replaces all other files with them: an entry in Delta's transaction log, written by
 `deltalake`, or an Iceberg snapshot in a catalog, written by `pyiceberg`. Neither needs a jar.
 
-A commit of a stream carries its name and the number of its batch, as an application transaction of
-Delta's protocol, or as a property of the Iceberg table that changes in the same commit. A batch
-that is there is left alone, so each is in the table once, however often it is written and wherever
-the job was killed. Files that no commit has are no part of the table.
+A commit of a stream carries the stream's name and the batch number, as an application transaction
+of Delta's protocol, or as a property of the Iceberg table that changes in the same commit. A batch
+that is already there is skipped, so the table has each batch once, however often it is written and
+wherever the job was killed. Files without a commit are not part of the table.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class FormatError(LannerError):
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file that Spark has written. `partition`: values that are in its path and not in itself."""
+    """A file that Spark has written. `partition`: values that are in its path, not in the file."""
 
     path: str
     size: int
@@ -59,7 +59,7 @@ class TableFormat(Protocol):
         """Return the columns of a table."""
 
     def commit(self, table: str, schema: pa.Schema, files: Sequence[DataFile], *, batch: Batch | None = None) -> None:
-        """Add a batch of a stream to a table; without a batch, replace all that it has."""
+        """Add a batch of a stream to a table; without a batch, replace the whole contents."""
 
 
 class DeltaTables:
@@ -77,7 +77,7 @@ class DeltaTables:
         self._options = dict(options) or None
 
     def _path(self, table: str) -> str:
-        # Only Hadoop calls it s3a.
+        # Only Hadoop uses the scheme s3a.
         return f"{self._root}/{table}".replace("s3a://", "s3://", 1)
 
     def _open(self, table: str) -> Any:  # noqa: ANN401 (a DeltaTable)
@@ -88,7 +88,7 @@ class DeltaTables:
 
     def files(self, table: str) -> list[str] | None:
         found = self._open(table)
-        # Paths as Spark has written them, relative to the table.
+        # The paths as Spark has written them, relative to the table.
         return None if found is None else [f"{self._root}/{table}/{path}" for path in _paths(found)]
 
     def spark_schema(self, table: str) -> StructType:
@@ -146,7 +146,10 @@ def _paths(table: Any) -> list[str]:  # noqa: ANN401 (a DeltaTable)
 
 
 class IcebergTables:
-    """Tables of Apache Iceberg in a catalog; without properties of one, in a file of SQLite beside the tables."""
+    """Tables of Apache Iceberg in a catalog.
+
+    Without properties of a catalog it is an SQLite file beside the tables.
+    """
 
     has_partitions = False
 

@@ -1,8 +1,8 @@
-"""ingest: what is in the queues, and in files of packets, into the table `messages`, and the logs of events into `events`.
+"""ingest: messages of queues and packet files into `messages`, event logs into `events`.
 
-A stream for each queue manager, with a checkpoint for each epoch of it: one that was restored from
-a backup is read anew, and what was seen before is found again by its identifier. Each batch is
-written under a name of its own, so that a batch which is written again replaces itself.
+Each queue manager has a stream, with a checkpoint per epoch. A queue manager that was restored from
+a backup is read again, and messages that were seen before are recognized by their identifiers. Each
+batch is written under a name of its own, so a repeated batch replaces itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "ingest"
 _BINARY_FILES: Final = "path string, modificationTime timestamp, length bigint, content binary"
-# Ours: files of packets that are read in one batch; each is in memory as a whole.
+# Not in the specification: packet files that are read in one batch. Each is in memory as a whole.
 _FILES_PER_BATCH: Final = 64
 
 
@@ -40,8 +40,8 @@ def run(context: Context) -> Result:
     written, told = Written(), Written()
     sources: list[Callable[[], StreamingQuery]] = []
     if config.ingest.events:
-        # First of all: an event whose message comes later is whole, a message that is gone by then
-        # is not.
+        # Events come first: an event whose message is read later is complete, but a message that is
+        # gone by then is not.
         writers = [manager for manager in config.source.managers if _has_events(context, manager)]
         sources += [partial(_start_events, context, manager, told) for manager in writers]
     if config.ingest.packet_files is not None:
@@ -57,13 +57,13 @@ def run(context: Context) -> Result:
 
 
 class Written:
-    """How many rows the streams have written."""
+    """The count of rows that the streams have written."""
 
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
 
     def add(self, batch: str, rows: int) -> None:
-        """A batch that is written again counts once."""
+        """Count a batch. A repeated batch counts once."""
         self._rows[batch] = rows
 
     def total(self) -> int:
@@ -82,7 +82,7 @@ def _start_manager(context: Context, manager: str, written: Written) -> Streamin
 
 
 def _has_events(context: Context, manager: str) -> bool:
-    """Whether a queue manager has a log of events that may be read; what is not known without it is said."""
+    """Return whether a queue manager has an event log that may be read; if not, report it."""
     from lanner.spark.source.options import batch_options
     from lanner.spark.source.queue_names import ask_all
 
@@ -106,27 +106,27 @@ def _start_events(context: Context, manager: str, written: Written) -> Streaming
 def manager_stream(
     context: Context, manager: str, queues: Sequence[str], options: Mapping[str, str]
 ) -> tuple[str, DataFrame]:
-    """A stream of queues of one queue manager, and a name for what it is: who, and in which epoch."""
+    """Return a stream of queues of one queue manager, and its name: queue manager and epoch."""
     from lanner.spark.source.data_source import MsmqDataSource
     from lanner.spark.source.options import batch_options
     from lanner.spark.source.queue_names import ask_all, patterns_without_queues
 
     access = context.config.source.options(manager)
     [known] = ask_all(batch_options({**access, "queues": "*"}).access).managers
-    # Spark changes what several streams would share.
+    # Spark would change settings that several streams share.
     session = context.spark.newSession()
     session.dataSource.register(MsmqDataSource)
     reader = session.readStream.format("msmq").options(**access).options(**options)
     context.progress.say(f"{known.name} at {known.manager.address}, epoch {known.epoch:x}")
     for pattern in patterns_without_queues(known, queues):
-        # Dead letters that are not there look like good news.
+        # Missing dead letters would look like good news.
         reader_name = context.config.source.user or "nobody in particular"
         context.progress.say(f"{known.name}: {pattern} finds no queue that {reader_name} may read")
     return f"{known.identifier}-{known.epoch:x}", reader.load(",".join(queues) or None)
 
 
 def packet_files(spark: SparkSession, directory: str) -> DataFrame:
-    """A stream of the messages in files of packets; a file that was cut short is a row that says so."""
+    """Return a stream of the messages in packet files. A truncated file is a row with the error."""
     files = spark.readStream.format("binaryFile").schema(_BINARY_FILES)
     files = files.option("pathGlobFilter", "*.packets").option("maxFilesPerTrigger", _FILES_PER_BATCH)
     return files.load(directory).select("path", "content").mapInArrow(_decoded, RowSchema().ddl)
@@ -150,7 +150,7 @@ def _decoded_file(path: str, content: bytes) -> Iterator[pa.RecordBatch]:
             with PacketReader(Path(copy.name)) as reader:
                 yield from reader.batches(RowSchema())
         except PacketFileError as error:
-            # No packet at all: the row has the words of whoever tried to read it.
+            # There is no packet, so the row has the error of the reader.
             row = decode_packets([b""], place=Place(queue=path)).to_pylist()[0]
             text = str(error).replace(copy.name, path)
             import pyarrow as pa
@@ -175,7 +175,7 @@ def _start(context: Context, frame: DataFrame, key: str, written: Written, table
 def write_batch(batch: DataFrame, lake: Lake, table: str, stream: str, number: int) -> int:
     """Add a batch of a stream to a table, once.
 
-    Return how many rows there were, 0 if the table has the batch.
+    Returns the number of rows, or 0 if the table already has the batch.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F  # noqa: N812
@@ -184,7 +184,7 @@ def write_batch(batch: DataFrame, lake: Lake, table: str, stream: str, number: i
     day = F.to_date("event_time" if "event_time" in batch.columns else F.coalesce("arrived_time", "read_time"))
     rows = batch.withColumn("date", day).withColumn("batch", F.lit(batch_name(stream, number)))
     rows = rows.withColumn("qm_name", F.coalesce("qm_name", F.lit("unknown")))
-    # A day of a queue manager in one file, unless it is large.
+    # One file for each day of a queue manager, unless it is large.
     rows = rows.hint("rebalance", "date", "qm_name")
     rows = rows.observe(counted, F.count(F.lit(1)).alias("rows"))
     return int(counted.get["rows"]) if lake.append(rows, table, stream, number) else 0

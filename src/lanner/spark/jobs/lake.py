@@ -1,11 +1,11 @@
-"""The lake: where the tables are, and how jobs read and write them.
+"""The lake: the place of the tables, and how jobs read and write them.
 
 `messages`, `events` and `replays` grow: `append` adds a batch of a stream once, however often it is
-written. All other tables are replaced: `write` makes the new one beside the old one, and one step
-puts it in its place, so readers find the one or the other whole, whenever the job is killed. In the
+written. All other tables are replaced: `write` makes the new table beside the old one, and one step
+switches to it. Readers see the old or the new table as a whole, even if the job is killed. In the
 format `parquet` that step is the file `_SUCCESS`, which Spark writes last, in a directory
-`version=N` of the table: the highest N that has one is the table. In `delta` and `iceberg` it is a
-commit (`formats`).
+`version=N` of the table: the highest N with such a file is current. In `delta` and `iceberg` it is
+a commit (`formats`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KEPT: Final = 1
 
 
 class NoTable(LannerError):
-    """A job needs a table that another one has not made yet."""
+    """A job needs a table that another job has not made yet."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Lake:
 
     @cached_property
     def _tables(self) -> TableFormat | None:
-        """The commits of another format than `parquet`."""
+        """The commits of formats other than `parquet`."""
         root = self.root.rstrip("/")
         if self.format == "delta":
             return DeltaTables(root, self.options)
@@ -60,13 +60,13 @@ class Lake:
         return f"{self.root.rstrip('/')}/{table}"
 
     def checkpoint(self, name: str) -> str:
-        """Where a stream keeps its progress; Spark does not take names with an underscore for tables."""
+        """Return the place of a stream's progress, which Spark does not mistake for a table."""
         return self.path(f"_checkpoints/{name}")
 
     # Reading
 
     def has(self, table: str) -> bool:
-        """Whether a table has been written."""
+        """Return whether a table has been written."""
         if self._tables is not None:
             return self._tables.files(table) is not None
         if table in SCHEMAS:
@@ -74,7 +74,7 @@ class Lake:
         return self._version(table) is not None
 
     def read(self, table: str) -> DataFrame:
-        """Return a table as it is now. NoTable says which job makes it."""
+        """Return a table as it is now. Raises NoTable, which names the job that makes it."""
         if not self.has(table):
             maker = next((job.name for job in JOBS.values() if table in job.tables), table)
             raise NoTable(f"there is no table {table} in {self.root}: run the job {maker} first")
@@ -92,7 +92,7 @@ class Lake:
         return reader.parquet(*paths)
 
     def sightings(self, table: str) -> DataFrame:
-        """`messages` or `events`; without rows if only the other one is there."""
+        """Return `messages` or `events`. It has no rows if only the other table exists."""
         other = MESSAGES if table == EVENTS else EVENTS
         if not self.has(table) and self.has(other):
             return self.spark.createDataFrame([], SCHEMAS[table])
@@ -101,7 +101,7 @@ class Lake:
     # Writing
 
     def write(self, frame: DataFrame, table: str) -> None:
-        """Replace a table, when all of the new one is there: a job that is killed before leaves the old one."""
+        """Replace a table once the new one is complete. A job killed earlier leaves the old one."""
         frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         if self._tables is not None:
             place = f"{self.path(table)}/data/{uuid.uuid4().hex}"
@@ -119,15 +119,16 @@ class Lake:
         return f"{self.path(table)}/version={version:08d}"
 
     def _version(self, table: str) -> int | None:
-        """The newest version that is whole."""
+        """Return the newest complete version."""
         found = [_VERSION.search(path) for path in self.files(table, "version=*/_SUCCESS")]
         return max((int(match[1]) for match in found if match is not None), default=None)
 
     def append(self, rows: DataFrame, table: str, stream: str, number: int) -> bool:
-        """Add a batch of a stream to a table that is partitioned by PARTITIONS; False if it was there.
+        """Add a batch of a stream to a table that is partitioned by PARTITIONS.
 
-        The column `batch` of the rows is `batch_name` of the stream and the number. Written again,
-        the files of a batch replace those of before.
+        Returns False if the table already has it. The column `batch` of the rows must be
+        `batch_name` of the stream and the number. If a batch is written again, its files replace
+        the earlier ones.
         """
         rows.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         tables = self._tables
@@ -161,11 +162,11 @@ class Lake:
         return bool(_file_system(self.spark, place).exists(place))
 
     def files(self, table: str, pattern: str = "*") -> list[str]:
-        """The paths below a table that fit a pattern of Hadoop's."""
+        """Return the paths below a table that match a pattern of Hadoop."""
         return [path for path, _ in self._listed(f"{self.path(table)}/{pattern}")]
 
     def _listed(self, pattern: str) -> list[tuple[str, int]]:
-        """Paths, as the lake's root spells them, and sizes."""
+        """Return paths, spelled like the lake's root, and sizes."""
         place = _hadoop(self.spark).Path(pattern)
         found = _file_system(self.spark, place).globStatus(place)
         is_plain = "://" not in self.root and not self.root.startswith("file:")
@@ -178,7 +179,7 @@ class Lake:
         _file_system(self.spark, place).create(place, True).close()
 
     def delete(self, path: str) -> None:
-        """Delete a file, or a directory with what is in it."""
+        """Delete a file, or a directory with its contents."""
         place = _hadoop(self.spark).Path(path)
         _file_system(self.spark, place).delete(place, True)
 
@@ -190,7 +191,7 @@ def batch_name(stream: str, number: int) -> str:
 def _arrow(frame: DataFrame) -> Any:  # noqa: ANN401 (a schema of Arrow)
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    # What can be null may change from one version to the next.
+    # Nullability may change from one version to the next.
     return to_arrow_schema(frame.schema.toNullable(), timezone="UTC")
 
 

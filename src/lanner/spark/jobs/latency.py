@@ -1,19 +1,20 @@
-"""latency: how long messages were on their way and in their queues, although clocks are wrong.
+"""latency: transfer and waiting times of messages, corrected for clock skew.
 
-A message is sent by one clock and comes to its queue by another. Events tell both in milliseconds,
-and where they do only they count; else the packet and its queue tell whole seconds, and `exact`
-counts how many of `messages` are of the first kind. The table `clock_skew` first estimates how far
-two clocks are apart, for each pair of machines and each hour. What comes from A to B takes some
-time, never less than none: the least difference (B's clock less A's) is an upper bound for the
-skew, and the least one of what goes the other way is a lower bound. Acknowledgments and reports are
-messages too, and give the other way where the business does not. The estimate is the middle of the
-bounds; with one way alone it is the bound (`method` says which). A pair whose differences lie more
-than half an hour apart within an hour has had a clock set (`is_step`): its estimate is worth
-nothing.
+A message is sent by one clock and arrives by another. Events record both times in milliseconds, and
+are used alone if both exist. Otherwise the packet and its queue have whole seconds; `exact` counts
+how many of `messages` are of the first kind.
 
-`latency` then has for each route, queue and hour the percentiles of delivery (sent to arrived), as
-the clocks say (`raw_*`) and with the skew taken off (never below 0), of the wait in the queue
-(arrived to received, one clock), and how many differences were negative. `latency_by_queue` has the
+The table `clock_skew` estimates how far two clocks are apart, for each pair of machines and each
+hour. A transfer from A to B takes some time, never less than zero. So the minimum difference (B's
+clock less A's) is an upper bound of the skew, and the minimum in the other direction gives a lower
+bound. Acknowledgments and reports are messages too, and supply the other direction if the
+application does not. The estimate is the middle of the bounds; with one direction it is the bound
+(`method` shows which). If the differences of a pair spread over more than half an hour within an
+hour, a clock was set (`is_step`), and the estimate is useless.
+
+`latency` has, for each route, queue and hour, the percentiles of delivery (sent to arrived), both
+by the clocks (`raw_*`) and with the skew subtracted (never below 0), those of the wait in the queue
+(arrived to received, one clock), and the count of negative differences. `latency_by_queue` has the
 same for each queue as a whole, without the hours in which a clock was set.
 """
 
@@ -33,18 +34,18 @@ if TYPE_CHECKING:
 NAME: Final = "latency"
 SKEW: Final = "clock_skew"
 BY_QUEUE: Final = "latency_by_queue"
-# Ours: no message is on its way for so long that its clocks must have been set.
+# Not in the specification: a longer transfer means that a clock was set.
 STEP_SECONDS: Final = 1800
 _SHARES: Final = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 
 
 def bucket(time: str | Column, length: int) -> Column:
-    """The beginning of the period that a time is in; `length` is in seconds."""
+    """Return the beginning of the period that contains a time. `length` is in seconds."""
     return F.timestamp_seconds(F.floor(F.unix_seconds(time) / length) * length)
 
 
 def samples(observed: DataFrame, messages: DataFrame) -> DataFrame:
-    """Every pair of a time by one clock and a time by another: from, to, sent_time, arrived_time, is_exact."""
+    """Return pairs of times by two clocks: from, to, sent_time, arrived_time, is_exact."""
     seen = observed.where("role in ('waiting', 'ack', 'report')").select(
         F.col("src_machine_id").alias("from"), F.col("qm_id").alias("to"), "sent_time", "arrived_time"
     )
@@ -59,7 +60,8 @@ def samples(observed: DataFrame, messages: DataFrame) -> DataFrame:
         "arrived_time",
         F.lit(True).alias("is_exact"),
     )
-    # Its sender learns that it has come: the way back, if no third machine is between.
+    # The sender learns that the message has arrived: the other direction, if no third machine is in
+    # between.
     back = messages.where("left_time is not null and arrived_by = 'event' and size(stops) = 2").select(
         F.col("destination_id").alias("from"),
         F.col("source_id").alias("to"),
@@ -72,7 +74,7 @@ def samples(observed: DataFrame, messages: DataFrame) -> DataFrame:
 
 
 def clock_skew(pairs: DataFrame, minutes: int = 60) -> DataFrame:
-    """How far the clock of machine_b is ahead of that of machine_a.
+    """Return how far the clock of machine_b is ahead of that of machine_a.
 
     Periods are by the clock of machine_b.
     """
@@ -86,7 +88,7 @@ def clock_skew(pairs: DataFrame, minutes: int = 60) -> DataFrame:
         F.when(is_forth, delta).alias("forth"),
         F.when(~is_forth, delta).alias("back"),
     )
-    # Whole seconds would only blur what is known in milliseconds.
+    # Whole seconds would only make the milliseconds less precise.
     pair = Window.partitionBy("machine_a", "machine_b", "period")
     found = found.withColumn("_best", F.max("is_exact").over(pair)).where("is_exact = _best")
     grouped = found.groupBy("machine_a", "machine_b", "period", "is_exact").agg(
@@ -121,7 +123,7 @@ def clock_skew(pairs: DataFrame, minutes: int = 60) -> DataFrame:
 
 
 def deliveries(messages: DataFrame, skews: DataFrame, minutes: int = 60) -> DataFrame:
-    """Each message whose arrival is known, with the skew taken off.
+    """Return each message with a known arrival, with the skew subtracted.
 
     Periods are by the clock of the destination.
     """
@@ -155,7 +157,7 @@ def deliveries(messages: DataFrame, skews: DataFrame, minutes: int = 60) -> Data
 
 
 def percentiles(rows: DataFrame, *keys: str) -> DataFrame:
-    """Percentiles of deliveries and waits, by route, queue, period or whatever they are grouped by."""
+    """Return percentiles of deliveries and waits, grouped by `keys`."""
     shares = [
         F.percentile(column, share).alias(f"{column}_{name}")
         for column in ("raw", "delivery", "wait")

@@ -1,23 +1,38 @@
-"""lifecycle: a row for each message, from everything that queues and logs of events tell of it.
+"""lifecycle: a row for each message, from all that queues and event logs record about it.
 
-| column | what |
-|---|---|
-| msg_id, label, source(_id), destination(_id), queue | which message; names of machines, and the queue as its own machine names it |
-| known_by | `events`, `messages` or `both`: what tells of it |
-| sent_time | in whole seconds, as the message says; it and `sent_at` are by the clock of its sender, all other times by the clock of whoever saw it |
-| sent_at, sent_by | the same in milliseconds where `sent_by` is `event`, else sent_time and `message` |
-| left_time | when its sender had transferred it, from an event |
-| hops | the reports of its way, in order: by, event, time, next_hop, hop_count |
-| stops | the queue managers that it has passed, its source first: told by reports, else by events, else source and destination |
-| arrived_time, arrived_by | in its queue: `event`, else `queue` (seen there), `acknowledgment`, or `report` |
-| received_time, received_by | `event`, else `journal` of the queue, or `acknowledgment` |
-| journaled_time | copied into the journal of its sender |
-| failed_class, failed_time, failed_at | why it was not received: refused, expired or purged; `failed_by` is `event` or `acknowledgment` |
-| nack_class, nack_time | a negative acknowledgment |
-| dead_class, dead_time, dead_at | copied to a dead-letter queue |
-| status | dead_lettered, expired, purged, refused, received, waiting, arrived, in_transit or sent: the last thing that is known |
+Times from events are in milliseconds, all others in whole seconds. The columns:
 
-Times that events tell are in milliseconds, all others in whole seconds.
+msg_id, label, source(_id), destination(_id), queue
+    the message; names of machines, and the queue as its own machine names it
+known_by
+    the origin of the facts: `events`, `messages` or `both`
+sent_time
+    from the message, in whole seconds. It and `sent_at` are by the clock of the sender, all other
+    times by the clock of the machine that observed the event
+sent_at, sent_by
+    the same in milliseconds if `sent_by` is `event`, else sent_time and `message`
+left_time
+    when its sender had transferred it, from an event
+hops
+    the trace reports, in order: by, event, time, next_hop, hop_count
+stops
+    the queue managers on its way, its source first: from reports, else from events, else source
+    and destination
+arrived_time, arrived_by
+    in its queue: `event`, else `queue` (seen there), `acknowledgment`, or `report`
+received_time, received_by
+    `event`, else `journal` of the queue, or `acknowledgment`
+journaled_time
+    when it was copied into the journal of its sender
+failed_class, failed_time, failed_at, failed_by
+    why it was not received: refused, expired or purged; `failed_by` is `event` or `acknowledgment`
+nack_class, nack_time
+    a negative acknowledgment
+dead_class, dead_time, dead_at
+    when and why it was copied to a dead-letter queue
+status
+    the last known state: dead_lettered, expired, purged, refused, received, waiting, arrived,
+    in_transit or sent
 """
 
 from __future__ import annotations
@@ -96,7 +111,10 @@ COLUMNS: Final = (
 
 
 def lifecycle(found: DataFrame, names: DataFrame) -> DataFrame:
-    """One row for each message of `facts.facts`; `names` are the names of machines, as `tables.machine_names` has them."""
+    """Return one row for each message of `facts.facts`.
+
+    `names` has the names of machines, from `tables.machine_names`.
+    """
     rows = found.select("*", *_properties(), *_sent(), _hops().alias("hops"))
     rows = rows.withColumns(
         {
@@ -126,8 +144,8 @@ def lifecycle(found: DataFrame, names: DataFrame) -> DataFrame:
         F.coalesce("dest_format_name", "e_out_queue", "told_queue", "target").alias("addressed"),
         *_first("arrived", ("event", "e_arrived.time"), ("queue", "waiting_time"),
                 ("acknowledgment", "arrival_told_time"), ("report", F.when(is_end, end["time"]))),
-        # The last event in its queue is the whole truth: a copy in a journal may be of a receive
-        # that was undone.
+        # The last event in its queue decides: a copy in a journal may come from a receive that was
+        # undone.
         *_first("received", ("event", F.when(is_received, F.col("e_last.time"))),
                 ("journal", F.when(~is_local, F.col("journal_time"))),
                 ("acknowledgment", F.when(~is_local, F.col("receive_told_time")))),
@@ -149,10 +167,10 @@ def lifecycle(found: DataFrame, names: DataFrame) -> DataFrame:
 
 
 def _properties() -> list[Column]:
-    """What the message itself says, else what its first event says of it."""
+    """Return the properties of the message itself, else those of its first event."""
     by_event = {"sent_time", "priority", "delivery", "acknowledge", "is_transactional"}
-    # A signature is verified where the message arrives, and a copy in an outgoing queue does not
-    # tell.
+    # The signature is verified where the message arrives; a copy in an outgoing queue does not show
+    # the result.
     of_sender = {"sender_id", "sender_id_type", "is_signed", "is_encrypted"}
     found = []
     for name in PROPERTIES:
@@ -178,7 +196,7 @@ def _sent() -> list[Column]:
 
 
 def _first(name: str, *found: tuple[str, str | Column]) -> list[Column]:
-    """The first of some times that is known, and who tells it."""
+    """Return the first known one of some times, and its origin."""
     times = [(word, F.col(time) if isinstance(time, str) else time) for word, time in found]
     by = F.when(times[0][1].isNotNull(), times[0][0])
     for word, time in times[1:]:
@@ -187,7 +205,7 @@ def _first(name: str, *found: tuple[str, str | Column]) -> list[Column]:
 
 
 def _failure() -> Column:
-    """Why a message was not received: time, qm_id, reason, by. Null if it was, or may be."""
+    """Return why a message was not received: time, qm_id, reason, by. Null if it was, or may be."""
 
     def of(name: str) -> Column:
         return F.struct(
@@ -205,7 +223,7 @@ def _failure() -> Column:
     )
     return (
         F.when(F.col("e_last.event").isin("expired", "purged"), of("e_last"))
-        # It lies in its queue, or was received there: nothing else counts.
+        # It is in its queue, or was received there: nothing else counts.
         .when(F.col("e_last").isNotNull(), F.lit(None))
         .when(F.col("e_refused").isNotNull(), of("e_refused"))
         .when(F.col("e_out_failed").isNotNull(), of("e_out_failed"))
@@ -215,11 +233,11 @@ def _failure() -> Column:
 
 
 def _hops() -> Column:
-    """The reports of each message in the order of its way.
+    """Return the reports of each message, in the order of its way.
 
-    Clocks differ, so hops are what counts. A router reports what it received and what it sent with
-    the same number of hops, or with one less: whoever sends at a number comes before whoever only
-    received.
+    Clocks differ, so the order is by hop counts. A router reports both receiving and sending, with
+    the same hop count or with one less. At one hop count, a machine that sent comes before a
+    machine that only received.
     """
     ordered = F.expr(
         """array_sort(transform(reports, r -> struct(
@@ -235,9 +253,9 @@ def _hops() -> Column:
 
 
 def _stops() -> Column:
-    """The queue managers on the way of a message: by, time."""
-    # Whoever reports twice in a row, what it received and what it sent, is one stop, and leaves at
-    # the second.
+    """Return the queue managers on the way of a message: by, time."""
+    # A machine that reports receiving and then sending is one stop, and leaves at the second
+    # report.
     reported = F.expr(
         "transform(filter(hops, (h, i) -> i = size(hops) - 1 or h.by != hops[i + 1].by), "
         "h -> struct(h.by as by, h.time as time, h.next_hop as address))"
@@ -256,7 +274,10 @@ def _stops() -> Column:
 
 
 def _named_queues(rows: DataFrame) -> DataFrame:
-    """One name for each queue: that of its own machine, also for messages that were not seen there."""
+    """Return rows with one name for each queue: that of its own machine.
+
+    It is also used for messages that were not seen there.
+    """
     seen = F.coalesce("seen_queue", "e_arrived.queue", F.regexp_replace("e_last.queue", ";.*$", ""))
     subqueue = F.when(F.col("e_last.queue").contains(";"), F.substring_index("e_last.queue", ";", -1))
     rows = rows.withColumn("own_queue", seen).withColumn(
@@ -267,7 +288,7 @@ def _named_queues(rows: DataFrame) -> DataFrame:
         .groupBy("addressed")
         .agg(F.min("own_queue").alias("known_queue"))
     )
-    # A machine that is known by one of its queues is known by the others, too.
+    # If one queue of a machine has a known name, so have its other queues.
     host = F.substring_index("addressed", "\\", 1)
     hosts = (
         known.select(host.alias("host"), F.substring_index("known_queue", "\\", 1).alias("known_host"))
@@ -284,7 +305,7 @@ def _named_queues(rows: DataFrame) -> DataFrame:
 
 def run(context: Context) -> Result:
     messages, events = context.lake.sightings(MESSAGES), context.lake.sightings(EVENTS)
-    # Each is used several times.
+    # Both are used several times.
     found = facts(observations(messages), each_once(events)).persist()
     names = machine_names(messages, events).persist()
     try:

@@ -1,10 +1,10 @@
-"""migrate: the content of queues to Parquet, to a database by JDBC or, where its jar is there, to Kafka.
+"""migrate: the content of queues to Parquet, to a database by JDBC, or to Kafka with its jar.
 
-A stream that ends when everything is read, with a checkpoint under `migrate.name`: the job can be
-killed and run again. Parquet and JDBC get each message once. A batch of Parquet replaces itself; a
-batch for a database is one transaction, and carries its name in the column `lanner_batch`, by which
-a second attempt knows that it was done. Kafka may get a batch twice. With `mode = "receive"`
-messages leave their queues when they have been written.
+The job is a stream that ends when everything is read, with a checkpoint under `migrate.name`, so it
+can be killed and run again. Parquet and JDBC get each message once. A Parquet batch replaces
+itself. A database batch is one transaction, and has its name in the column `lanner_batch`, by which
+a second attempt recognizes it. Kafka may get a batch twice. With `mode = "receive"`, messages leave
+their queues once they have been written.
 """
 
 from __future__ import annotations
@@ -99,10 +99,10 @@ def _write_jdbc(batch: DataFrame, name: str, options: dict[str, str]) -> int:
 
     if _has_batch(batch.sparkSession, name, options):
         return 0
-    # A partition is a transaction of its own: so there is one.
+    # Each partition is a transaction of its own, so there must be one.
     rows = batch.withColumn(BATCH_COLUMN, F.lit(name)).coalesce(1).persist()
     try:
-        # Text would be a CLOB to some, which cannot be compared.
+        # Some databases map text to CLOB, which cannot be compared.
         writer = (
             rows.write.format("jdbc")
             .options(**options)
@@ -122,7 +122,7 @@ def _has_batch(spark: SparkSession, name: str, options: dict[str, str]) -> bool:
     try:
         table = spark.read.format("jdbc").options(**options).load()
     except (PySparkException, Py4JJavaError):
-        # There is no such table yet. Whatever else it is, the write will say it.
+        # There is no such table yet. If it is another error, the write raises it too.
         return False
     if BATCH_COLUMN not in table.columns:
         raise ConfigError(

@@ -1,8 +1,8 @@
-"""poison: messages that their receivers choke on, and what they have in common.
+"""poison: messages whose receives are aborted repeatedly, and what they have in common.
 
-A message counts if its receive was aborted `poison.aborts` times, or if it lies in a subqueue of
-`poison.subqueues`. The table has a row for each group of them: same queue, same label without its
-numbers, same kind of body, same sender; the worst first.
+A message counts if its receive was aborted `poison.aborts` times, or if it is in a subqueue of
+`poison.subqueues`. The table has a row for each group: same queue, same label without its numbers,
+same kind of body, same sender; the worst first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAME: Final = "poison"
 
 
 def poison(messages: DataFrame, aborts: int = 3, subqueues: Sequence[str] = ("poison", "retry")) -> DataFrame:
-    """Groups of poison messages of `lifecycle`."""
+    """Return groups of poison messages of `lifecycle`."""
     is_put_aside = F.coalesce(F.lower("subqueue").isin([name.lower() for name in subqueues]), F.lit(False))
     found = messages.where((F.col("abort_count") >= aborts) | is_put_aside)
     return (

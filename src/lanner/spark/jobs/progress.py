@@ -1,4 +1,4 @@
-"""What a job says while it runs: lines for a log, one that changes on a terminal."""
+"""The output of a running job: lines for a log, and a changing one on a terminal."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-# Ours: seconds between two looks at a stream.
+# Not in the specification: seconds between two checks of a stream.
 _LOOK: Final = 1
 
 
 class Progress:
-    """Writes to standard error: standard output is for results."""
+    """Writes to standard error. Standard output is for results."""
 
     def __init__(self, name: str, out: TextIO | None = None) -> None:
         self.name = name
@@ -28,13 +28,13 @@ class Progress:
         return self._out if self._out is not None else sys.stderr
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a permanent line."""
         self._clear()
         for line in text.splitlines() or [""]:
             print(f"{self.name}: {line}", file=self._stream, flush=True)
 
     def show(self, text: str) -> None:
-        """A line that the next one replaces; nothing where nobody looks."""
+        """Print a line that the next one replaces, if the output is a terminal."""
         if self._stream.isatty():
             self._clear()
             print(f"{self.name}: {text}", end="", file=self._stream, flush=True)
@@ -50,9 +50,9 @@ class Progress:
         self.say(f"done in {time.monotonic() - self._started:.1f} s{': ' + told if told else ''}")
 
     def follow(self, queries: Sequence[StreamingQuery], done: Callable[[], int]) -> None:
-        """Wait until streams have ended, and tell how many messages are done.
+        """Wait until streams have ended, and show how many messages are done.
 
-        The error of a stream is raised.
+        Raises the error of a stream that failed.
         """
         while True:
             are_active = [query.isActive for query in queries]

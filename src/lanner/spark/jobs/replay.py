@@ -1,13 +1,13 @@
-"""replay: dead letters back to the queues they were for; first only said, then done, and each once.
+"""replay: sends dead letters again, to their original queues, each one once.
 
-Which ones, `[replay]` says: by class, destination, label and time. Without `send` (or `--send`) the
-job shows what it would send. With it, the letters of each destination first become a plan, a table
-of its own that has everything to be sent; then the plan is sent under its name as `writeId`, which
-a queue manager publishes once, and marked as sent. A job that is killed in between finds the plan
-and sends it under the same name. A letter that is in some plan is never in another, so nothing is
-sent twice, whenever the job runs.
+`[replay]` selects them by class, destination, label and time. Without `send` (or `--send`) the job
+only reports what it would send. With it, the letters of each destination first become a plan, a
+table that has everything to send. Then the plan is sent with its name as `writeId`, which a queue
+manager publishes once, and is marked as sent. After a job was killed, the next run finds the plan
+and sends it under the same name. A letter in one plan is never in another, so nothing is sent
+twice.
 
-What is sent is a copy with a new identifier. The dead letters themselves stay where they are:
+Each message sent is a copy with a new identifier. The dead letters stay in their queue until
 `lanner deadletter purge` removes them.
 """
 
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 NAME: Final = "replay"
 TABLE: Final = "replays"
 LETTERS: Final = ("system$;DEADLETTER", "system$;DEADXACT")
-# What a copy has of its letter. The queue is named by dest_format_name, the correlation by its
-# bytes.
+# The columns that a copy takes from its letter. dest_format_name names the queue, and
+# correlation_id the correlation.
 COPIED: Final = tuple(name for name in SETTABLE if name not in ("queue", "correlation_text"))
 _SENT: Final = "_SENT"
 _WHOLE: Final = "rows/_SUCCESS"
-# Ours: destinations that one run sends to.
+# Not in the specification: destinations that one run sends to.
 MAX_DESTINATIONS: Final = 1000
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is sent together: a name, and where it is kept."""
+    """Letters that are sent together: the name of the plan, and its path."""
 
     name: str
     path: str
@@ -55,14 +55,14 @@ class Plan:
 
 
 def chosen(letters: DataFrame, config: ReplayConfig) -> DataFrame:
-    """The dead letters that the configuration means."""
+    """Return the dead letters that the configuration selects."""
     conditions: list[Column] = [F.col("dest_format_name").isNotNull(), F.col("packet_error").isNull()]
     if config.classes:
         conditions.append(F.col("class").isin([int(MessageClass[name.upper()]) for name in config.classes]))
     for column, patterns in (("dest_format_name", config.destinations), ("label", config.labels)):
         if patterns:
             any_of = "|".join(f"({fnmatch.translate(pattern.lower())})" for pattern in patterns)
-            # Java has no \Z that means the very end, and its (?s:...) is the same.
+            # Java does not use \Z for the very end of the text. Its (?s:...) is the same.
             conditions.append(F.lower(column).rlike(any_of.replace(r"\Z", r"\z")))
     if config.since is not None:
         conditions.append(F.col("arrived_time") >= F.lit(config.since))
@@ -76,14 +76,14 @@ def chosen(letters: DataFrame, config: ReplayConfig) -> DataFrame:
 
 
 class _Replayer:
-    """One queue manager."""
+    """The replay of one queue manager."""
 
     def __init__(self, context: Context, manager: str) -> None:
         self.context, self.manager, self.lake = context, manager, context.lake
         self.options = context.config.source.options(manager)
 
     def run(self) -> tuple[int, int]:
-        """Messages that were, or would be, sent, and plans of before that were sent now."""
+        """Return the number of messages (that would be) sent, and of earlier plans sent now."""
         config = self.context.config.replay
         resumed = self._resume() if config.send else 0
         letters = self.context.spark.read.format("msmq").options(**self.options).load(",".join(LETTERS))
@@ -120,7 +120,7 @@ class _Replayer:
         return total, resumed
 
     def _plan(self, letters: DataFrame) -> Plan:
-        """Write down what is to be sent. From here on these letters belong to this plan."""
+        """Store what to send. From here on these letters belong to this plan."""
         name = uuid.uuid4().hex
         plan = Plan(name, self.lake.path(f"{TABLE}/{name}"))
         letters = letters.withColumn("manager", F.lit(self.manager))

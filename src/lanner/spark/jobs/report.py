@@ -1,6 +1,6 @@
-"""report: the tables as one page, `report.path`.
+"""report: the tables as one HTML page, `report.path`.
 
-A table that is not there yet leaves its section out.
+A section whose table does not exist yet is left out.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NAME: Final = "report"
-# Ours: points of the plot of traffic, lines of a list, and messages that are listed one by one.
+# Not in the specification: points of the traffic plot, lines of a list, and messages that are
+# listed individually.
 _POINTS, _LINES, _LISTED = 180, 12, 5000
-# Seconds that a point of the plot may stand for.
+# Seconds that one point of the plot may represent.
 _LENGTHS: Final = (
     1,
     2,
@@ -50,7 +51,10 @@ _LENGTHS: Final = (
 
 
 def gather(lake: Lake, title: str, seconds: int = 60) -> ReportData:
-    """What the page shows, each part counted by Spark; `seconds` is the length of the periods of `throughput`."""
+    """Return the data of the page, aggregated by Spark.
+
+    `seconds` is the length of the periods of `throughput`.
+    """
     data = ReportData(title)
     messages = lake.read("lifecycle")
     data.status = {row["status"]: row["count"] for row in messages.groupBy("status").count().collect()}
@@ -104,7 +108,7 @@ def _rows(frame: DataFrame) -> Rows:
 
 
 def _traffic(found: DataFrame, seconds: int) -> Rows:
-    """All queues together, in as many periods as a plot has points."""
+    """Return the traffic of all queues together, in as many periods as the plot has points."""
     [edges] = found.agg(F.min("period").alias("first"), F.max("period").alias("last")).collect()
     if edges["first"] is None:
         return []
@@ -116,13 +120,13 @@ def _traffic(found: DataFrame, seconds: int) -> Rows:
 
 
 def _length(first: dt.datetime | None, last: dt.datetime | None, least: int) -> int:
-    """The length of periods of which a plot has room, in seconds."""
+    """Return the length in seconds of the periods that fit into the plot."""
     span = 0.0 if first is None or last is None else (last - first).total_seconds()
     return max(next(length for length in _LENGTHS if span / length <= _POINTS), least)
 
 
 def _queue_traffic(found: DataFrame, seconds: int) -> Rows:
-    """The same for each queue by itself."""
+    """Return the traffic of each queue."""
     [edges] = found.agg(F.min("period").alias("first"), F.max("period").alias("last")).collect()
     period = bucket("period", _length(edges["first"], edges["last"], seconds))
     names = ("arrived", "received", "failed")
@@ -130,7 +134,7 @@ def _queue_traffic(found: DataFrame, seconds: int) -> Rows:
 
 
 def _list(messages: DataFrame) -> Rows:
-    """The messages that a reader is most likely to ask for: those that failed, then the newest."""
+    """Return the messages that are most likely of interest: the failed ones, then the newest."""
     from lanner.spark.jobs.acks import reason
 
     has_failed = F.col("failed_class").isNotNull() | F.col("dead_class").isNotNull() | (F.col("abort_count") > 0)
@@ -155,7 +159,7 @@ def _list(messages: DataFrame) -> Rows:
 
 
 def _take_off(listed: Rows, skews: DataFrame) -> None:
-    """Take the difference of the clocks off the ways of listed messages, as `latency` does."""
+    """Correct the transfer times of listed messages for the clock skew, as `latency` does."""
     ahead: dict[tuple[str, str], list[float]] = {}
     for row in skews.where("not is_step").select("name_a", "name_b", "skew_seconds").collect():
         ahead.setdefault((row["name_a"], row["name_b"]), []).append(row["skew_seconds"])
@@ -167,7 +171,7 @@ def _take_off(listed: Rows, skews: DataFrame) -> None:
 
 
 def _filled(rows: Rows, length: int, names: tuple[str, ...]) -> Rows:
-    """With zeros where nothing happened."""
+    """Return rows for all periods, with zeros where nothing happened."""
     by_time = {int(row["period"].timestamp()): row for row in rows}
     if len(by_time) < 2 or (max(by_time) - min(by_time)) // length > 10 * _POINTS:
         return rows
@@ -179,7 +183,10 @@ def _filled(rows: Rows, length: int, names: tuple[str, ...]) -> Rows:
 
 
 def _skew(found: DataFrame) -> tuple[str | None, Rows]:
-    """Each clock against that of the machine which most others exchange messages with."""
+    """Return the skew of each clock against a reference.
+
+    The reference is the machine that exchanges messages with the most others.
+    """
     both = found.selectExpr("name_a as one", "name_b as other", "skew_seconds as skew", "is_step", "method")
     both = both.unionByName(
         found.selectExpr("name_b as one", "name_a as other", "-skew_seconds as skew", "is_step", "method")
@@ -197,7 +204,7 @@ def _skew(found: DataFrame) -> tuple[str | None, Rows]:
                 F.expr("percentile(skew, 0.5) filter (where not is_step)"),
                 F.expr("percentile(skew, 0.5)"),
             ).alias("skew_seconds"),
-            # A clock that was set shows in the spread of its hours, too.
+            # A clock that was set also shows in the spread of its hours.
             (F.max("is_step") | (F.expr("max(skew) - min(skew)") > 1800)).alias("is_step"),
         )
     )
@@ -213,7 +220,7 @@ def _reasons(messages: DataFrame) -> Rows:
 
 
 def _routes(found: DataFrame) -> Rows:
-    """The steps of all messages."""
+    """Return the steps of all messages."""
     steps = found.where("kind = 'step'")
     return _rows(steps.orderBy(F.desc("messages"), "source", "destination").limit(5 * _LINES))
 

@@ -1,11 +1,10 @@
-"""routes: where the traffic flows.
+"""routes: the paths of the traffic.
 
 `routes` has a row for each pair of machines. `kind` is `step` for the steps of all messages from
-one machine to the next, with the median of the time that they took (the skew of the clocks taken
-off where it is known), and `route` for their whole way. The steps of a message are told by trace
-reports where there are some, else by events, else its source and destination are all that is known.
-`told` counts messages whose steps reports tell. `loops` counts messages that came to a machine a
-second time.
+one machine to the next, with the median of their times (corrected for clock skew where it is
+known), and `route` for the whole way. The steps of a message come from trace reports if there are
+any, else from events; else only its source and destination are known. `told` counts messages whose
+steps come from reports. `loops` counts messages that came to a machine a second time.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ NAME: Final = "routes"
 
 
 def steps(messages: DataFrame) -> DataFrame:
-    """A row for each step of each message."""
+    """Return a row for each step of each message."""
     machines = F.transform("stops", lambda stop: stop["by"])
     stepped = messages.where("size(stops) > 1").select(
         "msg_id",
@@ -46,7 +45,7 @@ def steps(messages: DataFrame) -> DataFrame:
 
 
 def routes(messages: DataFrame, skews: DataFrame | None = None) -> DataFrame:
-    """Edges between machines, by their identifiers."""
+    """Return the edges between machines, by identifiers."""
     found = steps(messages)
     pair = (F.least("source_id", "destination_id"), F.greatest("source_id", "destination_id"))
     found = found.withColumn("machine_a", pair[0]).withColumn("machine_b", pair[1])

@@ -1,4 +1,4 @@
-"""A job as it runs: its Spark, its tables, and its word to whoever waits."""
+"""The environment of a running job: its Spark session, its tables, and its output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Result = dict[str, Any]
-# What a job would set for itself; the configuration, or spark-submit, may know better.
+# Defaults of jobs. The configuration, or spark-submit, takes precedence.
 DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
@@ -30,7 +30,7 @@ DEFAULTS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-# Local: no need for 200 parts of a shuffle.
+# A local session does not need 200 shuffle partitions.
 _LOCAL_PARTITIONS: Final = "4"
 # Set by spark-submit for the program it starts.
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
@@ -38,7 +38,7 @@ _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 
 @dataclass(frozen=True)
 class Context:
-    """What a job is given."""
+    """The environment that a job gets."""
 
     spark: SparkSession
     config: PipelineConfig
@@ -49,8 +49,8 @@ class Context:
         lake = self.config.lake
         return Lake(self.spark, self.config.resolve(lake.path), lake.format, lake.options)
 
-    def make(self, table: str, frame: Any) -> int:  # noqa: ANN401 (a DataFrame, which is not imported before Spark is wanted)
-        """Replace a table; how many rows it has."""
+    def make(self, table: str, frame: Any) -> int:  # noqa: ANN401 (a DataFrame; Spark is imported late)
+        """Replace a table, and return its number of rows."""
         started = time.monotonic()
         self.lake.write(frame, table)
         rows: int = self.lake.read(table).count()
@@ -59,7 +59,7 @@ class Context:
 
 
 def start_spark(config: PipelineConfig, name: str) -> SparkSession:
-    """The session of a job: as the configuration says, or the one that spark-submit has set up."""
+    """Return the session of a job: from the configuration, or the one of spark-submit."""
     is_submitted = _SUBMITTED in os.environ
     master = config.spark.master
     if not is_submitted:
@@ -81,7 +81,7 @@ def start_spark(config: PipelineConfig, name: str) -> SparkSession:
         session = builder.getOrCreate()
     else:
         session = builder.getOrCreate()
-        # What can still be set, unless it was given.
+        # The settings that can still be changed, unless they were given.
         for key in ("spark.sql.session.timeZone", "spark.sql.sources.partitionColumnTypeInference.enabled"):
             session.conf.set(key, settings[key])
     session.sparkContext.setLogLevel("ERROR")
@@ -96,18 +96,18 @@ _OURS: Final = re.compile(r"^(?:lanner[\w.]+: )(.*)$", re.MULTILINE)
 
 
 class JobFailed(LannerError):
-    """Spark could not do it; the message is the last word of whoever knew why."""
+    """Spark failed. The message is the innermost known cause."""
 
 
 def told(error: Exception) -> str:
-    """What matters of an error that Spark wraps in pages of Java."""
+    """Return the relevant part of an error that Spark wraps in pages of Java."""
     text = str(error)
     ours = _OURS.findall(text)
     return ours[-1] if ours else text.strip().partition("\n")[0]
 
 
 def run_job(name: str, run: Callable[[Context], Result], context: Context) -> Result:
-    """Do a job; JobFailed says what Spark could not do."""
+    """Run a job. Raises JobFailed if Spark fails."""
     from pyspark.errors import PySparkException
 
     try:
@@ -117,7 +117,7 @@ def run_job(name: str, run: Callable[[Context], Result], context: Context) -> Re
 
 
 def submit(name: str, run: Callable[[Context], Result]) -> None:
-    """The program of a job, for spark-submit: it takes the file of its module, and `--config pipeline.toml`."""
+    """Run a job as the program of its module, for spark-submit, with `--config pipeline.toml`."""
 
     def program(
         config: Annotated[Path, typer.Option("--config", help="pipeline.toml")] = Path("pipeline.toml"),

@@ -1,18 +1,16 @@
-"""The tables of the pipeline: what is in `messages` and `events`, and what other jobs may rely on.
+"""The tables of the pipeline: contents of `messages` and `events`, and guarantees for other jobs.
 
-`lake` reads and writes them.
+`lake` reads and writes them. `messages` has a row for each time a message was seen in a queue, with
+every column of `lanner.spark.columnar.schema`. It is partitioned by date (of arrival), qm_name and
+batch. A batch is written as a whole, under a name that it keeps if it is written again. Even so a
+message may appear several times: an aborted receive makes it visible again, a restored queue
+manager shows its messages a second time, and a killed compaction leaves the files that it has
+rewritten. So jobs that count messages must read `observations`, which has each message once for
+each queue it was seen in.
 
-`messages` has a row for each time a message was seen in a queue, with every column of
-`lanner.spark.columnar.schema`. It is partitioned by date (of arrival), qm_name and batch. A batch
-is written whole, under a name that it has again when it must be written again. Even so a message
-may be there several times: a receive that was aborted makes it visible anew, a restored queue
-manager shows all it has a second time, and compaction that was killed leaves what it has rewritten.
-So whoever counts messages reads `observations`, where each is once for each queue it was seen in.
-
-`events` has the log of events of queue managers that write one, partitioned in the same way;
-whoever counts them reads `each_once`.
-
-All other tables are made from these, anew by each run of their job.
+`events` has the event logs of queue managers, partitioned in the same way. Jobs that count events
+must read `each_once`. All other tables are made from these two, and replaced by each run of their
+job.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import functions as F  # noqa: N812 (as everybody calls it)
+from pyspark.sql import functions as F  # noqa: N812 (the usual name)
 from pyspark.sql.window import Window
 
 from lanner.model.enums import MessageClass
@@ -40,19 +38,18 @@ def _ddl(columns: Iterable[SchemaColumn]) -> str:
     return f"{named}, `date` date, `qm_name` string, `batch` string"
 
 
-# Tables that are never made anew: what is in them is not told by whatever file comes first.
+# Tables that are never replaced. Their schemas are fixed, not taken from the first file.
 SCHEMAS: Final = {MESSAGES: _ddl(COLUMNS), EVENTS: _ddl(EVENT_COLUMNS)}
 
 DEAD_KINDS: Final = ("deadletter", "xact_deadletter")
-# Classes that say what became of another message; MS-MQMQ 2.2.18.1.6.
+# Classes of messages about another message; MS-MQMQ 2.2.18.1.6.
 POSITIVE: Final = (MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE)
 NEGATIVE: Final = tuple(member for member in MessageClass if member >= MessageClass.NACK_BAD_DEST_QUEUE)
-# What of a row says that it is the same message in the same queue.
+# The columns that identify a message in a queue.
 KEY: Final = ("qm_id", "queue", "subqueue", "msg_id_text", "class")
-# What of a row says that it is the same event; a queue manager that was restored gives numbers a
-# second time.
+# The columns that identify an event. A restored queue manager reuses numbers.
 EVENT_KEY: Final = ("qm_id", "seq", "event", "event_time")
-# What the jobs need of a message; no body, which is most of its size.
+# The columns that jobs need, without the body, which is most of a message's size.
 _OBSERVED: Final = (
     "qm_id",
     "qm_name",
@@ -91,16 +88,16 @@ _OBSERVED: Final = (
 
 
 def each_once(events: DataFrame) -> DataFrame:
-    """Each event once."""
+    """Return each event once."""
     return events.dropDuplicates(list(EVENT_KEY))
 
 
 def observations(messages: DataFrame) -> DataFrame:
-    """Each message once for each queue it was seen in, as it was seen last, with its role; bodies only as their hash.
+    """Return each message once for each queue, as it was last seen, with its role.
 
-    Roles: `waiting` in a queue, `received` (the copy in the journal of a queue; its arrived_time is
-    when it was received), `journaled` (the copy at its sender), `in_transit`, `dead`; `ack` and
-    `report` are messages about others.
+    Bodies are reduced to their hash. Roles: `waiting` in a queue, `received` (the copy in the
+    journal of a queue; its arrived_time is when it was received), `journaled` (the copy at its
+    sender), `in_transit`, `dead`; `ack` and `report` are messages about others.
     """
     latest = Window.partitionBy(*KEY).orderBy(F.desc("abort_count"), F.desc("move_count"), F.desc("seq"))
     found = messages.where("packet_error is null and msg_id_text is not null").select(
@@ -133,7 +130,7 @@ def _role() -> Column:
 
 
 def machine_names(*read: DataFrame) -> DataFrame:
-    """The names of the queue managers whose messages or events were read, by their identifiers."""
+    """Return the names of the queue managers whose messages or events were read, by identifier."""
     seen, *others = (frame.select("qm_id", "qm_name") for frame in read)
     for other in others:
         seen = seen.unionByName(other)
@@ -141,11 +138,11 @@ def machine_names(*read: DataFrame) -> DataFrame:
 
 
 def named(frame: DataFrame, names: DataFrame, identifier: str, name: str) -> DataFrame:
-    """The frame with the name of a machine beside its identifier; the identifier where nobody knows the name."""
+    """Return the frame with a column for the name of a machine, or its identifier if unknown."""
     joined = frame.join(F.broadcast(names), F.col(identifier) == F.col("machine_id"), "left")
     return joined.withColumn(name, F.coalesce("machine", F.col(identifier))).drop("machine_id", "machine")
 
 
 def seconds(later: str, earlier: str) -> Column:
-    """Seconds between two times, as a number."""
+    """Return the seconds between two times, as a number."""
     return F.unix_micros(F.col(later)) / 1e6 - F.unix_micros(F.col(earlier)) / 1e6

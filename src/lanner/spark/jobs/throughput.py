@@ -1,11 +1,11 @@
-"""throughput: what came and went, by queue and period, how much lay in the queue, and when it will be empty.
+"""throughput: traffic per queue and period, the depth of each queue, and when it will be empty.
 
 `throughput` has a row for each queue and each period in which something happened: arrived,
-received, failed (expired, purged or dead in the queue), bytes, and `depth`, what is left at its end
-of all that was seen. A message of which only the receive is known counts as arrived then, too.
+received, failed (expired, purged or dead in the queue), bytes, and `depth`, the rest at its end of
+all messages seen. A message of which only the receive is known counts as arrived at the same time.
 `backlog` has a row for each queue: its depth now, its rates over the last periods, and the minutes
 until it is empty at those rates; null if it only grows. Times are by the clock of the queue's
-machine. Queues of which there are events are counted from those.
+machine. Queues with events are counted from their events.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 NAME: Final = "throughput"
 BACKLOG: Final = "backlog"
-# What ends a message that was in its queue.
+# Classes that end a message in its queue.
 _ENDED_THERE: Final = (
     MessageClass.NACK_QUEUE_DELETED,
     MessageClass.NACK_QUEUE_PURGED,
     MessageClass.NACK_RECEIVE_TIMEOUT,
     MessageClass.NACK_RECEIVE_REJECTED,
 )
-# Ours: the rates of a backlog are those of its last so many periods.
+# Not in the specification: the number of last periods that determine the rates of a backlog.
 _RECENT: Final = 60
-# What the log of events calls it. A move within a queue changes nothing.
+# The events for each count. A move within a queue changes nothing.
 _EVENTS: Final = {
     "arrived": ("arrived", "transferred_in"),
     "received": ("received",),
@@ -44,7 +44,7 @@ _QUEUE_KINDS: Final = ("destination", "subqueue", "admin", "report")
 
 
 def throughput(messages: DataFrame, length: int = 60) -> DataFrame:
-    """What happened in each queue, period by period."""
+    """Return what happened in each queue, by period."""
     code = F.coalesce("failed_class", "dead_class")
     ended = F.when(
         code.isin([int(member) for member in _ENDED_THERE]) & F.col("arrived_time").isNotNull(),
@@ -73,7 +73,11 @@ def throughput(messages: DataFrame, length: int = 60) -> DataFrame:
 
 
 def throughput_of_events(events: DataFrame, length: int = 60) -> DataFrame:
-    """The same from logs of events, where nothing must be guessed: also what no journal has, and what was never acknowledged."""
+    """Return the same from event logs, without guesses.
+
+    They also have receives that left no copy in a journal, and messages that were never
+    acknowledged.
+    """
     found = events.where(F.col("queue").isNotNull() & F.col("queue_kind").isin(*_QUEUE_KINDS))
     counted = found.groupBy(
         F.regexp_replace("queue", ";.*$", "").alias("queue"), bucket("event_time", length).alias("period")
@@ -90,7 +94,7 @@ def _with_depth(counted: DataFrame) -> DataFrame:
 
 
 def backlog(found: DataFrame, length: int = 60) -> DataFrame:
-    """What lies in each queue at the end, and for how long still."""
+    """Return the depth of each queue at the end, and the time until it is empty."""
     minutes = _RECENT * length / 60
     newest = found.groupBy("queue").agg(
         F.max("period").alias("last_period"), F.max_by("depth", "period").alias("depth")
@@ -111,7 +115,7 @@ def run(context: Context) -> Result:
     found = throughput(context.lake.read("lifecycle"), length)
     if context.lake.has(EVENTS):
         told = throughput_of_events(each_once(context.lake.read(EVENTS)), length)
-        # Who writes events knows best; of the others' queues there are the messages.
+        # Events are more exact. Queues of other queue managers are counted from messages.
         found = found.join(told.select("queue").distinct(), "queue", "left_anti").unionByName(told)
     rows = context.make(NAME, found)
     context.make(BACKLOG, backlog(context.lake.read(NAME), length))

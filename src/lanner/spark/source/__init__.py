@@ -1,22 +1,22 @@
 """format("msmq"): queues as sources and sinks of Spark.
 
-The package `pyspark_msmq` makes Spark find `MsmqDataSource`. It is imported on first use, so that
-`queue_names` and `connections` can be imported without pyspark.
+The package `pyspark_msmq` registers `MsmqDataSource` with Spark. It is imported on first use, so
+that `queue_names` and `connections` can be imported without pyspark.
 
     data_source    the class that Spark registers; its docstring lists the options
-    options        the options: names, values, and errors that say what was expected
-    connections    how the processes of a job reach queue managers: kept connections, retries
-    queue_names    which queues the option `queues` selects
-    pushing        conditions of Spark as queue managers take them
-    offsets        how far a stream has come, as JSON
+    options        the options: names, values, and errors that name what was expected
+    connections    connections from the processes of a job to queue managers, with retries
+    queue_names    names and patterns of the option `queues`
+    pushing        translates conditions of Spark for queue managers
+    offsets        the offsets of a stream, as JSON
     partitions     ranges of queues as partitions of Spark
     batch_reader   spark.read
     stream_reader  spark.readStream
     stream_driver  the part of a stream that runs in the driver
     leases         the leases of a stream that receives, renewed by a thread
-    ahead          fetches a batch while the one before is in use
+    ahead          fetches the next batch while one is in use
     writer         df.write and df.writeStream
-    spreading      which queue manager each row of a write goes to
+    spreading      chooses a queue manager for each row of a write
     tables         the options of tables of Spark's catalog
     rpc_reading    transport=rpc: remote read of any MSMQ computer
     rpc_columns    messages of a remote queue as Arrow batches

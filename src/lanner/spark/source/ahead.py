@@ -1,4 +1,4 @@
-"""Fetch a batch while the one before is in use."""
+"""Fetching of the next batch while one is in use."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ class _End:
 
 
 def ahead(batches: Generator[T, None, None]) -> Generator[T, None, None]:
-    """Yield the same batches.
-
-    A thread fetches each while the consumer uses the one before, at most one ahead.
+    """Yield the same batches, fetched by a thread, at most one ahead of the consumer.
 
     A consumer that stops early waits for the batch that is being fetched.
     """

@@ -1,9 +1,7 @@
-"""spark.read.format("msmq"): the messages that are in some queues now, or in a range of them.
+"""spark.read.format("msmq"): the messages that are in queues now, or in a range of them.
 
-Always a peek.
-
-Spark plans a DataFrame once and may read it several times, so nothing is ever received here: two
-actions would share the messages.
+Spark plans a DataFrame once and may read it several times. So a batch read only peeks: if it
+received, two actions would each get a part of the messages.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class MsmqBatchReader(DataSourceReader):
-    """Plans in the driver, reads in the workers."""
+    """The batch reader: it plans in the driver and reads in the workers."""
 
     def __init__(self, options: BatchOptions, columns: Columns) -> None:
         self._options = options
@@ -36,7 +34,7 @@ class MsmqBatchReader(DataSourceReader):
         self._where = options.where
 
     def partitions(self) -> list[MessagePartition]:
-        """Look for the queues and cut them."""
+        """Find the queues and cut them into partitions."""
         options = self._options
         managers = ask_all(options.access, is_log=options.is_events, skip=options.on_down == SKIP).managers
         for offset in (options.starting, options.ending):
@@ -76,10 +74,14 @@ class MsmqBatchReader(DataSourceReader):
 
 
 class FilteringBatchReader(MsmqBatchReader):
-    """The same where the option pushFilters is set: Spark 4.3 fails if a reader has this method and its own setting is off."""
+    """The batch reader for the option pushFilters.
+
+    It is a class of its own, because Spark 4.3 fails if a reader has this method while Spark's own
+    setting is off.
+    """
 
     def pushFilters(self, filters: list[SparkFilter]) -> Iterator[SparkFilter]:  # noqa: N802 (Spark's name)
-        """Take the conditions that queue managers can tell; yield the others, which Spark tells."""
+        """Take the conditions that queue managers evaluate; yield the others, for Spark."""
         taken = list(self._where.all)
         for one in filters:
             found = pushed(one)
@@ -97,7 +99,7 @@ def position(known: KnownManager, queue: FoundQueue, time_ms: int) -> int:
 
 
 def check_managers(offset: Offset, managers: list[KnownManager]) -> None:
-    """Refuse offsets of other queue managers, or of another life of the same one."""
+    """Refuse offsets of other queue managers, or of another epoch of the same one."""
     from lanner.spark.flight.errors import EpochChanged
 
     known = {manager.identifier: manager for manager in managers}
@@ -107,6 +109,7 @@ def check_managers(offset: Offset, managers: list[KnownManager]) -> None:
             raise InvalidParameter(f"the offsets are those of queue manager {identifier}, and the managers are {names}")
         if one.epoch != known[identifier].epoch:
             raise EpochChanged(
-                f"queue manager {known[identifier].name} is in epoch {known[identifier].epoch}, and the offsets are of epoch {one.epoch}: its "
-                "store was restored or made anew, and numbers from before mean nothing now; begin with a new checkpoint"
+                f"queue manager {known[identifier].name} is in epoch {known[identifier].epoch}, and the offsets are "
+                f"of epoch {one.epoch}: its store was restored or made anew, and numbers from before mean nothing "
+                "now; begin with a new checkpoint"
             )

@@ -1,9 +1,8 @@
-"""How the processes of a Spark job reach queue managers: connections that are kept, and calls that are repeated for a while.
+"""Connections from the processes of a Spark job to queue managers, with retries.
 
-A password is looked for where it is used, in each process: in a file, or in an environment
-variable. What travels is `Access`, which says where. Connections are kept for as long as the
-process lives, since a log-on costs some tens of milliseconds and a Spark worker runs many short
-tasks.
+Each process looks up the password where it needs it: in a file, or in an environment variable. Only
+`Access` is sent to workers, and it holds just the place. Connections are kept for the life of the
+process, because a logon costs some tens of milliseconds and a Spark worker runs many short tasks.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ FLIGHT, RPC = "flight", "rpc"
 PORT: Final = 1810
 PASSWORD_VARIABLE: Final = "LANNER_PASSWORD"  # noqa: S105 (its name)
 _SCHEMES: Final = ("grpc", "grpc+tcp", "grpc+tls")
-# Not in the specification: seconds between two attempts, doubled up to the second number.
+# Not in the specification: seconds between two attempts, doubled each time up to the second number.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Which queue managers, as whom. Holds no secret."""
+    """The queue managers, and the user. It holds no secret."""
 
     managers: tuple[str, ...]
     user: str | None = None
@@ -50,7 +49,7 @@ class Access:
     transport: str = FLIGHT
 
     def password(self) -> str | None:
-        """Read it; InvalidParameter if it is not where it should be."""
+        """Read the password. Raises InvalidParameter if it is not where it should be."""
         if self.user is None:
             return None
         if self.password_file is not None:
@@ -59,21 +58,22 @@ class Access:
             content = read_private(Path(self.password_file))
             if content is None:
                 raise InvalidParameter(
-                    f"passwordFile: there is no {self.password_file} here; it is needed on the driver and on every worker"
+                    f"passwordFile: there is no {self.password_file} here; it is needed on the driver and on every "
+                    "worker"
                 )
             return content.decode().splitlines()[0] if content else ""
         variable = self.password_variable or PASSWORD_VARIABLE
         password = os.environ.get(variable)
         if password is None:
             raise InvalidParameter(
-                f"the password of {self.user} is expected in the environment variable {variable}, on the driver and on every worker "
-                f"(spark.executorEnv.{variable}), or in a file named by the option passwordFile"
+                f"the password of {self.user} is expected in the environment variable {variable}, on the driver and "
+                f"on every worker (spark.executorEnv.{variable}), or in a file named by the option passwordFile"
             )
         return password
 
 
 def parse_address(text: str) -> str:
-    """A Flight address of what may be a mere host: ALPHA, 10.0.0.1:1810, grpc+tls://alpha.example.com."""
+    """Return the Flight address for a host: ALPHA, 10.0.0.1:1810, grpc+tls://alpha.example.com."""
     full = text if "://" in text else f"grpc://{text}"
     expected = f"managers: {text!r}: a host, host:port, grpc://host:port or grpc+tls://host:port expected"
     try:
@@ -90,7 +90,11 @@ def parse_address(text: str) -> str:
 
 
 def discovered(text: str) -> list[str]:
-    """The addresses that an item of `managers` means: those in a file (file:PATH), those of a name in DNS (dns:NAME or dns:NAME:PORT), or itself."""
+    """Return the addresses of an item of `managers`.
+
+    file:PATH stands for the addresses in a file, dns:NAME and dns:NAME:PORT for those of a name in
+    DNS. Any other item stands for itself.
+    """
     kind, colon, rest = text.partition(":")
     if colon and kind == "file":
         try:
@@ -115,7 +119,7 @@ def discovered(text: str) -> list[str]:
 
 
 def parse_host(text: str) -> str:
-    """An address of remote read: a host, or host:port."""
+    """Parse an address of remote read: a host, or host:port."""
     expected = f"managers: {text!r}: with transport rpc a host or host:port expected"
     try:
         parts = urlsplit(f"//{text}")
@@ -133,16 +137,16 @@ _LOCK: Final = threading.Lock()
 
 
 class Manager:
-    """One queue manager. Cannot be pickled."""
+    """One queue manager. It cannot be pickled."""
 
     def __init__(self, access: Access, address: str) -> None:
         self.address = address
         self._access = access
-        # The number of the process: a connection does not live on in a fork.
+        # With the process id, because a connection does not survive a fork.
         self._key = (os.getpid(), access, address)
 
     def _connected(self) -> tuple[FlightQueues, bool]:
-        """A connection, and whether it is new."""
+        """Return a connection, and whether it is new."""
         with _LOCK:
             found = _KEPT.get(self._key)
         if found is not None:
@@ -157,29 +161,26 @@ class Manager:
         return kept, True
 
     def disconnect(self) -> None:
-        """Begin anew with the next call.
-
-        Calls of other threads that are under way come to their end.
-        """
+        """Use a new connection for the next call. Running calls of other threads continue."""
         with _LOCK:
             _KEPT.pop(self._key, None)
 
     def call(self, work: Callable[[FlightQueues], T]) -> T:
         """Run a call, which must be repeatable.
 
-        Retries while the service does not answer, as long as the options say.
+        It is retried while the service does not answer, for the time in the options.
         """
         for result in self._tried(lambda queues: iter((work(queues),))):
             return result
         raise AssertionError
 
     def once(self, work: Callable[[FlightQueues], T]) -> T:
-        """Do some call that cannot be repeated."""
+        """Run a call that cannot be repeated."""
         queues, _ = self._connected()
         return work(queues)
 
     def read(self, partition: Partition) -> Iterator[pa.RecordBatch]:
-        """The batches of a partition. Until the first one is there it is tried again."""
+        """Yield the batches of a partition. Only the first batch is retried."""
         return self._tried(lambda queues: queues.read(partition))
 
     def _tried(self, work: Callable[[FlightQueues], Iterator[T]]) -> Iterator[T]:
@@ -193,8 +194,8 @@ class Manager:
                     has_begun = True
                     yield result
             except (ServiceNotAvailable, TooBusy, NotAuthenticated) as error:
-                # A connection that was kept, and its token, may be of before a restart; a password
-                # that is wrong stays wrong.
+                # A kept connection and its token may be from before a restart. A wrong password
+                # stays wrong.
                 is_old = not is_new and not isinstance(error, TooBusy)
                 is_over = isinstance(error, NotAuthenticated) or time.monotonic() + pause > deadline
                 if has_begun or (is_over and not is_old):

@@ -1,41 +1,95 @@
 r"""format("msmq"): queues as sources and sinks of Spark.
 
-The package `pyspark_msmq` makes Spark find it.
+The package `pyspark_msmq` registers it.
 
-    spark.read.format("msmq").option("managers", "alpha,beta").option("queues",
-    "orders*;journal").load() spark.read.format("msmq").load("orders")
+    spark.read.format("msmq").option("managers", "alpha,beta").option("queues", "orders*").load()
+    spark.read.format("msmq").load("orders")
 
-What a row has is in `schema`; which queues `queues` means, in `queue_names`.
+`columnar.schema` describes the columns of a row, and `queue_names` the values of `queues`.
 
-| option | of | what |
-|---|---|---|
-| managers | all | queue managers: host, host:port, grpc+tls://host:port, with commas; file:PATH with one on each line; dns:NAME or dns:NAME:PORT for all addresses of a name; default 127.0.0.1. A writer spreads its rows over them, or sends each to the one that its column qm_name names |
-| transport | all | flight (default); rpc: remote read of any MSMQ computer, by batches that peek and streams that receive, at least once, see `rpc_reading` |
-| user | all | who reads or writes; without it, anonymous |
-| passwordFile, passwordEnv | all | where the password is: a file of mode 0600, or a variable (default LANNER_PASSWORD), on driver and workers |
-| tlsRoots | all | file with the PEM of who vouches for grpc+tls addresses |
-| retrySeconds | all | how long a queue manager may be away; default 60, of batches 5 |
-| queues | read | names and patterns, with commas or as a JSON list; also the argument of load() |
-| columns | read | all (default), core, or names with commas |
-| includeBody | read | false leaves the bodies where they are; default true |
-| startingOffsets | read | earliest (default), latest (streams), or the JSON of an offset: read on from its `to` |
-| startingTimestamp, endingTimestamp | read, batch read | messages that arrived from a time on, and before one: milliseconds since 1970, or ISO 8601 with its zone |
-| endingOffsets | batch read | latest (default) or the JSON of an offset: read up to its `to` |
-| where | batch read | conditions that the queue manager tells, as JSON: [["label", "=", "order"], ["seq", ">", 100]], see `columnar.filters` |
-| pushFilters | batch read | true: Spark's own conditions are told there, too; needs its setting spark.sql.python.filterPushdown.enabled |
-| limit | batch read | so many messages are enough: the first, by `seq`, of the first queues |
-| bodyFormat, bodySchema | read | auto, json, xml, variant, text: a last column `value` has what the body holds, as JSON text or in a type of Spark's, see `columnar.values` |
-| onManagerDown | read | fail (default); skip goes on without queue managers that do not answer, and says so; wait waits |
-| minPartitions | read | about so many partitions of one size, and not fewer if there are messages enough: the number of cores is good for a large queue, since each task has its price. Without it, parts of 32 to 128 MiB |
-| failOnDataLoss | read | whether it is an error that messages or events vanish which were to be read; default: only of streams that receive or read events |
-| mode | read | peek (default) leaves messages in their queue, receive (streams) removes what has been processed; events reads what happened to messages |
-| reader | stream read | a name of this query's own, needed for mode receive and for startingOffsets latest |
-| leaseSeconds | stream read | how long the queues of a reader that died stay closed for others; default 30 |
-| maxMessagesPerTrigger, maxBytesPerTrigger | stream read | what one batch reads at most; default 1000000 and 64 MiB for each core |
-| minMessagesPerTrigger, maxTriggerDelay | stream read | a batch waits for so many messages, but not longer than that (15m) |
-| queue | write | where messages go whose row names no queue; also the argument of save() |
-| writeId | batch write | the name of what is written: done again it does nothing. Without it, a job that runs again writes again |
-| failOnChangedReplay | stream write | false: a batch that was published and comes again with other rows counts as done; default true |
+Options of reads and writes:
+
+managers
+    queue managers: host, host:port, grpc+tls://host:port, separated by commas; file:PATH for a file
+    with one per line; dns:NAME or dns:NAME:PORT for all addresses of a name. Default: 127.0.0.1. A
+    writer spreads its rows over them, or sends each to the one in its column qm_name.
+transport
+    flight (default), or rpc: remote read of any MSMQ computer, by batches that peek and streams
+    that receive, at least once; see `rpc_reading`
+user
+    the user who reads or writes; default: anonymous
+passwordFile, passwordEnv
+    the place of the password, on the driver and the workers: a file of mode 0600, or an environment
+    variable (default: LANNER_PASSWORD)
+tlsRoots
+    a PEM file with the certificate authorities for grpc+tls addresses
+retrySeconds
+    how long a queue manager may be down; default: 60, for batches 5
+
+Options of reads:
+
+queues
+    names and patterns, separated by commas or as a JSON list; also the argument of load()
+columns
+    all (default), core, or names separated by commas
+includeBody
+    false: do not read bodies; default: true
+startingOffsets
+    earliest (default), latest (streams), or the JSON of an offset: continue after its `to`
+startingTimestamp
+    read messages that arrived from this time on: milliseconds since 1970, or ISO 8601 with its zone
+bodyFormat, bodySchema
+    auto, json, xml, variant or text: a last column `value` has the decoded body, as JSON text or in
+    a type of Spark; see `columnar.values`
+onManagerDown
+    fail (default), skip (continue without queue managers that do not answer, and report them) or
+    wait
+minPartitions
+    make about this many partitions of equal size, and not fewer if there are enough messages. The
+    number of cores is a good value for a large queue, because each task has a fixed cost. Default:
+    partitions of 32 to 128 MiB
+failOnDataLoss
+    whether it is an error if messages or events vanish before they are read; default: true only for
+    streams that receive or read events
+mode
+    peek (default) leaves messages in their queue; receive (streams) removes messages that have been
+    processed; events reads the event log
+
+Options of batch reads:
+
+endingOffsets
+    latest (default), or the JSON of an offset: read up to its `to`
+endingTimestamp
+    read messages that arrived before this time
+where
+    conditions that the queue manager evaluates, as JSON: [["label", "=", "order"], ["seq", ">",
+    100]]; see `columnar.filters`
+pushFilters
+    true: the queue manager evaluates Spark's own conditions too; this needs Spark's setting
+    spark.sql.python.filterPushdown.enabled
+limit
+    the number of messages that are enough: the first, by `seq`, of the first queues
+
+Options of stream reads:
+
+reader
+    a name for this query alone, required for mode receive and for startingOffsets latest
+leaseSeconds
+    how long the queues of a crashed reader stay closed to others; default: 30
+maxMessagesPerTrigger, maxBytesPerTrigger
+    the limits of one batch; default: 1000000, and 64 MiB for each core
+minMessagesPerTrigger, maxTriggerDelay
+    a batch waits for this many messages, but at most for this time (default: 15m)
+
+Options of writes:
+
+queue
+    the destination of rows that name no queue; also the argument of save()
+writeId (batch)
+    the name of a write, which makes repeating it harmless. Without it, a job that runs again writes
+    again
+failOnChangedReplay (stream)
+    false: a published batch that is repeated with other rows counts as done; default: true
 """
 # ruff: noqa: N802 (Spark names the methods)
 
@@ -65,7 +119,7 @@ if TYPE_CHECKING:
 
 
 class MsmqDataSource(DataSource):
-    """Made by Spark for each read and write; what is heavy is imported where it is used."""
+    """The data source. Spark makes one for each read and write, so large imports are deferred."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         options = tables.tidied(options)
@@ -93,7 +147,7 @@ class MsmqDataSource(DataSource):
         return self._table(row) if is_table else row.ddl
 
     def _table(self, row: RowSchema) -> StructType:
-        """The schema of a table that is being created: with its options, which must be right."""
+        """Return the schema of a table that is being created, with its options after a check."""
         msmq_options.check_table(self.options)
         return tables.table_schema(row.arrow, self.options, msmq_options.OF_SPARK)
 
@@ -147,7 +201,10 @@ def _columns(options: Mapping[str, str]) -> tuple[str, bool, bool]:
 
 
 def _chosen(schema: StructType, options: msmq_options.ReadOptions) -> Columns:
-    """What to ask for so that rows have the schema that Spark was told: ours, or some columns of it that the user has given."""
+    """Return the columns to request, so that rows have the schema that Spark expects.
+
+    That is the full schema, or the columns of it that the user has given.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from lanner.spark.columnar.filters import Filters
@@ -177,14 +234,14 @@ def _chosen(schema: StructType, options: msmq_options.ReadOptions) -> Columns:
     for field, ours in zip(given, row.arrow, strict=True):
         if field != ours:
             raise InvalidParameter(
-                f"schema: column {field.name} is {field.type}{'' if field.nullable else ' not null'}, and messages have it as {ours.type}: "
-                f"give it as `{field.name} {row.columns[row.names.index(field.name)].ddl}`"
+                f"schema: column {field.name} is {field.type}{'' if field.nullable else ' not null'}, and messages "
+                f"have it as {ours.type}: give it as `{field.name} {row.columns[row.names.index(field.name)].ddl}`"
             )
     return columns
 
 
 def _check_written(schema: StructType, options: msmq_options.WriteOptions) -> None:
-    """Refuse rows that cannot be sent before the first one is."""
+    """Refuse rows that cannot be sent, before the first one is sent."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from lanner.spark.columnar.encode import check_columns

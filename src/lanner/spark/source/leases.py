@@ -1,8 +1,8 @@
-"""The leases of the queues that a stream receives from: acquired when first needed, renewed by a thread.
+"""The leases of the queues that a stream receives from, and the thread that renews them.
 
-Spark does not announce the end of a process, so its leases run out. The next process with the same
-checkpoint is the same stream and takes them over at once. A process without a checkpoint waits,
-because another stream may use the same name.
+A lease is acquired when it is first needed. Spark does not announce the end of a process, so its
+leases run out. The next process with the same checkpoint is the same stream and takes them over at
+once. A process without a checkpoint waits, because another stream may use the same name.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from lanner.spark.source.connections import Manager
 from lanner.spark.source.queue_names import FoundQueue, KnownManager
 
 _LOG: Final = logging.getLogger(__name__)
-# Not in the specification: seconds between two attempts to get a lease that another reader has, and
-# how long to try beyond its end.
+# Not in the specification: seconds between two attempts to get a lease that another reader has; how
+# long to try beyond its end.
 _PAUSE, _GRACE = 0.25, 5.0
 
 
@@ -36,7 +36,7 @@ class _Lease:
 
 
 class Leases:
-    """Those of one reader, in one process."""
+    """The leases of one reader, in one process."""
 
     def __init__(self, reader: str, lease_ms: int) -> None:
         self._reader = reader
@@ -47,28 +47,26 @@ class Leases:
         self._is_closed = threading.Event()
 
     def close(self) -> None:
-        """Renew no longer."""
+        """Stop renewing."""
         self._is_closed.set()
 
     def release(self) -> None:
-        """Let others receive at once: there is nothing more to read.
-
-        What is needed again is acquired again.
-        """
+        """Release all leases at once: there is nothing more to read. They can be acquired again."""
         leases, self._leases = self._leases, {}
         for lease in leases.values():
             with contextlib.suppress(LannerError):
                 lease.manager.once(lambda flight, one=lease: flight.release(one.queue.name, self._reader, one.fence))  # type: ignore[misc]
 
     def check(self) -> None:
-        """Raise what the thread that renews has been told."""
+        """Raise the error of the renewing thread, if there was one."""
         if self._lost is not None:
             raise self._lost
 
     def acquire(self, known: KnownManager, queue: FoundQueue, start: str | int, *, take_over: bool) -> int:
-        """Hold a queue, if it is not held yet; the number up to which everything has been acknowledged.
+        """Acquire the lease of a queue, unless it is held; return its acknowledged number.
 
-        `start` counts for a reader that the queue manager has never heard of.
+        Everything up to that number is acknowledged. `start` counts only for a reader that is new
+        to the queue manager.
         """
         key = known.identifier, queue.number
         held = self._leases.get(key)
@@ -91,7 +89,7 @@ class Leases:
         return int(answer["acknowledged"])
 
     def _waited(self, acquire: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Try until the lease of a process that is gone has run out."""
+        """Retry until the lease of a dead process has run out."""
         deadline = time.monotonic() + self._lease_ms / 1000 + _GRACE
         while True:
             try:
@@ -103,9 +101,9 @@ class Leases:
             time.sleep(_PAUSE)
 
     def hold(self, known: KnownManager, number: int, upto: int) -> str | None:
-        """Let nothing expire up to a number, in a queue that is held: a batch is going to read it.
+        """Prevent expiry up to a number in a leased queue, because a batch is going to read it.
 
-        What changes when messages expire.
+        Returns the `expiries` of the queue manager, or None if everything is acknowledged already.
         """
         lease = self._leases[known.identifier, number]
         if upto <= lease.acknowledged:
@@ -126,13 +124,13 @@ class Leases:
         lease.acknowledged = upto
 
     def _keep(self) -> None:
-        """Renew, for as long as the process lives: a batch may take longer than a lease."""
+        """Renew the leases as long as the process lives: a batch may take longer than a lease."""
         while not self._is_closed.wait(self._lease_ms / 3000):
             for lease in list(self._leases.values()):
                 try:
                     lease.manager.call(lambda flight, one=lease: flight.renew(one.queue.name, self._reader, one.fence))  # type: ignore[misc]
                 except ServiceNotAvailable:
-                    # The next call that needs the queue raises it.
+                    # The next call that needs the queue raises this error.
                     continue
                 except LannerError as error:
                     self._lost = error

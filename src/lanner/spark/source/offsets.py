@@ -1,11 +1,11 @@
-"""How far a stream has come: for each queue of each queue manager a range of the visibility sequence.
+"""Stream offsets: for each queue of each queue manager a range of the visibility sequence.
 
-    {"managers": {"<queue manager>": {"epoch": 3, "queues": {"<number>": {"from": 120, "messages":
-    700, "name": "...", "to": 845}}}}, "v": 1}
+    {"managers": {"<queue manager>": {"epoch": 3, "queues": {"<number>":
+        {"from": 120, "messages": 700, "name": "...", "to": 845}}}}, "v": 1}
 
-`from` is where the stream began and `to` how far it has come: it has read (from, to], and
-`messages` were in that. Nothing outside of it is ever acknowledged. Spark compares offsets as text,
-so the keys always have the same order.
+`from` is where the stream began and `to` what it has reached: it has read (from, to], which had
+`messages` messages. Nothing outside of this range is ever acknowledged. Spark compares offsets as
+text, so the keys always have the same order.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Offset:
     managers: Mapping[str, ManagerOffset] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """As Spark is given it, sorted."""
+        """Return the sorted form that Spark gets."""
         found = {identifier: manager.to_dict() for identifier, manager in sorted(self.managers.items())}
         return {"managers": found, "v": VERSION}
 
@@ -63,7 +63,7 @@ class Offset:
 
     @classmethod
     def parse(cls, text: str, what: str) -> Offset:
-        """Of JSON. InvalidParameter says what is wrong with it."""
+        """Parse the JSON form. Raises InvalidParameter if it is invalid."""
         try:
             values = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -72,7 +72,7 @@ class Offset:
 
     @classmethod
     def from_dict(cls, values: object, what: str = "offset") -> Offset:
-        """Of what `to_dict` gave."""
+        """Parse the result of `to_dict`. Raises InvalidParameter if it is invalid."""
         top = _Object(values, what)
         if top.number("v") != VERSION:
             raise InvalidParameter(f"{what}: v is {top.number('v')}, and this version of Lanner reads {VERSION}")

@@ -1,7 +1,7 @@
-"""The options of format("msmq"): what there is, what it may be, and errors that say what was expected.
+"""The options of format("msmq"), their values, and errors that name what was expected.
 
-Spark gives options as text, their names in any case. They stand in plans and logs: so no secret is
-among them, only where to find one.
+Spark passes options as text, with names in any case. They appear in plans and logs, so no secret is
+an option, only the place of one.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from lanner.spark.source.offsets import Offset
 from lanner.spark.source.queue_names import is_pattern
 
 MEBIBYTE: Final = 1 << 20
-# Not in the specification: the default limit of one micro-batch, so that the first batch over a
-# large backlog is not all of it.
+# Not in the specification: the default limit of one micro-batch. It keeps the first batch from
+# reading the whole of a large backlog.
 MAX_BYTES_PER_TRIGGER: Final = 64 * MEBIBYTE * (os.cpu_count() or 1)
 MAX_MESSAGES_PER_TRIGGER: Final = 1_000_000
-# Each message is named in the offset.
+# The offset names each message.
 RPC_MESSAGES_PER_TRIGGER: Final = 2_000
 PARTITION_BYTES: Final = 32 * MEBIBYTE
-# Not in the specification: seconds for which a queue manager may be away. A stream outlives its
-# restart; a batch fails soon, because a user waits for it.
+# Not in the specification: seconds for which a queue manager may be down. A stream survives its
+# restart. A batch fails soon, because a user waits for it.
 BATCH_RETRY, STREAM_RETRY = 5, 60
 PEEK, RECEIVE, EVENTS = "peek", "receive", "events"
 EARLIEST, LATEST = "earliest", "latest"
 FAIL, SKIP, WAIT = "fail", "skip", "wait"
-# Ours: seconds after which a stream goes on with fewer messages than minMessagesPerTrigger, as with
-# Kafka.
+# Not in the specification: seconds after which a stream continues with fewer messages than
+# minMessagesPerTrigger, as with Kafka.
 TRIGGER_DELAY: Final = 15 * 60
-# Ours: seconds that onManagerDown=wait waits; as good as for ever.
+# Not in the specification: seconds that onManagerDown=wait waits; effectively for ever.
 FOR_EVER: Final = 10 * 365 * 86_400
-# Added by Spark when it writes to a table, or reads one.
+# Options that Spark adds when it writes or reads a table.
 OF_SPARK: Final = frozenset(
     {"serialization.format", "table_type", "is_managed_location", "provider", "owner", "location"}
 )
@@ -71,7 +71,7 @@ _STREAM: Final = (
     "maxTriggerDelay",
 )
 _WRITE: Final = ("queue", "path", "writeId")
-# Spark puts the place of its checkpoints among the options of a stream that is written.
+# Spark passes the location of its checkpoints to stream writers as an option.
 _WRITE_STREAM: Final = ("queue", "path", "failOnChangedReplay", "checkpointLocation", "queryName")
 _ROLES: Final = {
     "a batch read": (*_ACCESS, *_READ, *_BATCH),
@@ -84,16 +84,16 @@ _SECRETS: Final = ("password", "token", "secret")
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What both kinds of read have."""
+    """The options of batch and stream reads."""
 
     access: Access
     queues: tuple[str, ...]
     columns: str
     include_body: bool
     starting: str | Offset
-    min_partitions: int | None  # not said
+    min_partitions: int | None  # None: not set
     fail_on_data_loss: bool
-    # The log of events, in place of queues.
+    # Whether the event log is read, instead of queues.
     is_events: bool
     starting_ms: int | None
     on_down: str
@@ -129,7 +129,7 @@ class WriteOptions:
 
 
 class _Options:
-    """The options of one role, each asked for by its name."""
+    """The options of one role, by name."""
 
     def __init__(self, options: Mapping[str, str], role: str) -> None:
         self._values = {name.lower(): str(value) for name, value in options.items()}
@@ -151,7 +151,7 @@ class _Options:
         return int(text)
 
     def time(self, name: str) -> int | None:
-        """A time as milliseconds since 1970, or as ISO 8601 with its zone."""
+        """Return a time in milliseconds since 1970. ISO 8601 with a zone is accepted too."""
         text = self.text(name)
         if text is None:
             return None
@@ -166,7 +166,7 @@ class _Options:
         return int(found.timestamp() * 1000)
 
     def filters(self, name: str) -> Filters:
-        """Conditions as JSON."""
+        """Return conditions that are given as JSON."""
         text = self.text(name)
         try:
             return Filters.of(None if text is None else json.loads(text))
@@ -180,7 +180,7 @@ class _Options:
         return text == "true"
 
     def seconds(self, name: str, default: int) -> int:
-        """Seconds, or a number with its unit as Spark writes it: 90, 90s, 15m, 1h."""
+        """Return seconds, given as a number or in Spark's notation: 90, 90s, 15m, 1h."""
         text = (self.text(name) or str(default)).lower()
         units = {"s": 1, "m": 60, "h": 3600}
         digits, unit = (text[:-1], units[text[-1]]) if text[-1] in units else (text, 1)
@@ -189,14 +189,14 @@ class _Options:
         return int(digits) * unit
 
     def one_of(self, name: str, *words: str) -> str:
-        """One of some words; the first is the default."""
+        """Return one of some words. The first is the default."""
         text = (self.text(name) or words[0]).lower()
         if text not in words:
             raise self.wrong(name, " or ".join(words))
         return text
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A list with commas, or one in JSON where a name has a comma in it."""
+        """Return a list: separated by commas, or in JSON if a name contains a comma."""
         text = self.text(name)
         if text is None:
             return ()
@@ -220,14 +220,14 @@ class _Options:
         return Offset.parse(text, f"option {name}")
 
     def either(self, name: str, path: str = "path") -> str | None:
-        """An option that may also be given as the argument of load(), save() or start()."""
+        """Return an option that can also be the argument of load(), save() or start()."""
         given = [value for value in (self.text(name), self.text(path)) if value is not None]
         if len(set(given)) > 1:
             raise InvalidParameter(f"option {name} is {given[0]!r}, and {given[1]!r} is given as a path: leave one out")
         return given[0] if given else None
 
     def access(self, retry: int) -> Access:
-        """How to reach the queue managers; `retry` is for how many seconds, unless an option says so."""
+        """Return how to reach the queue managers. `retry` is the default of retrySeconds."""
         transport = self.one_of("transport", FLIGHT, RPC)
         parse = parse_address if transport == FLIGHT else parse_host
         given = self.texts("managers") or ("127.0.0.1",)
@@ -253,7 +253,8 @@ class _Options:
         if mode == EVENTS:
             if queues:
                 raise InvalidParameter(
-                    f"option queues = {', '.join(queues)!r}: mode events reads what happened in all queues; leave it out and filter by `queue`"
+                    f"option queues = {', '.join(queues)!r}: mode events reads what happened in all queues; leave it "
+                    "out and filter by `queue`"
                 )
             queues = (EVENTS_NAME,)
         if not queues:
@@ -286,13 +287,14 @@ class _Options:
         )
 
     def _check_rpc(self, mode: str, queues: tuple[str, ...]) -> None:
-        """What a remote read of any MSMQ computer cannot do."""
+        """Refuse options that remote read of any MSMQ computer does not support."""
         if mode == EVENTS:
             raise InvalidParameter("option mode events: only Lanner has events, and tells of them by transport flight")
         starting = (self.text("startingOffsets") or EARLIEST).lower()
         if starting != EARLIEST or self.text("endingOffsets") is not None:
             raise InvalidParameter(
-                "options startingOffsets and endingOffsets: transport rpc reads what is in the queues; it knows no positions"
+                "options startingOffsets and endingOffsets: transport rpc reads what is in the queues; it knows no "
+                "positions"
             )
         for name in queues:
             if is_pattern(name):
@@ -300,7 +302,7 @@ class _Options:
 
 
 def check_table(options: Mapping[str, str]) -> None:
-    """Refuse the options of a table that nobody could read: it can be created only once."""
+    """Refuse options of a table that could not be read. A table can be created only once."""
     own = {name: value for name, value in options.items() if name.lower() not in OF_SPARK}
     batch_options({name: value for name, value in own.items() if name.lower() in _names_of("a batch read")})
 
@@ -310,10 +312,10 @@ def _names_of(role: str) -> set[str]:
 
 
 def check_names(options: Mapping[str, str], role: str | None = None) -> None:
-    """Refuse options that no role has, or this role has not.
+    """Refuse options that are unknown, or that this role does not have.
 
-    Where they name queues to read and a queue to write, as those of a table and of a view do, each
-    role takes its own.
+    If the options name both queues to read and a queue to write, as for a table and a view, options
+    of all roles are allowed.
     """
     if {"queue", "queues"} <= {name.lower() for name in options}:
         role = None
@@ -326,8 +328,8 @@ def check_names(options: Mapping[str, str], role: str | None = None) -> None:
             continue
         if low in _SECRETS:
             raise InvalidParameter(
-                f"option {name}: options stand in plans and logs, so a secret cannot be one. Give its file as passwordFile, or the name of "
-                "an environment variable as passwordEnv"
+                f"option {name}: options stand in plans and logs, so a secret cannot be one. Give its file as "
+                "passwordFile, or the name of an environment variable as passwordEnv"
             )
         if low in everywhere:
             others = [other for other, names in _ROLES.items() if everywhere[low] in names]
@@ -337,7 +339,7 @@ def check_names(options: Mapping[str, str], role: str | None = None) -> None:
 
 
 def batch_options(options: Mapping[str, str]) -> BatchOptions:
-    """Of spark.read. InvalidParameter says what is wrong."""
+    """Parse the options of spark.read. Raises InvalidParameter if they are wrong."""
     given = _Options(options, "a batch read")
     if (given.text("mode") or "").lower() == RECEIVE:
         raise InvalidParameter(
@@ -367,24 +369,27 @@ def batch_options(options: Mapping[str, str]) -> BatchOptions:
 
 
 def stream_options(options: Mapping[str, str]) -> StreamOptions:
-    """Of spark.readStream."""
+    """Parse the options of spark.readStream. Raises InvalidParameter if they are wrong."""
     given = _Options(options, "a stream read")
     mode = given.one_of("mode", PEEK, RECEIVE, EVENTS)
     is_receiver = mode == RECEIVE
     is_rpc = given.one_of("transport", FLIGHT, RPC) == RPC
     if is_rpc and mode == PEEK:
         raise InvalidParameter(
-            "mode peek of a stream needs transport flight: nothing in a remote read tells what is new. With transport rpc a stream has mode receive"
+            "mode peek of a stream needs transport flight: nothing in a remote read tells what is new. With transport "
+            "rpc a stream has mode receive"
         )
     read = given.read(STREAM_RETRY, mode, fail_on_data_loss=mode != PEEK)
     reader = given.text("reader")
     if reader is None and is_receiver and not is_rpc:
         raise InvalidParameter(
-            "mode receive needs the option reader: a name of this query's own, by which the queue managers know what it has received"
+            "mode receive needs the option reader: a name of this query's own, by which the queue managers know what "
+            "it has received"
         )
     if reader is None and read[4] == LATEST:
         raise InvalidParameter(
-            "startingOffsets latest needs the option reader: a name of this query's own, by which the queue managers remember where it began"
+            "startingOffsets latest needs the option reader: a name of this query's own, by which the queue managers "
+            "remember where it began"
         )
     return StreamOptions(
         *read,
@@ -399,12 +404,13 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
 
 
 def write_options(options: Mapping[str, str], *, is_stream: bool) -> WriteOptions:
-    """Of df.write, or df.writeStream."""
+    """Parse the options of df.write or df.writeStream."""
     given = _Options(options, "a stream write" if is_stream else "a batch write")
     access = given.access(STREAM_RETRY if is_stream else BATCH_RETRY)
     if access.transport == RPC:
         raise InvalidParameter(
-            "option transport rpc: it only reads. Write to a queue manager of Lanner, which sends on to others, exactly once"
+            "option transport rpc: it only reads. Write to a queue manager of Lanner, which sends on to others, "
+            "exactly once"
         )
     replay = given.flag("failOnChangedReplay", default=True)
     return WriteOptions(access, given.either("queue"), given.text("writeId"), replay)

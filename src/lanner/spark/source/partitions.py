@@ -1,4 +1,8 @@
-"""Ranges of queues as partitions of Spark: planned by bytes where the queue is, read in a worker, counted against the plan."""
+"""Ranges of queues as partitions of Spark: planned by size, read in workers, and checked.
+
+The queue manager plans partitions by bytes. A worker reads a partition, and counts its rows against
+the plan.
+"""
 
 from __future__ import annotations
 
@@ -25,27 +29,28 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 
-# Not in the specification: this many partitions are enough if the user has not set minPartitions. A
-# task costs as much as reading ten megabytes: its start, its end, and the garbage collection after
-# it. The upper limit is that of Spark for files (spark.sql.files.maxPartitionBytes).
+# Not in the specification: enough partitions if the user has not set minPartitions. A task costs as
+# much as reading ten megabytes: its start, its end, and the garbage collection after it. The upper
+# limit is Spark's for files (spark.sql.files.maxPartitionBytes).
 ENOUGH: Final = 16
 MAX_PARTITION_BYTES: Final = 4 * PARTITION_BYTES
-# Not in the specification: the limit if the user has set minPartitions. A task that fails is read
+# Not in the specification: the size limit if the user has set minPartitions. A failed task is read
 # again.
 MAX_ASKED_BYTES: Final = 1 << 30
-# Ours: pieces of a partition where several queues share the partitions that were asked for.
+# Not in the specification: pieces per partition if several queues share the requested partitions.
 _PIECES: Final = 8
-# Not in the specification: memory that a worker keeps between batches; some batches.
+# Not in the specification: memory that a worker keeps between batches; it is enough for some
+# batches.
 KEPT_BYTES: Final = 64 << 20
 
 
 class MessagesVanished(LannerError):
-    """Messages that were to be read are no longer in their queue."""
+    """Messages that should be read are no longer in their queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """(after, upto] of a queue, and how many messages should be in it, None if they were not counted."""
+    """(after, upto] of a queue. `messages` is the expected count, None if they were not counted."""
 
     name: str
     number: int
@@ -56,7 +61,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What is asked for, as `RowSchema.select` takes it."""
+    """The requested columns, as for `RowSchema.select`."""
 
     columns: str | tuple[str, ...]
     include_body: bool
@@ -70,14 +75,14 @@ class Piece:
 
     queue: str
     part: Partition
-    # Whether as many rows are expected as were planned: conditions leave out some.
+    # Whether as many rows are expected as were planned. With conditions there are fewer.
     is_counted: bool = True
 
 
 class MessagePartition(InputPartition):
-    """What one task reads, all from one queue manager.
+    """The ranges of one task, all of one queue manager.
 
-    `value` stays None, as it is of a partition of nothing.
+    `value` stays None, as for a partition without a range.
     """
 
     def __init__(self, address: str, pieces: Sequence[Piece]) -> None:
@@ -87,10 +92,10 @@ class MessagePartition(InputPartition):
 
 
 def vanished(queue: str, after: int, upto: int, planned: int, found: int, *, is_error: bool) -> None:
-    """Report messages that are no longer there, as an error or in the log."""
+    """Report messages that are missing, as an error or in the log."""
     text = (
-        f"queue {queue}: {planned - found} of {planned} messages with numbers in ({after}, {upto}] are gone: they were received or purged by "
-        "others, or have expired"
+        f"queue {queue}: {planned - found} of {planned} messages with numbers in ({after}, {upto}] are gone: they "
+        "were received or purged by others, or have expired"
     )
     if is_error:
         raise MessagesVanished(f"{text}. Set failOnDataLoss to false to go on without them")
@@ -100,8 +105,8 @@ def vanished(queue: str, after: int, upto: int, planned: int, found: int, *, is_
 def aged_out(manager: str, after: int, count: int, *, is_error: bool) -> None:
     """Report events that were dropped before they were read."""
     text = (
-        f"queue manager {manager}: events with numbers in ({after}, {after + count}] are gone: they were older than its settings keep them, or too "
-        "many"
+        f"queue manager {manager}: events with numbers in ({after}, {after + count}] are gone: they were older than "
+        "its settings keep them, or too many"
     )
     if is_error:
         raise MessagesVanished(
@@ -122,9 +127,10 @@ class Planner:
         where: Sequence[Sequence[object]] = (),
         limit: int | None = None,
     ) -> None:
-        """`where`: conditions as JSON (`columnar.filters`).
+        """Plan reads of `columns`.
 
-        `limit`: so many messages are enough.
+        `where`: conditions as JSON (`columnar.filters`). `limit`: the number of messages that are
+        enough.
         """
         self._columns = columns
         self._asked = min_partitions
@@ -133,10 +139,10 @@ class Planner:
         self._limit = limit
 
     def plan(self, wanted: Sequence[tuple[Manager, int, Sequence[Wanted]]]) -> list[MessagePartition]:
-        """Partitions for ranges of queues, given by queue manager and epoch.
+        """Return partitions for ranges of queues, given by queue manager and epoch.
 
-        Each has about PARTITION_BYTES, and up to MAX_PARTITION_BYTES where there is much more. If
-        the user has set minPartitions, there are about that many of the same size, and not fewer if
+        Each has about PARTITION_BYTES, and up to MAX_PARTITION_BYTES if there is much more to read.
+        If the user has set minPartitions, there are about that many of equal size, and not fewer if
         there are enough messages.
         """
         if self._limit is not None:
@@ -148,8 +154,8 @@ class Planner:
         count = max(self._asked, -(-size // MAX_ASKED_BYTES))
         share = max(size // count, 1)
         ranges = sum(len(some) for _, _, some in wanted)
-        # One range is cut into equal parts. Of several, small pieces are put together to parts that
-        # are nearly equal.
+        # One range is cut into equal parts. Several ranges are cut into small pieces, which are
+        # combined to nearly equal parts.
         target = share if ranges == 1 else max(share // _PIECES, 1)
         if target < PARTITION_BYTES or ranges == 1:
             found = self._found(wanted, target)
@@ -158,7 +164,7 @@ class Planner:
     def _found(
         self, wanted: Sequence[tuple[Manager, int, Sequence[Wanted]]], target: int
     ) -> list[tuple[Manager, list[Piece]]]:
-        """The pieces at each queue manager; all are asked at the same time."""
+        """Return the pieces at each queue manager. All are asked at the same time."""
 
         def pieces(one: tuple[Manager, int, Sequence[Wanted]]) -> tuple[Manager, list[Piece]]:
             manager, epoch, ranges = one
@@ -169,7 +175,7 @@ class Planner:
     def _limited(
         self, wanted: Sequence[tuple[Manager, int, Sequence[Wanted]]]
     ) -> list[tuple[Manager, int, Sequence[Wanted]]]:
-        """The first ranges that have so many messages together."""
+        """Return the first ranges that have the limit's number of messages in total."""
         left = self._limit or 0
         found: list[tuple[Manager, int, Sequence[Wanted]]] = []
         for manager, epoch, ranges in wanted:
@@ -222,7 +228,7 @@ class Planner:
 
     @staticmethod
     def _packed(found: Sequence[tuple[Manager, list[Piece]]], target: int) -> list[MessagePartition]:
-        """Small pieces of one queue manager together: a task has its price."""
+        """Combine small pieces of one queue manager, because each task has a fixed cost."""
         partitions = []
         for manager, pieces in found:
             packed: list[Piece] = []
@@ -237,10 +243,11 @@ class Planner:
 
     @staticmethod
     def _shared(found: Sequence[tuple[Manager, list[Piece]]], share: int) -> list[MessagePartition]:
-        """Parts of nearly one size: a piece belongs to the part in which its middle lies."""
+        """Combine pieces to nearly equal parts: the middle of a piece determines its part."""
         partitions = []
         for manager, pieces in found:
-            # Of each queue manager as many as come nearest, and all of one size.
+            # The number of parts per queue manager that comes nearest to the share, all of one
+            # size.
             size = sum(piece.part.bytes for piece in pieces)
             even = size / max(round(size / share), 1)
             parts: dict[int, list[Piece]] = {}
@@ -253,8 +260,8 @@ class Planner:
 
 
 def read_partition(access: Access, partition: InputPartition, *, fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
-    """The batches of a partition, in a worker; while Spark takes one in, the next is on its way."""
-    # Spark makes a partition of its own where a plan has none.
+    """Return the batches of a partition, in a worker. The next batch is read ahead."""
+    # Spark makes a partition of its own if a plan is empty.
     if not isinstance(partition, MessagePartition):
         return iter(())
     _prepare(os.getpid())
@@ -278,13 +285,13 @@ def _batches(
 @cache
 def _prepare(_process: int) -> None:
     """Prepare a worker for reading, once in each process."""
-    # Loaded before the freeze below, so that it covers them.
+    # Imported before `gc.freeze`, which then covers them.
     import pyarrow.flight  # noqa: F401
 
     import lanner.spark.flight.near_streams  # noqa: F401
     from lanner.spark.flight.courtesy import keep
 
-    # Spark runs the garbage collector after each task. A worker has loaded some hundred thousand
-    # objects, and visiting them takes as long as reading some megabytes of messages.
+    # Spark runs the garbage collector after each task. A worker has some hundred thousand objects,
+    # and visiting them takes as long as reading some megabytes of messages.
     gc.freeze()
     keep(KEPT_BYTES)

@@ -1,4 +1,4 @@
-"""Conditions of Spark as queue managers take them (`columnar.filters`)."""
+"""Translates conditions of Spark for queue managers (`columnar.filters`)."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _MICROSECOND: Final = dt.timedelta(microseconds=1)
 
 
 def pushed(given: spark.Filter) -> Filter | None:
-    """Return the same condition; None: only Spark can tell it."""
+    """Return the same condition, or None if only Spark can evaluate it."""
     operator = _OPERATORS.get(type(given))
     attribute: tuple[str, ...] = getattr(given, "attribute", ())
     if operator is None or len(attribute) != 1:
         return None
     value = given.value  # type: ignore[attr-defined] # all of these have it
     try:
-        # A value that nothing can be, null above all, is refused here.
+        # A value that no row can have, such as null, is refused here.
         return Filter.of([attribute[0], operator, list(map(_plain, value)) if operator == "in" else _plain(value)])
     except InvalidParameter:
         return None
 
 
 def _plain(value: object) -> object:
-    """Return a time in microseconds; one without a zone means nothing."""
+    """Return a time in microseconds. A time without a zone is refused, as None."""
     if not isinstance(value, dt.datetime):
         return value
     return None if value.tzinfo is None else (value - _EPOCH) // _MICROSECOND

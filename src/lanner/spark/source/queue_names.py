@@ -1,11 +1,11 @@
-r"""Which queues the option `queues` means: names, and patterns over the queues that a queue manager lists.
+r"""The values of the option `queues`: names, and patterns over the queues of a queue manager.
 
-A pattern has `*`, `?` or `[...]` in it, as for file names, and knows no case. Its part before a `;`
-is held against the name of the queue without `...\private$\` and against the whole format name; its
-part after the `;` against what stands there. So `orders*` finds queues, `orders*;journal` their
-journals and `*;*` everything that belongs to some queue. Names with a `$` are the queue manager's
-own: only a pattern with a `$` finds them, such as `system$;*` for dead letters. An outgoing queue
-is found by its whole name: `DIRECT=*`.
+A pattern contains `*`, `?` or `[...]`, as for file names, and ignores case. Its part before a `;`
+is compared with the name of the queue without `...\private$\` and with the whole format name, its
+part after the `;` with the corresponding part of the name. So `orders*` selects queues,
+`orders*;journal` their journals, and `*;*` all journals and subqueues. Names with a `$` belong to
+the queue manager: only a pattern with a `$` selects them, such as `system$;*` for dead-letter
+queues. An outgoing queue must match with its whole name: `DIRECT=*`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOG: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Ours: queue managers that are asked at the same time.
+# Not in the specification: queue managers that are asked at the same time.
 _AT_ONCE: Final = 32
 _WILD: Final = frozenset("*?[")
 _FOREIGN: Final = ("outgoing", "connector")
@@ -35,7 +35,7 @@ _FOREIGN: Final = ("outgoing", "connector")
 
 @dataclass(frozen=True, slots=True)
 class FoundQueue:
-    """A queue as its queue manager names it: `number` is its own for ever, `name` may pass to another."""
+    """A queue as its queue manager names it. `number` is never reused; `name` may be."""
 
     number: int
     name: str
@@ -47,7 +47,7 @@ class FoundQueue:
 
 @dataclass(frozen=True, slots=True)
 class KnownManager:
-    """A queue manager that has told who it is."""
+    """A queue manager that has answered `info`."""
 
     manager: Manager
     identifier: str
@@ -57,7 +57,7 @@ class KnownManager:
 
     @classmethod
     def ask(cls, manager: Manager, *, is_log: bool = False) -> KnownManager:
-        """`is_log`: the horizon is that of the log of events."""
+        """Ask a queue manager for its identity. `is_log`: the horizon is that of the event log."""
         about = manager.call(lambda queues: queues.info())
         horizon = about["horizon"]
         if is_log:
@@ -66,7 +66,7 @@ class KnownManager:
 
 
 def at_once(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """Do something for each item, many of them at the same time: queue managers wait for the network, not for each other."""
+    """Run `work` for each item, many at the same time, because calls wait for the network."""
     if len(items) < 2:
         return [work(item) for item in items]
     with ThreadPoolExecutor(min(len(items), _AT_ONCE), "lanner-ask") as pool:
@@ -75,18 +75,17 @@ def at_once(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The queue managers of the options: those that have answered, and the addresses of those that did not and are left out."""
+    """The queue managers of the options that have answered, and the addresses of those skipped."""
 
     managers: list[KnownManager]
-    skipped: dict[str, str]  # with the reason
+    skipped: dict[str, str]  # address: reason
 
 
 def ask_all(access: Access, *, is_log: bool = False, skip: bool = False) -> Fleet:
     """Ask all queue managers of the options.
 
-    Two addresses of the same one are refused: its messages would be there twice.
-
-    `skip`: those that do not answer are left out, unless none does.
+    Two addresses of the same queue manager are refused, because its messages would appear twice.
+    `skip`: omit queue managers that do not answer, unless none does.
     """
 
     def ask(address: str) -> KnownManager | ServiceNotAvailable:
@@ -114,7 +113,7 @@ def ask_all(access: Access, *, is_log: bool = False, skip: bool = False) -> Flee
 
 
 def kind_of_name(name: str) -> tuple[str | None, str]:
-    """Return subqueue and kind of a queue, as far as its format name has them."""
+    """Return subqueue and kind of a queue, as far as its format name shows them."""
     kinds = {"journal": "journal", "deadletter": "deadletter", "deadxact": "xact_deadletter"}
     suffix = name.partition(";")[2]
     if not suffix:
@@ -128,13 +127,13 @@ def is_pattern(name: str) -> bool:
 
 
 def matches(pattern: str, name: str, kind: str) -> bool:
-    """Whether a pattern means a queue that was listed under a name."""
+    """Return whether a pattern selects a queue that is listed under a name."""
     base, _, part = name.lower().partition(";")
     pattern_base, semicolon, pattern_part = without_prefix(pattern).lower().partition(";")
     if (part != "") != (semicolon != "") or not fnmatch.fnmatchcase(part, pattern_part):
         return False
     if fnmatch.fnmatchcase(base, pattern_base):
-        # `*` alone is not meant to find everything.
+        # `*` alone must not select everything.
         return "\\" in pattern_base or "=" in pattern_base or _is_short(base, pattern_base, kind)
     return fnmatch.fnmatchcase(_short(base), pattern_base) and _is_short(base, pattern_base, kind)
 
@@ -150,11 +149,10 @@ def _short(base: str) -> str:
 def find_queues(
     managers: Sequence[KnownManager], wanted: Sequence[str], *, patterns_only: bool = False, is_log: bool = False
 ) -> dict[str, list[FoundQueue]]:
-    """The queues of each queue manager, by its identifier.
+    """Return the queues of each queue manager, by its identifier.
 
-    QueueNotFound if a name is on none of them; a pattern may find nothing.
-
-    `is_log`: the log of events is wanted.
+    Raises QueueNotFound if a name exists on none of them; a pattern may find nothing. `is_log`: the
+    event log is read.
     """
     names = [] if patterns_only else [name for name in wanted if not is_pattern(name)]
     if not is_log and any(is_events(name) for name in names):
@@ -193,7 +191,10 @@ def find_queues(
 
 
 def patterns_without_queues(known: KnownManager, wanted: Sequence[str]) -> list[str]:
-    """Patterns that find nothing: no such queue, or none that the user may read, since a queue manager lists only those."""
+    """Return the patterns that select no queue.
+
+    A queue manager lists only queues that the user may read, so such queues may still exist.
+    """
     patterns = [name for name in wanted if is_pattern(name)]
     listed = known.manager.call(lambda flight: flight.queues()) if patterns else []
     return [

@@ -1,4 +1,7 @@
-"""spark.read with transport=rpc: what is in some queues of any MSMQ computer, each walked over in one task. Always a peek."""
+"""spark.read with transport=rpc: the messages in queues of any MSMQ computer.
+
+One task walks over each queue. It only peeks.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class RpcQueue(InputPartition):
-    """One queue."""
+    """The partition of one queue."""
 
     def __init__(self, manager: RpcManager, queue: str) -> None:
         super().__init__(None)
@@ -33,7 +36,7 @@ class RpcBatchReader(DataSourceReader):
         self._columns = columns
 
     def partitions(self) -> list[RpcQueue]:
-        """Look which queues are where. QueueNotFound if one is nowhere."""
+        """Find the computers that have each queue. Raises QueueNotFound if none has it."""
         found = []
         for name in self._options.queues:
             places = [manager for manager in managers(self._options.access) if _has(manager, name)]
@@ -44,7 +47,7 @@ class RpcBatchReader(DataSourceReader):
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark makes a partition of its own where a plan has none.
+        # Spark makes a partition of its own if a plan is empty.
         if not isinstance(partition, RpcQueue):
             return
         from lanner.spark.source.rpc_columns import read_batches
@@ -59,7 +62,7 @@ def _itself(manager: QueueManager) -> QueueManager:
 
 
 def _has(manager: RpcManager, name: str) -> bool:
-    """Whether a queue is there; an error says who may not read it."""
+    """Return whether a queue exists. Raises an error if the user may not read it."""
 
     def look(connected: QueueManager) -> bool:
         with connected.open(name) as queue:

@@ -1,6 +1,6 @@
 """Messages of a remote queue as Arrow batches.
 
-Imports pyarrow, so only workers import this module.
+This module imports pyarrow, so only workers import it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lanner.spark.columnar.vectors import Room
 from lanner.spark.source.partitions import Columns
 from lanner.spark.source.queue_names import kind_of_name
 
-# The columns that remote read has no values for.
+# Columns for which remote read has no values.
 _UNKNOWN: Final = ("seq", "abort_count", "move_count")
 
 
@@ -42,7 +42,7 @@ def _stored(message: ReceivedMessage) -> StoredPacket:
 def read_batches(
     manager: QueueManager, queue: Queue, messages: Iterable[ReceivedMessage], columns: Columns
 ) -> Iterator[pa.RecordBatch]:
-    """Yield messages of a queue as Arrow batches, with nulls in the columns that remote read does not give."""
+    """Yield messages of a queue as Arrow batches. Columns unknown to remote read are null."""
     schema = RowSchema.select(columns.columns, include_body=columns.include_body)
     subqueue, kind = kind_of_name(queue.format_name)
     identifier = None if manager.identifier is None else str(manager.identifier)

@@ -1,10 +1,10 @@
-"""transport=rpc: queues of any MSMQ computer, by remote read (MS-MQQP), one message after the other.
+"""transport=rpc: queues of any MSMQ computer, by remote read (MS-MQQP), one message at a time.
 
 Remote read has no number that shows which messages are new. It has only lookup identifiers, which
-give the place of a message in its queue. So a batch walks over a queue from its first message to
-its last, in one task, and a stream can only receive: messages that it has processed are gone, and
-all that are there are new. The columns `seq`, `abort_count` and `move_count` are null. Each message
-costs one call, in a stream three.
+give the position of a message in its queue. So a batch walks over a queue from the first message to
+the last, in one task. A stream can only receive: messages that it has processed are gone, and all
+messages that are there are new. The columns `seq`, `abort_count` and `move_count` are null. Each
+message costs one call, in a stream three.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Not in the specification: calls in flight at a time.
+# Not in the specification: concurrent calls.
 IN_FLIGHT: Final = 32
 # Not in the specification: seconds between two attempts to reach a computer.
 _PAUSE: Final = 0.5
@@ -47,7 +47,7 @@ _LOCK: Final = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class RpcManager:
-    """One computer. May be pickled: connections are the process's own."""
+    """One computer. It can be pickled, because connections are kept per process."""
 
     access: Access
     address: str
@@ -67,7 +67,7 @@ class RpcManager:
     def call(self, work: Callable[[QueueManager], T]) -> T:
         """Run `work`, which must be repeatable.
 
-        Retries while the computer does not answer, as long as the options say.
+        It is retried while the computer does not answer, for the time in the options.
         """
         deadline = time.monotonic() + self.access.retry
         while True:
@@ -84,7 +84,7 @@ def managers(access: Access) -> list[RpcManager]:
 
 
 def walk(queue: Queue, *, peek_only: bool = True) -> Iterator[ReceivedMessage]:
-    """Peek at every message; with an access that could receive, if that is wanted."""
+    """Yield every message by peeking. `peek_only=False` opens the queue with receive access."""
     with queue.cursor(peek_only=peek_only) as cursor:
         try:
             yield _known(cursor.peek(0), queue)
@@ -103,17 +103,17 @@ def _known(message: ReceivedMessage, queue: Queue) -> ReceivedMessage:
 
 
 def look_up(queue: Queue, lookup_ids: Sequence[int]) -> list[ReceivedMessage]:
-    """Return those of some messages that are there."""
+    """Return the messages with these lookup ids that still exist."""
     return _each(queue.peek_by_lookup_id, lookup_ids)
 
 
 def receive(queue: Queue, lookup_ids: Sequence[int]) -> int:
-    """Receive messages and return how many were there."""
+    """Receive messages, and return how many existed."""
     return len(_each(queue.receive_by_lookup_id, lookup_ids))
 
 
 def _each(do: Callable[[int], ReceivedMessage], lookup_ids: Sequence[int]) -> list[ReceivedMessage]:
-    """Read messages, several at a time over one connection; those that are gone are left out."""
+    """Read messages, several at a time over one connection. Missing ones are left out."""
 
     def one(number: int) -> ReceivedMessage | None:
         try:
@@ -121,7 +121,7 @@ def _each(do: Callable[[int], ReceivedMessage], lookup_ids: Sequence[int]) -> li
         except MessageNotFound:
             return None
 
-    # The first opens the queue for all.
+    # The first call opens the queue for all others.
     found = [one(number) for number in lookup_ids[:1]]
     if len(lookup_ids) > 1:
         with ThreadPoolExecutor(IN_FLIGHT) as pool:

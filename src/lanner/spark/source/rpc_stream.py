@@ -1,12 +1,13 @@
-"""spark.readStream with transport=rpc: a stream that receives from queues of any MSMQ computer, at least once.
+"""Stream reads with transport=rpc, which receive from queues of any MSMQ computer, at least once.
 
-    {"batch": 3, "queues": {"alpha|orders": [288230376151711745, 288230376151711746]}, "transport":
-    "rpc", "v": 1}
+    {"batch": 3, "queues": {"alpha|orders": [288230376151711745, 288230376151711746]},
+     "transport": "rpc", "v": 1}
 
 An offset names the messages of the batch that ends there, by their lookup identifiers. Reading
-looks them up and leaves them in the queue. When Spark asks what comes after an offset, its batch is
-in the commit log, and the driver receives its messages. Until then a repeated batch finds the same
-messages. The driver has the queues open exclusively, so no other program receives them meanwhile.
+looks them up and leaves them in the queue. When Spark requests what comes after an offset, its
+batch is in the commit log, and the driver receives its messages. Until then a repeated batch finds
+the same messages. The driver has the queues open exclusively, so no other program receives them
+meanwhile.
 """
 # ruff: noqa: N802 (Spark names the methods)
 
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
     from lanner.client import Queue, QueueManager
 
 VERSION: Final = 1
-# Not in the specification: seconds between two looks at empty queues.
+# Not in the specification: seconds between two checks of empty queues.
 POLL: Final = 0.5
-# Not in the specification: seconds for which a killed driver may still hold a queue, and seconds
+# Not in the specification: seconds for which a killed driver may still hold a queue; seconds
 # between two attempts.
 GRACE: Final = 5.0
 PAUSE: Final = 0.25
@@ -76,15 +77,15 @@ class RpcDriver:
         self._targets: dict[str, int] | None = None
 
     def initial(self) -> dict[str, Any]:
-        """Where a stream begins: with whatever is there.
+        """Return the offset of a new stream, which begins with all messages that are there.
 
-        An error says which queue cannot be had.
+        Raises an error for a queue that cannot be opened.
         """
         self._keys()
         return _offset(0, {})
 
     def _keys(self) -> list[str]:
-        """All queues, wherever they are. QueueNotFound if one is nowhere."""
+        """Return all queues on all queue managers. Raises QueueNotFound if one is nowhere."""
         if self._known is None:
             known = []
             for name in self._options.queues:
@@ -109,7 +110,7 @@ class RpcDriver:
         return self._managers[address], name
 
     def _opened(self, key: str) -> Queue:
-        """A queue that is ours alone."""
+        """Return a queue, opened exclusively."""
         queue = self._queues.get(key)
         if queue is None:
             manager, name = self._split(key)
@@ -134,7 +135,7 @@ class RpcDriver:
         self._queues.clear()
 
     def _found(self, key: str, limit: int, max_bytes: int) -> list[int]:
-        """The first messages of a queue."""
+        """Return the lookup ids of the first messages of a queue."""
         manager, _ = self._split(key)
         target = None if self._targets is None else self._targets.get(key, 0)
 
@@ -153,7 +154,7 @@ class RpcDriver:
         return manager.call(look)
 
     def aim(self) -> None:
-        """Read what is there now, and nothing that comes later."""
+        """Read what is there now, and nothing that arrives later."""
         self._targets = {}
         for key in self._keys():
             manager, _ = self._split(key)
@@ -176,7 +177,7 @@ class RpcDriver:
         return start
 
     def acknowledge(self, offset: dict[str, Any]) -> None:
-        """The messages of a batch have been processed, and Spark has written that down: receive them."""
+        """Receive the messages of a batch: it has been processed, and Spark has recorded that."""
         if offset == self._acknowledged:
             return
         for key, ids in _messages(offset).items():
@@ -195,7 +196,10 @@ class RpcDriver:
 
 
 class RpcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """As `stream_reader.MsmqStreamReader`: one side of it has a driver, the other never asks for it."""
+    """The stream reader, like `stream_reader.MsmqStreamReader`.
+
+    Spark makes two of these objects. Only the one on the driver side uses `driver`.
+    """
 
     def __init__(self, options: StreamOptions, columns: Columns) -> None:
         self._options = options
@@ -215,7 +219,7 @@ class RpcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.max_messages)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        del limit  # each message is named in an offset: there is always a limit
+        del limit  # each message is named in an offset, so there is always a limit
         return self.driver.latest(start, self._options.max_messages, self._options.max_bytes)
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -236,8 +240,9 @@ class RpcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found = manager.call(lambda _: look_up(queue, ids))
             if len(found) < len(ids) and self._options.fail_on_data_loss:
                 raise MessagesVanished(
-                    f"queue {partition.queue} of {manager.address}: {len(ids) - len(found)} of {len(ids)} messages are gone: they were received or "
-                    "purged by others, or have expired. Set failOnDataLoss to false to go on without them"
+                    f"queue {partition.queue} of {manager.address}: {len(ids) - len(found)} of {len(ids)} messages "
+                    "are gone: they were received or purged by others, or have expired. Set failOnDataLoss to false "
+                    "to go on without them"
                 )
             yield from read_batches(connected, queue, found, self._columns)
 
@@ -245,6 +250,6 @@ class RpcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.driver.acknowledge(end)
 
     def stop(self) -> None:
-        """Called when a call has failed; a query that is stopped ends the process."""
+        """Close the queues after a failed call. Stopping a query ends the process instead."""
         if self._driver is not None:
             self._driver.close()

@@ -1,8 +1,8 @@
-"""Which queue manager each row of a write goes to, if there are several.
+"""The choice of a queue manager for each row of a write, if there are several.
 
-A column `qm_name` names it. Other rows are spread by a checksum of label and body, and not by task
-or order: a batch that is done again after a crash may be cut into other tasks, and each row must
-come to the same queue manager again, which then knows that it has it.
+The column `qm_name` names it. Other rows are spread by a checksum of label and body, not by task or
+order. A batch that is repeated after a crash may be cut into other tasks, and each row must go to
+the same queue manager again, which recognizes the repetition.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ PLACE: Final = "qm_name"
 
 
 def without_place(schema: pa.Schema) -> pa.Schema:
-    """Return what a queue manager is sent of rows with these columns."""
+    """Return the columns of a schema that are sent to a queue manager."""
     return pa.schema([field for field in schema if field.name != PLACE])
 
 
 def spread(
     batch: pa.RecordBatch, count: int, names: Callable[[], Mapping[str, int]], first: int = 0
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield numbers of queue managers, of which there are `count`, and the rows that go there, in their order.
+    """Yield indexes of queue managers, below `count`, each with its rows in order.
 
-    `names` returns the numbers by computer name in capitals. InvalidParameter for a name that is
-    none of them; `first` is the number of the first row, for its text.
+    `names` returns the indexes by computer name in upper case. Raises InvalidParameter for an
+    unknown name; `first` is the number of the first row, for the message.
     """
     sent = batch.select(without_place(batch.schema).names)
     if count == 1 and PLACE not in batch.schema.names:
@@ -51,7 +51,8 @@ def spread(
             place = known.get(name.upper())
             if place is None:
                 raise InvalidParameter(
-                    f"row {first + row}: qm_name {name!r} is none of the queue managers of the option managers: {', '.join(known)}"
+                    f"row {first + row}: qm_name {name!r} is none of the queue managers of the option managers: "
+                    f"{', '.join(known)}"
                 )
             places[row] = place
     for place in np.unique(places).tolist():

@@ -1,10 +1,10 @@
-"""What a stream does in the driver: where it begins, how far it may read on, what it has processed.
+"""The driver side of a stream: where it begins, how far it may read, and what it has processed.
 
-Two facts about Spark decide how (DESIGN, section 8). It calls `commit` only when the next batch is
-planned, so the last one would stay in its queue; but it asks for the latest offset after X only
-when the batch that ends at X is in its commit log. So everything up to there is acknowledged then.
-And it asks for the initial offset more than once, also after a crash: so what "latest" meant is
-kept by the queue manager under the reader's name.
+Two facts about Spark determine the design (DESIGN, section 8). First, Spark calls `commit` only
+when it plans the next batch, so the last batch would stay in its queue. But it requests the latest
+offset after X only when the batch that ends at X is in its commit log. So the driver then
+acknowledges everything up to X. Second, Spark requests the initial offset more than once, also
+after a crash. So the queue manager stores, under the reader's name, what "latest" meant.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _LOG: Final = logging.getLogger(__name__)
 # Not in the specification: milliseconds that one poll waits for messages. An idle stream polls
 # twice a second.
 POLL_MS: Final = 500
-# Not in the specification: seconds between two looks for new queues that match a pattern.
+# Not in the specification: seconds between two searches for new queues that match a pattern.
 LIST_INTERVAL: Final = 5.0
 UNLIMITED: Final = 1 << 62
-# Ours: seconds that a slow queue manager is waited for while others have messages.
+# Not in the specification: seconds to wait for a slow queue manager while others have messages.
 GRACE: Final = 1.0
 
 
@@ -45,7 +45,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """A queue that may have messages after where the stream is."""
+    """A queue that may have messages after the position of the stream."""
 
     known: KnownManager
     queue: FoundQueue
@@ -69,7 +69,7 @@ def _messages(offset: Offset) -> int:
 
 
 class StreamDriver:
-    """One stream. Spark calls its methods one after the other, always in the same process."""
+    """The driver of one stream. Spark calls its methods one by one, always in the same process."""
 
     def __init__(self, options: StreamOptions, columns: Columns) -> None:
         self._options = options
@@ -82,22 +82,22 @@ class StreamDriver:
         self._ask_managers()
         self._queues: dict[tuple[str, int], FoundQueue] = {}
         self._next_listing = 0.0
-        # With Trigger.AvailableNow: up to where, for each queue manager.
+        # With Trigger.AvailableNow: the last number to read, by queue manager.
         self._targets: dict[str, int] | None = None
-        # A stream that has a checkpoint never asks where to begin; one without asks again and again
-        # until it has read something.
+        # Spark never requests the initial offset of a stream with a checkpoint. Without a
+        # checkpoint it does so repeatedly, until the stream has read something.
         self._is_resumed = True
         self._initial: Offset | None = None
         self._pool: ThreadPoolExecutor | None = None
         self.latest_known: dict[str, Any] | None = None
         self._waits_since: float | None = None
-        # By queue manager and queue: what came after what was read.
+        # The lag, by queue manager and queue.
         self._behind: dict[tuple[str, str], dict[str, int]] = {}
-        # Calls that took too long, by queue manager: what was asked, and the answer to come.
+        # Calls that took too long, by queue manager: the request, and the future of the answer.
         self._late: dict[str, tuple[list[dict[str, Any]], Future[list[dict[str, Any]]]]] = {}
 
     def _ask_managers(self) -> None:
-        """Look who is there; with onManagerDown=skip those that were away may be back."""
+        """Connect to all queue managers. With onManagerDown=skip, skipped ones may be back."""
         fleet = ask_all(self._options.access, is_log=self._options.is_events, skip=self._options.on_down == SKIP)
         before = {known.identifier: known for known in self._managers}
         now = {known.identifier: known for known in fleet.managers}
@@ -106,17 +106,17 @@ class StreamDriver:
         self._skipped = fleet.skipped
 
     def close(self) -> None:
-        """Let the leases run out, and end the threads."""
+        """End the renewal of leases, and stop the threads."""
         if self._leases is not None:
             self._leases.close()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
     # Beginning
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def initial(self) -> Offset:
-        """Where a new stream begins."""
+        """Return the offset at which a new stream begins."""
         if self._initial is None:
             self._initial = self._begin()
         return self._initial
@@ -144,7 +144,7 @@ class StreamDriver:
         return self._begun(known, queue, start)
 
     def _begun(self, known: KnownManager, queue: FoundQueue, start: str | int) -> QueueOffset:
-        """The offset of a queue of which nothing was read yet."""
+        """Return the offset of a queue that the stream has not read yet."""
         if self._leases is not None:
             number = self._leases.acquire(known, queue, start, take_over=self._is_resumed)
         elif start == LATEST:
@@ -152,7 +152,7 @@ class StreamDriver:
             reader = self._options.reader or ""
             number = known.manager.call(lambda flight: flight.acquire(queue.name, reader, **request))["start"]
         elif start == EARLIEST and self._options.is_events:
-            # What was dropped before the stream began is not lost to it.
+            # Events that were dropped before the stream began do not count as lost.
             number = known.manager.call(lambda flight: flight.bounds(queue.name))["after"]
         else:
             number = 0 if start == EARLIEST else int(start)
@@ -165,15 +165,15 @@ class StreamDriver:
         return Offset({**offset.managers, known.identifier: changed})
 
     def aim(self) -> None:
-        """Read what is there now, and nothing that comes later: Trigger.AvailableNow."""
+        """Read what is there now, and nothing that arrives later: Trigger.AvailableNow."""
         self._ask_managers()
         self._targets = {known.identifier: known.horizon for known in self._managers}
 
     # Queues
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _list(self, *, patterns_only: bool = False) -> None:
-        """Look which queues are meant."""
+        """Find the queues that the option names."""
         managers = [known for known in self._managers if known.manager.address not in self._skipped]
         found = find_queues(managers, self._options.queues, patterns_only=patterns_only, is_log=self._options.is_events)
         queues = {(identifier, queue.number): queue for identifier, some in found.items() for queue in some}
@@ -192,7 +192,7 @@ class StreamDriver:
                 self._list(patterns_only=True)
 
     def _forget_deleted(self, error: QueueNotFound | QueueNotAvailable) -> None:
-        """A queue was deleted: an error, or one queue less."""
+        """Drop deleted queues from the stream, or raise the error."""
         if self._options.fail_on_data_loss:
             raise error
         for (identifier, number), queue in list(self._queues.items()):
@@ -204,18 +204,18 @@ class StreamDriver:
                 del self._queues[identifier, number]
 
     # Reading on
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def latest(self, start: Offset, limits: Limits) -> Offset:
-        """How far the next batch reads; `start` itself, if there is nothing new.
+        """Return how far the next batch reads, or `start` if there is nothing new.
 
-        What was read up to `start` is acknowledged.
+        It acknowledges what was read up to `start`.
         """
         self.acknowledge(start)
         self._list_again()
         if self._targets is not None or self._options.min_messages <= 1:
             return self._reached(start, limits)
-        # A trigger that finds too little waits for more, but not for ever.
+        # A trigger that finds too few messages waits for more, up to a limit.
         if self._waits_since is None:
             self._waits_since = time.monotonic()
         reached = self._reached(start, limits)
@@ -252,7 +252,10 @@ class StreamDriver:
         return reached
 
     def _held(self, ask: _Ask, answer: dict[str, Any]) -> int:
-        """How many messages a batch will find in its range; a receiver holds them before Spark writes the range down."""
+        """Return the number of messages in a batch. A receiver holds them first.
+
+        The hold is in place before Spark records the range.
+        """
         if self._leases is None or self._leases.hold(ask.known, ask.queue.number, answer["upto"]) == answer["expiries"]:
             return int(answer["messages"])
         request = ask.request(Limits()) | {"epoch": ask.known.epoch, "upto": answer["upto"]}
@@ -265,7 +268,10 @@ class StreamDriver:
         return _Ask(known, queue, at)
 
     def _look(self, asks: Sequence[_Ask], limits: Limits) -> list[dict[str, Any]]:
-        """Ranges with new messages, together within the limits: each queue has its share by what it has to read."""
+        """Return ranges with new messages, within the limits in total.
+
+        Each queue gets a share in proportion to what it has to read.
+        """
         answers = self._answers(asks, [limits] * len(asks), POLL_MS)
         answers = self._within(asks, answers, limits)
         self._remember(asks, answers)
@@ -286,11 +292,14 @@ class StreamDriver:
         return [next(cut) if answer["messages"] else answer for answer in answers]
 
     def _weight(self, answer: dict[str, Any]) -> int:
-        """How much a queue has to read: all that is in it, for one that takes it out; else what was seen of it."""
+        """Return how much a queue has to read.
+
+        For a receiver that is the whole backlog, otherwise the part that was seen.
+        """
         return max(int(answer["bytes"]), int(answer.get("backlog_bytes", 0)) if self._leases is not None else 0, 1)
 
     def _answers(self, asks: Sequence[_Ask], limits: Sequence[Limits], timeout: int) -> list[dict[str, Any]]:
-        """What each queue has, in the order of the asks."""
+        """Return the answer for each queue, in the order of `asks`."""
         if self._targets is not None:
             return at_once(lambda one: self._measured(*one), list(zip(asks, limits, strict=True)))
         groups: dict[str, list[int]] = {}
@@ -318,10 +327,10 @@ class StreamDriver:
     def _polled(
         self, requests: dict[str, list[dict[str, Any]]], timeout: int
     ) -> Iterable[tuple[str, list[dict[str, Any]]]]:
-        """Ask all queue managers at the same time.
+        """Poll all queue managers at the same time.
 
-        First what each has now, so that one that answers fast does not come first each time. Only
-        if none has anything, wait until one has.
+        The first poll does not wait, so that a fast queue manager does not always come first. Only
+        if none has messages, the second poll waits until one has some.
         """
         if len(requests) < 2:
             return [(identifier, self._poll(identifier, some, timeout)) for identifier, some in requests.items()]
@@ -333,9 +342,9 @@ class StreamDriver:
     def _all_polled(
         self, requests: dict[str, list[dict[str, Any]]], timeout: int, patience: float, until: str
     ) -> list[tuple[str, list[dict[str, Any]]]]:
-        """The answers that came in time.
+        """Return the answers that arrived in time.
 
-        Who is late is not asked the same again, and counts the next time.
+        A late answer is kept for the next poll, and the request is not repeated.
         """
         if self._pool is None:
             self._pool = ThreadPoolExecutor(4 * len(self._options.access.managers), "lanner-poll")
@@ -363,7 +372,7 @@ class StreamDriver:
 
     @contextmanager
     def _perhaps_away(self, known: KnownManager) -> Iterator[None]:
-        """With onManagerDown=skip a queue manager that does not answer is left out."""
+        """Skip a queue manager that does not answer, if onManagerDown is skip."""
         try:
             yield
         except ServiceNotAvailable as error:
@@ -373,7 +382,7 @@ class StreamDriver:
             _LOG.warning("queue manager %s is left out (onManagerDown=skip): %s", known.name, error)
 
     def _remember(self, asks: Sequence[_Ask], answers: Sequence[dict[str, Any]]) -> None:
-        """What the progress of the query shows: how far it is behind in each queue, and who was left out."""
+        """Record the lag of each queue and the skipped queue managers, for the query's progress."""
         for ask, answer in zip(asks, answers, strict=True):
             if "behind_messages" in answer:
                 self._behind[ask.known.name, ask.queue.name] = {
@@ -386,10 +395,10 @@ class StreamDriver:
         self.latest_known = {"behind": shown} | ({"skipped": sorted(self._skipped)} if self._skipped else {})
 
     # Batches
-    # --------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def plan(self, start: Offset, end: Offset) -> list[MessagePartition]:
-        """The partitions of a batch, which may be one from before a crash."""
+        """Return the partitions of a batch, which may be one from before a crash."""
         self._check(end)
         wanted = []
         for identifier, reached in end.managers.items():
@@ -412,7 +421,7 @@ class StreamDriver:
         return self._planner.plan(wanted)
 
     def _check(self, offset: Offset) -> None:
-        """Refuse offsets of other queue managers; of those that are away nothing can be told."""
+        """Refuse offsets of other queue managers. Those that are down cannot be checked."""
         managers = offset.managers
         if self._skipped:
             managers = {identifier: one for identifier, one in managers.items() if identifier in self._known}
@@ -424,7 +433,7 @@ class StreamDriver:
             self._leases.acquire(known, queue, at.start, take_over=self._is_resumed)
 
     def acknowledge(self, offset: Offset) -> None:
-        """Everything up to an offset has been processed, and Spark has written that down: receive it."""
+        """Receive everything up to an offset: it is processed, and Spark has recorded that."""
         self._check(offset)
         if self._leases is None:
             return
@@ -432,9 +441,8 @@ class StreamDriver:
         for identifier, reached in offset.managers.items():
             known = self._known.get(identifier)
             if known is None:
-                continue  # It is away since before this began.
-            # If it is away: the next offset has the same in it, and is acknowledged when it is
-            # back.
+                continue  # It has been down since before this process started.
+            # If it is down now, the next offset has the same range, and acknowledges it later.
             with self._perhaps_away(known):
                 for number, at in reached.queues.items():
                     if at.end > at.start:

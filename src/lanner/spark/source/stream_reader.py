@@ -1,7 +1,7 @@
-"""spark.readStream.format("msmq"): `StreamDriver` as Spark calls it, and the reading of partitions in the workers.
+"""spark.readStream.format("msmq"): the adapter between Spark and `StreamDriver`.
 
-Spark makes this object twice: one stays in a process of the driver and is asked for offsets;
-another one is pickled for the workers.
+Spark has two of these objects: one stays in a process of the driver and answers calls about
+offsets; the other is pickled for the workers, where it reads partitions.
 """
 # ruff: noqa: N802 (Spark names the methods)
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class MsmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One side of it has a driver, the other never asks for it."""
+    """The stream reader. Only the object in the driver uses `driver`."""
 
     def __init__(self, options: StreamOptions, columns: Columns) -> None:
         self._options = options
@@ -38,7 +38,7 @@ class MsmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def driver(self) -> StreamDriver:
-        """What is only in the driver; made when first asked for."""
+        """The stream's driver, made on first use."""
         if self._driver is None:
             self._driver = StreamDriver(self._options, self._columns)
         return self._driver
@@ -47,7 +47,7 @@ class MsmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.driver.initial().to_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Spark knows one limit at a time; both count."""
+        """Return one of the two limits, because Spark has one at a time. Both are applied."""
         if self._options.max_messages != MAX_MESSAGES_PER_TRIGGER:
             return ReadMaxRows(self._options.max_messages)
         return ReadMaxBytes(self._options.max_bytes)
@@ -57,7 +57,7 @@ class MsmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limits = Limits(self._options.max_messages, self._options.max_bytes) if has_limits else Limits()
         before = Offset.from_dict(start)
         after = self.driver.latest(before, limits)
-        # The very same, so that Spark sees that there is nothing new.
+        # The same object, so that Spark sees that there is nothing new.
         return start if after == before else after.to_dict()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -77,6 +77,6 @@ class MsmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.driver.acknowledge(Offset.from_dict(end))
 
     def stop(self) -> None:
-        """Called when a call has failed; a query that is stopped ends the process."""
+        """Close the driver after a failed call. Stopping a query ends the process instead."""
         if self._driver is not None:
             self._driver.close()

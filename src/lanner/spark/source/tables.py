@@ -1,10 +1,9 @@
-"""Tables of Spark's catalog: CREATE TABLE ... USING msmq, and where their options are kept.
+"""Tables of Spark's catalog: CREATE TABLE ... USING msmq, and how their options are stored.
 
-Spark 4.3 hands the options of such a table to a source in Python when it is created, and none when
-it is read or written: neither OPTIONS nor TBLPROPERTIES. What the catalog does keep is the schema
-that the source gave. So the options are written into the metadata of its first column, from which
-they come back with the schema. A table whose columns are declared has no schema from here, and so
-no options.
+Spark 4.3 passes the options of such a table to a Python source when the table is created, but not
+when it is read or written: neither OPTIONS nor TBLPROPERTIES. The catalog keeps the schema that the
+source returned. So the options are written into the metadata of its first column, and come back
+with the schema. A table with declared columns has no schema from here, and so no options.
 """
 
 from __future__ import annotations
@@ -21,13 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ["is_created", "options_of", "table_schema", "tidied"]
 
-# In the metadata of the first column.
+# The key in the metadata of the first column.
 _KEY: Final = "msmq.options"
-# With CREATE TABLE each of OPTIONS comes twice, once with this in front.
+# CREATE TABLE passes each of OPTIONS twice, once with this prefix.
 _TWICE: Final = "option."
 _WHAT_TO_DO: Final = (
-    "Of a table whose columns are declared Spark 4.3 hands none on. Leave the columns out: CREATE TABLE t USING msmq OPTIONS "
-    "(managers '...', queues '...'); or say them each time: SELECT ... FROM t WITH (queues = '...'), INSERT INTO t WITH (queue = '...')"
+    "Of a table whose columns are declared Spark 4.3 hands none on. Leave the columns out: CREATE TABLE t USING msmq "
+    "OPTIONS (managers '...', queues '...'); or say them each time: SELECT ... FROM t WITH (queues = '...'), INSERT "
+    "INTO t WITH (queue = '...')"
 )
 
 
@@ -37,12 +37,12 @@ def tidied(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_created(options: Mapping[str, str]) -> bool:
-    """Whether a table is being created with these options."""
+    """Return whether a table is being created with these options."""
     return "provider" in {name.lower() for name in options}
 
 
 def table_schema(arrow: pa.Schema, options: Mapping[str, str], of_spark: frozenset[str]) -> StructType:
-    """Return the schema of a new table, which carries its options; `of_spark` are those that Spark adds."""
+    """Return the schema of a new table, with its options. `of_spark` are those that Spark adds."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = from_arrow_schema(arrow)
@@ -52,13 +52,13 @@ def table_schema(arrow: pa.Schema, options: Mapping[str, str], of_spark: frozens
 
 
 def options_of(given: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Return the options of a read or write: of its table, if it has one, and those that were given.
+    """Return the options of a read or write: those of its table, if any, and the given ones.
 
-    InvalidParameter if there are none at all.
+    Raises InvalidParameter if there are none at all.
     """
     first = schema.fields[0].metadata or {} if schema.fields else {}
     kept: dict[str, str] = json.loads(first[_KEY]) if _KEY in first else {}
-    # A view, and a table, have options for both ways.
+    # Views and tables have options for reads and writes.
     found = {name.lower(): value for name, value in kept.items()} | {
         name.lower(): value for name, value in given.items()
     }

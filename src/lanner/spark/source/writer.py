@@ -1,11 +1,11 @@
-"""df.write and df.writeStream with format("msmq"): each task stages its rows under a token of its own, the driver publishes them once.
+"""df.write and df.writeStream with format("msmq"): tasks stage rows, the driver publishes them.
 
-Staged messages are durable and in no queue. `commit` makes those of all tasks visible together,
-once per stream and batch, or per writeId: a batch that is done again after a crash finds that it
-was published, and is only compared. The tokens are random, since Spark numbers the attempts of
-tasks from 0 in each application: what an attempt has staged that nobody waits for any more is in no
-list of tokens, so it is never published. It is dropped when its batch is published, when the write
-is given up, or after a day.
+Each task stages its rows under a token of its own. Staged messages are durable and in no queue.
+`commit` makes those of all tasks visible together, once per stream and batch, or per writeId. A
+batch that is repeated after a crash was already published, so it is only compared. Spark numbers
+the attempts of tasks from 0 in each application, so tokens are random: the token of an abandoned
+attempt is in no list, and is never published. It is dropped when its batch is published, when the
+write is aborted, or after a day.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ if TYPE_CHECKING:
     from lanner.spark.flight.client import FlightQueues, Staging
 
 _LOG: Final = logging.getLogger(__name__)
-# Not in the specification: seconds for which a write without a writeId is remembered.
+# Not in the specification: seconds for which a write without a writeId is recorded.
 FORGET_AFTER: Final = 86_400
-# Of the task of a stream: set by Spark, the same after a restart from the checkpoint.
+# Local properties of a stream's task, set by Spark. They are the same after a restart from the
+# checkpoint.
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What one task has written: a token for each queue manager, by its number, that rows of the task go to."""
+    """The result of one task: a token for each queue manager that has rows of it, by index."""
 
     writer: str
     batch: int
@@ -54,7 +55,7 @@ def _managers(options: WriteOptions) -> list[Manager]:
 
 
 def _stage(options: WriteOptions, writer: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Staged:
-    """Write the rows of a task under a new token, at each queue manager that some of them go to."""
+    """Write the rows of a task under a new token, to each queue manager that some of them go to."""
     managers = _managers(options)
     staged = Staged(writer, batch, {place: secrets.token_hex(16) for place in range(len(managers))})
     streams: dict[int, Staging] = {}
@@ -101,13 +102,14 @@ def _publish(
     messages: Sequence[WriterCommitMessage | None],
     keep: int | None = None,
 ) -> None:
-    """Make the rows of all tasks visible, in the order of the partitions: in one commit at each queue manager.
+    """Make the rows of all tasks visible, in the order of partitions: one commit per queue manager.
 
-    `keep`: for so many seconds it may be asked for again.
+    `keep`: seconds for which the publication may be repeated.
     """
     for place, manager in enumerate(_managers(options)):
         tokens = [one.tokens[place] for one in messages if isinstance(one, Staged) and place in one.tokens]
-        # Also where no row goes: one that has published rows of this batch before says so.
+        # Also without tokens: a queue manager that has published other rows of this batch then
+        # reports it.
         _publish_at(manager, options, writer, batch, tokens, keep)
 
 
@@ -119,15 +121,16 @@ def _publish_at(
     except PublicationDiffers as error:
         if options.fail_on_changed_replay:
             raise PublicationDiffers(
-                f"{error.args[0]}. What the query computes is not the same each time, or its source has changed since. The batch is in its "
-                "queue as it was first; set failOnChangedReplay to false to go on with that"
+                f"{error.args[0]}. What the query computes is not the same each time, or its source has changed "
+                "since. The batch is in its queue as it was first; set failOnChangedReplay to false to go on with "
+                "that"
             ) from None
         _LOG.warning("%s: the first one counts", error)
         manager.call(lambda flight: flight.drop(tokens))
 
 
 def _give_up(options: WriteOptions, writer: str | None, batch: int) -> None:
-    """Drop what was staged for a batch, as far as that can be done: it is never published anyway."""
+    """Drop what was staged for a batch, if possible. It is never published anyway."""
     if writer is None:
         return
     for manager in _managers(options):
@@ -148,7 +151,7 @@ class MsmqBatchWriter(DataSourceArrowWriter):
         return _stage(self._options, self._writer, 0, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        # Without a writeId this name comes again only if an answer was lost.
+        # Without a writeId, this name is repeated only if an answer was lost.
         _publish(self._options, self._writer, 0, messages, None if self._options.write_id else FORGET_AFTER)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
