@@ -67,16 +67,17 @@ def _ddl(kind: pa.DataType) -> str:
 def _columns(table: str) -> tuple[Column, ...]:
     """Parse a table of columns.
 
-    [group] begins a group. Each other line has name, Spark's type, read or set, and meaning.
+    [group] begins a group. Each other line has name, Spark's type, read or set, and meaning. A line
+    that begins with a space continues the meaning.
     """
     columns = []
     group = ""
-    for line in table.strip().splitlines():
+    for line in table.strip().replace("\n ", " ").splitlines():
         if line.startswith("["):
             group = line.strip("[]")
         else:
             name, ddl, access, text = line.split(maxsplit=3)
-            columns.append(Column(name, _TYPES[ddl], group, access == "set", text))
+            columns.append(Column(name, _TYPES[ddl], group, access == "set", " ".join(text.split())))
     return tuple(columns)
 
 
@@ -86,7 +87,8 @@ COLUMNS: Final = _columns(r"""
 qm_id                   string     read  identifier of the queue manager
 qm_name                 string     read  its computer name
 queue                   string     set   format name of the queue; a writer may give any name of it
-queue_kind              string     read  destination, journal, deadletter, xact_deadletter, outgoing, admin, subqueue, connector
+queue_kind              string     read  destination, journal, deadletter, xact_deadletter, outgoing, admin,
+                                              subqueue, connector
 subqueue                string     read  name of the subqueue, null outside one
 seq                     bigint     read  place in the visibility sequence of the queue manager
 read_time               timestamp  read  when the row was made
@@ -140,7 +142,8 @@ tx_prev_seq_no          bigint     read  TransactionPreviousSequenceNumber
 [security]
 sender_id               binary     read  SID or queue manager GUID of the sender; null: anonymous
 sender_id_type          int        read  0 none, 1 SID, 2 queue manager
-sender_verified         boolean    read  true: a signature or a logon here proves the sender; false: a claim, or nobody; null: not told
+sender_verified         boolean    read  true: a signature or a logon here proves the sender; false: a claim, or
+                                              nobody; null: not told
 authenticated           int        read  1: the signature was verified here
 auth_level              int        read  AuthenticationLevel
 priv_level              int        read  PrivacyLevel
@@ -162,7 +165,8 @@ soap_header             string     set   SoapHeader
 soap_body               string     set   SoapBody
 compound_message        binary     read  of messages over HTTP, which are not taken: always null
 [raw]
-packet                  binary     read  the UserMessage packet: of every message if named in `columns`, else of broken ones only
+packet                  binary     read  the UserMessage packet: of every message if named in `columns`, else of
+                                              broken ones only
 packet_error            string     read  why the packet could not be read; null: it could
 """)
 
@@ -174,16 +178,19 @@ qm_name                 string     read  its computer name
 seq                     bigint     read  number of the event
 event                   string     read  what happened, in one word
 event_time              timestamp  read  when, in milliseconds of this clock
-queue                   string     read  format name of the queue in which it happened, also when that is gone; null where there was none
+queue                   string     read  format name of the queue in which it happened, also when that is gone; null
+                                              where there was none
 queue_kind              string     read  what the queue was for, as with messages
 target                  string     read  of moved: the queue it was moved to
 lookup_id               bigint     read  LookupIdentifier in the queue
-message_seq             bigint     read  the message's place in the visibility sequence, as `seq` of messages; null: it had none
+message_seq             bigint     read  the message's place in the visibility sequence, as `seq` of messages; null:
+                                              it had none
 msg_id_text             string     read  Identifier of the message as guid\number
 correlation_text        string     read  CorrelationIdentifier, null when it is all zero
 class                   int        read  Class of the message
 class_name              string     read  its name, null where the number has none
-reason                  int        read  the class that tells why: received, expired, purged, refused, dead_lettered, concluded
+reason                  int        read  the class that tells why: received, expired, purged, refused, dead_lettered,
+                                              concluded
 reason_name             string     read  its name
 size                    bigint     read  bytes of the packet
 sent_time               timestamp  read  SentTime, whole seconds of the sender's clock
@@ -192,7 +199,8 @@ delivery                int        read  0 express, 1 recoverable
 is_transactional        boolean    read  whether it was sent in a transaction
 acknowledge             int        read  AcknowledgementsRequested: bits 1, 2, 4, 8
 abort_count             int        read  aborted receives of it so far, in this queue manager
-sender_id               binary     read  of arrivals: SID or queue manager GUID of the sender; null: anonymous, or no arrival
+sender_id               binary     read  of arrivals: SID or queue manager GUID of the sender; null: anonymous, or no
+                                              arrival
 sender_id_type          int        read  of arrivals: 0 none, 1 SID, 2 queue manager
 is_signed               boolean    read  of arrivals: whether it has a signature
 authenticated           int        read  of arrivals: 1: the signature was verified here
