@@ -35,8 +35,9 @@ class Goal:
     """The best row whose name starts with `ours` against the best that starts with `theirs`, column by column."""
 
     theirs: str
-    must: float | None = None
-    aim: float | None = None
+    # One ratio for all columns, or one for each.
+    must: float | tuple[float, ...] | None = None
+    aim: float | tuple[float, ...] | None = None
     ours: str = "Lanner"
 
 
@@ -125,15 +126,32 @@ def print_table(table: Table, goals: Iterable[Goal], to: Writer) -> None:
     for goal in goals:
         ratios = [table.advantage(goal, column) for column in columns]
         if any(ratio is not None for ratio in ratios):
-            wanted = [f"must {goal.must:g}" if goal.must else "", f"aim {goal.aim:g}" if goal.aim else ""]
-            cells = ["-" if ratio is None else f"{ratio:.2f} x{verdict(ratio, goal)}" for ratio in ratios]
+            wanted = [stated("must", goal.must), stated("aim", goal.aim)]
+            cells = [
+                "-"
+                if ratio is None
+                else f"{ratio:.2f} x{verdict(ratio, wanted_in(goal.must, i), wanted_in(goal.aim, i))}"
+                for i, ratio in enumerate(ratios)
+            ]
             lines.append([f"{goal.ours} / {goal.theirs}", *cells, ", ".join(filter(None, wanted)) or "-"])
     if lines:
         print_rows([["times better", *columns, "goal"], *lines], to)
     print(f"Load average after: {load_average()}\n", file=to, flush=True)
 
 
-def verdict(ratio: float, goal: Goal) -> str:
-    if goal.must is not None and ratio < goal.must:
+def wanted_in(ratios: float | tuple[float, ...] | None, column: int) -> float | None:
+    """Return what is wanted in a column."""
+    return ratios[column] if isinstance(ratios, tuple) else ratios
+
+
+def stated(word: str, ratios: float | tuple[float, ...] | None) -> str:
+    """Return a goal in words, empty if there is none."""
+    if not ratios:
+        return ""
+    return f"{word} {' / '.join(f'{ratio:g}' for ratio in (ratios if isinstance(ratios, tuple) else (ratios,)))}"
+
+
+def verdict(ratio: float, must: float | None, aim: float | None) -> str:
+    if must is not None and ratio < must:
         return " (missed)"
-    return " (aim met)" if goal.aim is not None and ratio >= goal.aim else ""
+    return " (aim met)" if aim is not None and ratio >= aim else ""

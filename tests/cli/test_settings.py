@@ -43,6 +43,8 @@ def test_without_a_file_everything_has_a_default(monkeypatch: pytest.MonkeyPatch
         "dns_domain": None,
         "log.level": "info",
         "log.audit": "audit.log",
+        "directory.notifications": "delayed",
+        "directory.notification_version": 2,
         "flight.processes": None,
         "flight.reader_port": 0,
         "rpc.cancel_timeout": 5,

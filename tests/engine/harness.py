@@ -82,7 +82,7 @@ class SteeredDirectory(EmbeddedDirectory):
 
     def __init__(self, table: Table, *, clock: Callable[[], float], profile: Profile) -> None:
         # By the name of the operation.
-        self.answers: dict[str, Callable[..., object]] = {}
+        self.answers: dict[str, Any] = {}
         super().__init__(table, clock=clock, profile=profile)
 
     def __getattribute__(self, name: str) -> Any:  # noqa: ANN401 (as the directory has it)

@@ -52,7 +52,8 @@ def lists(runtime: Runtime) -> dict[str, str]:
         return {
             queue.pathname: format_sddl(SecurityDescriptor.unpack(queue.security))
             for queue in queues
-            if queue.security is not None
+            # The notification queue is the queue manager's own, and has the list that it needs.
+            if queue.security is not None and not queue.is_system
         }
 
 

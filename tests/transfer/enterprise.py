@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 from collections.abc import Iterable
+from typing import Any
 from uuid import UUID
 
 from lanner.directory.topology import Computer, Link, Topology, provision
@@ -88,7 +89,12 @@ class Enterprise:
             self.world.unreachable.pop(self.nodes[name].address, None)
 
 
-def line(world: World, *, window_size: int = 64, **settings: object) -> Enterprise:
+def line(
+    world: World,
+    *,
+    window_size: int = 64,
+    **settings: Any,  # noqa: ANN401 - any setting
+) -> Enterprise:
     """ALPHA - ROUTER - OMEGA: the router stands in both sites."""
     return Enterprise(
         world,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from lanner.directory import AttributeFilter
 from lanner.model.directory_objects import DirectoryObject, Queue, QueueManager
@@ -34,7 +35,13 @@ WRITES = ("create_object", "delete_object", "write")
 class Notified(IncomingHarness):
     """Directory-integrated; PEER is a directory server of the enterprise unless told otherwise."""
 
-    def __init__(self, path: Path, *, is_peer_directory_server: bool = True, **settings: object) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        is_peer_directory_server: bool = True,
+        **settings: Any,  # noqa: ANN401 - any setting
+    ) -> None:
         self.is_peer_directory_server = is_peer_directory_server
         # What the directory was asked, and what was changed in it.
         self.reads: list[tuple[str, str, object]] = []
@@ -114,7 +121,7 @@ class Notified(IncomingHarness):
         assert self.directory.delete_object(queue) is DirectoryOperationResult.SUCCESS
         self.writes.clear()
 
-    def public(self, name: str = "orders", **values: object) -> Queue:
+    def public(self, name: str = "orders", **values: Any) -> Queue:  # noqa: ANN401 - any attribute
         """A public queue that is here and in the directory."""
         made = self.create(rf".\{name}", **values)
         self.writes.clear()
@@ -142,7 +149,7 @@ class Notified(IncomingHarness):
         body = NotificationBody(event, identifier, server)
         self.told(ChangeNotificationMessage.of_body(body).message_body())
 
-    def told(self, body: bytes, *, to: str = "", **properties: object) -> None:
+    def told(self, body: bytes, *, to: str = "", **properties: Any) -> None:  # noqa: ANN401 - any property
         """A message with a body comes."""
         self.arrive(self.packet(body, to=to or self.address, recoverable=False, **properties))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lanner.engine.settings import NotificationSettings
-from lanner.model.directory_objects import GUID_NULL, OutgoingQueue, Queue, QueueManager
+from lanner.model.directory_objects import GUID_NULL, Queue, QueueManager
 from lanner.model.enums import (
     AuthenticationLevel,
     DeliveryGuarantee,
@@ -501,4 +501,4 @@ def test_a_deleted_queue_in_version_1(server: Telling) -> None:
     assert (update.command, update.guid_identifier) == (NotificationCommand.DELETE, queue.identifier)
     assert update.property_ids == (DeletionProperty.SCOPE, DeletionProperty.OBJTYPE)
     assert NotificationUpdate.read(Reader(message.body[2:])) == update
-    assert not any(isinstance(one, OutgoingQueue) and one.multicast for one in server.engine.outgoing_queues())
+    assert not any(one.multicast for one in server.engine.outgoing_queues())

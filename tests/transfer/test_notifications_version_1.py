@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ def test_only_a_queue_manager_is_believed(h: Notified) -> None:
 
 @pytest.mark.spec("MQCN-3.2.5.1-2")
 def test_a_message_without_a_signature_is_not_believed(h: Notified) -> None:
-    sender = {
+    sender: dict[str, Any] = {
         "sender_identifier": PEER.bytes_le,
         "sender_identifier_type": SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER,
     }
@@ -121,7 +122,7 @@ def test_the_certificate_of_a_queue_manager_must_be_in_its_list(h: Notified, for
     h.arrive(h.signed(body(update), key=another))
     h.arrive(h.signed(body(update), key=SigningKey(key, another.certificate)))
     h.arrive(h.signed(body(update), queue_manager=uuid.uuid4(), key=SigningKey(key, listed)))
-    assert h.delay is None
+    assert not h.delay
     h.arrive(h.signed(body(update), key=SigningKey(key, listed)))
     assert h.delay == 60
     h.process()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -124,8 +123,7 @@ class KerberosAcceptor(_Kerberos):
             found = None if self._principals is None else self._principals(principal, self._logon_information())
             if found is None:
                 raise SecurityError(f"Kerberos: {principal} is nobody here", account=principal)
-            # Nothing is delegated unless the domain trusts this computer with it.
-            self.identity = replace(found, delegated=self._context.delegated_creds)
+            self.identity = found
         return answer
 
     def _logon_information(self) -> LogonInformation | None:
@@ -148,9 +146,6 @@ class KerberosInitiator(_Kerberos):
             wanted |= ContextReq.integrity | ContextReq.replay_detect | ContextReq.sequence_detect
         if level == AuthLevel.PKT_PRIVACY:
             wanted |= ContextReq.confidentiality
-        # Tickets go only to a computer that the domain calls trusted for delegation: it does to the
-        # directory what the user may do there.
-        wanted |= ContextReq.delegate_policy
         credential = Password(user, password) if user else None
         super().__init__(GSSAPIProxy(credential, hostname=host, service="host", context_req=wanted))
 

@@ -35,9 +35,6 @@ class Identity:
     # Where the user is: an address, or a kind of local access with the Unix user; for the audit
     # log.
     origin: str = field(default="", compare=False)
-    # The Kerberos credentials that the user has let this computer act with; None: none. Only the
-    # directory's LDAP client knows what they are.
-    delegated: object | None = field(default=None, compare=False, repr=False)
 
     def at(self, origin: str) -> Identity:
         """Return the same user at a place."""

@@ -175,6 +175,7 @@ FLIGHT_PROBES: Final[Probes] = {
         lambda caller, queue: client_of(caller).act("position", queue=queue, time_ms=0)
     ),
     ("do_action poll", ""): on_queue(lambda caller, queue: client_of(caller).poll([{"queue": queue, "after": 0}])),
+    ("do_action destination", ""): on_queue(lambda caller, queue: client_of(caller).act("destination", queue=queue)),
     ("do_action acquire", "to receive"): on_queue(lambda caller, queue: client_of(caller).acquire(queue, "reader")),
     ("do_action acquire", "to peek"): on_queue(
         lambda caller, queue: client_of(caller).acquire(queue, "reader", mode="peek")
