@@ -2,7 +2,7 @@
 
 An event is added to the current batch, so it is in the log if and only if the change is durable.
 Events alone do not make a batch that callers wait for. What happens to an express message changes
-nothing on disk, so its event goes with the next commit or when `flush` is called.
+nothing on disk, so its event goes with the next commit or when `Store.flush_events` is called.
 
 Events are written in blocks of some hundreds per database row, because a row for each event would
 cost more than the message. The key of a block is the number of its first event. Numbers ascend and

@@ -1,8 +1,8 @@
 """One queue as the engine sees it: stored, unsynced and express messages, and running totals.
 
 The view merges the layers of `overlay.py` with the snapshot and adds the express messages, which
-are never written to disk. Reading a run of messages is the hot path: it moves one shared cursor
-forward and searches only when another queue has used the cursor.
+are never written to disk. Receiving is the hot path. All queues share one cursor, and to read the
+message after the last one that it read, a queue only moves the cursor by one step.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class MessageLayer(Layer[int, Record, int]):
             self.rows[key] = decode(raw, environment.txn, environment.staged)
 
 
-# Not in the specification: entries of removed messages that `order` may hold in addition to as many
-# entries as twice the messages present.
+# Not in the specification: `order` is rebuilt when it has this many entries more than twice the
+# number of messages.
 _MAX_GONE = 1024
 
 

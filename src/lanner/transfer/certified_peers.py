@@ -47,7 +47,7 @@ class CertifiedPeers:
         # By name of a peer whose entry has no GUID: the queue manager that last showed its
         # certificate.
         self._learnt: dict[str, UUID] = {}
-        # `set_peers` sets all four. Their keys are names in lower case.
+        # Set by `set_peers`. The keys of the three tables are names in lower case.
         self._identity: TlsIdentity | None
         self._peers: dict[str, Peer]
         self._with_tls: dict[str, Peer]
@@ -68,7 +68,7 @@ class CertifiedPeers:
         self._guids = guids
 
     # In clear
-    # ----------------------------------------------------------------------------------------------
+    # -------------------------------------------------------------------------------------------
 
     def find(self, hop: NextHop, addresses_of: Callable[[Peer], list[str]], names: Iterable[str] = ()) -> Peer | None:
         """Return the peer with TLS that a next hop is, or None. Needs no lock.
@@ -105,8 +105,7 @@ class CertifiedPeers:
         if peer is not None:
             raise TlsError(
                 f"queue manager {guid} is {peer.name}, which has TLS in [peers], and this session is in clear: "
-                "let the settings of "
-                f"{peer.name} have a certificate of this computer, or find out who else uses its identifier"
+                f"let the settings of {peer.name} have a certificate of this computer, or find out who else uses its identifier"
             )
         if any(one.guid == guid for one in self._peers.values()):
             return
@@ -115,8 +114,7 @@ class CertifiedPeers:
             if not self._guids[name] and name not in self._learnt and _is_at(one, address):
                 raise TlsError(
                     f"{address} is the address of {one.name}, which has TLS in [peers], and this session with "
-                    f"queue manager {guid} "
-                    f"is in clear: set peers.{one.name}.guid if another queue manager may use this address"
+                    f"queue manager {guid} is in clear: set peers.{one.name}.guid if another queue manager may use this address"
                 )
 
     # Over TLS
@@ -182,8 +180,7 @@ class CertifiedPeers:
             )
             raise TlsError(
                 f"the {certification} names {shown}, and the peer says it is queue manager {guid}, {wanted}: "
-                "name it in [peers], or let "
-                f"the certificate have the name urn:uuid:{guid}"
+                f"name it in [peers], or let the certificate have the name urn:uuid:{guid}"
             )
         self._refuse_foreign(certification, guid, [] if entry is None else [entry.name])
         return entry or Peer(in_directory[0], (address,), guid, tls=True)

@@ -175,7 +175,7 @@ class Deliveries:
                 is_known=queue is not None,
             )
 
-    # Removing what was delivered
+    # Removing delivered messages
     # -------------------------------------------------------------------------------
 
     def removed(self, route: Route | None = None) -> None:

@@ -189,7 +189,7 @@ class Identities:
             is_conflict=True,
         )
 
-    # What is stated
+    # Stated bindings
     # ---------------------------------------------------------------------------------------------
 
     def _is_named(self, address: str) -> bool:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 
-# Not in the specification: peers with log lines of their own. Further peers share one line.
+# Not in the specification: pairs of kind and peer with log lines of their own. Further peers share
+# one line per kind.
 MAX_PEERS: Final = 1000
 OTHERS: Final = "other peers"
 

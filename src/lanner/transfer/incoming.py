@@ -721,7 +721,7 @@ class Incoming:
         destination = order_queue_of(sequence.source, sequence.remote_address, is_direct=sequence.is_direct)
         return self.acknowledgments.send_final_ack(packet, verdict, destination, sequence.remote_address)
 
-    # Messages for others
+    # Forwarding
     # --------------------------------------------------------------------------------------
 
     def _forward(self, link: IncomingLink, packet: bytes, flags: int) -> bool:

@@ -135,7 +135,7 @@ class Link:
     def is_closed(self) -> bool:
         return self.session.is_closed
 
-    # What arrives
+    # Receiving
     # ---------------------------------------------------------------------------------------------
 
     def has_not_waited(self, before: SessionState, size: int) -> bool:
@@ -154,8 +154,8 @@ class Link:
     def received(self, size: int) -> None:
         """Count bytes from the peer, and stop reading when too many of them wait.
 
-        Acknowledgments are not counted, because they never wait. A peer that only acknowledges
-        would otherwise be stopped forever at some point.
+        Nothing is counted while no message waits, because acknowledgments never wait. Otherwise a
+        peer that only acknowledges would be stopped forever at some point.
         """
         total = self.session.total_received
         if total <= self._released or self.session.is_closed:
@@ -216,7 +216,7 @@ class Link:
         """End the session. Unacknowledged messages will be sent again."""
         self._on_close(self, reason)
 
-    # What leaves
+    # Sending
     # ----------------------------------------------------------------------------------------------
 
     def send_express(self, packet: bytes) -> None:

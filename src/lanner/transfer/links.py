@@ -138,7 +138,7 @@ class Links:
         self._deadlines.remove(link.session.deadline)
         return True
 
-    # Finding them
+    # Lookup
     # ---------------------------------------------------------------------------------------------
 
     def at(self, address: str) -> Iterable[Link]:

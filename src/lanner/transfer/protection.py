@@ -127,7 +127,7 @@ class Protection:
         deadlines = [deadline for cache in self._caches if (deadline := cache.next_deadline()) is not None]
         self.deadline.set(min(deadlines, default=NEVER))
 
-    # What leaves
+    # Sending
     # ----------------------------------------------------------------------------------------------
 
     def session_closed(self, remote_qm_guid: UUID) -> None:
@@ -227,7 +227,7 @@ class Protection:
 
         self._run_in_thread(lambda: _outcome(lambda: encrypt_body(current.packet, session_key)), done)
 
-    # What arrives
+    # Receiving
     # ---------------------------------------------------------------------------------------------
 
     def examine(self, message: Message, done: Done) -> None:

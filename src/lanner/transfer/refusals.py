@@ -229,7 +229,7 @@ class Refusals:
         self._unlogged.pop(row, None)
 
     def on_timer(self) -> None:
-        """Log the counts of a minute, once that minute after the last line is over."""
+        """Log the rows whose last line is a minute old and that have counted more since then."""
         now = self._monotonic()
         if self.deadline.due <= now:
             self._flush(now, [row for row in self._unlogged if row.log_due <= now])

@@ -89,8 +89,8 @@ class Routes:
     def remove_idle(self, now: float, *, makes_room: bool = False) -> bool:
         """Remove outgoing queues that are unused for a long time; return whether there were any.
 
-        With `makes_room`, queues that other computers or users have caused are removed after a
-        shorter time.
+        With `makes_room`, queues that other computers or users have caused are removed as soon as
+        they are idle.
         """
         engine = self._engine
         idle = {queue.number: queue for queue in engine.outgoing_queues() if engine.is_idle(queue)}

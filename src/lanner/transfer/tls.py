@@ -129,7 +129,7 @@ class TlsIdentity:
     def is_accepted(self, certification: Certification) -> bool:
         """Return whether a certificate is accepted now.
 
-        It was accepted before, perhaps because of other files.
+        It was accepted before, perhaps with another peers table or other authorities.
         """
         if certification.pinned:
             return certification.content in self._pins
@@ -160,9 +160,8 @@ def load_identity(settings: TransferSettings) -> TlsIdentity | None:
         wanting = next((peer for peer in peers if peer.has_tls), None)
         if wanting is not None:
             raise TlsSettingsError(
-                f"peers.{wanting.name} has TLS, which needs a certificate of this queue manager too: set "
-                "transfer.tls_certificate "
-                "and transfer.tls_key; `lanner certificate make` makes them"
+                f"peers.{wanting.name} has TLS, which needs a certificate of this queue manager too: "
+                "set transfer.tls_certificate and transfer.tls_key; `lanner certificate make` makes them"
             )
         return None
     certificate = _load_own(settings.tls_certificate, settings.tls_key)
@@ -254,8 +253,7 @@ def _read_key(path: Path) -> bytes:
             if mode & _FORBIDDEN:
                 raise TlsSettingsError(
                     f"tls_key: {path} has mode {mode:04o}, and others may use the key: run chmod 600 {path}, "
-                    "and make a new key "
-                    "if anybody may have read it"
+                    "and make a new key if anybody may have read it"
                 )
             return file.read()
     except OSError as error:
@@ -281,15 +279,13 @@ def _load_pin(peer: Peer, path: Path, *, has_authorities: bool) -> bytes:
         raise TlsSettingsError(f"{setting}: {path}: {error}") from None
     if peer.guid is not None and said.guids and peer.guid not in said.guids:
         raise TlsSettingsError(
-            f"{setting}: {path} is the certificate of queue manager {', '.join(map(str, said.guids))}, and "
-            f"peers.{peer.name}.guid "
-            f"is {peer.guid}"
+            f"{setting}: {path} is the certificate of queue manager {', '.join(map(str, said.guids))}, "
+            f"and peers.{peer.name}.guid is {peer.guid}"
         )
     if has_authorities and _may_issue(certificate):
         raise TlsSettingsError(
-            f"{setting}: {path} may issue certificates (CA:TRUE), and beside transfer.tls_authorities its "
-            "owner would be an "
-            "authority too: have one made with `lanner certificate make`"
+            f"{setting}: {path} may issue certificates (CA:TRUE), and beside transfer.tls_authorities "
+            "its owner would be an authority too: have one made with `lanner certificate make`"
         )
     return certificate.public_bytes(Encoding.DER)
 

@@ -279,7 +279,7 @@ class Transfer:
         if turns.dirty:
             self._outflow.flush_links()
         if turns.ending:
-            # The peer has received what it waited for, and is busy with it meanwhile.
+            # The peer has received what it waited for, and is busy with that meanwhile.
             self._end_delivered()
 
     def _contain(self, link: Link | None) -> None:
