@@ -1,9 +1,9 @@
-"""Room on the disk: allocated ahead of use, so that a full disk is seen before a commit needs the room.
+"""Disk space allocated ahead of use, so that a full disk is noticed before a commit needs room.
 
-The file is kept longer than its last used page by a reserve that is really allocated. When the
-reserve can be extended no more, sends are refused while deletes go on inside it: a full queue
-manager can still be emptied. Emptying a store copies at most the pages it has, so a small store
-keeps a small reserve, which grows with it.
+The database file always extends beyond its last used page by a reserve of allocated disk blocks.
+When the reserve cannot be kept, sends are refused. Deletes continue and use the reserve, so a full
+queue manager can still be emptied. Emptying a store copies at most the pages that it has. Therefore
+a small store keeps a small reserve, which grows with the store.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ __all__ = ["Allocation"]
 
 _LOG = logging.getLogger(__name__)
 
-# Ours: how often a full disk is asked again.
+# Not in the specification: seconds between two attempts to allocate room on a full disk.
 _RETRY_SECONDS = 1.0
-# Ours: a file grows by an eighth, within these limits, so that a big one is not extended at each
-# commit.
+# Not in the specification: the file grows by an eighth, within these limits in bytes, so that a
+# large file is not extended at each commit.
 _MIN_STEP = 1 << 20
 _MAX_STEP = 128 << 20
 
@@ -35,8 +35,8 @@ class Allocation:
         self._reserve = reserve
         self._file = open_own(self._path, os.O_RDWR)
         self._allocated = 0
-        self._logged = 0  # bytes that the next checkpoint will take in the database
-        self._since_look = 0  # bytes written since `ensure`
+        self._logged = 0  # bytes that the next checkpoint will add to the database
+        self._since_look = 0  # bytes written since the last `ensure`
         self._refuses = False
         self._is_full = False
         self._retry_at = 0.0
@@ -47,12 +47,12 @@ class Allocation:
 
     @property
     def is_full(self) -> bool:
-        """Whether the disk had no more room when it was last asked; perhaps there still is what there must be."""
+        """Whether the disk had no room at the last attempt; the reserve may still be complete."""
         return self._is_full
 
     @property
     def refuses_sends(self) -> bool:
-        """Whether new messages must be refused; asks the disk again about once a second."""
+        """Whether new messages must be refused. Retries a full disk about once a second."""
         if self._refuses and time.monotonic() >= self._retry_at:
             self.ensure()
         return self._refuses
@@ -66,14 +66,15 @@ class Allocation:
         self.wrote(size)
 
     def checkpointed(self, size: int) -> None:
-        """Release the room of a checkpoint that was written, of `size` as given to `logged`."""
+        """Release the room kept for a checkpoint that was written; `size` as passed to `logged`."""
         self._logged -= size
         self.ensure()
 
     def wrote(self, size: int) -> None:
-        """Note about how much a commit wrote; the file is looked at when that may matter for the reserve.
+        """Add to the bytes written, and check the reserve when it may have become too small.
 
-        Needs the commit lock and the store's lock: nobody else writes to the file meanwhile.
+        Needs the commit lock and the store's lock, so that no other thread writes to the file
+        meanwhile.
         """
         self._since_look += size
         if self._is_full or self._since_look * 4 >= self._reserve:
@@ -93,7 +94,7 @@ class Allocation:
         if has_room:
             self._set_refuses(False)
         else:
-            # What was deleted leaves pages inside the file, and they are as good as room behind it.
+            # Deleted rows leave free pages inside the file, which are as good as room at its end.
             self._set_refuses(self._allocated - self._environment.live() - self._logged < reserve)
 
     def _extend(self, used: int, reserve: int) -> bool:

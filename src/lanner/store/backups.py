@@ -1,9 +1,9 @@
-"""Copy a store into a new directory while messages come and go, and copy such a copy back.
+"""Copy a running store into a new directory, and restore a store from such a copy.
 
-A commit of LMDB is a complete moment: a batch goes into the database only after everything in the
-write-ahead log before it (commit.py). So the last commit after a checkpoint has everything that was
-acknowledged before the checkpoint was asked for. The copy reads that one commit for as long as it
-takes, and nothing waits for it.
+Every LMDB commit is a consistent state: a batch enters the database only after everything that
+precedes it in the write-ahead log (commit.py). So the last commit after a checkpoint contains
+everything that was acknowledged before the checkpoint was requested. The copy reads that one commit
+for as long as it takes, and no other work waits for it.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from lanner.store.verification import Contents, verify
 
 __all__ = ["copy_file", "copy_running", "copy_snapshot", "new_directory", "restore_files"]
 
-# Called with bytes that were written, and the bytes that there will be, about.
+# Called with the bytes written since the last call and the approximate total.
 Advance = Callable[[int, int], object]
 
 _PARTIAL = "restoring"
-# Ours: bytes that are copied at once, and seconds between two looks at how far LMDB has come.
+# Not in the specification: bytes copied at once, and seconds between two looks at LMDB's progress.
 _PIECE = 1 << 20
 _LOOK = 0.1
 
 
 @contextmanager
 def new_directory(path: Path) -> Iterator[Path]:
-    """Give a directory that becomes `path` when the block ends, and is removed when the block fails."""
+    """Create a directory that becomes `path` if the block succeeds and is removed if it fails."""
     if path.exists():
         raise FileExistsError(f"{path} exists: a backup goes into a new directory")
     partial = path.with_name(path.name + ".partial")
@@ -64,7 +64,8 @@ def copy_running(data: Path, directory: Path, advance: Advance = lambda _done, _
 
     This process must not have it open.
     """
-    # LMDB follows links: they lead root to nothing that the owner of the directory cannot write.
+    # LMDB follows symbolic links. With the owner's rights, a link cannot make root write to a file
+    # that the owner could not write to.
     with as_owner(data) as path:
         env = lmdb.open(str(path), map_size=DEFAULT_MAP_SIZE, max_dbs=MAX_DBS, readonly=True, create=False)
     with env:
@@ -72,7 +73,7 @@ def copy_running(data: Path, directory: Path, advance: Advance = lambda _done, _
 
 
 def copy_snapshot(env: lmdb.Environment, directory: Path, advance: Advance = lambda _done, _total: None) -> None:
-    """Copy the last commit, without its free pages, into an empty directory, and mark it as a copy."""
+    """Copy the last commit, without free pages, into an empty directory and mark it as a copy."""
     total = _live(env)
     failures: list[BaseException] = []
 
@@ -82,7 +83,7 @@ def copy_snapshot(env: lmdb.Environment, directory: Path, advance: Advance = lam
         except BaseException as error:  # noqa: BLE001 (raised in the caller's thread)
             failures.append(error)
 
-    # LMDB does not say how far it is: the file does.
+    # LMDB does not report progress; the size of the file shows it.
     thread = threading.Thread(target=copy, name="backup")
     thread.start()
     done = 0
@@ -107,11 +108,11 @@ def restore_files(
     advance: Advance = lambda _done, _total: None,
     verified: Callable[[int], object] = lambda _rows: None,
 ) -> Contents:
-    """Copy the files of a backup into a data directory without a store, verify the copy, and make it the store.
+    """Restore a backup into a data directory that has no store, after verifying the copy.
 
-    The database takes its place last, so that an interrupted restore leaves no store behind. Root
-    reads the backup, and writes with the rights of the directory's owner, who can put links there
-    meanwhile.
+    The database file is renamed last, so an interrupted restore leaves no store behind. Root reads
+    the backup with its own rights and writes with those of the directory's owner, who could place
+    links in the directory meanwhile.
     """
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     with ExitStack() as opened:
@@ -120,7 +121,7 @@ def restore_files(
             total = sum(os.fstat(file.fileno()).st_size for file in files.values())
             within = opened.enter_context(as_owner(data))
             partial = within / _PARTIAL
-            # Of a restore that was interrupted.
+            # Left behind by an interrupted restore.
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(mode=0o700)
             opened.callback(shutil.rmtree, partial, ignore_errors=True)
@@ -136,7 +137,7 @@ def restore_files(
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a file that only its owner may read, durably."""
+    """Copy a file durably, to a copy that only its owner may read."""
     with os.fdopen(open_to_copy(source), "rb") as file:
         _write(file, target)
 
@@ -152,7 +153,7 @@ def _write(file: BinaryIO, target: Path, advance: Callable[[int], object] = lamb
 
 
 def _live(env: lmdb.Environment) -> int:
-    """Return the bytes of all pages that hold something, which is the size of a copy."""
+    """Return the bytes of all pages in use, which is the size of a compact copy."""
     with env.begin() as txn:
         stats = [txn.stat(env.open_db(bytes(name), txn, create=False)) for name in txn.cursor().iternext(values=False)]
     pages = sum(one["branch_pages"] + one["leaf_pages"] + one["overflow_pages"] for one in stats)

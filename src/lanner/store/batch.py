@@ -1,4 +1,8 @@
-"""One batch: the changes that become durable together, and their form in the write-ahead log and the database."""
+"""One batch: the changes that one commit makes durable, and how they are logged and stored.
+
+`Batch.operations` gives their form in the write-ahead log, `Batch.write` writes them into the
+database.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +25,12 @@ from lanner.store.write_ahead_log import Operation
 
 __all__ = ["Batch", "load_totals"]
 
-# Not in the specification: a batch with more bytes goes straight into the database, because writing
-# it twice would cost more than the second wait for the disk.
+# Not in the specification: a batch with more bytes goes straight into the database. Writing it
+# twice would cost more than the second wait for the disk.
 MAX_LOGGED = 128 << 10
 # Not in the specification: rows written between two pauses, about a millisecond.
 _PIECE = 500
-# No queue has so many lives.
+# A generation that no queue reaches.
 NO_GENERATION = 0xFFFF_FFFF
 _key = MESSAGE_KEY.pack
 _head = Operation.HEAD.pack
@@ -60,15 +64,15 @@ class Batch:
         self.tables: dict[Table, Layer[bytes, bytes, None]] = {}
         self.staged: list[StagedRows] = []
         self.publications: list[Publication] = []
-        # Called under the lock with the batch's number when it is durable.
+        # Called with the batch's number, under the lock, when the batch is durable.
         self.completions: list[Callable[[int], None]] = []
         self.totals: dict[QueueView, Totals] = {}
         self.counters: list[tuple[Counter, int]] = []
         self.horizon = 0  # the last visibility number issued when the batch was closed
-        # They come along and make no batch: nobody waits for what happened to an express message
-        # (event_log.py).
+        # Events are written with a batch but do not make one: no caller waits for what happened to
+        # an express message (event_log.py).
         self.events: list[EventBlock] = []
-        self.event_horizon = 0  # the last number of an event, as `horizon`
+        self.event_horizon = 0  # the last event number issued when the batch was closed
         self.room = 0  # approximate size in the database, if the batch is logged
 
     def __bool__(self) -> bool:
@@ -76,13 +80,13 @@ class Batch:
 
     @property
     def is_blank(self) -> bool:
-        """Whether there is nothing to write, not even events, which make no batch."""
+        """Whether there is nothing to write, not even events."""
         return not (self.queues or self.tables or self.events)
 
     def freeze(self, horizon: int) -> None:
-        """Close the batch: its layers are those in flight now, and the totals to write are fixed.
+        """Close the batch: put its layers in flight and fix the totals to write.
 
-        No other batch is in flight, so these layers lie over all others.
+        No other batch is in flight, so these layers lie above all others.
         """
         self.horizon = horizon
         for queue, layer in self.queues.items():
@@ -98,15 +102,17 @@ class Batch:
             table.below = rows, *table.below
 
     def absorb(self, batch: Batch) -> int:
-        """Take in what a later batch changed, and return how many more stored messages are deleted.
+        """Merge a later batch into this one; return how many more stored messages are now deleted.
 
-        Its layers are taken out of the stacks of their views, where they lie over the layers here.
+        Removes the layers of the later batch from the stacks of their views, where they lie above
+        the layers of this batch.
         """
         stored = 0
         for queue, layer in batch.queues.items():
             below = self.queues.get(queue)
             if below is None or below.generation != layer.generation:
-                # What is there of the generation before has been dropped, and will be swept.
+                # The layer of the previous generation was dropped with the queue; its rows will be
+                # swept.
                 self.queues[queue] = layer
                 stored += len(layer.hidden) - (0 if below is None else len(below.hidden))
             else:
@@ -125,7 +131,7 @@ class Batch:
                     table.below = table.below[1:]
         self.totals |= batch.totals
         self.events += batch.events
-        # Perhaps nothing came: then these are 0.
+        # An empty batch has 0 for both.
         self.horizon = max(self.horizon, batch.horizon)
         self.event_horizon = max(self.event_horizon, batch.event_horizon)
         return stored
@@ -145,16 +151,16 @@ class Batch:
         return changes
 
     def cost(self) -> int:
-        """Return about how many bytes of the map a commit of this batch reads: a page for each message."""
+        """Return about how many bytes of the map a commit reads: one page for each message."""
         touched = sum(len(keys) for keys, _ in self.staged)
         for layer in self.queues.values():
             touched += len(layer.rows) + len(layer.hidden)
         return 4096 * touched
 
     def size(self) -> int:
-        """Return about how many bytes of the file a commit of this batch takes: its packets, and some pages beside."""
+        """Return about how many bytes of the file a commit takes: the packets and a few pages."""
         size = 4096 * (8 + 4 * (len(self.queues) + len(self.tables) + len(self.publications))) + self.cost() // 8
-        # Loops: of a batch of one message a sum costs several times as much.
+        # Plain loops, because for a batch of one message sum() costs several times as much.
         for layer in self.queues.values():
             for record in layer.rows.values():
                 size += len(record.packet)
@@ -165,16 +171,16 @@ class Batch:
         return size
 
     def write(self, txn: lmdb.Transaction[bytes], environment: Environment) -> None:
-        """Write everything but the publications, which may be long and are written without the lock."""
+        """Write everything but publications, which may be long and are written without the lock."""
         for _ in self.write_pieces(txn, environment):
             pass
 
     def write_pieces(self, txn: lmdb.Transaction[bytes], environment: Environment) -> Iterator[None]:
-        """The same, with a stop after each piece of the work."""
+        """Write the same, and yield after each piece of the work."""
         for queue, layer in self.queues.items():
             yield from self._write_queue(txn, environment, queue.number, layer)
         for keys, values in self.staged:
-            # As `_put` does: those of the newest stage come behind all others.
+            # As in `_put`: the rows of the newest stage usually sort after all others.
             cursor = txn.cursor(environment.staged)
             is_last = not cursor.last() or cursor.key() < keys[0]
             cursor.putmulti(zip(keys, values, strict=True), append=is_last)
@@ -207,7 +213,7 @@ class Batch:
         for queue, layer in self.queues.items():
             number, generation, rows = queue.number, layer.generation, layer.rows
             if layer.hidden:
-                # Also of what is replaced: its index entry ends.
+                # Also for replaced messages, because their index entries end.
                 add(log_deletions(Operation.DELETE_MESSAGE, number, generation, layer.hidden, layer.references))
             if rows:
                 logged = log_rows(
@@ -240,7 +246,7 @@ class Batch:
     ) -> Iterator[None]:
         generation = layer.generation
         rows = layer.rows
-        delete = txn.delete  # key, value (any), database: given by name they cost a fifth more
+        delete = txn.delete  # key, value (any), database: keyword arguments cost a fifth more
         references = layer.references
         for count, (lookup_id, visibility) in enumerate(layer.hidden.items(), 1):
             if lookup_id not in rows:
@@ -253,7 +259,7 @@ class Batch:
                 yield
         visible = layer.visible
         encoded = layer.encoded
-        # By number, since appending fills pages to the end.
+        # In key order, because appending fills pages completely.
         ordered = iter(sorted(rows.items()) if len(rows) > _PIECE else rows.items())
         while some := list(islice(ordered, _PIECE)):
             entries, index = checkpoint_rows(number, generation, some, visible, encoded)
@@ -265,21 +271,24 @@ class Batch:
 
 
 def _put(cursor: lmdb.Cursor[bytes], entries: list[tuple[bytes, bytes]]) -> None:
-    """Write entries; behind the last key of the database as an append, which fills pages to the end.
+    """Write entries, as an append if they come after the last key, because that fills pages.
 
-    A plain insert leaves one message of 1 KiB out of each page of three (LMDB splits before the
-    last one).
+    A plain insert stores two messages of 1 KiB in a page that has room for three, because LMDB
+    splits before the last one.
     """
     entries.sort()
     cursor.putmulti(entries, append=not cursor.last() or cursor.key() < entries[0][0])
 
 
 def _totals_key(queue: int) -> bytes:
-    """Give the key of a queue's totals: behind its index entries, so that a commit seldom writes a page more for them."""
+    """Return the key of a queue's totals.
+
+    It sorts just after the queue's index entries, so a commit seldom writes another page for it.
+    """
     return _key(queue, NO_GENERATION, 0)
 
 
 def load_totals(environment: Environment, queue: int) -> Totals:
-    """Read what is durable of a queue."""
+    """Read the durable totals of a queue."""
     raw = environment.txn.get(_totals_key(queue), db=environment.visible)
     return Totals(0, 0, 0) if raw is None else Totals(*STATISTICS.unpack(raw))

@@ -1,4 +1,4 @@
-"""The checksum of stored data: CRC-32 as in zlib, computed with the processor's own instructions.
+"""The checksum of stored data: zlib's CRC-32, computed with the processor's own instructions.
 
 Every message is checksummed when it is logged, when it is written to the database and when it is
 read. zlib takes five times as long for a kilobyte.

@@ -1,45 +1,57 @@
-"""Group commit: how changes become durable together, what readers see meanwhile, and how errors are handled.
+"""Group commit: how changes become durable together, and what readers see meanwhile.
+
+This docstring is the theory of the store. Read it before you change anything in this folder.
 
 Snapshot and overlay
-    LMDB is a copy-on-write B+tree: a write transaction copies the pages that it changes, and its
-    commit writes them, syncs, and then switches one meta page to the new root. A reader keeps the
-    root that it began with. It sees one complete commit for as long as it likes, and neither blocks
-    the writer nor is blocked. There is one write transaction at a time. The engine changes the
-    store many thousand times between two commits. These changes are kept in the current *batch*:
-    for each queue and table, a layer of new rows and hidden keys. A commit takes the batch (it is
-    then *in flight*), and a new batch begins to fill. The engine reads five levels, the newest
-    first: the current batch, the batch in flight, the logged batches, the batches that a checkpoint
-    is writing, and the snapshot. Express messages are one more layer of each queue, which is never
-    written. A message that is put and deleted within one batch never reaches the disk.
+    LMDB is a copy-on-write B+tree. A write transaction copies the pages that it changes. Its commit
+    writes and syncs the copies, and then switches one meta page to the new root. A reader keeps the
+    root that it began with: it sees one complete commit for as long as it likes, and neither blocks
+    the writer nor is blocked. There is only one write transaction at a time.
+
+    The engine changes the store many thousand times between two commits. These changes collect in
+    the current *batch*: for each queue and table, a layer of new rows and hidden keys. A commit
+    takes the batch (it is then *in flight*), and a new batch begins to fill. The engine reads five
+    levels, the newest first: the current batch, the batch in flight, the logged batches, the
+    batches that a checkpoint is writing, and the snapshot. Express messages are one more layer of
+    each queue, which is never written. A message that is put and deleted within one batch never
+    reaches the disk.
 
 Write-ahead log and checkpoint
     A small batch becomes durable in the write-ahead log (write_ahead_log.py): one write, one wait
     for the disk. Its layers are then merged into `logged`, the changes since the last checkpoint. A
     *checkpoint* takes these changes (they are then `checkpointing`), writes them into the database
     in one commit, and drops the layers when it renews the snapshot. The engine sees no difference,
-    and other batches are logged meanwhile. A checkpoint is made when a log file is half full, when
-    the number of changes would cost memory or slow a restart down, before a scan, when the store
-    closes, and before a batch that is not logged. Such batches go straight into the database: big
-    ones, staged messages, publications, raised counters, and every batch on a full disk. Changes
-    that bypass the log (counters, sweeping, trimming) must be right when any part of the log is
-    replayed after them. Therefore counters are never logged, and no record restores what was swept
-    or trimmed.
+    and other batches are logged meanwhile.
+
+    A checkpoint is made when a log file is half full, when the number of changes would cost memory
+    or slow a restart down, before a scan, when the store closes, and before a batch that is not
+    logged. Batches that are not logged go straight into the database: big ones, staged messages,
+    publications, raised counters, and every batch on a full disk.
+
+    Counters, sweeping and trimming bypass the log. Their changes must be right when any part of
+    the log is replayed after them. Therefore counters are never logged, and no record restores what
+    was swept or trimmed.
 
 Leader and followers
     `sync(number)` blocks until the batch with this number is durable. A caller that finds no leader
-    becomes the leader: it swaps the batch and writes it with the store's lock held, waits for the
+    becomes the leader. It swaps the batch and writes it with the store's lock held, waits for the
     disk without the lock (and without the interpreter lock), and completes the batch with the lock
     held. Callers that arrive meanwhile fill the next batch and sleep until the leader is done. Then
     every caller whose batch is durable continues, and one of the others leads the next commit for
     all of them. (If they queued for the commit lock instead, callers whose batch is durable would
-    wait behind the next leader, and batches would stay small.) The write phase holds the store's
-    lock on purpose. py-lmdb releases the interpreter lock at each call, and against a busy thread
-    each call then costs up to a switch interval (measured: 100-500 us instead of 0.4). A busy
-    engine soon waits for the store's lock, without wanting the interpreter lock, and the write
-    phase takes about 2 us per message. The leader has priority for the lock (StoreLock), because a
-    thread that releases a lock and takes it again at once always wins. Lock order: commit lock,
-    checkpoint lock, store's lock, LMDB's writer lock. A thread that holds LMDB's writer lock never
-    waits for the store's lock without a time limit (a long publication asks for it with one).
+    wait behind the next leader, and batches would stay small.)
+
+    The write phase holds the store's lock on purpose. py-lmdb releases the interpreter lock at
+    each call, and against a busy thread each call then costs up to a switch interval (measured:
+    100-500 us instead of 0.4). A busy engine soon waits for the store's lock, without wanting the
+    interpreter lock, and the write phase takes about 2 us per message. The leader has priority for
+    the lock (StoreLock), because a thread that releases a lock and takes it again at once always
+    wins.
+
+    Lock order: commit lock, checkpoint lock, store's lock, LMDB's writer lock. There is one
+    exception, a long publication: its thread holds LMDB's writer lock and asks for the store's lock
+    with a time limit. A thread that holds LMDB's writer lock never waits for the store's lock
+    without one.
 
 Two flushes
     A checkpoint waits for the disk twice: for the pages, then for the meta page that points to
@@ -51,24 +63,29 @@ Two flushes
     both waits by using the write-ahead log.
 
 Visibility numbers
-    A number is issued when a message becomes Available in a batch (arrival, commit of a send, abort
+    A message gets a number when it becomes Available in a batch (arrival, commit of a send, abort
     of a receive, move). All numbers come from one counter, so batches become durable in the order
-    of their numbers. A message that is locked only in memory (a receive in a transaction that is
-    not prepared) keeps its number and its index entry until its removal is committed. A scan still
-    finds it, which is right, because the receive may abort. If it aborts, the engine puts the
-    message again with a new number, so a reader that has passed the old number finds the message
-    again. The old entry ends in the same commit. Every number up to `horizon` is decided: durable,
-    or never to be. Every number up to `scan_horizon` is decided in the snapshot, which is what a
-    scan reads. Express messages are visible at once, possibly with a higher number than a message
-    that is not yet durable, so a scan stops at the scan horizon: a stream that has read up to N
-    never finds anything new up to N.
+    of their numbers.
+
+    A message that is locked only in memory (a receive in a transaction that is not prepared) keeps
+    its number and its index entry until its removal is committed. A scan still finds it, which is
+    right, because the receive may abort. If it aborts, the engine puts the message again with a new
+    number, so a reader that has passed the old number finds the message again. The old entry ends
+    in the same commit.
+
+    Every number up to `horizon` is decided: durable, or never to be. Every number up to
+    `scan_horizon` is decided in the snapshot, which is what a scan reads. Express messages are
+    visible at once, possibly with a higher number than a message that is not yet durable. Therefore
+    a scan stops at the scan horizon: a stream that has read up to N never finds anything new up to
+    N.
 
 Failure
     When a commit fails (disk full, I/O error), the batch in flight and the current batch are both
     dropped, because the second was built on the first. Every `sync` for them raises
     InsufficientResources, totals and views return to the last synced state, and `on_failed` informs
-    the engine. Nothing that was acknowledged is lost: it is in the write-ahead log or in the
-    snapshot. Express messages stay. The next batch starts afresh; no restart is needed. The
+    the engine. Express messages stay. The next batch starts afresh; no restart is needed.
+
+    Nothing that was acknowledged is lost: it is in the write-ahead log or in the snapshot. The
     database file keeps room for everything in the write-ahead log (allocation.py), so a full disk
     does not prevent a checkpoint.
 """
@@ -106,15 +123,15 @@ _LOG = logging.getLogger(__name__)
 _MAX_CHANGES = 16_384
 # Not in the specification: size in bytes of the largest record that an event loop writes itself.
 _AT_ONCE = 64 << 10
-# Not in the specification: approximate bytes of the file kept for a checkpoint. A checkpoint that
-# needs this much is due.
+# Not in the specification: approximate bytes of the database file kept free for a checkpoint. A
+# checkpoint that needs this much is due.
 _MAX_ROOM = 16 << 20
 # Not in the specification: seconds for which a checkpoint waits for the store's lock, whose holder
 # may be waiting for the database.
 _PATIENCE = 0.01
 
 
-# Bounds of the histograms.
+# Upper bounds of the histograms' buckets.
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _MESSAGES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 
@@ -139,9 +156,10 @@ class GroupCommit:
         self._followers = 0
         self.current = Batch(1)
         self.inflight: Batch | None = None
-        self._record: LogRecord | None = None  # of the batch in flight, if it is to be logged and not written yet
-        # What the write-ahead log has and the snapshot lacks: the changes that a checkpoint is
-        # writing, and the changes since that checkpoint began.
+        # of the batch in flight, if it is to be logged and not written yet
+        self._record: LogRecord | None = None
+        # Changes that are in the write-ahead log but not in the snapshot: those that a checkpoint
+        # is writing, and those since that checkpoint began.
         self.checkpointing: Batch | None = None
         self.logged = Batch(0)
         self._changes = 0  # approximate number of changed rows in `logged`
@@ -190,7 +208,7 @@ class GroupCommit:
 
     @property
     def horizon(self) -> int:
-        """The highest visibility number up to which everything is decided. It never goes back."""
+        """The highest visibility number up to which everything is decided. It never decreases."""
         if not (self.current.queues or self.current.tables or self.inflight):
             # Express messages have numbers too, which no commit reports.
             self._horizon = self.visibility.last
@@ -204,7 +222,7 @@ class GroupCommit:
         return self._scan_horizon
 
     def open_events(self) -> EventLog:
-        """The log of events, made if there is none."""
+        """Return the log of events, creating it if it does not exist."""
         if self.events is None:
             numbers = self.counters.get("events", 1 << 16)
             self.events = EventLog(self._environment, numbers, lambda: self.current.events, self._want_flush)
@@ -230,7 +248,8 @@ class GroupCommit:
         """
         if self.lock.is_mine:
             raise RuntimeError(
-                "a checkpoint was asked for with the store's lock held: it would wait for a thread that waits for the lock"
+                "a checkpoint was asked for with the store's lock held: "
+                "it would wait for a thread that waits for the lock"
             )
 
     def checkpoint(self) -> None:
@@ -325,11 +344,10 @@ class GroupCommit:
         return bool(self._failed) and any(low <= number <= high for low, high in list(self._failed))
 
     def prepare(self) -> bool:
-        """Close the current batch and make its record, unless another batch is in flight.
+        """Close the current batch and build its log record, unless another batch is in flight.
 
+        Return whether the newest batch is in flight, so that only the wait for the disk remains.
         The caller holds the lock.
-
-        Return whether the newest batch is in flight: then only the disk is left to wait for.
         """
         if self.current.queues or self.current.tables:
             if self.inflight is not None:
@@ -338,9 +356,7 @@ class GroupCommit:
         return True
 
     def sync_at_once(self) -> bool:
-        """Write the batch in flight if that needs only a quick disk write.
-
-        Return whether it was written.
+        """Write the batch in flight if a quick write suffices; return whether it was written.
 
         For event loops: handing the batch to a thread and back takes longer than such a write. The
         caller must not hold the lock.
@@ -426,7 +442,7 @@ class GroupCommit:
             self._complete_committed(batch)
 
     def _begin_checkpoint(self) -> int:
-        """Hand the logged changes to the next checkpoint and return the number of their last record.
+        """Hand the logged changes to the next checkpoint; return the number of their last record.
 
         The caller holds the commit lock and the checkpoint lock.
         """
@@ -638,7 +654,7 @@ class GroupCommit:
                 _LOG.exception("a callback for batch %d failed", number)
 
     def _fail(self, error: BaseException) -> None:
-        """Drop everything that is not synced and return to the state of the write-ahead log and the snapshot."""
+        """Drop all unsynced changes and return to the state of the log and the snapshot."""
         dropped = [batch for batch in (self.inflight, self.current) if batch is not None]
         _LOG.error("the store cannot write, batches %s are dropped: %s", [batch.number for batch in dropped], error)
         last = self.current.number
@@ -685,5 +701,5 @@ class GroupCommit:
         try:
             self._environment.renew()
         except lmdb.Error:
-            # A later commit, that of a counter, has failed. That does not affect this one.
+            # A later commit, that of a counter, has failed, which does not affect this one.
             self._environment.reopen()

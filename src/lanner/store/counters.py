@@ -1,8 +1,8 @@
-"""Persistent counters that issue no value twice, whatever crashes.
+"""Persistent counters that never issue a value twice, even after a crash.
 
-A counter may issue only values below a limit that is durable. The limit is raised by a block ahead
-of use: when half a block is left the next commit carries the new limit, and if none comes in time
-the counter writes it itself.
+A counter issues only values below a durable limit. The limit is raised a block ahead of use: when
+half a block is left, the next commit carries the new limit. If no commit comes in time, the counter
+writes the limit itself.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ __all__ = ["Counter", "Counters"]
 
 _VALUE = struct.Struct(">Q")
 _TABLE = "counters"
-# Ours: 67 million values of a counter with the usual block, more than any commit can last.
+# Not in the specification: with the usual block this is 67 million values, more than are issued
+# during any commit.
 _LONG_BLOCKS = 1024
 
 
 class Counter:
-    """Issues 1, 2, 3 ... after a crash it goes on behind a gap, after a clean close without one."""
+    """A counter that issues 1, 2, 3 and so on. A crash leaves a gap, a clean close does not."""
 
     __slots__ = ("_block", "_counters", "_key", "_limit", "_next", "_refill_at", "_written", "name")
 
@@ -36,7 +37,7 @@ class Counter:
         self._counters = counters
         self._next = start
         self._limit = start  # values below it may be issued
-        self._written = start  # the limit in the commit under way
+        self._written = start  # the limit in the commit in progress
         self._refill_at = start
 
     def next(self, n: int = 1) -> int:
@@ -61,23 +62,23 @@ class Counter:
 
         `raise_limit` follows when it is durable.
         """
-        # Never below what another commit under way may have written.
+        # Never below the limit that another commit in progress may have written.
         self._written = max(self._written, self._next + ahead + self._block)
         txn.put(self._key, _VALUE.pack(self._written), db=db)
         return self._written
 
     def write_for_long(self, txn: lmdb.Transaction[bytes], db: lmdb._Database) -> int:
-        """Write a limit that is good for a long commit."""
+        """Write a limit that suffices for a long commit, and return it."""
         if self._limit - self._next > _LONG_BLOCKS // 2 * self._block:
             return self._limit
         return self.write(txn, db, _LONG_BLOCKS * self._block)
 
     def write_exact(self, txn: lmdb.Transaction[bytes], db: lmdb._Database) -> None:
-        """Write the next value itself: for a clean close."""
+        """Write the next value itself, for a clean close."""
         txn.put(self._key, _VALUE.pack(self._next), db=db)
 
     def raise_limit(self, limit: int) -> None:
-        """Allow values below `limit`, whose commit is durable."""
+        """Allow values below `limit`, which is durable."""
         self._limit = max(self._limit, limit)
         self._refill_at = self._limit - self._block // 2
 
@@ -109,7 +110,7 @@ class Counters:
             self._wake()
 
     def want_all(self) -> None:
-        """Have the next commit raise every limit: a commit that should have done it failed."""
+        """Have the next commit raise every limit, because a commit that carried limits failed."""
         self._wanting.update(self._all.values())
 
     @property
@@ -119,21 +120,25 @@ class Counters:
     def reserve(self, counter: Counter, end: int) -> None:
         """Raise a limit at once, in a commit of its own.
 
-        The lock is held, so the wait for LMDB's writer lasts one sync at most: who writes takes the
-        lock first and needs it no more before its commit has ended (commit.py).
+        The caller holds the store's lock. The wait for LMDB's writer lasts one sync at most: a
+        writer takes the store's lock first and does not need it again before its commit has ended
+        (commit.py).
         """
         environment = self._environment
         try:
             with environment.write() as txn:
                 limit = counter.write(txn, environment.tables, end - counter.last)
         except InsufficientResources:
-            self.want(counter)  # a commit can do more about it: the database may have to be opened again
+            self.want(counter)  # a commit can do more: it may reopen the database
             raise
         counter.raise_limit(limit)
         self._wanting.discard(counter)
 
     def reserve_for_long(self) -> None:
-        """Raise every limit by many blocks: a commit is coming that will take seconds, and `reserve` would wait for it."""
+        """Raise every limit by many blocks, before a commit that takes seconds.
+
+        `reserve` would have to wait for such a commit.
+        """
         environment = self._environment
         with environment.write() as txn:
             written = [(counter, counter.write_for_long(txn, environment.tables)) for counter in self._all.values()]

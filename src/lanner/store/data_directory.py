@@ -1,13 +1,12 @@
-"""Who may write to a data directory, and to whom its files belong.
+"""Ownership and permissions of a data directory.
 
-A user who can write to the directory can replace any file in it, so the owner must be the only one.
-Symbolic links are not followed: root may run commands on a directory of the service's user, who
-could point a link at any file of the system. For the same reason root leaves no files of its own
-there: each file that root makes is given to the owner of the directory, so that the service can
-read it.
+A user who can write to the directory can replace any file in it, so its owner must be the only one.
+Symbolic links are not followed: root may run commands on a directory that belongs to the service's
+user, who could point a link at any file of the system. Root leaves no files of its own there. It
+gives each file that it creates to the owner of the directory, so that the service can read it.
 
-The owner can exchange a file for a link at any time, also after it was checked. So a file is opened
-by `open_own`, which follows no link; what opens files by their paths itself, as LMDB does, runs
+The owner can replace a file by a link at any time, even after a check. Therefore files are opened
+with `open_own`, which follows no link. Code that opens files by path itself, such as LMDB, runs
 with the owner's rights (`as_owner`).
 """
 
@@ -37,16 +36,16 @@ __all__ = [
 MODE: Final = 0o600
 _WRITERS: Final = stat.S_IWGRP | stat.S_IWOTH
 _ROOT: Final = 0
-# Opens whatever has the name, a symbolic link or a socket too, without reading it.
+# Opens any kind of entry, including a symbolic link or a socket, without reading it.
 _ENTRY: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class UnsafeDirectory(LannerError):
-    """Another user can write to the data directory, or could have; the message says what to run."""
+    """Raised if another user can or could change the data directory; says what to run."""
 
 
 def user_name(uid: int) -> str:
-    """Return the name of a user for people, or its number."""
+    """Return a user's name for display, or "uid" and the number if it has none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -63,9 +62,10 @@ def _opened(directory: Path) -> Iterator[int]:
 
 
 def check_data_directory(directory: Path) -> None:
-    """Raise UnsafeDirectory unless only its owner, who is this process's user, can write to a data directory.
+    """Raise UnsafeDirectory unless only the owner of a data directory can write to it.
 
-    For root it may be any user's; files that root has left in it are given to the owner.
+    The owner must be this process's user. Root may use any user's directory; files that root has
+    left in it are given to the owner.
     """
     with _opened(directory) as descriptor:
         found = os.fstat(descriptor)
@@ -84,7 +84,7 @@ def _check_entry(path: Path, parent: int, owner: os.stat_result) -> None:
     try:
         descriptor = os.open(path.name, _ENTRY, dir_fd=parent)
     except FileNotFoundError:
-        # A running queue manager, or another command, has removed it meanwhile.
+        # A running queue manager or another command has removed it meanwhile.
         return
     try:
         found = os.fstat(descriptor)
@@ -95,7 +95,7 @@ def _check_entry(path: Path, parent: int, owner: os.stat_result) -> None:
                 _give(descriptor, owner)
             if os.fstat(descriptor).st_uid != owner.st_uid:
                 raise _foreign(path, found.st_uid, owner.st_uid)
-        # Any user may connect to a socket; the queue manager checks who that is.
+        # Any user may connect to a socket; the queue manager checks which user it is.
         if not stat.S_ISSOCK(found.st_mode):
             _check_mode(path, found)
     finally:
@@ -122,7 +122,7 @@ def _check_mode(path: Path, found: os.stat_result) -> None:
 
 
 def give_to_owner(path: Path) -> None:
-    """Give a file that root has made to the owner of its directory. For other users, do nothing."""
+    """Give a file that root created to the owner of its directory; do nothing for other users."""
     if os.geteuid() != _ROOT:
         return
     with _opened(path.parent) as parent:
@@ -136,28 +136,28 @@ def give_to_owner(path: Path) -> None:
 def _give(descriptor: int, owner: os.stat_result) -> None:
     """Change the owner of an open file to that of its directory.
 
-    The descriptor must come from the open directory that `owner` describes. The user who owns
-    the directory can exchange it and what is in it for links at any time; looked up by its path
-    once more, root could give away a file of its own.
+    The descriptor must have been opened relative to the directory that `owner` describes. The user
+    who owns the directory can replace it and its contents by links at any time. If root looked the
+    file up by its path again, it could give away a file of its own.
     """
     found = os.fstat(descriptor)
-    # A second name could be that of a file elsewhere.
+    # A second name of the file could be elsewhere in the file system.
     is_single = stat.S_ISDIR(found.st_mode) or found.st_nlink == 1
     if (found.st_uid, found.st_gid) != (owner.st_uid, owner.st_gid) and is_single:
-        # fchown(2) refuses descriptors of O_PATH; their link in /proc names the same file.
+        # fchown(2) rejects O_PATH descriptors; the descriptor's link in /proc names the same file.
         os.chown(f"/proc/self/fd/{descriptor}", owner.st_uid, owner.st_gid)
 
 
 @contextmanager
 def as_owner(directory: Path) -> Iterator[Path]:
-    """Have root reach no other files in the block than the owner of a directory can.
+    """Restrict root to the rights of a directory's owner within the block.
 
-    Other users keep their rights.
+    Does nothing for other users. Yields a path to use for the directory in the block. This path
+    works even if the owner cannot reach every parent directory, and it refers to this directory
+    even if another is put in its place.
 
-    Give the path of the directory for the block. It works though the owner cannot reach every
-    directory above, and stays that of this directory whatever is put in its place. The whole
-    process has the owner's rights meanwhile, its other threads too. It keeps root's real and saved
-    user, so the owner can neither signal nor trace it.
+    Meanwhile the whole process has the owner's rights, including its other threads. It keeps root's
+    real and saved user IDs, so the owner can neither signal nor trace it.
     """
     with _opened(directory) as descriptor:
         owner = os.fstat(descriptor)
@@ -177,10 +177,10 @@ def as_owner(directory: Path) -> Iterator[Path]:
 
 
 def open_to_copy(path: Path) -> int:
-    """Open a file of a data directory, or of a backup, that root is to copy elsewhere, and return the descriptor.
+    """Open a file of a data directory or a backup that root will copy, and return the descriptor.
 
-    UnsafeDirectory for what is no file, and for a file that another user has in a directory of its
-    owner's: that may be a second name of any file. No symbolic link is followed. Raises OSError.
+    Follows no symbolic link. Raises OSError. Raises UnsafeDirectory if it is not a regular file, or
+    if it belongs to another user than its directory does: then it may be a second name of any file.
     """
     with _opened(path.parent) as parent:
         try:
@@ -202,11 +202,10 @@ def open_to_copy(path: Path) -> int:
 
 
 def open_own(path: Path, flags: int) -> int:
-    """Open a file of a data directory, mode 0600 if it is made, and return the descriptor.
+    """Open a file of a data directory, created with mode 0600, and return the descriptor.
 
-    No symbolic link is followed.
-
-    Raises OSError; UnsafeDirectory if root would open a second name of another user's file.
+    Follows no symbolic link. Raises OSError. Raises UnsafeDirectory if root would open a second
+    name of another user's file.
     """
     with _opened(path.parent) as parent:
         descriptor = os.open(path.name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, MODE, dir_fd=parent)

@@ -1,4 +1,4 @@
-"""The LMDB environment: its databases, the snapshot that the engine reads, and the memory the map may take."""
+"""The LMDB environment: its databases, the engine's snapshot, and the memory limit of the map."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from lanner.store.memory import MapTrimmer
 
 __all__ = ["DATA_FILE", "DEFAULT_MAP_SIZE", "MAX_DBS", "Environment", "sync_directory"]
 
-# LMDB names them.
+# File names chosen by LMDB.
 DATA_FILE = "data.mdb"
 LOCK_FILE = "lock.mdb"
-# Address space, not memory or disk: the file grows as it is used. 256 GiB is 32 times the default
-# machine quota (8 GiB), so that quota and freed pages together stay far below it, and it fits any
+# Address space, not memory or disk: the file grows as needed. 256 GiB is 32 times the default
+# machine quota (8 GiB), so that quota and freed pages together stay far below it. It fits any
 # 64-bit kernel.
 DEFAULT_MAP_SIZE = 1 << 38
 
-# Readers: our own snapshot, scans of the data pipeline, and other processes (backup, inspection).
+# Readers: the engine's snapshot, scans of the data pipeline, and other processes (backup,
+# inspection).
 _MAX_READERS = 1024
 MAX_DBS = 8
 
@@ -33,8 +34,7 @@ MAX_DBS = 8
 class Environment:
     """An open LMDB environment with one read transaction, renewed after each commit.
 
-    `txn` and the cursors are for the holder of the store's lock. A scan opens a transaction of its
-    own.
+    `txn` and the cursors need the store's lock. A scan opens a transaction of its own.
     """
 
     __slots__ = (
@@ -61,7 +61,7 @@ class Environment:
     def __init__(self, path: Path, map_size: int) -> None:
         self._path = path
         self._map_size = map_size
-        # Of the express messages of all queues: their packets, and EXPRESS_OVERHEAD for each.
+        # For the express messages of all queues: their packets, plus EXPRESS_OVERHEAD for each.
         self.express_bytes = 0
         self._open()
 
@@ -70,8 +70,8 @@ class Environment:
         return self._path / DATA_FILE
 
     def _open(self) -> None:
-        # LMDB follows links: they lead root to nothing that the owner of the directory cannot
-        # write.
+        # LMDB follows symbolic links. With the owner's rights, a link cannot make root write to a
+        # file that the owner could not write to.
         with as_owner(self._path) as path:
             self.env = lmdb.open(
                 str(path),
@@ -79,7 +79,7 @@ class Environment:
                 max_dbs=MAX_DBS,
                 max_readers=_MAX_READERS,
                 max_spare_txns=4,
-                # Messages are read once, in places all over the file; reading ahead only fills
+                # Messages are read once, in places all over the file, so readahead would only fill
                 # memory.
                 readahead=False,
                 mode=0o600,
@@ -94,7 +94,7 @@ class Environment:
         self.tables = self.env.open_db(b"tables")  # length and name of the table, key -> value
         self.staged = self.env.open_db(b"staged")  # (stage, queue, 7 - priority, number) -> checksum, packet
         try:
-            # first number -> events (event_log.py). Made when somebody wants such a log.
+            # first number -> events (event_log.py). Created when the log of events is first used.
             self.events: lmdb._Database | None = self.env.open_db(b"events", create=False)
         except lmdb.NotFoundError:
             self.events = None
@@ -102,18 +102,18 @@ class Environment:
         self._begin()
 
     def open_events(self) -> None:
-        """Have a database for events. Needs the store's lock."""
+        """Create the database of events if it does not exist. Needs the store's lock."""
         if self.events is None:
             self.events = self.env.open_db(b"events")
             self.renew()
 
     def _begin(self) -> None:
-        # What was read from the snapshot last, until the next change: a receive deletes it at once.
-        # One for all queues, since it may be megabytes.
+        # The record last read from the snapshot, until the next change, because a receive deletes
+        # it at once. There is one for all queues, since it may be megabytes.
         self.last_read: Record | None = None
         self.txn = self.env.begin()
         self.message_cursor = self.txn.cursor(self.messages)
-        # The queue view and the lookup id at which the cursor stands, if that is known.
+        # The queue view and the lookup id at which the cursor is positioned, if known.
         self.message_in: object | None = None
         self.message_at = 0
         self.table_cursor = self.txn.cursor(self.tables)
@@ -125,7 +125,10 @@ class Environment:
 
     @contextmanager
     def write(self) -> Iterator[lmdb.Transaction[bytes]]:
-        """Write in one durable commit, or not at all: InsufficientResources if the disk refuses."""
+        """Yield a write transaction that commits durably or not at all.
+
+        Raises InsufficientResources if the disk refuses.
+        """
         txn: lmdb.Transaction[bytes] | None = None
         try:
             txn = self.env.begin(write=True)
@@ -143,7 +146,7 @@ class Environment:
         return (self.env.info()["last_pgno"] + 1) * self.env.stat()["psize"]
 
     def live(self) -> int:
-        """Return the bytes of all pages that hold something, those of the free list left out."""
+        """Return the bytes of all pages in use, without those of the free list."""
         pages = 2  # the meta pages
         databases = [None, self.messages, self.visible, self.tables, self.staged]
         if self.events is not None:
@@ -154,14 +157,15 @@ class Environment:
         return pages * self.env.stat()["psize"]
 
     def snapshots(self) -> tuple[int, list[tuple[int, int]]]:
-        """Return the number of the last commit, and process and commit of each snapshot that is open."""
-        # LMDB gives a table as text: process, thread, commit. One that is not open has a dash.
+        """Return the number of the last commit, and (process, commit) of each open snapshot."""
+        # LMDB returns a table as text: process, thread, commit. A slot without a snapshot has a
+        # dash.
         rows = [line.split() for line in self.env.readers().splitlines()[1:]]
         found = [(int(row[0]), int(row[2])) for row in rows if len(row) == 3 and row[2].isdigit()]
         return self.env.info()["last_txnid"], found
 
     def reopen(self) -> None:
-        """Open the file again after an error that LMDB calls fatal (a failed write of the meta page)."""
+        """Reopen the file after an error that is fatal to LMDB: a failed write of the meta page."""
         self.memory.stop()
         self.env.close()
         self._open()
@@ -173,7 +177,10 @@ class Environment:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable: a synced file that has no name yet is lost with the power."""
+    """Make the file names in a directory durable.
+
+    A synced file whose name is not durable is lost in a power failure.
+    """
     file = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(file)

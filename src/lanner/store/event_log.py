@@ -1,14 +1,15 @@
-"""The log of events: rows of one size, numbered, in the same batches and commits as what they tell of.
+"""The log of events: numbered rows of fixed size, committed with the changes that they describe.
 
-An event is added to the batch that is being filled, so it is in the log if and only if what
-happened is on disk. Events alone make no batch that anybody waits for: what happens to an express
-message changes nothing on disk, and its event goes with the next commit, or when `flush` is called.
-They are written in blocks, some hundreds in one row of the database, since a row for each would
-cost more than the message: a block lies under the number of its first event. Numbers go up and are
-never used again; a crash, or a batch that fails, leaves a gap.
+An event is added to the current batch, so it is in the log if and only if the change is durable.
+Events alone do not make a batch that callers wait for. What happens to an express message changes
+nothing on disk, so its event goes with the next commit or when `Store.flush_events` is called.
 
-The oldest blocks are dropped by time and by size. Up to where that was done is written with it, so
-that a reader who comes too late can be told.
+Events are written in blocks of some hundreds per database row, because a row for each event would
+cost more than the message. The key of a block is the number of its first event. Numbers ascend and
+are never reused; a crash or a failed batch leaves a gap.
+
+The oldest blocks are dropped by age and by size. The number up to which events were dropped is
+written in the same commit, so that a reader that comes too late can be told.
 """
 
 from __future__ import annotations
@@ -27,32 +28,32 @@ from lanner.store.format import table_key
 
 __all__ = ["EVENT", "EventBlock", "EventLog", "encode_block", "put_block", "trim_slice"]
 
-# Milliseconds since 1970, lookup id, visibility number; queue, other, bytes of the packet,
-# SentTime; class, reason; kind, flags; aborted receives so far; source queue manager, ordinal,
-# correlation identifier. `other` is the target queue of a move, and of an arrival the number of its
-# sender.
+# The fields, by size. Q: milliseconds since 1970, lookup id, visibility number. I: queue, other,
+# bytes of the packet, SentTime. H: class, reason. B: kind, flags. H: aborted receives so far. Then
+# source queue manager, ordinal and correlation identifier. `other` is the target queue of a move;
+# for an arrival it is the number of the sender.
 EVENT = struct.Struct("<QQQIIIIHHBBH16sI20s")
 _TIME = struct.Struct("<Q")
 _KEY = struct.Struct(">Q")
 _CHECKSUM = struct.Struct("<I")
 _TRIMMED = table_key("events", b"trimmed")
-# Ours: events in a block at most, some 45 KB.
+# Not in the specification: maximum number of events in a block, about 45 KB.
 BLOCK_EVENTS = 512
-# Ours: so many events may wait for a commit before one is made for them.
+# Not in the specification: events that may wait for a commit before one is made for them.
 MAX_WAITING = 8192
-# Ours: seconds for which one slice of trimming holds the writer.
+# Not in the specification: seconds for which one slice of trimming holds LMDB's writer lock.
 _SLICE_SECONDS = 0.002
 
 
 class EventBlock(NamedTuple):
-    """Events with numbers in a row."""
+    """Events with consecutive numbers."""
 
     first: int
     records: list[bytes]
 
 
 class EventLog:
-    """Methods need the store's lock, but for those that say that they need none."""
+    """The log of events. Methods need the store's lock unless they say otherwise."""
 
     def __init__(
         self,
@@ -61,7 +62,10 @@ class EventLog:
         current: Callable[[], list[EventBlock]],
         wake: Callable[[], None],
     ) -> None:
-        """`current` gives the blocks of the batch that is being filled, `wake` has it committed soon."""
+        """Open the log, creating its database if necessary.
+
+        `current` returns the event blocks of the current batch. `wake` requests a commit soon.
+        """
         environment.open_events()
         self._environment = environment
         self._numbers = numbers
@@ -96,18 +100,18 @@ class EventLog:
         return records
 
     def reserve(self, count: int) -> int:
-        """Take numbers for events that are made while their batch is written; the first of them."""
+        """Reserve numbers for events made while their batch is written; return the first number."""
         self._records = None
         return self._next(count)
 
     def closed(self) -> int:
-        """The current batch is closed: the last number that was issued for it or before."""
+        """Note that the current batch was closed; return the last number issued up to then."""
         self._records = None
         self._waiting = 0
         return self._numbers.last
 
     def completed(self, horizon: int) -> None:
-        """A batch is durable that was closed with this number; one that was closed before there was a log has 0."""
+        """Note that a batch closed at this number is durable (0: closed before the log existed)."""
         self._horizon = max(self._horizon, horizon)
 
     @property
@@ -123,7 +127,7 @@ class EventLog:
         return self._horizon
 
     def bounds(self) -> tuple[int, int]:
-        """(after, upto) in which everything is that the log has. Needs no lock."""
+        """Return (after, upto) of the range that contains all events of the log. Needs no lock."""
         environment = self._environment
         with environment.env.begin() as txn:
             cursor = txn.cursor(environment.events)
@@ -131,24 +135,21 @@ class EventLog:
         return min(first, self._horizon), self._horizon
 
     def trimmed(self) -> int:
-        """The number up to which events were dropped for their age, 0 if none were.
-
-        Needs no lock.
-        """
+        """Return the number up to which events were dropped, 0 if none were. Needs no lock."""
         environment = self._environment
         with environment.env.begin() as txn:
             raw = txn.get(_TRIMMED, db=environment.tables)
         return 0 if raw is None else int(_KEY.unpack(raw)[0])
 
     def size(self) -> int:
-        """Bytes of the file that the log takes. Needs no lock."""
+        """Return the bytes of the file that the log occupies. Needs no lock."""
         with self._environment.env.begin() as txn:
             return _pages(txn, self._environment) * self._environment.env.stat()["psize"]
 
     def blocks(self, after: int, upto: int) -> Iterator[tuple[int, int]]:
-        """Yield (first number, events) of what is in (after, upto], nothing of it read.
+        """Yield (first number, number of events) of the blocks in (after, upto]. Needs no lock.
 
-        Needs no lock.
+        The events themselves are not read.
         """
         for first, raw in self._stored(after, upto):
             low, high = _clip(first, len(raw), after, upto)
@@ -156,10 +157,10 @@ class EventLog:
                 yield first + low, high - low
 
     def read(self, after: int, upto: int, limit: int) -> list[tuple[int, bytes]]:
-        """Return the first events in (after, upto], about `limit` of them: (first number, records in a row). Needs no lock.
+        """Return the first events in (after, upto], about `limit`, as (first number, records).
 
-        A block that fails its checksum is left out, and said so in the result: its records are
-        empty.
+        Each tuple has the records of consecutive events, joined. A block that fails its checksum is
+        reported with empty records. Needs no lock.
         """
         found = []
         count = 0
@@ -182,7 +183,7 @@ class EventLog:
         upto = min(upto, self._horizon)
         with environment.env.begin(buffers=True) as txn:
             cursor = txn.cursor(environment.events)
-            # The block before may reach over the beginning.
+            # The preceding block may extend into the range.
             is_after = cursor.set_range(_KEY.pack(after + 1))
             found = (cursor.prev() if is_after else cursor.last()) or cursor.first()
             while found:
@@ -194,7 +195,7 @@ class EventLog:
 
 
 def _clip(first: int, size: int, after: int, upto: int) -> tuple[int, int]:
-    """Which records of a block of some bytes are in (after, upto]."""
+    """Return the (start, stop) indices of a block's records that are in (after, upto]."""
     count = (size - _CHECKSUM.size) // EVENT.size
     return max(after + 1 - first, 0), min(upto + 1 - first, count)
 
@@ -205,13 +206,13 @@ def _pages(txn: lmdb.Transaction[bytes], environment: Environment) -> int:
 
 
 def encode_block(first: int, records: list[bytes]) -> tuple[bytes, bytes]:
-    """The row of a block: key and value."""
+    """Return the key and the value of a block's row."""
     data = b"".join(records)
     return _KEY.pack(first), _CHECKSUM.pack(crc32(data)) + data
 
 
 def put_block(txn: lmdb.Transaction[bytes], environment: Environment, first: int, records: list[bytes]) -> None:
-    """Write a block; behind the last one as an append, which fills pages to the end."""
+    """Write a block, as an append if it comes last, because appending fills pages completely."""
     if not records:
         return
     cursor = txn.cursor(environment.events)
@@ -220,7 +221,10 @@ def put_block(txn: lmdb.Transaction[bytes], environment: Environment, first: int
 
 
 def trim_slice(txn: lmdb.Transaction[bytes], environment: Environment, before_ms: int, max_bytes: int) -> bool:
-    """Drop the oldest blocks that end before a time, or that are too many; True if there may be more to drop."""
+    """Drop the oldest blocks that end before a time or exceed a size.
+
+    Return whether there may be more to drop.
+    """
     deadline = time.perf_counter() + _SLICE_SECONDS
     most = max_bytes // environment.env.stat()["psize"]
     cursor = txn.cursor(environment.events)

@@ -1,8 +1,8 @@
-"""The version of the store's format, how older ones are brought up to it, and what tells stores apart.
+"""The version of the store's format, upgrades from older versions, and the identity of a store.
 
-A change to what lies on disk raises FORMAT by one and adds the step from the version before to
-MIGRATIONS; all steps that a store needs run in one commit when it is opened. A store of a newer
-format is refused untouched.
+A change of the on-disk format increments FORMAT and adds the step from the previous version to
+MIGRATIONS. All steps that a store needs run in one commit when it is opened. A store of a newer
+format is rejected and left untouched.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ FORMAT = 2
 
 
 def table_key(name: str, key: bytes) -> bytes:
-    """Make the key under which a row of a table lies in the database of tables."""
+    """Return the key of a table's row in the database of tables."""
     encoded = name.encode()
     return bytes((len(encoded),)) + encoded + key
 
 
-# From version: the step to the next one, given the environment and the write transaction of the
-# upgrade.
+# From each version the step to the next one. A step gets the environment and the write transaction
+# of the upgrade.
 MIGRATIONS: dict[int, Callable[[lmdb.Environment, lmdb.Transaction[bytes]], None]] = {
-    1: lambda _env, _txn: None,  # the database itself is the same
+    1: lambda _env, _txn: None,  # the database itself is unchanged
 }
 
 _FORMAT_KEY = table_key("store", b"format")
@@ -42,9 +42,7 @@ _U64 = struct.Struct(">Q")
 
 
 def ensure_format(env: lmdb.Environment, path: Path) -> tuple[int, int]:
-    """Create or upgrade the store format.
-
-    Return the epoch and the seed of the write-ahead log's checksums.
+    """Create or upgrade the store; return its epoch and the seed of the log's checksums.
 
     Raises StoreVersion for a newer format. Both numbers are random. Readers of the store see the
     epoch. The seed stays secret, so that no sender can craft a message that looks like a log
@@ -59,7 +57,7 @@ def ensure_format(env: lmdb.Environment, path: Path) -> tuple[int, int]:
     with env.begin() as read:
         epoch, seed = (_unpack(read.get(key, db=tables)) for key in (_EPOCH_KEY, _SEED_KEY))
     if epoch and seed and _stored_format(env) == FORMAT:
-        return epoch, seed  # nothing is written: a store opens on a full disk too
+        return epoch, seed  # nothing is written, so a store opens on a full disk too
     with env.begin(write=True) as txn:
         version = _unpack(txn.get(_FORMAT_KEY, db=tables)) or FORMAT
         while version < FORMAT:
@@ -77,17 +75,17 @@ def ensure_format(env: lmdb.Environment, path: Path) -> tuple[int, int]:
 
 
 def epoch_of(env: lmdb.Environment) -> int:
-    """Read the epoch of a store that another process has open."""
+    """Return the epoch of a store that another process has open."""
     tables = env.open_db(b"tables", create=False)
     with env.begin() as txn:
         return _unpack(txn.get(_EPOCH_KEY, db=tables))
 
 
 def forget_epoch(env: lmdb.Environment) -> None:
-    """Mark a copy: whoever opens it first gives it an epoch and a seed of its own.
+    """Mark a copy, so that the first opening gives it its own epoch and seed.
 
-    The original goes on issuing numbers after the copy was made, and the copy will issue the same
-    ones for other messages and other records.
+    After the copy was made, the original and the copy issue the same numbers for different messages
+    and records.
     """
     tables = env.open_db(b"tables")
     with env.begin(write=True) as txn:
@@ -96,7 +94,7 @@ def forget_epoch(env: lmdb.Environment) -> None:
 
 
 def _stored_format(env: lmdb.Environment) -> int:
-    """Read the version without changing anything; 0 for a new store."""
+    """Return the version without changing anything; 0 for a new store."""
     try:
         tables = env.open_db(b"tables", create=False)
     except lmdb.NotFoundError:

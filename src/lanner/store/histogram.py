@@ -1,4 +1,4 @@
-"""A histogram that costs a binary search for each value. Written by one thread, read by others."""
+"""A histogram that costs one binary search per value. One thread writes it, others read it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 class Histogram:
-    """How many values were at most as large as each bound."""
+    """Counts of the values that are at most as large as each bound."""
 
     __slots__ = ("_bounds", "_counts", "total")
 
@@ -22,7 +22,7 @@ class Histogram:
         self.total += value
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Return the bounds and how many values were at most as large, as Prometheus has them."""
+        """Return each bound with the number of values up to it, in the form of Prometheus."""
         found: list[tuple[str, float]] = []
         below = 0
         for bound, count in zip((*self._bounds, None), list(self._counts), strict=True):

@@ -1,4 +1,4 @@
-"""Locks: one process at a time on a data directory, one thread at a time on the store."""
+"""Locks: one process at a time on a data directory, one thread at a time in the store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ __all__ = ["DirectoryLock", "StoreLock"]
 
 
 class DirectoryLock:
-    """Holds DIR/lock, until the process ends, however it ends; the file names the process for whoever comes second."""
+    """The lock on DIR/lock, held until the process ends, however it ends.
+
+    The file contains the process id, which another process reports when it cannot take the lock.
+    """
 
     def __init__(self, directory: Path) -> None:
         path = directory / "lock"
@@ -38,11 +41,11 @@ class DirectoryLock:
 
 
 class StoreLock(_thread.RLock):  # type: ignore[misc]  # final in the stubs, a base type in CPython
-    """The store's lock: a reentrant lock in which a commit does not have to wait its turn for ever.
+    """The store's lock: a reentrant lock that lets a commit go before other threads.
 
-    A thread that takes the lock again at once after it let go of it always wins against one that
-    must wake up first, so a busy engine would keep a commit out for tenths of a second.
-    `before_others` and `urgent` close a gate: a thread that comes by `with` waits there until the
+    A thread that releases the lock and takes it again at once always wins against a thread that
+    must wake up first. A busy engine would therefore delay a commit by tenths of a second.
+    `before_others` and `urgent` close a gate: threads that enter with `with` wait there until the
     commit has the lock.
     """
 
@@ -50,7 +53,7 @@ class StoreLock(_thread.RLock):  # type: ignore[misc]  # final in the stubs, a b
     is_foreign = False
 
     def __init__(self) -> None:
-        # `with lock.before_others`: take the lock before the threads that come by `with lock`.
+        # `with lock.before_others`: take the lock before the threads that use `with lock`.
         self.before_others: Final = _BeforeOthers(self)
         self.gate = threading.Lock()
         self.is_wanted = False
@@ -59,32 +62,32 @@ class StoreLock(_thread.RLock):  # type: ignore[misc]  # final in the stubs, a b
 
     @property
     def is_mine(self) -> bool:
-        """Whether this thread has the lock."""
+        """Whether the calling thread holds the lock."""
         return bool(self._is_owned())  # type: ignore[attr-defined]  # not in the stubs
 
     def __enter__(self) -> bool:  # type: ignore[override]  # the stubs give it a parameter
-        # Who has the lock already must not wait for someone who waits for it.
+        # The holder must not wait at the gate for a thread that waits for the lock.
         if self.is_wanted and not self.is_mine:
             with self.gate:
                 pass
         try:
             return self.acquire()
         except BaseException:
-            # A signal handler may raise as soon as the lock is taken, before the `with` block is
-            # entered.
+            # A signal handler may raise after the lock is taken and before the `with` block begins.
             if self.is_mine:
                 self.release()
             raise
 
     def urgent(self, timeout: float) -> _Urgent:
-        """Take the lock before others.
+        """Take the lock before others: `with lock.urgent(timeout) as has_lock`.
 
-        When the time limit has passed, continue without it and say so.
+        After `timeout` seconds the block runs without the lock and `has_lock` is false.
         """
         return _Urgent(self, timeout)
 
     def acquire_before_others(self, timeout: float) -> bool:
-        # At the gate too: who waits there before us may be waiting for somebody who waits for us.
+        # The time limit holds for the gate too: the thread that has closed it may be waiting for a
+        # thread that waits for this one.
         if not self.gate.acquire(timeout=timeout):
             return False
         try:
@@ -97,9 +100,10 @@ class StoreLock(_thread.RLock):  # type: ignore[misc]  # final in the stubs, a b
 
 
 class _ForeignLock(StoreLock):  # type: ignore[misc]  # as above
-    """The lock in a process that was forked from the store's own: nothing can be done with the store there.
+    """The lock in a process forked from the store's own process, where the store is unusable.
 
-    The parent goes on to write the same files, and a thread that held the lock does not exist here.
+    The parent continues to write the same files, and a thread that held the lock does not exist in
+    the child.
     """
 
     is_foreign = True
@@ -117,10 +121,10 @@ _locks: weakref.WeakSet[StoreLock] = weakref.WeakSet()
 
 
 def _forked() -> None:
-    # By class, so that locks pay nothing for it when they are taken.
+    # The class is replaced, so that taking the lock costs nothing extra.
     for lock in _locks:
         lock.__class__ = _ForeignLock
-        # A thread that does not exist here may have held the old one.
+        # The old gate may have been held by a thread that does not exist in this process.
         lock.gate = threading.Lock()
 
 
@@ -128,9 +132,9 @@ os.register_at_fork(after_in_child=_forked)
 
 
 class _BeforeOthers:
-    """What `StoreLock.before_others` is.
+    """The context manager `StoreLock.before_others`.
 
-    It has no state of its own, so one object serves every thread.
+    It has no state of its own, so one object serves all threads.
     """
 
     __slots__ = ("_lock",)
@@ -140,7 +144,7 @@ class _BeforeOthers:
 
     def __enter__(self) -> None:
         lock = self._lock
-        # Mostly it is free: then there is nobody to come before.
+        # The lock is usually free, and then there is no thread to go before.
         if lock.acquire(blocking=False):
             return
         with lock.gate:
@@ -153,7 +157,7 @@ class _BeforeOthers:
 
 
 class _Urgent:
-    """`with lock.urgent(timeout) as has_lock`."""
+    """The context manager that `StoreLock.urgent` returns."""
 
     __slots__ = ("_has_lock", "_lock", "_timeout")
 

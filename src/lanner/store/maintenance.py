@@ -1,4 +1,7 @@
-"""What must be done although nobody waits for it: raising counters, and sweeping up after dropped queues and stages."""
+"""Background work that no caller waits for.
+
+It raises the limits of counters and deletes the rows of dropped queues and stages.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ __all__ = ["Maintenance", "sweep_slice"]
 _LOG = logging.getLogger(__name__)
 
 _GARBAGE = table_key("garbage", b"")
-# Ours: a slice of sweeping holds the lock this long, and leaves the disk to others for a while
-# after it.
+# Not in the specification: seconds for which a slice of sweeping holds the lock, and the pause
+# after it, in which other threads can use the disk.
 _SLICE_SECONDS = 0.002
 _PAUSE_SECONDS = 0.002
 _RETRY_SECONDS = 1.0
@@ -30,7 +33,7 @@ _RETRY_SECONDS = 1.0
 class Maintenance:
     """A thread that sleeps until it is woken.
 
-    `work` does a piece and says whether there is more.
+    `work` does one piece of work and returns whether there is more.
     """
 
     def __init__(self, work: Callable[[], bool]) -> None:
@@ -47,7 +50,7 @@ class Maintenance:
             self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; without the store's lock, which it may be waiting for."""
+        """Stop the thread. The caller must not hold the store's lock, for which it may wait."""
         self._stopped.set()
         self._woken.set()
         if self._thread is not None:
@@ -64,14 +67,14 @@ class Maintenance:
                         break
                     pause = _PAUSE_SECONDS
                 except Exception:  # noqa: BLE001 (logged, and tried again)
-                    # A full disk, most likely; the work is still there when it can be done.
+                    # Most likely a full disk. The work remains and is retried later.
                     _LOG.exception("the store's maintenance failed and will be tried again")
                     pause = _RETRY_SECONDS
                 self._stopped.wait(pause)
 
 
 def sweep_slice(txn: lmdb.Transaction[memoryview], environment: Environment) -> bool:
-    """Delete a slice of what dropped queues and stages left behind; False if there was nothing."""
+    """Delete a slice of the rows of dropped queues and stages; return whether there were any."""
     deadline = time.perf_counter() + _SLICE_SECONDS
     garbage = txn.cursor(environment.tables)
     swept = False
@@ -86,7 +89,7 @@ def sweep_slice(txn: lmdb.Transaction[memoryview], environment: Environment) -> 
 
 
 def _sweep(txn: lmdb.Transaction[memoryview], environment: Environment, key: bytes, deadline: float) -> bool:
-    """Sweep one dropped queue or stage; True if nothing of it is left."""
+    """Sweep one dropped queue or stage; return whether nothing of it is left."""
     if key.startswith(b"s"):
         prefix = key[1 : GARBAGE_STAGE.size]
         return _delete_prefix(txn, environment.staged, prefix, deadline)

@@ -1,8 +1,8 @@
-"""Keeping the map out of the process's memory.
+"""Limits on the resident memory that LMDB's map takes.
 
-LMDB reads its file through a map, and each page read that way counts as memory of the process until
-it is unmapped, though the kernel could take it back at any time. Unmapping costs little (the data
-stay in the page cache), so it is done every few megabytes.
+LMDB reads its file through a memory map. Each page read that way counts as memory of the process
+until it is unmapped, although the kernel could reclaim it at any time. Unmapping is cheap, because
+the data stay in the page cache, so it is done every few megabytes.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from pathlib import Path
 
 __all__ = ["MapTrimmer"]
 
-# Ours: how much of the file may be read before its pages are given back. The kernel maps 16 pages
-# around each one that is touched, so the memory is up to this many bytes and the sixteenfold of
-# what is read here and there.
+# Not in the specification: bytes of the file read before its pages are unmapped. The kernel maps 16
+# pages around each page that is touched. So the memory is this many bytes plus up to sixteen times
+# the bytes of scattered reads.
 _TRIM_EVERY = 4 << 20
 
 _MADV_DONTNEED = 4
 
 
 class MapTrimmer:
-    """Counts what is read through the map of one file, and unmaps its pages from time to time."""
+    """A counter of the bytes read through the map of one file, which unmaps its pages regularly."""
 
     __slots__ = ("_lock", "_path", "_region", "_touched")
 
@@ -33,10 +33,7 @@ class MapTrimmer:
         self._touched = 0
 
     def touch(self, size: int) -> None:
-        """Note that about `size` bytes were read.
-
-        A lost update between two threads does no harm.
-        """
+        """Note that about `size` bytes were read. A lost update between threads is harmless."""
         self._touched += size
         if self._touched >= _TRIM_EVERY:
             self._touched = 0
@@ -49,7 +46,7 @@ class MapTrimmer:
                 ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _MADV_DONTNEED)
 
     def stop(self) -> None:
-        """Unmap no more: the map is about to go, and its addresses will be someone else's."""
+        """Stop unmapping: the map is about to be closed, and its addresses may be reused."""
         with self._lock:
             self._region = None
 
@@ -57,7 +54,7 @@ class MapTrimmer:
         try:
             maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape")
         except OSError:
-            return None  # not Linux: the kernel's own judgement has to do
+            return None  # not Linux: the kernel decides by itself
         for line in maps.splitlines():
             fields = line.split(maxsplit=5)
             if len(fields) == 6 and fields[5] == self._path:

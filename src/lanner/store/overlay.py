@@ -1,9 +1,8 @@
-"""Layers of changes that are not in the snapshot yet, and the merged view of layers and snapshot.
+"""Layers of changes that the snapshot lacks, and the merged view of layers and snapshot.
 
-A view (a queue's messages, a metadata table) is read through up to four layers: the batch being
-filled, the batch being committed, the logged batches, and the batches that a checkpoint is writing.
-A layer holds the rows that it adds and the keys that it hides in the layers below and in the
-snapshot.
+A view (a queue's messages, a metadata table) is read through up to four layers: the current batch,
+the batch in flight, the logged batches, and the batches that a checkpoint is writing. A layer holds
+the rows that it adds and the keys that it hides in the layers below and in the snapshot.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ __all__ = ["Layer", "Overlay", "Run"]
 V = TypeVar("V")
 H = TypeVar("H")
 
-# Runs of hidden keys that a view remembers: one per reader that eats its way through the queue.
+# Maximum number of runs that a view remembers, one for each reader that consumes the queue.
 _MAX_RUNS = 4
 
 
 class Layer(Generic[K, V, H]):
     """The changes of one batch, or of all logged batches together, to one view.
 
-    `keys` follows the layers above: a key that one of them hides is removed here. `rows` and
-    `hidden` are frozen once the batch is being committed, because the committing thread reads them.
-    `hidden` maps each hidden key to what the commit needs to know about it.
+    `keys` lacks the keys that a layer above hides: they are removed here when they are hidden.
+    `rows` and `hidden` are frozen once the batch is being committed, because the committing thread
+    reads them. `hidden` maps each hidden key to the facts that the commit needs about it.
     """
 
     __slots__ = ("hidden", "keys", "rows")
@@ -37,7 +36,7 @@ class Layer(Generic[K, V, H]):
         self.hidden: dict[K, H] = {}
 
     def absorb(self, above: Layer[K, V, H]) -> None:
-        """Take the changes of the layer above in: the two become one."""
+        """Merge the changes of the layer above into this one."""
         rows, keys = self.rows, self.keys
         for key, facts in above.hidden.items():
             rows.pop(key, None)
@@ -48,14 +47,17 @@ class Layer(Generic[K, V, H]):
         rows.update(above.rows)
 
     def restore_keys(self, hidden: set[K]) -> None:
-        """Forget what layers above have done, which were dropped, but for the keys that others above still hide."""
+        """Restore `keys` after layers above were dropped; other layers still hide `hidden`."""
         self.keys = SortedKeys()
         for key in sorted(self.rows.keys() - hidden):
             self.keys.add(key)
 
 
 class Run(Generic[K]):
-    """Of the keys in [low, high] the snapshot has none that is not hidden; `following` is the next it has, if known."""
+    """A range of the snapshot in which every key is hidden.
+
+    It covers the keys from `low` to `high`. `following` is the next key of the snapshot, if known.
+    """
 
     __slots__ = ("following", "high", "low")
 
@@ -66,7 +68,7 @@ class Run(Generic[K]):
 
 
 class Overlay(Generic[K, V, H]):
-    """A sorted map: the snapshot with the layers of what it has not over it."""
+    """A sorted map: the snapshot, with the layers of newer changes laid over it."""
 
     __slots__ = ("_runs", "below", "current")
 
@@ -75,8 +77,7 @@ class Overlay(Generic[K, V, H]):
         self.below: tuple[Layer[K, V, H], ...] = ()  # the other layers, the newest first
         self._runs: list[Run[K]] = []
 
-    # What lies on disk, and the first key after a given one: the two things that differ between
-    # views.
+    # Access to the snapshot and the order of keys, which differ between views.
 
     def _read_stored(self, key: K) -> V | None:
         raise NotImplementedError
@@ -96,12 +97,12 @@ class Overlay(Generic[K, V, H]):
             self._runs.clear()
 
     def layers(self) -> tuple[Layer[K, V, H], ...]:
-        """All layers, the newest first."""
+        """Return all layers, the newest first."""
         return self.below if self.current is None else (self.current, *self.below)  # type: ignore[arg-type]  # mypy mixes int and bytes
 
     def get(self, key: K) -> V | None:
         """Return the newest value; None if the key does not exist."""
-        # Without `layers`, which makes a tuple: this is asked several times for each message.
+        # Without `layers`, which builds a tuple: this runs several times for each message.
         current = self.current
         if current is not None:
             value = current.rows.get(key)
@@ -118,7 +119,7 @@ class Overlay(Generic[K, V, H]):
         return self._read_stored(key)
 
     def go_back(self) -> None:
-        """Forget the current layer and what it did to those below; the batch in flight was dropped with it."""
+        """Drop the current layer and restore those below; the batch in flight was dropped too."""
         self.current = None
         self.forget_runs()
         hidden: set[K] = set()
@@ -133,7 +134,7 @@ class Overlay(Generic[K, V, H]):
         return other if found is None or (other is not None and other < found) else found
 
     def _unhidden_ceiling(self, key: K) -> K | None:
-        """The same of the snapshot, where no layer hides it."""
+        """Return the lowest key in the snapshot that is not below `key` and not hidden."""
         run = self._run_with(key) if self._runs else None
         found = self._stored_ceiling(key if run is None else self._successor(run.high))
         if found is not None and self._is_hidden(found):
@@ -143,11 +144,10 @@ class Overlay(Generic[K, V, H]):
         return found
 
     def _added_ceiling(self, key: K) -> K | None:
-        """The same of what the layers add."""
+        """Return the lowest key in the layers that is not below `key`."""
         found: K | None = None
         current = self.current
-        # A look at the rows first: a reader that eats its way through what is stored has layers
-        # without any.
+        # Check the rows first: the layers of a reader that consumes stored messages have none.
         if current is not None and current.rows:
             found = current.keys.ceiling(key)
         for layer in self.below:
@@ -177,12 +177,12 @@ class Overlay(Generic[K, V, H]):
                 return True
         return False
 
-    # A reader that takes 10,000 messages from the head before the first sync would step over all
-    # that it took, each time. So the runs of hidden stored keys are remembered; they only grow
-    # until the snapshot changes.
+    # A reader that takes 10,000 messages from the head before the first sync would step over all of
+    # them on each read. Therefore runs of hidden stored keys are remembered. They only grow until
+    # the snapshot changes.
 
     def _hide_below(self, key: K) -> None:
-        """Note that a key is hidden from now on in what lies below the current layer."""
+        """Note that a key is now hidden in everything below the current layer."""
         for layer in self.below:
             if key in layer.rows:
                 layer.keys.discard(key)

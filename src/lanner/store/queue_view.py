@@ -1,4 +1,9 @@
-"""One queue as the engine sees it: stored messages, unsynced changes, express messages, running totals."""
+"""One queue as the engine sees it: stored, unsynced and express messages, and running totals.
+
+The view merges the layers of `overlay.py` with the snapshot and adds the express messages, which
+are never written to disk. Receiving is the hot path. All queues share one cursor, and to read the
+message after the last one that it read, a queue only moves the cursor by one step.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +23,20 @@ __all__ = ["EXPRESS_OVERHEAD", "GARBAGE_QUEUE", "STATISTICS", "ExpressLayer", "M
 # The totals of a queue on disk: generation, messages, bytes of packets.
 STATISTICS = struct.Struct(">IQQ")
 
-# A row of table "garbage": this letter, the queue and the generation to be swept.
+# A row of table "garbage": the letter q, the queue and the generation to be swept.
 GARBAGE_QUEUE = struct.Struct(">cII")
 
-# Measured: bytes of memory that an express message takes beside its packet.
+# Measured: bytes of memory that an express message takes in addition to its packet.
 EXPRESS_OVERHEAD = 384
 
 _key = MESSAGE_KEY.pack
 _PREFIX_SIZE = 8  # of a key: queue and generation
 _parts = MESSAGE_KEY.unpack
-_NOTHING = b"", b""  # of a walk that is over
+_NOTHING = b"", b""  # returned by a walk that is exhausted
 
 
 class Totals(NamedTuple):
-    """What is durable of a queue; also what to go back to when a batch fails."""
+    """The durable totals of a queue, to which the view returns when a batch fails."""
 
     generation: int
     messages: int
@@ -41,12 +46,12 @@ class Totals(NamedTuple):
 class MessageLayer(Layer[int, Record, int]):
     """The changes of one batch, or of all logged batches together, to one queue.
 
-    `hidden` maps each hidden lookup id to its visibility number, whose index entry ends too. It
-    holds plain numbers because there are thousands, one per received message, and the garbage
+    `hidden` maps each hidden lookup id to its visibility number, whose index entry ends too. The
+    values are plain integers because there are thousands, one per received message, and the garbage
     collector skips them. `references` holds the keys of staged rows. `visible` holds the number of
-    each Available row. The committing thread takes the number from here, because the engine may put
-    the same record object again with a new number meanwhile. `encoded` holds rows in their stored
-    form once they have been logged.
+    each Available row. The committing thread takes the number from here, because the engine may
+    meanwhile put the same record object again with a new number. `encoded` holds rows in their
+    stored form once they have been logged.
     """
 
     __slots__ = ("encoded", "generation", "references", "visible")
@@ -78,21 +83,25 @@ class MessageLayer(Layer[int, Record, int]):
         self.keys.merge(above.keys)
 
     def restore_rows(self, environment: Environment) -> None:
-        """Forget what was done to the records since they were written: the engine has the same objects, and puts them again changed."""
+        """Restore the records as they were written.
+
+        The engine holds the same objects, and may have changed them and put them again since.
+        """
         for key, raw in self.encoded.items():
             self.rows[key] = decode(raw, environment.txn, environment.staged)
 
 
-# Ours: so many numbers of messages that are gone may be remembered beside those that are there.
+# Not in the specification: `order` is rebuilt when it has this many entries more than twice the
+# number of messages.
 _MAX_GONE = 1024
 
 
 class ExpressLayer(MessageLayer):
     """The express messages of a queue.
 
-    `order` has (number, lookup id) in the order of the numbers, so that a range of them is found
-    without a look at all others. What was put again or is gone is still in it, until there is too
-    much of that.
+    `order` has (number, lookup id) in the order of the numbers, so that a range is found without a
+    scan of all messages. It keeps entries of messages that are gone or were put again, until there
+    are too many of them.
     """
 
     __slots__ = ("order",)
@@ -102,17 +111,17 @@ class ExpressLayer(MessageLayer):
         self.order: list[tuple[int, int]] = []
 
     def number(self, lookup_id: int, number: int) -> None:
-        """Note the number of a message; numbers only ever go up."""
+        """Note the visibility number of a message. Numbers only ascend."""
         self.visible[lookup_id] = number
         order = self.order
         order.append((number, lookup_id))
         if len(order) > 2 * len(self.visible) + _MAX_GONE:
-            # A key that is put again was popped before: the dictionary is in the order of the
-            # numbers, too.
+            # A lookup id is popped before it is put again, so the dictionary is in the order of the
+            # numbers too.
             order[:] = [(number, lookup_id) for lookup_id, number in self.visible.items()]
 
     def between(self, after: int, upto: int, limit: int | None = None) -> list[tuple[int, int]]:
-        """(number, lookup id) of what is there with a number in (after, upto]; the first so many of it."""
+        """Return (number, lookup id) of the first `limit` messages in (after, upto]."""
         order, visible = self.order, self.visible
         found: list[tuple[int, int]] = []
         for index in range(bisect_left(order, (after + 1, 0)), len(order)):
@@ -124,7 +133,7 @@ class ExpressLayer(MessageLayer):
         return found
 
     def last(self, upto: int) -> int | None:
-        """The highest number up to `upto` that a message has."""
+        """Return the highest number of a message that is not above `upto`."""
         order, visible = self.order, self.visible
         for index in range(bisect_left(order, (upto + 1, 0)) - 1, -1, -1):
             number, lookup_id = order[index]
@@ -134,9 +143,9 @@ class ExpressLayer(MessageLayer):
 
 
 class QueueView(Overlay[int, Record, int]):
-    """All methods need the store's lock.
+    """A queue's messages. All methods need the store's lock.
 
-    `begin` makes the current layer when a change needs one.
+    `begin` creates the current layer when a change needs one.
     """
 
     __slots__ = (
@@ -168,8 +177,8 @@ class QueueView(Overlay[int, Record, int]):
         self.express: ExpressLayer | None = None
         self.express_messages = 0
         self.express_size = 0
-        # The highest lookup id seen in each priority: above it nothing can be replaced, and a new
-        # message is always above it.
+        # The highest lookup id seen in each priority. A message above it is new and replaces
+        # nothing.
         self._high: dict[int, int] = {}
 
     # Reading
@@ -193,9 +202,10 @@ class QueueView(Overlay[int, Record, int]):
         return found
 
     def read_next(self, after: int, passed_over: Container[int]) -> tuple[int, Record] | None:
-        """Return the lowest lookup id above `after` that is not to be passed over, and its record: `next` and `get` for the price of one.
+        """Return the next lookup id above `after` that is not passed over, and its record.
 
-        StoreCorrupt as from `get`, of that lookup id.
+        Combines `next` and `get` at the cost of one. Raises StoreCorrupt for that message if it
+        fails its checksum.
         """
         while True:
             after += 1
@@ -205,7 +215,8 @@ class QueueView(Overlay[int, Record, int]):
                 other = self.express.keys.ceiling(after)
                 if other is not None and (found is None or other < found):
                     found = other
-            # Then it is in no layer: a row that replaces a stored one hides it.
+            # A stored key found this way is in no layer, because a row that replaces a stored one
+            # hides it.
             is_stored = found is None or (stored is not None and stored < found)
             if is_stored:
                 found = stored
@@ -220,17 +231,21 @@ class QueueView(Overlay[int, Record, int]):
     def read_run(
         self, after: int, upto: int, count: int, size: int, passed_over: Container[int] = ()
     ) -> list[tuple[int, Record]]:
-        """Return messages in order, as `Store.read_run`; StoreCorrupt if the first of them fails its checksum."""
+        """Return messages as `Store.read_run` does.
+
+        Raises StoreCorrupt if the first of them fails its checksum.
+        """
         return self._run(after, upto, count, size, passed_over)[0]
 
     def take_run(
         self, after: int, upto: int, count: int, size: int, passed_over: Container[int]
     ) -> list[tuple[int, Record]]:
-        """Return the same messages, deleted."""
+        """Delete what `read_run` returns, and return it."""
         rows, stored = self._run(after, upto, count, size, passed_over)
         if stored:
-            # Straight from the snapshot: no layer has them, and no need to ask the disk for their
-            # numbers. What `_hide` does, without the layers below: each receive comes here.
+            # These messages come straight from the snapshot: no layer has them, and their numbers
+            # are known. This does what `_hide` does, without the layers below, because every
+            # receive comes here.
             layer = self.current or self._begin(self)
             hidden, references = layer.hidden, layer.references
             for lookup_id, record in stored:
@@ -257,7 +272,7 @@ class QueueView(Overlay[int, Record, int]):
         straight: list[tuple[int, Record]] = []
         stored, added = self._unhidden_ceiling(after + 1), self._added_or_express_ceiling(after + 1)
         while len(rows) < count and size > 0:
-            # A row of a layer that replaces a stored one hides it: the two are never equal.
+            # The two are never equal, because a row that replaces a stored one hides it.
             if stored is not None and (added is None or stored < added):
                 end = upto if added is None else min(upto, added - 1)
                 if stored > end:
@@ -285,9 +300,10 @@ class QueueView(Overlay[int, Record, int]):
     def _stored_run(
         self, first: int, end: int, count: int, size: int, passed_over: Container[int]
     ) -> tuple[int, list[tuple[int, Record]]]:
-        """Return the last lookup id that was looked at, and messages of the snapshot from `first` to `end` that nothing hides.
+        """Return the last lookup id examined, and the unhidden messages from `first` to `end`.
 
-        StoreCorrupt if the first of them fails its checksum; another one ends the run before it.
+        Reads only the snapshot. Raises StoreCorrupt if the first message fails its checksum. A
+        later damaged message ends the run before it.
         """
         environment = self._environment
         cursor, txn, staged = environment.message_cursor, environment.txn, environment.staged
@@ -312,14 +328,14 @@ class QueueView(Overlay[int, Record, int]):
                 size -= len(record.packet)
             last = found
             if size <= 0 or len(rows) == count:
-                # The cursor stands there: what comes next is a step away.
+                # The cursor stays here, so the next message is one step away.
                 environment.message_in, environment.message_at = self, found
                 break
         environment.memory.touch(before - size)
         return last, rows
 
     def _added_or_express_ceiling(self, key: int) -> int | None:
-        """Return the lowest key that is not below `key`, of what is not in the snapshot."""
+        """Return the lowest key that is not below `key` and is not in the snapshot."""
         found = self._added_ceiling(key)
         if self.express is not None:
             other = self.express.keys.ceiling(key)
@@ -328,10 +344,9 @@ class QueueView(Overlay[int, Record, int]):
         return found
 
     def get(self, lookup_id: int) -> Record | None:
-        """Return the newest record; StoreCorrupt if the stored one fails its checksum."""
+        """Return the newest record. Raises StoreCorrupt if the stored one fails its checksum."""
         if self.express is not None:
-            # First: an express message may stand in the place of a durable one that is hidden
-            # below.
+            # Express messages come first: one may have the key of a durable message that is hidden.
             record = self.express.rows.get(lookup_id)
             if record is not None:
                 return record
@@ -347,7 +362,7 @@ class QueueView(Overlay[int, Record, int]):
         return record
 
     def contains(self, lookup_id: int) -> bool:
-        """Whether there is a record; nothing of it is read."""
+        """Return whether there is a record, without reading it."""
         if self.express is not None and lookup_id in self.express.rows:
             return True
         for layer in self.layers():
@@ -358,7 +373,7 @@ class QueueView(Overlay[int, Record, int]):
         return self.raw(lookup_id) is not None
 
     def raw(self, lookup_id: int) -> bytes | None:
-        """Return the stored bytes of the snapshot."""
+        """Return the stored bytes that the snapshot has under a key."""
         environment = self._environment
         if environment.message_at == lookup_id and environment.message_in is self:
             return environment.message_cursor.value()
@@ -370,7 +385,7 @@ class QueueView(Overlay[int, Record, int]):
         environment = self._environment
         cursor = environment.message_cursor
         if environment.message_at == key - 1 and environment.message_in is self:
-            # Behind the one that was received last: a step costs half of a search.
+            # Just after the message received last: a step costs half as much as a search.
             is_there = cursor.next()
         else:
             is_there = cursor.set_range(_key(self.number, self.generation, key))
@@ -381,12 +396,12 @@ class QueueView(Overlay[int, Record, int]):
         cursor = environment.message_cursor
         bound = _key(self.number, self.generation, min(key, MAX_LOOKUP_ID))
         if key > MAX_LOOKUP_ID:
-            bound += b"\0"  # just above the highest key there can be
+            bound += b"\0"  # just above the highest possible key
         is_there = cursor.prev() if cursor.set_range(bound) else cursor.last()
         return self._standing(is_there=is_there)
 
     def _standing(self, *, is_there: bool) -> int | None:
-        """Note where the cursor stands, if it found something; the lookup id, if that is in this queue."""
+        """Note the position of the cursor and return its lookup id; None if it left this queue."""
         environment = self._environment
         environment.message_in = None
         if not is_there:
@@ -437,7 +452,7 @@ class QueueView(Overlay[int, Record, int]):
             layer.visible[lookup_id] = number
 
     def put_run(self, first: int, records: Sequence[Record], number: int, *, express: bool) -> None:
-        """Put records under lookup ids and visibility numbers in a row, which begin with these."""
+        """Put records under consecutive lookup ids and visibility numbers, from the given ones."""
         lane, count = first >> LANE_SHIFT, len(records)
         high = self._high.get(lane)
         if high is None:
@@ -461,17 +476,17 @@ class QueueView(Overlay[int, Record, int]):
         layer.visible.update(zip(lookup_ids, range(number, number + count), strict=True))
 
     def delete(self, lookup_id: int, record: Record) -> bool:
-        """Delete a message, of which `record` was once read or put; False if there is none.
+        """Delete a message whose `record` was read or put before; return whether there was one.
 
-        What lies on disk is asked for its number, not the record: a move may have put the same
-        object elsewhere before.
+        The visibility number of a stored message is read from disk, not from the record, because a
+        move may have put the same object elsewhere.
         """
         size = len(record.packet)
         environment = self._environment
         if record is environment.last_read:
-            # Straight from the snapshot, and nothing has been put or hidden since: no layer has it,
-            # and no need to ask the disk. What `_hide` does, without the layers below: each receive
-            # comes here.
+            # The record came straight from the snapshot, and nothing has been put or hidden since.
+            # So no layer has it, and its number is right. This does what `_hide` does, without the
+            # layers below, because every receive comes here.
             environment.last_read = None
             layer = self.current or self._begin(self)
             layer.hidden[lookup_id] = record.visibility
@@ -486,17 +501,17 @@ class QueueView(Overlay[int, Record, int]):
         return self.hide_stored(lookup_id) is not None if was_there is None else was_there
 
     def delete_run(self, rows: Iterable[tuple[int, Record]]) -> list[tuple[int, Record]]:
-        """Delete messages as `delete` does, and return those that were there.
+        """Delete messages as `delete` does, and return those that existed.
 
-        One walk finds those that only the snapshot has, as long as they are in the order of their
-        lookup ids.
+        Messages that only the snapshot has are found by one walk, as long as they are in the order
+        of their lookup ids.
         """
         gone: list[tuple[int, Record]] = []
         environment = self._environment
         environment.message_in = environment.last_read = None
         cursor, txn, staged = environment.message_cursor, environment.txn, environment.staged
         walk: Iterator[tuple[bytes, bytes]] = iter(())
-        low = high = -1  # of the keys that the walk has come to without a gap
+        low = high = -1  # bounds of the keys that the walk has passed without a gap
         size = 0
         for row in rows:
             lookup_id, record = row
@@ -532,7 +547,7 @@ class QueueView(Overlay[int, Record, int]):
         return gone
 
     def _note_hidden(self, low: int, high: int, following: bytes) -> None:
-        """Remember that all keys of the snapshot from `low` to `high` are hidden, and the key that it has behind them."""
+        """Remember that the stored keys from `low` to `high` are hidden; then comes `following`."""
         if low < 0:
             return
         prefix = _key(self.number, self.generation, 0)[:_PREFIX_SIZE]
@@ -544,7 +559,10 @@ class QueueView(Overlay[int, Record, int]):
         self._remember(Run(low, high, above))
 
     def _delete_added(self, lookup_id: int, record: Record) -> bool | None:
-        """Delete a message that is not in the snapshot, or hidden there; None if only the snapshot can say."""
+        """Delete a message that is not in the snapshot, or is hidden there.
+
+        Return whether it existed; None if only the snapshot can say.
+        """
         size = len(record.packet)
         environment = self._environment
         express = self.express
@@ -558,8 +576,7 @@ class QueueView(Overlay[int, Record, int]):
             return True
         layer = self.current or self._begin(self)
         if lookup_id in layer.rows:
-            # Nothing of it reaches the disk. If it had replaced something, that is hidden since
-            # then.
+            # This row never reaches the disk. A row that it replaced is already hidden.
             del layer.rows[lookup_id]
             layer.visible.pop(lookup_id, None)
             layer.keys.discard(lookup_id)
@@ -571,7 +588,7 @@ class QueueView(Overlay[int, Record, int]):
     def _hide_in_layers(self, lookup_id: int) -> bool | None:
         """Hide a message in the layers below the current one.
 
-        Return whether these layers had one; None if only the snapshot can say.
+        Return whether these layers had it; None if only the snapshot can say.
         """
         for layer in self.below:
             record = layer.rows.get(lookup_id)
@@ -583,7 +600,7 @@ class QueueView(Overlay[int, Record, int]):
         return None
 
     def hide_stored(self, lookup_id: int) -> bytes | None:
-        """Hide the message that the snapshot has under a key, if any, and return its stored bytes."""
+        """Hide the message that the snapshot has under a key; return its stored bytes or None."""
         raw = self.raw(lookup_id)
         if raw is not None:
             environment = self._environment
@@ -602,9 +619,9 @@ class QueueView(Overlay[int, Record, int]):
         self.size -= size
 
     def drop(self) -> None:
-        """Drop all messages: the queue goes on in a new generation, and nothing has to be read to empty it."""
+        """Drop all messages without reading them, by starting a new generation of the queue."""
         self.generation += 1
-        # Both are of the old one.
+        # Both refer to the old generation.
         self._environment.message_in = self._environment.last_read = None
         self._environment.express_bytes -= self.express_size + EXPRESS_OVERHEAD * self.express_messages
         self.messages = self.size = self.express_messages = self.express_size = 0
@@ -624,7 +641,7 @@ class QueueView(Overlay[int, Record, int]):
         self._high.clear()
 
     def raise_high(self, lookup_id: int) -> None:
-        """Note a lookup id that came in by another way than `put`."""
+        """Note a lookup id that was added by other means than `put`."""
         lane = lane_of(lookup_id)
         if lookup_id > self._high.get(lane, MAX_LOOKUP_ID):
             self._high[lane] = lookup_id
@@ -634,7 +651,7 @@ class QueueView(Overlay[int, Record, int]):
         return found if found is not None and lane_of(found) == lane else -1
 
     def _replace(self, lookup_id: int) -> None:
-        """Take away what is there under a key, if anything, before another record comes in its place."""
+        """Remove the message under a key, if any, before another record takes its place."""
         for layer in (self.express, self.current):
             if layer is not None and lookup_id in layer.rows:
                 self.delete(lookup_id, layer.rows[lookup_id])

@@ -1,9 +1,9 @@
-"""The database of a store that another process has open: to be scanned, never written.
+"""Read-only access to the database of a store that another process has open, for scans.
 
-That process is the owner: it knows what is acknowledged but not in the database yet, and which
-messages are locked. A scan here sees the database as the owner's last checkpoint left it. LMDB
-keeps a table of readers in its lock file, so the owner does not write to pages that a snapshot here
-still reads.
+The other process is the owner. Only the owner has what is acknowledged but not in the database yet,
+and knows which messages are locked. A scan here sees the database as of the owner's last
+checkpoint. LMDB keeps a table of readers in its lock file, so the owner does not reuse pages that a
+snapshot here still reads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ class ReadOnlyStore:
     """An open database. Any thread may scan it."""
 
     def __init__(self, path: Path, map_size: int = DEFAULT_MAP_SIZE) -> None:
-        """`map_size`: at least as much as the owner may ever use, so that the map need not follow the file."""
+        """Open the database.
+
+        `map_size` must be at least the largest size that the owner may use, so that the map never
+        has to grow with the file.
+        """
         self._path = path
         self.env = lmdb.open(
             str(path),
@@ -60,10 +64,10 @@ class ReadOnlyStore:
         return self._path / DATA_FILE
 
     def scan(self, queue: int, generation: int, after: int, upto: int) -> Scan:
-        """Begin to read the messages with a visibility number in (after, upto] that are in the database."""
+        """Start a scan of the stored messages with a visibility number in (after, upto]."""
         return Scan(self, queue, generation, after, upto, _leave_out)
 
 
 def _leave_out(queue: int, lookup_id: int) -> None:
-    """A damaged record: its owner quarantines it when it reads it itself."""
+    """Log a damaged record. Its owner quarantines it when it reads it."""
     _LOG.error("a scan of queue %d leaves out %#018x: its record is damaged", queue, lookup_id)

@@ -1,8 +1,8 @@
-"""One stored message: the record, its header on disk, its keys.
+"""One stored message: the record, its header on disk, and its keys.
 
-On disk a message is a 24-byte header and the packet. A message that was published from a staging
-area is a header and the key of its staged row, which holds the packet and the packet's own
-checksum: publishing writes no packet again.
+On disk a message is a 24-byte header and the packet. A message published from a staging area is a
+header and the key of its staged row, which holds the packet with a checksum of its own. Publishing
+therefore does not write the packet again.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ __all__ = [
 # << 56 | SequentialID. A generation is one life of a queue's contents (QueueView.drop). The index
 # of visibility numbers has keys of the same shape, with the number in place of the lookup id.
 MESSAGE_KEY = struct.Struct(">IIQ")
-# A row of that index: lookup id, size of the packet (of a published one: the average of its part).
+# A row of that index: lookup id and size of the packet (for a published message the average size in
+# its staged group).
 INDEX_ENTRY = struct.Struct(">QI")
 
-# checksum of all that follows; format, state, flags, abort_count, move_count, visibility, arrived.
-# Another format byte may mean another length.
+# Checksum of everything that follows; then format, state, flags, abort_count, move_count,
+# visibility, arrived. Another format byte may mean another length.
 HEADER = _HEADER = struct.Struct("<IBBHHHQI")
 _REST = struct.Struct("<BBHHHQI")
 _CHECKSUM = struct.Struct("<I")
@@ -51,7 +52,7 @@ _HEADER_SIZE = _HEADER.size
 INLINE = 1  # the packet follows
 REFERENCE = 2  # the key of a staged row follows
 _MAX_COUNT = 0xFFFF
-# Format, state, flags and counts of a message that nothing has happened to.
+# Format, state, flags and counts of a message that is unchanged since its arrival.
 _PLAIN = bytes((INLINE, int(PositionState.AVAILABLE), 0, 0, 0, 0, 0, 0))
 _PLAIN_END = _CHECKSUM.size + len(_PLAIN)
 
@@ -61,7 +62,7 @@ _FORMATS = frozenset((INLINE, REFERENCE))
 
 
 def encode(record: Record, visibility: int) -> bytes:
-    """Make the stored bytes of a record under a visibility number (0: locked, not visible)."""
+    """Return the stored bytes of a record under a visibility number (0: locked, not visible)."""
     packet = record.packet
     # Only Available messages have a number.
     state = _AVAILABLE if visibility else _LOCKED
@@ -73,21 +74,21 @@ def encode(record: Record, visibility: int) -> bytes:
 
 
 def encode_reference(reference: bytes, visibility: int, arrived: int, flags: int) -> bytes:
-    """Make the stored bytes of a published message."""
+    """Return the stored bytes of a published message."""
     rest = _REST.pack(REFERENCE, 0, flags, 0, 0, visibility, arrived) + reference
     return _CHECKSUM.pack(crc32(rest)) + rest
 
 
 def encode_staged(packet: bytes) -> bytes:
-    """Make the bytes of a staged row."""
+    """Return the bytes of a staged row."""
     return _CHECKSUM.pack(crc32(packet)) + packet
 
 
 def _decode_plain(raw: bytes, make: Callable[[bytes, int, int], Record]) -> Record | None:
-    """Return the record of a message that nothing has happened to since it came; None if `raw` is anything else.
+    """Return the record of a message unchanged since its arrival; None for any other `raw`.
 
-    `make` is Record: it is given packet, arrival time and visibility number. None also stands for a
-    wrong checksum. `decode` says what there is then.
+    `make` is Record, called with packet, arrival time and visibility number. None is also returned
+    for a wrong checksum; `decode` then finds out what is wrong.
     """
     if len(raw) < _HEADER_SIZE or raw[_CHECKSUM.size : _PLAIN_END] != _PLAIN:
         return None
@@ -99,7 +100,7 @@ decode_plain = chosen(_decode_plain)
 
 
 def decode(raw: bytes, txn: lmdb.Transaction, staged: lmdb._Database) -> Record:
-    """Make the record of stored bytes; StoreCorrupt if they are not what was written."""
+    """Return the record in stored bytes. Raises StoreCorrupt if they are damaged."""
     record = decode_plain(raw, Record)
     if record is not None:
         return record
@@ -118,7 +119,7 @@ def decode(raw: bytes, txn: lmdb.Transaction, staged: lmdb._Database) -> Record:
 
 
 def staged_packet(reference: bytes, txn: lmdb.Transaction, staged: lmdb._Database) -> bytes:
-    """Return the packet of a staged row; StoreCorrupt if it is not what was written."""
+    """Return the packet of a staged row. Raises StoreCorrupt if the row is missing or damaged."""
     raw = txn.get(reference, db=staged)
     if raw is None or len(raw) < _CHECKSUM.size:
         raise StoreCorrupt(f"staged row {reference.hex()} is missing or cut short")
@@ -133,7 +134,10 @@ def staged_packet(reference: bytes, txn: lmdb.Transaction, staged: lmdb._Databas
 def stored_facts(
     raw: bytes | memoryview, txn: lmdb.Transaction[bytes], staged: lmdb._Database
 ) -> tuple[int, int, bytes]:
-    """Read what must be known to take a stored message away, as far as can be read of a corrupt one: size of the packet, visibility number, reference."""
+    """Return (size of the packet, visibility number, reference), needed to delete a message.
+
+    Reads a corrupt message as far as possible.
+    """
     if len(raw) < _HEADER_SIZE:
         return 0, 0, b""
     _, version, _, _, _, _, visibility, _ = _HEADER.unpack_from(raw)
@@ -145,5 +149,5 @@ def stored_facts(
 
 
 def stored_reference(raw: bytes | memoryview) -> bytes:
-    """Return the key of the staged row that holds the packet, empty if the packet is here."""
+    """Return the key of the staged row that holds the packet; empty if the packet is inline."""
     return bytes(raw[_HEADER_SIZE:]) if len(raw) > _HEADER_SIZE and raw[4] == REFERENCE else b""

@@ -1,6 +1,6 @@
-"""The rows of messages as the write-ahead log and the database take them: of a layer, staged, published.
+"""Rows of messages, encoded for the write-ahead log and the database.
 
-These loops run once for each message. `lanner.native` chooses between them and the same functions
+These loops run once for each message. `lanner.native` chooses between them and equivalent functions
 in C.
 """
 
@@ -30,9 +30,9 @@ def _log_rows(
     encoded: dict[int, bytes],
     limit: int,
 ) -> tuple[int, list[bytes]] | None:
-    """Return the size of the stored form of rows and their operations; None if the size is above `limit`.
+    """Return the size of the stored form of rows, and their operations.
 
-    The stored form of each row goes into `encoded`.
+    Returns None if the size is above `limit`. The stored form of each row goes into `encoded`.
     """
     parts: list[bytes] = []
     add = parts.append
@@ -56,7 +56,7 @@ def _log_deletions(
     `hidden` has their visibility numbers, `references` the keys of the staged rows of some of them.
     """
     parts: list[bytes] = []
-    head = _head(kind, 16, 8)  # of all without a staged row
+    head = _head(kind, 16, 8)  # for messages without a staged row
     for lookup_id, visibility in hidden.items():
         if lookup_id in references:
             reference = references[lookup_id]
@@ -74,7 +74,7 @@ def _checkpoint_rows(
     visible: dict[int, int],
     encoded: dict[int, bytes],
 ) -> tuple[list[tuple[bytes, bytes]], list[tuple[bytes, bytes]]]:
-    """Return the entries of rows in the database of messages and in the index of visibility numbers."""
+    """Return the entries of rows in the database of messages and in the visibility index."""
     messages = [
         (_key(number, generation, lookup_id), encoded.get(lookup_id) or encode(record, visible.get(lookup_id, 0)))
         for lookup_id, record in some
@@ -88,9 +88,9 @@ def _checkpoint_rows(
 
 
 def _staged_rows(head: bytes, first: int, packets: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Return keys and values of the staged rows of packets; a key is `head` and a number, from `first` on.
+    """Return the keys and the values of staged rows; keys are `head` and a number from `first`.
 
-    Two lists, because thousands of pairs keep the garbage collector busy.
+    Two lists, because thousands of tuples would keep the garbage collector busy.
     """
     return [head + _number(number) for number in range(first, first + len(packets))], list(map(encode_staged, packets))
 
@@ -107,10 +107,10 @@ def _published_rows(
     flags: int,
     size: int,
 ) -> tuple[list[bytes], list[bytes], list[bytes], list[bytes]]:
-    """Return keys and values of published messages, and those of their index of visibility numbers.
+    """Return keys and values of published messages, then those of their visibility index.
 
-    Lookup ids, visibility numbers and the staged rows, whose keys are `head` and a number, all go
-    up by one.
+    Lookup ids, visibility numbers and the keys of the staged rows (`head` and a number) all ascend
+    by one.
     """
     indices = range(count)
     return (

@@ -1,4 +1,8 @@
-"""Reading a queue by visibility number, for the data pipeline: a snapshot of its own, in any thread, in little memory."""
+"""Scans: reading a queue in the order of visibility numbers, for the data pipeline.
+
+A scan has a snapshot of its own, so it can run in any thread without the store's lock. It takes
+little memory however long the queue is.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +26,9 @@ __all__ = ["Scan", "Scanned"]
 
 _LOG = logging.getLogger(__name__)
 
-# Ours: how much a scan reads before it says so.
+# Not in the specification: bytes that a scan reads before it reports them to `memory`.
 _TOUCH_EVERY = 1 << 20
-_TOUCH_ROWS = 1 << 13  # so many index entries lie on about a megabyte
+_TOUCH_ROWS = 1 << 13  # about as many index entries as a megabyte holds
 
 _key = MESSAGE_KEY.pack
 _U64 = struct.Struct(">Q")
@@ -34,7 +38,7 @@ _size = struct.Struct(">I").unpack_from  # the second half of INDEX_ENTRY
 
 
 class Scanned(Protocol):
-    """An open database that can be scanned: that of the store, or that of another process (`read_only`)."""
+    """An open database that can be scanned: the store's own or another process's (`read_only`)."""
 
     env: lmdb.Environment
     messages: lmdb._Database
@@ -47,11 +51,11 @@ class Scanned(Protocol):
 
 
 class Scan:
-    """The messages of a queue with a visibility number in (after, upto], in the order of their numbers.
+    """The messages of a queue with a visibility number in (after, upto], in this order.
 
-    Made under the store's lock, iterated once and without it, perhaps in another thread. It sees
-    what was synced when it was made, and the express messages of that moment. Close it, or exhaust
-    it: until then the pages it reads cannot be used again.
+    A scan is created under the store's lock and iterated once, without the lock, perhaps in another
+    thread. It sees what was synced at its creation, and the express messages of that moment.
+    Exhaust or close it, because until then LMDB cannot reuse the pages that it reads.
     """
 
     def __init__(
@@ -64,7 +68,7 @@ class Scan:
         corrupt: Callable[[int, int], None],
         express: Sequence[tuple[int, int, Record]] = (),
     ) -> None:
-        """`express`: those in the range, which are in no database."""
+        """Begin a snapshot. `express` are the messages of the range that are in no database."""
         self.after = after
         self.upto = upto
         self._express = express
@@ -87,9 +91,9 @@ class Scan:
         self.close()
 
     def close(self) -> None:
-        """Give the snapshot back.
+        """Release the snapshot.
 
-        Only the thread that iterates may do it, or any when it is done.
+        Only the iterating thread may call this, or any thread once the iteration has ended.
         """
         with self._close_lock:
             txn, self._txn = self._txn, None
@@ -105,16 +109,17 @@ class Scan:
         """Yield (visibility, lookup id, record)."""
         return self._merged() if self._express else self._durable()
 
-    # For whoever reads many messages at once, from LMDB's own pages, without an object for each.
+    # For consumers that read many messages at once from LMDB's own pages, without an object for
+    # each.
 
     @property
     def has_express(self) -> bool:
-        """Whether express messages are in the range. Only iterating finds them."""
+        """Whether express messages are in the range. Only iteration returns them."""
         return bool(self._express)
 
     @property
     def prefix(self) -> bytes:
-        """Queue and generation, with which the keys of its messages and of its index begin."""
+        """Queue and generation: the prefix of the keys of its messages and of its index."""
         return self._prefix
 
     @property
@@ -126,7 +131,7 @@ class Scan:
         return self._environment.env.stat()["psize"]
 
     def database(self, name: str) -> bytes:
-        """Return what LMDB has written down of a database (MDB_db): where it begins in this snapshot, above all."""
+        """Return LMDB's description of a database (MDB_db), which has its root in this snapshot."""
         row = self._open_txn().get(name.encode())
         if row is None:
             raise StoreCorrupt(f"the store has no database {name}")
@@ -173,7 +178,10 @@ class Scan:
 
 
 def express_between(view: QueueView, after: int, upto: int, limit: int | None = None) -> list[tuple[int, int, Record]]:
-    """List the visible express messages with a number in (after, upto], in the order of the numbers; the first so many."""
+    """Return the first `limit` visible express messages with a number in (after, upto].
+
+    They are in the order of their numbers.
+    """
     layer = view.express
     if layer is None:
         return []
@@ -184,9 +192,9 @@ def express_between(view: QueueView, after: int, upto: int, limit: int | None = 
 def index_rows(
     cursor: lmdb.Cursor[bytes], environment: Scanned, prefix: bytes, after: int, upto: int
 ) -> Iterator[tuple[int, bytes, int]]:
-    """Yield (visibility, lookup id as in keys, size) of the index entries with a number in (after, upto].
+    """Yield (visibility, lookup id, size) of the index entries with a number in (after, upto].
 
-    `prefix` is queue and generation as in keys.
+    `prefix` is queue and generation. It and the lookup ids are bytes, as in keys.
     """
     last = prefix + _pack_number(upto)
     if upto <= after or not cursor.set_range(prefix + _pack_number(after + 1)):
@@ -200,7 +208,7 @@ def index_rows(
 
 
 def index_bounds(environment: Environment, view: QueueView) -> tuple[int, int] | None:
-    """Return the lowest and the highest number in the index of a queue, None if it is empty."""
+    """Return the lowest and the highest number in a queue's index; None if it is empty."""
     cursor = environment.txn.cursor(environment.visible)
     prefix = _key(view.number, view.generation, 0)[:8]
     if not cursor.set_range(prefix) or not cursor.key().startswith(prefix):

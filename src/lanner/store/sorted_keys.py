@@ -1,8 +1,8 @@
-"""A sorted set of keys for the overlay: appends are the common case, everything else stays cheap at a million keys.
+"""A sorted set of keys for the overlay, optimized for appends.
 
-Keys lie in chunks of bounded length, so an insertion or removal moves a few kilobytes at most
-wherever it falls (one plain list would move eight megabytes for each high-priority message before a
-million others).
+All operations stay cheap with a million keys. Keys are in chunks of bounded length, so an insertion
+or removal moves a few kilobytes at most, wherever it occurs. One plain list would move eight
+megabytes for each high-priority message that is inserted before a million others.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
-"""Staging areas for the data pipeline's sink: messages written under a token, invisible until they are published.
+"""Staging areas for the data pipeline's sink: messages that are invisible until published.
 
-A stage is a number, taken from a counter, with rows (stage, queue, 7 - priority, number) -> packet
-and one row in table "stages" that counts them. Publishing writes for each message a header that
-refers to the staged row, and an index entry: some 70 bytes in place of the packet, so a million
-messages can become visible in one commit. The staged row goes when its message goes. A publication
-is remembered by its key (say, query and batch of a stream), so doing it again does nothing.
+A writer puts messages under a token. The stage of this token is a number, taken from a counter,
+with rows (stage, queue, 7 - priority, number) -> packet, and one row in table "stages" that counts
+them. Publishing writes for each message a header that refers to the staged row, and an index entry.
+These are about 70 bytes in place of the packet, so a million messages can become visible in one
+commit. A staged row is deleted with its message.
+
+A publication is remembered by its key (for example query and batch of a stream), so publishing it
+again does nothing.
 """
 
 from __future__ import annotations
@@ -40,35 +43,39 @@ __all__ = [
     "Stages",
 ]
 
-# stage, queue, 7 - priority, number within these.
+# Stage, queue, 7 - priority, number within these.
 STAGED_KEY = struct.Struct(">QIBQ")
 # The same without the number.
 STAGED_HEAD = struct.Struct(">QIB")
-# A row of table "garbage": this letter and the stage whose rows are to be swept.
+# A row of table "garbage": the letter s and the stage whose rows are to be swept.
 GARBAGE_STAGE = struct.Struct(">cQ")
 
 _HEAD = struct.Struct(">QI")  # stage, seconds since 1970 of its last write
 _GROUP = struct.Struct(">IBQQ")  # queue, 7 - priority, messages, bytes of packets
 _PUBLISHED = struct.Struct(">QQI")  # messages, bytes of packets, seconds since 1970
 _MAX_TOKEN = 64
-# Ours: rows written between two looks at who else wants to run; how long such a look is, and how
-# long the pause if there is somebody: then it takes longer to have the interpreter again.
+# Not in the specification: rows written between two checks for waiting threads, the duration of a
+# check, and the pause if a thread is waiting (then the check takes longer, because it must get the
+# interpreter lock back).
 _CHUNK = 1000
 _LOOK_SECONDS = 0.0001
 _PAUSE_SECONDS = 0.001
 
 
-# The event of an arrival, of its lookup id, packet and visibility number; nothing, of all of a
-# queue, if no log of them is kept.
+# Makes the event of an arrival from its lookup id, packet and visibility number. Returns empty
+# bytes if the queue keeps no log of events.
 EventMaker = Callable[[int, bytes, int], bytes]
 
 
-# Keys, which ascend, and values.
+# Keys in ascending order, and values.
 StagedRows = tuple[list[bytes], list[bytes]]
 
 
 class PublishedEvents(NamedTuple):
-    """The events of a publication, made while it is written: the number of the first, and what makes them."""
+    """The events of a publication: the number of the first, and the function that makes them.
+
+    They are made while the publication is written.
+    """
 
     first: int
     make: EventMaker
@@ -105,7 +112,10 @@ class Stage:
 
 @dataclass(slots=True)
 class Publication:
-    """One staged group about to become visible; numbers were reserved, rows are written inside the commit."""
+    """One staged group that becomes visible.
+
+    Its numbers are reserved in advance, its rows are written within the commit.
+    """
 
     view: QueueView
     generation: int
@@ -118,13 +128,13 @@ class Publication:
     events: PublishedEvents | None = None
 
     def added_to(self, totals: Totals) -> Totals:
-        """Count the messages in, unless the queue was dropped since."""
+        """Return totals that include the messages, unless the queue was dropped meanwhile."""
         if totals.generation != self.generation:
             return totals
         return Totals(totals.generation, totals.messages + self.group.messages, totals.size + self.group.size)
 
     def complete(self) -> None:
-        """Let the view know: the messages are in the snapshot now."""
+        """Update the view, because the messages are in the snapshot now."""
         view = self.view
         if view.generation == self.generation:
             view.messages += self.group.messages
@@ -135,9 +145,8 @@ class Publication:
     def write(self, txn: lmdb.Transaction[bytes], environment: Environment, lock: StoreLock) -> None:
         """Write headers and index entries.
 
-        The lock is taken for a while if it can be had, for the reason that the write phase has it
-        (commit.py), but never waited for long: its holder may be waiting for this transaction to
-        end.
+        Tries to hold the lock for each piece, for the reason that the write phase does (commit.py).
+        It never waits for it long, because its holder may be waiting for this transaction to end.
         """
         messages, visible = txn.cursor(environment.messages), txn.cursor(environment.visible)
         for done in range(0, self.group.messages, _CHUNK):
@@ -162,7 +171,7 @@ class Publication:
             try:
                 packet = staged_packet(key, txn, environment.staged)
             except StoreCorrupt:
-                # Whoever reads the message finds it out; here there is nothing to tell of it.
+                # The damage is reported when the message is read; until then it has no event.
                 put_block(txn, environment, events.first + first, records)
                 first, records = index + 1, []
                 continue
@@ -187,7 +196,7 @@ class Publication:
 
 
 def _give_way() -> None:
-    """Let others run who wait."""
+    """Let waiting threads run."""
     began = time.monotonic()
     time.sleep(_LOOK_SECONDS)
     if time.monotonic() - began > 5 * _LOOK_SECONDS:
@@ -204,7 +213,7 @@ class Stages:
         self._numbers = numbers
 
     def add(self, token: bytes, queue: int, packets: Iterable[tuple[int, list[bytes]]], now: int) -> list[StagedRows]:
-        """Count messages, given as (priority, packets), into the stage `token`; return the rows to write."""
+        """Count messages, given as (priority, packets), into a stage; return the rows to write."""
         if not 0 < len(token) <= _MAX_TOKEN:
             raise InvalidParameter(f"a stage token of {len(token)} bytes: 1 to {_MAX_TOKEN} are allowed")
         raw = self._stages.get(token)
@@ -225,7 +234,7 @@ class Stages:
         return rows
 
     def take(self, key: bytes, tokens: Sequence[bytes], now: int) -> list[Stage] | None:
-        """Take stages out for publication under `key`; None if something was published under it before."""
+        """Take stages out for publication under `key`; None if `key` was published before."""
         if self._publications.get(key) is not None:
             return None
         stages = []
@@ -242,7 +251,7 @@ class Stages:
         return stages
 
     def totals(self, tokens: Iterable[bytes]) -> dict[int, tuple[int, int]]:
-        """Return the messages and bytes that wait in these stages, per queue; an unknown token counts nothing."""
+        """Return (messages, bytes) in these stages for each queue; unknown tokens are ignored."""
         found: dict[int, tuple[int, int]] = {}
         for token in dict.fromkeys(tokens):
             raw = self._stages.get(token)
@@ -257,11 +266,11 @@ class Stages:
         return None if raw is None else _PUBLISHED.unpack(raw)
 
     def forget(self, key: bytes) -> None:
-        """Forget a publication: its key may be used again."""
+        """Forget a publication, so that its key can be used again."""
         self._publications.delete(key)
 
     def drop(self, token: bytes) -> bool:
-        """Drop a stage; False if there is none."""
+        """Drop a stage; return whether there was one."""
         raw = self._stages.get(token)
         if raw is None:
             return False

@@ -1,4 +1,8 @@
-"""The store: messages by queue and lookup id, metadata tables, counters, in one durable batch after another."""
+"""The store: messages by queue and lookup id, metadata tables and counters.
+
+`Store` is the facade over the parts of this package. Changes become durable in batches, one after
+another (commit.py).
+"""
 
 from __future__ import annotations
 
@@ -30,19 +34,22 @@ __all__ = ["DEFAULT_RESERVE", "Store"]
 
 _LOG = logging.getLogger(__name__)
 
-# Ours: room kept on the disk so that messages can still be received when it is full.
+# Not in the specification: bytes of disk space kept allocated, so that messages can still be
+# received when the disk is full.
 DEFAULT_RESERVE = 4 << 20
-# A name of its own: each message asks, and an enumeration looks its members up slowly (Python
-# 3.11).
+# A module-level name, because every message uses it and attribute access on an enumeration is slow
+# (Python 3.11).
 _AVAILABLE = PositionState.AVAILABLE
-# Ours: express messages that are listed under one hold of the lock, a few milliseconds.
+# Not in the specification: express messages listed in one critical section, which then takes a few
+# milliseconds.
 _EXPRESS_AT_ONCE = 10_000
 
 
 class Store:
     """An open data directory.
 
-    The caller holds `lock` for every method, except those that say that they need it free.
+    The caller holds `lock` for every method, except those whose docstring says that they need it
+    free or no lock at all.
     """
 
     def __init__(
@@ -72,7 +79,7 @@ class Store:
         # Writes the prepared batch if that is quick, and returns whether it did; see
         # `GroupCommit.sync_at_once`. The caller must not hold the lock.
         self.sync_at_once = self._commits.sync_at_once
-        # A new store already wants its counters written, and the thread that writes them moves the
+        # A new store already needs its counters written, and the thread that writes them moves the
         # snapshot.
         with self.lock:
             self._stages = Stages(
@@ -83,11 +90,11 @@ class Store:
 
     @classmethod
     def open(cls, path: Path | str, *, map_size: int = DEFAULT_MAP_SIZE, reserve: int = DEFAULT_RESERVE) -> Self:
-        """Open a data directory, made if it is not there.
+        """Open a data directory, creating it if it does not exist.
 
-        StoreLocked if another process has it open, StoreVersion if a newer program wrote it,
-        UnsafeDirectory if another user can write to it. `map_size` is address space, `reserve` is
-        disk space kept allocated beyond what is used.
+        Raises StoreLocked if another process has it open, StoreVersion if a newer program wrote it,
+        and UnsafeDirectory if another user can write to it. `map_size` is address space in bytes.
+        `reserve` is disk space kept allocated beyond what is used, in bytes.
         """
         path = Path(path)
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -114,12 +121,15 @@ class Store:
 
     @staticmethod
     def exists(path: Path) -> bool:
-        """Whether there is a store in a directory."""
+        """Return whether a directory contains a store."""
         return (path / DATA_FILE).is_file()
 
     @property
     def epoch(self) -> int:
-        """A random number that changes when a backup is opened: visibility numbers of two epochs do not compare."""
+        """A random number that identifies a run of visibility numbers.
+
+        It changes when a backup is opened. Numbers of different epochs cannot be compared.
+        """
         return self._environment.epoch
 
     @property
@@ -129,10 +139,7 @@ class Store:
 
     @property
     def express_bytes(self) -> int:
-        """The memory that all express messages take.
-
-        EXPRESS_OVERHEAD is counted for each beside its packet.
-        """
+        """The memory taken by all express messages: packets plus EXPRESS_OVERHEAD for each."""
         return self._environment.express_bytes
 
     @property
@@ -165,27 +172,27 @@ class Store:
     def put(self, queue: int, lookup_id: int, record: Record, *, express: bool) -> None:
         """Put a message, or replace it.
 
-        An Available one gets the next visibility number, a Locked one 0.
+        An Available message gets the next visibility number, a Locked one gets 0.
         """
         number = self._number() if record.state is _AVAILABLE else 0
         view = self._queues.get(queue) or self._commits.queue(queue)
         view.put(lookup_id, record, number, express=express)
 
     def put_run(self, queue: int, first: int, records: Sequence[Record], *, express: bool) -> None:
-        """Put Available messages of one priority under lookup ids in a row.
+        """Put Available messages of one priority under consecutive lookup ids.
 
-        They get the next visibility numbers in a row.
+        They get consecutive visibility numbers.
         """
         view = self._queues.get(queue) or self._commits.queue(queue)
         view.put_run(first, records, self._number(len(records)), express=express)
 
     def delete(self, queue: int, lookup_id: int, record: Record) -> bool:
-        """Delete a message, of which `record` was once read or put; False if there is none."""
+        """Delete a message whose `record` was read or put before; return whether there was one."""
         view = self._queues.get(queue) or self._commits.queue(queue)
         return view.delete(lookup_id, record)
 
     def get(self, queue: int, lookup_id: int) -> Record | None:
-        """Return a message, None if there is none; one that fails its checksum is put aside and counts as none."""
+        """Return a message, or None. A message that fails its checksum is quarantined: None."""
         view = self._queues.get(queue) or self._commits.queue(queue)
         try:
             return view.get(lookup_id)
@@ -194,18 +201,18 @@ class Store:
             return None
 
     def contains(self, queue: int, lookup_id: int) -> bool:
-        """Whether there is a message; it may turn out to be corrupt when it is read."""
+        """Return whether there is a message, which may prove corrupt when it is read."""
         return (self._queues.get(queue) or self._commits.queue(queue)).contains(lookup_id)
 
     def is_express(self, queue: int, lookup_id: int) -> bool:
-        """Whether an express message is there under this lookup id."""
+        """Return whether there is an express message under this lookup id."""
         view = self._queues.get(queue)
         return view is not None and view.express is not None and lookup_id in view.express.rows
 
     def read_next(self, queue: int, after: int, passed_over: Container[int]) -> tuple[int, Record] | None:
-        """Return the lowest lookup id above `after` (-1: from the start) that is not to be passed over, and its record.
+        """Return the next lookup id above `after` that is not passed over, and its record.
 
-        What fails its checksum is put aside on the way.
+        -1 starts from the beginning. Messages that fail their checksum are quarantined on the way.
         """
         view = self._queues.get(queue) or self._commits.queue(queue)
         while True:
@@ -217,10 +224,11 @@ class Store:
     def read_run(
         self, queue: int, after: int, upto: int, count: int, size: int, passed_over: Container[int] = ()
     ) -> list[tuple[int, Record]]:
-        """Return the messages with a lookup id in (after, upto], in order: so many at most, and none after `size` bytes of packets.
+        """Return the messages with a lookup id in (after, upto], in order.
 
-        Those in `passed_over` are left out. Fewer may come before what fails its checksum, which is
-        put aside; empty: there are no more.
+        Returns at most `count` messages, and ends after `size` bytes of packets. Messages in
+        `passed_over` are left out. The run may end early, before a message that fails its checksum,
+        which is quarantined. An empty list means that there are no more messages.
         """
         view = self._queues.get(queue) or self._commits.queue(queue)
         while True:
@@ -241,14 +249,14 @@ class Store:
                 self._quarantine_next(queue, after, passed_over)
 
     def delete_run(self, queue: int, rows: Iterable[tuple[int, Record]]) -> list[tuple[int, Record]]:
-        """Delete messages as `delete` does, and return those that were there.
+        """Delete messages as `delete` does, and return those that existed.
 
-        It is quickest with rows in the order of their lookup ids.
+        This is fastest if the rows are in the order of their lookup ids.
         """
         return (self._queues.get(queue) or self._commits.queue(queue)).delete_run(rows)
 
     def next(self, queue: int, after: int) -> int | None:
-        """Return the lowest lookup id above `after` (-1: from the start)."""
+        """Return the lowest lookup id above `after`; -1 starts from the beginning."""
         return (self._queues.get(queue) or self._commits.queue(queue)).next(after)
 
     def previous(self, queue: int, before: int) -> int | None:
@@ -263,7 +271,7 @@ class Store:
     def drop_queue(self, queue: int) -> None:
         """Drop all messages of a queue, durable and express.
 
-        They are gone at once; the disk is swept later.
+        They disappear at once; their rows are swept later.
         """
         view = self._commits.queue(queue)
         self.table("garbage").put(GARBAGE_QUEUE.pack(b"q", queue, view.generation), b"")
@@ -280,7 +288,7 @@ class Store:
             self.table("quarantine").put(key, raw)
 
     def _quarantine_next(self, queue: int, after: int, passed_over: Container[int]) -> None:
-        """Put aside the message that `read_next` has come to."""
+        """Quarantine the message at which `read_next` has stopped."""
         while (lookup_id := self.next(queue, after)) is not None:
             if lookup_id not in passed_over:
                 self.get(queue, lookup_id)
@@ -288,20 +296,20 @@ class Store:
             after = lookup_id
 
     def _quarantine_scanned(self, queue: int, lookup_id: int) -> None:
-        """Put aside what a scan found corrupt, if it is still there. Without the lock."""
+        """Quarantine a message that a scan found corrupt, if it still exists. Takes the lock."""
         with self.lock:
             self.get(queue, lookup_id)
 
     # Metadata
 
     def table(self, name: str) -> Table:
-        """Return a metadata table; it exists as soon as it has a row."""
+        """Return a metadata table. It exists as soon as it has a row."""
         return self._commits.table(name)
 
     def counter(self, name: str, block: int = 1 << 16) -> Counter:
         """Return a persistent counter.
 
-        `block`: how many values at most are left out after a crash.
+        A crash skips at most `block` values.
         """
         return self._commits.counters.get(name, block)
 
@@ -309,29 +317,33 @@ class Store:
 
     @property
     def events(self) -> EventLog:
-        """The log of events. The first call makes it."""
+        """The log of events, created by the first use."""
         return self._commits.open_events()
 
     @property
     def has_events(self) -> bool:
-        """Whether there is a log of events, perhaps one that nobody writes to now."""
+        """Whether there is a log of events, even if none are being written now."""
         return self._environment.events is not None
 
     def flush_events(self) -> None:
-        """Write events that no commit has come for yet. Needs the lock free."""
+        """Write the events that no commit has carried yet. The caller must not hold the lock."""
         self._commits.flush_events()
 
     def trim_events(self, before_ms: int, max_bytes: int) -> bool:
-        """Drop a slice of the events from before a time, and of those above a size; True if there is more. Needs the lock free."""
+        """Drop a slice of the events that are too old or too many; return whether there are more.
+
+        Drops events before `before_ms`, and the oldest ones while the log exceeds `max_bytes`. The
+        caller must not hold the lock.
+        """
         return self._commits.trim_events(before_ms, max_bytes)
 
     # Reading by visibility number
 
     def visible_bounds(self, queue: int) -> tuple[int, int]:
-        """Return (after, upto) such that a scan of that range finds every message that is visible now.
+        """Return (after, upto) of a scan range that contains every message visible now.
 
-        `upto` is the highest number of a message in the queue, and goes down when that message
-        goes; an empty queue has (n, n) where everything up to n is decided.
+        `upto` is the highest number of a message in the queue, and decreases when that message is
+        removed. An empty queue has (n, n), where everything up to n is decided.
         """
         horizon = self._commits.scan_horizon
         view = self._commits.queue(queue)
@@ -346,10 +358,11 @@ class Store:
         return (min(numbers) - 1, max(numbers)) if numbers else (horizon, horizon)
 
     def scan(self, queue: int, after: int, upto: int | None = None, limit: int | None = None) -> Scan:
-        """Begin to read the messages with a visibility number in (after, upto], at most to where all are decided.
+        """Start a scan of the messages with a visibility number in (after, upto].
 
-        `limit`: how many are wanted; a scan of many express messages may end earlier then, at its
-        `upto`, but not before so many.
+        The scan ends at the scan horizon at the latest. `limit` is the number of messages wanted: a
+        scan with many express messages may end earlier, at its `upto`, but has at least `limit`
+        messages then.
         """
         horizon = self._commits.scan_horizon
         upto = horizon if upto is None else min(upto, horizon)
@@ -360,32 +373,36 @@ class Store:
         return Scan(self._environment, queue, view.generation, after, upto, self._quarantine_scanned, express)
 
     def has_express(self, queue: int, after: int, upto: int) -> bool:
-        """Whether express messages have numbers in (after, upto].
+        """Return whether express messages have numbers in (after, upto].
 
         No other process can read them.
         """
         return bool(express_between(self._commits.queue(queue), after, upto, 1))
 
     def generation(self, queue: int) -> int:
-        """Which of the generations of a queue holds its messages; a purge begins another."""
+        """Return the number of the queue's current generation; a purge begins another."""
         return self._commits.queue(queue).generation
 
     def snapshots(self) -> tuple[int, list[tuple[int, int]]]:
-        """Return the number of the last commit, and process and commit of each snapshot that is open. Needs no lock."""
+        """Return the number of the last commit, and (process, commit) of each open snapshot.
+
+        Needs no lock.
+        """
         return self._environment.snapshots()
 
     def forget_dead_snapshots(self) -> int:
-        """Free the pages that processes which are gone were reading; how many snapshots there were.
+        """Release the snapshots of processes that have ended, and return how many there were.
 
-        Needs no lock.
+        LMDB can then reuse the pages that these snapshots kept. Needs no lock.
         """
         return self._environment.env.reader_check()
 
     def index(self, queue: int, after: int, upto: int) -> Iterator[tuple[int, int, int]]:
-        """Yield (visibility, lookup id, size of the packet) of what is visible in (after, upto], without reading it.
+        """Yield (visibility, lookup id, size of the packet) of the messages in (after, upto].
 
-        On a snapshot of the moment it is first asked, and on another one after many express
-        messages; at most to where all are decided then. Takes the lock itself, for these moments.
+        The messages are not read. The range ends at the scan horizon as of the first step. The
+        entries come from a snapshot taken at the first step, and from a newer one after many
+        express messages. Takes the lock itself when it begins a snapshot.
         """
         with self.lock:
             upto = min(upto, self._commits.scan_horizon)
@@ -409,10 +426,10 @@ class Store:
     # Staging
 
     def stage(self, token: bytes, queue: int, packets: Iterable[tuple[int, list[bytes]]], now: int) -> None:
-        """Write messages, given as (priority, packets), under a token: durable with this batch, invisible until published.
+        """Write messages, given as (priority, packets), under a token.
 
-        A token may be written to many times and for many queues; it exists from the first time,
-        even without messages.
+        They are durable with this batch, and invisible until published. A token may be used many
+        times and for many queues. It exists from the first call, even without messages.
         """
         self._commits.current.staged += self._stages.add(token, queue, packets, now)
 
@@ -427,12 +444,14 @@ class Store:
         tell: Callable[[int], EventMaker] | None = None,
         completed: Callable[[dict[int, int]], None] | None = None,
     ) -> bool:
-        """Make all messages of the stages visible in this batch; False, and nothing done, if `key` was published before.
+        """Make all messages of the stages visible in this batch.
 
-        `allocate(n)` reserves n SequentialIDs in a row and returns the first. `completed` is called
-        under the lock when the batch is durable, with the number of new messages per queue; until
-        then they are in no total and nobody sees them. InvalidParameter for an unknown token.
-        `tell`, given a queue, gives what makes the events of its arrivals, in the same batch.
+        Returns False, and does nothing, if `key` was published before. Raises InvalidParameter for
+        an unknown token. `allocate(n)` reserves n consecutive SequentialIDs and returns the first.
+        `tell` returns, for a queue, the function that makes the events of its arrivals, which are
+        in the same batch. `completed` is called under the lock when the batch is durable, with the
+        number of new messages per queue. Until then the messages are in no total and cannot be
+        read.
         """
         stages = self._stages.take(key, tokens, now)
         if stages is None:
@@ -454,7 +473,7 @@ class Store:
         return True
 
     def staged(self, tokens: Iterable[bytes]) -> dict[int, tuple[int, int]]:
-        """Return (messages, bytes of packets) that wait in the stages, per queue."""
+        """Return (messages, bytes of packets) in these stages for each queue."""
         return self._stages.totals(tokens)
 
     def published(self, key: bytes) -> tuple[int, int, int] | None:
@@ -462,11 +481,11 @@ class Store:
         return self._stages.published(key)
 
     def forget_publication(self, key: bytes) -> None:
-        """Forget a publication; publishing under its key works again."""
+        """Forget a publication, so that publishing under its key works again."""
         self._stages.forget(key)
 
     def drop_stage(self, token: bytes) -> bool:
-        """Drop a stage; False if there is none under this token."""
+        """Drop a stage; return whether there was one."""
         return self._stages.drop(token)
 
     def expire_stages(self, before: int) -> int:
@@ -481,24 +500,31 @@ class Store:
 
     @property
     def decided(self) -> int:
-        """Up to this number every batch is durable or was dropped; `sync` says which, at once."""
+        """The batch number up to which every batch is durable or dropped.
+
+        For such a batch, `sync` returns or raises at once.
+        """
         return self._commits.decided
 
     def sync(self, number: int) -> None:
         """Block until batch `number` is durable.
 
-        Raises InsufficientResources if it could not be written.
-
-        The caller must not hold the lock.
+        Raises InsufficientResources if it could not be written. The caller must not hold the lock.
         """
         self._commits.sync(number)
 
     def on_synced(self, callback: Callable[[int], None]) -> None:
-        """Call `callback` with the number of each batch that becomes durable, with the lock held."""
+        """Call `callback` with the number of each batch that becomes durable.
+
+        The lock is held during the call.
+        """
         self._commits.on_synced.append(callback)
 
     def on_failed(self, callback: Callable[[int], None]) -> None:
-        """Call `callback` with the number of each batch that is dropped, with the lock held."""
+        """Call `callback` with the number of each batch that is dropped.
+
+        The lock is held during the call.
+        """
         self._commits.on_failed.append(callback)
 
     def backup(self, path: Path | str) -> None:
@@ -518,7 +544,7 @@ class Store:
         copy_snapshot(self._environment.env, directory, advance)
 
     def checkpoint_everything(self) -> None:
-        """Make everything so far durable, and bring it into the database.
+        """Make all changes so far durable and write them into the database.
 
         The caller must not hold the lock.
         """
@@ -528,7 +554,10 @@ class Store:
         self.checkpoint()
 
     def close(self) -> None:
-        """Make everything durable and close. Needs the lock free; a second call does nothing."""
+        """Make everything durable and close. A second call does nothing.
+
+        The caller must not hold the lock.
+        """
         directory_lock, self._directory_lock = self._directory_lock, None
         if directory_lock is None:
             return

@@ -1,4 +1,4 @@
-"""Small metadata tables: sorted maps of bytes, in the same batches and commits as the messages."""
+"""Small metadata tables: sorted maps of bytes, committed in the same batches as the messages."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from lanner.store.overlay import Layer, Overlay
 
 __all__ = ["Table"]
 
-# LMDB: keys have at most 511 bytes; a table's name and its length come off that.
+# LMDB limits keys to 511 bytes. The table's name and its length byte are part of the key.
 MAX_KEY = 511
 
 
 class Table(Overlay[bytes, bytes, None]):
-    """All methods need the store's lock; what they read is always the newest state."""
+    """A metadata table. All methods need the store's lock and return the newest state."""
 
     __slots__ = ("_begin", "_environment", "_prefix", "name")
 

@@ -1,7 +1,8 @@
-"""Verify a store that no process has open: read every record of it once, and compare what must agree.
+"""Verification of a store that no process has open: every record is read once.
 
-LMDB's pages have no checksums, so only a walk over everything says that a copy is whole. Nothing is
-written: the walk runs on a snapshot of the database, and a write-ahead log beside it is left alone.
+LMDB's pages have no checksums, so only a walk over all rows can show that a copy is complete and
+undamaged. The walk also compares totals and indices with the messages. It writes nothing: it reads
+a snapshot of the database and ignores a write-ahead log beside it.
 """
 
 from __future__ import annotations
@@ -21,25 +22,26 @@ from lanner.store.record import INDEX_ENTRY, MESSAGE_KEY, decode, staged_packet
 
 __all__ = ["Contents", "count_rows", "verify"]
 
-# Ours: rows after which a caller hears of the progress.
+# Not in the specification: rows between two calls of `advance`.
 _STEP = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a store holds."""
+    """Totals of a store."""
 
     queues: int
     messages: int
-    # Of the packets of messages.
+    # Bytes of the messages' packets.
     size: int
     rows: int
 
 
 def verify(directory: Path, advance: Callable[[int], object] = lambda _rows: None) -> Contents:
-    """Read everything in a store and return what there is; StoreCorrupt names the first thing that is wrong.
+    """Read everything in a store and return its totals.
 
-    `advance` is called with numbers of rows, as they are read.
+    Raises StoreCorrupt with the first fault found. `advance` is called with the number of rows read
+    since its last call.
     """
     if not (directory / DATA_FILE).is_file():
         raise StoreCorrupt(f"{directory} holds no store: {DATA_FILE} is missing")
@@ -56,7 +58,7 @@ def verify(directory: Path, advance: Callable[[int], object] = lambda _rows: Non
 
 
 def count_rows(directory: Path) -> int:
-    """Return how many rows `verify` reads, for a progress bar."""
+    """Return the number of rows that `verify` will read, for a progress bar."""
     with (
         lmdb.open(str(directory), map_size=DEFAULT_MAP_SIZE, max_dbs=MAX_DBS, readonly=True, lock=False) as env,
         env.begin() as txn,
@@ -112,7 +114,8 @@ class _Walk:
                 )
             if visible.get(queue, 0) != indexed.get(queue, 0):
                 raise self._wrong(
-                    f"the index of queue {queue} has {indexed.get(queue, 0)} entries for {visible.get(queue, 0)} messages"
+                    f"the index of queue {queue} has {indexed.get(queue, 0)} entries "
+                    f"for {visible.get(queue, 0)} messages"
                 )
         for reference in self._txn.cursor(self._staged).iternext(values=False):
             self._step()
@@ -132,7 +135,7 @@ class _Walk:
         return Contents(len(filled), sum(one[0] for one in filled), sum(one[1] for one in filled), self._rows)
 
     def _index(self) -> tuple[dict[int, tuple[int, int, int]], dict[int, int]]:
-        """Return the totals of each queue (generation, messages, bytes) and the entries of its index."""
+        """Return each queue's totals (generation, messages, bytes) and number of index entries."""
         totals: dict[int, tuple[int, int, int]] = {}
         counts: dict[tuple[int, int], int] = {}
         for key, value in self._txn.cursor(self._visible):

@@ -1,21 +1,23 @@
 """The write-ahead log: two small files that make batches durable before they reach the database.
 
-A commit in LMDB waits for the disk twice and writes whole pages. A log record holds only what
-changed and takes one write, which the same call syncs. Small batches are written here. Their
-changes stay in layers over the snapshot (commit.py) until a *checkpoint* writes all of them into
-the database. A message that arrives and leaves between two checkpoints never reaches the database.
+Why a log. A commit in LMDB waits for the disk twice and writes whole pages. A log record holds only
+what changed, and one system call writes and syncs it. Small batches are therefore written here.
+Their changes stay in layers over the snapshot (commit.py) until a *checkpoint* writes all of them
+into the database. A message that arrives and leaves between two checkpoints never reaches the
+database.
 
-When a checkpoint begins, new records go to the other file, from its start. The checkpoint notes in
-the database the number of the last record that it covers. After that the first file is free.
+Why two files. When a checkpoint begins, new records go to the other file, from its start. The
+checkpoint's commit also stores the number of the last record that it covers. Once this commit is
+durable, the first file is free. The files are filled with zeros before use, so that writing a
+record never allocates disk blocks.
 
-A record is a header (checksum of everything that follows, length of the operations, record number)
-and operations, each on one row. Operations are idempotent, so opening a store replays every record
-after the last checkpoint. In each file the valid records end at the first one that is incomplete,
-out of sequence or from another store (the checksum starts from a seed that is private to the
-store). The store never acknowledged such a record, unless a valid record with the next number
-follows. In that case the record was acknowledged and is damaged, and it goes to the quarantine.
-
-The files are filled with zeros before use, so that writing a record never allocates disk blocks.
+Recovery. A record is a header (checksum of everything that follows, length of the operations,
+record number) and operations, each on one row. Operations are idempotent, so opening a store simply
+replays every record after the last checkpoint. In each file the valid records end at the first one
+that is incomplete, out of sequence, or from another store. (A record of another store fails its
+checksum, which starts from a seed that is private to the store.) The store never acknowledged such
+a record, with one exception: if a valid record with the next number follows, the record was
+acknowledged and is damaged. It then goes to the quarantine.
 """
 
 from __future__ import annotations
@@ -43,8 +45,8 @@ __all__ = ["LOG_FILES", "Operation", "WriteAheadLog", "last_checkpoint", "note_c
 
 _LOG = logging.getLogger(__name__)
 
-# The names on disk, here and in the two table keys below, are older than the term write-ahead log.
-# They stay as they are, so that existing stores open.
+# The file names, and the two table keys below, are older than the term write-ahead log. They stay
+# as they are, so that existing stores open.
 LOG_FILES = ("journal.0", "journal.1")
 # Not in the specification: a file starts small and doubles after use. The changes in a full file
 # are held in memory, and one checkpoint writes them.
@@ -64,13 +66,13 @@ _QUARANTINE = table_key("quarantine", b"journal")
 class Operation:
     """The kinds of operations.
 
-    Each starts with its kind, the size of its key and the size of its value.
+    An operation starts with its kind, the size of its key and the size of its value.
     """
 
     HEAD = struct.Struct("<BHI")
     PUT_MESSAGE = 1  # also puts the index entry, which is derived from the message
-    # The value is the visibility number, whose index entry goes too, and the key of the staged row,
-    # if any.
+    # The value is the visibility number, whose index entry is deleted too, and the key of the
+    # staged row, if any.
     DELETE_MESSAGE = 2
     PUT_TOTALS = 3
     PUT_ROW = 4
@@ -108,9 +110,9 @@ class _File:
             raise OSError(errno.ENOSPC, f"{written} of {size} bytes were written to the write-ahead log")
 
     def records(self, seed: int, after: int) -> Iterator[tuple[int, bytes, bool]]:
-        """Yield (number, operations, whether the checksum is right) of the records with numbers above `after`.
+        """Yield (number, operations, whether the checksum is right) of the records after `after`.
 
-        The last one may be the remainder of an interrupted write.
+        `after` is a record number. The last record may be the remainder of an interrupted write.
         """
         data = os.pread(self.descriptor, self.size, 0)
         if len(data) < _HEADER.size:
@@ -124,7 +126,7 @@ class _File:
 
 
 def _end(data: bytes, at: int, number: int) -> int | None:
-    """Return where the record that starts at `at` ends; None if no record with this number starts there."""
+    """Return where the record at `at` ends; None if no record with this number starts there."""
     if at + _HEADER.size > len(data):
         return None
     _, length, found = _HEADER.unpack_from(data, at)
@@ -137,14 +139,14 @@ def _is_whole(data: bytes, at: int, end: int, seed: int) -> bool:
 
 
 class WriteAheadLog:
-    """Two files that records are appended to in turn.
+    """Two files to which records are appended in turn.
 
-    `append` needs the commit lock. `switch`, `release_other_file` and `extend` are for the thread
-    that makes a checkpoint.
+    `append` needs the commit lock. `switch`, `release_other_file` and `extend` are called by the
+    thread that makes a checkpoint.
     """
 
     def __init__(self, path: Path, seed: int, last: int) -> None:
-        """`last` is the number of the last record that the database contains."""
+        """Open the files; `last` is the number of the last record that the database contains."""
         self._files = [_File(path / name) for name in LOG_FILES]
         self._seed = seed
         self._active, self._free = self._files
@@ -173,7 +175,10 @@ class WriteAheadLog:
         return self._at * 2 > self._active.size
 
     def record(self, operations: list[bytes] | None) -> LogRecord | None:
-        """Return the next record; None if there are no operations, or no room for them in the file."""
+        """Return the next record, or None.
+
+        None means that there are no operations, or that the file has no room for them.
+        """
         if not operations:
             return None
         body = b"".join(operations)
@@ -187,7 +192,7 @@ class WriteAheadLog:
         return self._at + size <= self._active.size
 
     def append(self, record: LogRecord) -> None:
-        """Make a record durable. Raises OSError if the write failed; the log is unchanged then."""
+        """Make a record durable. Raises OSError if the write fails; then the log is unchanged."""
         began = time.perf_counter()
         try:
             self._active.write(self._at, record.header, record.body)
@@ -203,9 +208,9 @@ class WriteAheadLog:
     def clear(self) -> None:
         """Overwrite a record whose write failed, because parts or all of it may be on disk.
 
-        Raises OSError if that fails. Nothing may be committed until it succeeds: the next opening
-        of the store would replay the failed record over later changes, and another record will have
-        its number.
+        Raises OSError if that fails. Nothing may be committed until it succeeds. Otherwise the next
+        opening of the store would replay the failed record over later changes, and another record
+        would have the same number.
         """
         if self._failed is not None:
             file, at = self._failed
@@ -213,7 +218,7 @@ class WriteAheadLog:
             self._failed = None
 
     def switch(self) -> int:
-        """Continue in the other file if it is free. Return the number of the last record so far."""
+        """Continue in the other file if it is free; return the number of the last record so far."""
         if self._at and self._is_free:
             self._active, self._free = self._free, self._active
             self._at = 0
@@ -225,7 +230,7 @@ class WriteAheadLog:
         self._at = 0
 
     def release_other_file(self) -> None:
-        """Mark the other file as free: the database contains everything written before the last `switch`."""
+        """Mark the other file as free: the database now has everything from before the `switch`."""
         self._is_free = True
 
     def extend(self) -> None:
@@ -234,7 +239,10 @@ class WriteAheadLog:
             self._free.grow(max(2 * self._free.size, _MIN_SIZE))
 
     def records(self) -> list[tuple[int, bytes, bool]]:
-        """Return (number, operations, whether the checksum is right) of the records that the database lacks."""
+        """Return (number, operations, whether the checksum is right) of the unreplayed records.
+
+        These are the records that the database lacks.
+        """
         found = sorted(record for file in self._files for record in file.records(self._seed, self.last))
         whole = {number for number, _, is_whole in found if is_whole}
         return [record for record in found if record[2] or (record[0] not in whole and record[0] + 1 in whole)]

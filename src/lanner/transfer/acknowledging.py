@@ -1,8 +1,8 @@
-"""Counting a session's user messages and acknowledging them (MS-MQQB 3.1.1.4, 3.1.1.6.1, 3.1.5.5, 3.1.5.8.7).
+"""Counts and acknowledgments of a session's user messages.
 
-Counts begin at 0 with the session and are kept unwrapped; packets have their lower 16 bits. Each
-direction has its own: `SentMessages` are ours on their way to the peer, `ReceivedMessages` the
-peer's.
+Implements MS-MQQB 3.1.1.4, 3.1.1.6.1, 3.1.5.5 and 3.1.5.8.7. Counts begin at 0 with the session and
+are kept unwrapped; packets carry their lower 16 bits. Each direction has its own object:
+`SentMessages` for messages to the peer, `ReceivedMessages` for messages from the peer.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from lanner.wire.session_header import MAX_RECOVERABLE_ACKS, SMALLEST_WINDOW_SIZ
 
 NUMBER_MASK = 0xFFFF
 # Not in the specification: recoverable messages that a peer has acknowledged by count but not as on
-# disk. One that never says so is stopped here, well before their 16-bit numbers could be mistaken
-# for each other.
+# disk. A peer that never acknowledges them as on disk is stopped here, well before their 16-bit
+# numbers become ambiguous.
 MAX_UNPERSISTED = 0x4000
 
 
 class SentMessages:
-    """What was sent and not yet acknowledged, in sending order."""
+    """Messages that were sent and not yet acknowledged, in sending order."""
 
     __slots__ = ("_lowest_unpersisted", "_unacked", "_unpersisted", "count", "recoverable_count")
 
@@ -29,31 +29,35 @@ class SentMessages:
         self.count = 0  # MessageSentCount
         self.recoverable_count = 0  # RecoverableMessageSentCount
         self._unacked: deque[object] = deque()
-        # By recoverable number. All below the lowest have been handed out.
+        # By recoverable number. All entries below the lowest have been returned by `persisted`.
         self._unpersisted: dict[int, object] = {}
         self._lowest_unpersisted = 1
 
     @property
     def unacked_count(self) -> int:
-        """UnAckedMessageCount: of messages really sent (DECISIONS), so a backlog never blocks itself."""
+        """UnAckedMessageCount: sent messages only (DECISIONS), so a backlog never blocks itself."""
         return len(self._unacked)
 
     @property
     def is_unacked(self) -> bool:
-        """Whether anything is sent and not acknowledged."""
+        """Whether any sent message is not acknowledged."""
         return bool(self._unacked)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the peer has anything to acknowledge, as received or as on disk."""
+        """Whether the peer has anything left to acknowledge, as received or as on disk."""
         return bool(self._unacked or self._unpersisted)
 
     def room(self, window: int) -> int:
-        """How many more may be sent within a window."""
+        """Return how many more messages may be sent within a window."""
         return max(0, min(window - len(self._unacked), MAX_UNPERSISTED - len(self._unpersisted)))
 
     def sent(self, entries: Sequence[object], recoverable: Sequence[object]) -> None:
-        """3.1.7.1.3: each entry takes the next number, and each of those that are recoverable the next recoverable one."""
+        """Number messages that are sent (3.1.7.1.3).
+
+        Each entry takes the next number. Each recoverable one also takes the next recoverable
+        number.
+        """
         self.count += len(entries)
         self._unacked.extend(entries)
         first = self.recoverable_count + 1
@@ -61,9 +65,10 @@ class SentMessages:
         self._unpersisted.update(enumerate(recoverable, first))
 
     def acked(self, ack_sequence_number: int) -> list[object]:
-        """3.1.5.5.1: the entries newly covered by AckSequenceNumber.
+        """Return the entries newly covered by AckSequenceNumber (3.1.5.5.1).
 
-        A number that was acknowledged before brings nothing new; one that was never sent is a lie.
+        A number that was acknowledged before covers nothing new. A number that was never sent
+        raises RemoteProtocolError.
         """
         unacked = self._unacked
         new = ack_sequence_number - (self.count - len(unacked)) & NUMBER_MASK
@@ -80,21 +85,22 @@ class SentMessages:
         return []
 
     def persisted(self, number: int, flags: int) -> list[object]:
-        """3.1.5.5.3: the entries newly covered by RecoverableMsgAckSeqNumber and RecoverableMsgAckFlags.
+        """Return the entries newly covered as on disk (3.1.5.5.3).
 
-        With any bit set, everything up to the number is covered, and for each bit k the number plus
-        k; with none, nothing.
+        `number` is RecoverableMsgAckSeqNumber, `flags` is RecoverableMsgAckFlags. If any bit is
+        set, the packet covers everything up to the number, and for each bit k the number plus k.
+        Without bits it covers nothing.
         """
         if not flags:
             return []
         unpersisted = self._unpersisted
         lowest = self.recoverable_count - (self.recoverable_count - number & NUMBER_MASK)
-        # How many ones the flags begin with: the receiver saves in order, so that is usually all of
-        # them.
+        # The length of the run of ones at the low end of the flags. The receiver saves in order, so
+        # it usually comprises all ones.
         run = (~flags & flags + 1).bit_length() - 1
         covered = min(lowest + max(run, 1), self.recoverable_count + 1)
         numbers = range(self._lowest_unpersisted, covered)
-        # All that are left, as a rule; those that an earlier bit covered are not there.
+        # Usually all of these numbers are present. Those covered by an earlier bit are not.
         entries = [unpersisted.pop(each) for each in numbers if each in unpersisted]
         self._lowest_unpersisted = max(self._lowest_unpersisted, covered)
         flags >>= run
@@ -107,10 +113,10 @@ class SentMessages:
 
 
 class ReceivedMessages:
-    """What was received, how much of it may be acknowledged, and how much is acknowledged.
+    """Counts of received, acknowledgeable and acknowledged messages.
 
-    A message may be acknowledged once it is processed and, if it is recoverable, durable. So a
-    SessionAck never covers a recoverable message that could be lost.
+    A message may be acknowledged once it is processed and, if it is recoverable, durable. Therefore
+    a SessionAck never covers a recoverable message that could be lost.
     """
 
     __slots__ = (
@@ -130,7 +136,8 @@ class ReceivedMessages:
         self.recoverable_allowed = 0
         self.acked = 0
         self.recoverable_acked = 0  # LastAckedRecoverableMsgSeqNumber
-        # Their numbers among all messages: the first and the last of each run.
+        # Received recoverable messages that may not be acknowledged yet: the first and the last
+        # message number of each run.
         self._disallowed_recoverable: deque[tuple[int, int]] = deque()
 
     @property
@@ -140,11 +147,17 @@ class ReceivedMessages:
 
     @property
     def recoverable_msg_ack_flags(self) -> int:
-        """RecoverableMsgAckFlags of the next SessionHeader: a bit for each message on disk and not acknowledged."""
+        """RecoverableMsgAckFlags of the next SessionHeader.
+
+        It has a bit for each message that is on disk and not acknowledged, 32 at most.
+        """
         return (1 << min(self.recoverable_allowed - self.recoverable_acked, MAX_RECOVERABLE_ACKS)) - 1
 
     def received(self, messages: int, *, is_recoverable: bool) -> int:
-        """Count messages (3.1.5.8.2, 3.1.5.8.7), whatever becomes of them later (QQB-3.1.5.8-1); the number of the first."""
+        """Count messages (3.1.5.8.2, 3.1.5.8.7); return the number of the first.
+
+        They count whatever becomes of them later (QQB-3.1.5.8-1).
+        """
         first = self.count + 1
         self.count += messages
         if is_recoverable:
@@ -167,9 +180,10 @@ class ReceivedMessages:
                 disallowed.appendleft((upto + 1, last))
 
     def session_header(self, sent: SentMessages, window_size: int) -> SessionHeader:
-        """The next SessionHeader (3.1.6.4); what it carries counts as acknowledged, its bits are not sent again.
+        """Return the next SessionHeader (3.1.6.4) and count its contents as acknowledged.
 
-        It has room for 32 recoverable messages: `has_more` is true if another has to follow.
+        Its bits are not sent again. It has room for 32 recoverable messages: if `has_more` is true
+        afterwards, another must follow.
         """
         flags = self.recoverable_msg_ack_flags
         lowest = self.recoverable_acked + 1 if flags else 0
@@ -186,11 +200,11 @@ class ReceivedMessages:
 
     @property
     def has_more(self) -> bool:
-        """Recoverable messages are on disk whose bits have not been sent."""
+        """Whether recoverable messages are on disk whose bits have not been sent."""
         return self.recoverable_acked < self.recoverable_allowed
 
     def check_counts(self, header: SessionHeader) -> None:
-        """3.1.5.5.5: the peer has sent what we have received, or one of us is wrong."""
+        """Raise RemoteProtocolError unless the peer's counts match ours (3.1.5.5.5)."""
         if header.user_msg_sequence_number != self.count & NUMBER_MASK:
             raise RemoteProtocolError(
                 f"SessionHeader.UserMsgSequenceNumber: {header.user_msg_sequence_number}, "
@@ -204,5 +218,8 @@ class ReceivedMessages:
 
 
 def usable_window(window_size: int, received_window_size: int) -> int:
-    """How many messages may be unacknowledged: at most either side's window, at least one (DECISIONS)."""
+    """Return how many messages may be unacknowledged (DECISIONS).
+
+    It is the smaller of the two windows, and at least one.
+    """
     return max(SMALLEST_WINDOW_SIZE, min(window_size, received_window_size))

@@ -1,7 +1,8 @@
-"""From a format name to the addresses to connect to (MS-MQQB 3.1.5.2.1 Resolve Host Address, 3.1.7.4 Get Destination Info).
+"""Resolution of a format name to the addresses to connect to.
 
-What asks the directory is called with the store's lock held; what asks DNS blocks, and is called in
-a thread without it.
+Implements MS-MQQB 3.1.5.2.1 Resolve Host Address and 3.1.7.4 Get Destination Info. Functions that
+ask the directory are called with the store's lock held. Functions that ask DNS block, and are
+called in a thread without the lock.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DestinationInfo:
-    """What 3.1.7.4 returns: a host name, a queue manager, or both."""
+    """The result of 3.1.7.4: a host name, a queue manager, or both."""
 
     host_name: str
     queue_manager_guid: UUID
@@ -39,10 +40,10 @@ class DestinationInfo:
 
 @dataclass(frozen=True, slots=True)
 class HopHost:
-    """A queue manager that may be the next hop, before its name is looked up."""
+    """A queue manager that may be the next hop, before its name is resolved."""
 
-    qm_guid: UUID  # zero: a direct format name does not tell it
-    host_names: tuple[str, ...]  # the first that has an address counts
+    qm_guid: UUID  # zero: unknown, because a direct format name does not contain it
+    host_names: tuple[str, ...]  # the first name that has an address is used
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +53,20 @@ class NextHop:
     qm_guid: UUID
     host_name: str
     address: str  # an IPv4 or IPv6 literal
-    # Not in the specification: its entry of the peers table, if it is spoken to over TLS only.
+    # Not in the specification: the hop's entry in the peers table, if it is reached over TLS only.
     tls_peer: Peer | None = None
 
 
 def get_destination_info(engine: Engine, format_name: FormatName) -> DestinationInfo | None:
-    """3.1.7.4 Get Destination Info; None where the document returns FALSE."""
+    """Return the destination of a format name (3.1.7.4); None where the document returns FALSE."""
     if isinstance(format_name, DirectFormatName):
         return DestinationInfo(format_name.host, GUID_NULL)
     if isinstance(format_name, PrivateFormatName):
         return DestinationInfo("", format_name.queue_manager_identifier)
     if isinstance(format_name, PublicFormatName | ConnectorFormatName):
         _, queue = engine.read_directory("Queue", identifier_is(format_name.identifier))
-        # The document returns QualifiedComputerName and Identifier of the queue, which has no such
-        # name: those of its queue manager are meant.
+        # The document returns QualifiedComputerName and Identifier of the queue. A queue has no
+        # such name, so those of its queue manager are meant.
         if isinstance(queue, Queue) and queue.queue_manager is not None:
             host = queue.queue_manager
             return DestinationInfo(host_names(host)[0], host.identifier)
@@ -73,10 +74,10 @@ def get_destination_info(engine: Engine, format_name: FormatName) -> Destination
 
 
 def find_hosts(engine: Engine, format_name: FormatName) -> list[HopHost]:
-    """The part of 3.1.5.2.1 that asks the directory: hosts to try in this order; none at all is failure.
+    """Return the hosts to try, in order, from the directory (3.1.5.2.1); an empty list is failure.
 
-    A direct format name is its own answer. Of any other, the document resolves the destination's
-    host name for each next hop; that of the next hop is meant.
+    A direct format name contains its host. For any other name the document resolves the
+    destination's host name for each next hop; the next hop's own host name is meant.
     """
     destination = get_destination_info(engine, format_name)
     if destination is None:
@@ -88,17 +89,18 @@ def find_hosts(engine: Engine, format_name: FormatName) -> list[HopHost]:
 
 
 def host_names(queue_manager: QueueManager) -> tuple[str, ...]:
-    """QualifiedComputerName, then ComputerName: a network without a domain has only that, as its hosts file has."""
+    """Return QualifiedComputerName and ComputerName, in this order.
+
+    In a network without a domain, hosts files have only the second.
+    """
     names = (queue_manager.qualified_computer_name, queue_manager.computer_name)
     return tuple(dict.fromkeys(name for name in names if name)) or ("",)
 
 
 def resolve_hosts(hosts: Iterable[HopHost], peers: Mapping[str, Peer | str]) -> list[NextHop]:
-    """The part of 3.1.5.2.1 that asks DNS: one NextHop for each address of each host that has any.
+    """Return one NextHop for each address of each host, from DNS (3.1.5.2.1). Blocks.
 
-    Blocks.
-
-    socket.gaierror, that of the last host, if none has one.
+    Raises socket.gaierror, that of the last host, if no host has an address.
     """
     next_hops: list[NextHop] = []
     problem = socket.gaierror(socket.EAI_NONAME, "no host to look up")
@@ -117,11 +119,10 @@ def resolve_hosts(hosts: Iterable[HopHost], peers: Mapping[str, Peer | str]) -> 
 
 
 def resolve(host: str, peers: Mapping[str, Peer | str]) -> list[str]:
-    """The addresses of a host: the peers table, a literal, the hosts file and DNS, in this order.
+    """Return the addresses of a host. Blocks.
 
-    Blocks.
-
-    Asked anew for every attempt (product note 55). socket.gaierror if there is none.
+    Consults the peers table, then an address literal, then the hosts file and DNS. Every attempt
+    resolves anew (product note 55). Raises socket.gaierror if there is no address.
     """
     peer = find_peer(peers, host)
     if peer is None:
@@ -139,7 +140,7 @@ def resolve(host: str, peers: Mapping[str, Peer | str]) -> list[str]:
 
 
 def addresses_of(peer: Peer, peers: Mapping[str, Peer | str]) -> list[str]:
-    """The addresses of a peer, as far as there are any. Blocks."""
+    """Return the addresses of a peer that can be resolved. Blocks."""
     try:
         return resolve(peer.name, peers)
     except socket.gaierror:
@@ -157,13 +158,16 @@ def _addresses_of(name: str) -> list[str]:
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (UnicodeError, ValueError) as error:
-        # A name that DNS has no form for: a label too long, a null character.
+        # DNS cannot represent the name: a label is too long, or there is a null character.
         raise socket.gaierror(socket.EAI_NONAME, f"{name!r}: {error}") from error
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 def _is_short_form(name: str) -> bool:
-    """What the C library takes for an address all the same: 10.3 is 10.0.0.3 to it, and 010.0.0.1 is 8.0.0.1. Another computer would be spoken to than is meant."""
+    """Return whether the C library would take a name for a short form of an address.
+
+    It reads 10.3 as 10.0.0.3, and 010.0.0.1 as 8.0.0.1, which would reach the wrong computer.
+    """
     try:
         socket.inet_aton(name)
     except (OSError, ValueError):
@@ -172,7 +176,7 @@ def _is_short_form(name: str) -> bool:
 
 
 def parse_literal(text: str) -> str | None:
-    """The address that an IPv4 or IPv6 literal, in brackets or not, means; None for a name."""
+    """Return the address of an IPv4 or IPv6 literal, with or without brackets; None for a name."""
     try:
         return str(ipaddress.ip_address(text.removeprefix("[").removesuffix("]")))
     except ValueError:
@@ -180,6 +184,9 @@ def parse_literal(text: str) -> str | None:
 
 
 def format_address(address: str) -> str:
-    """MS-MQMQ 2.3.12.12: "IP=" or "IPv6=" and the literal, whose grammar (RFC 3986) has no place for a zone."""
+    """Return "IP=" or "IPv6=" and the literal (MS-MQMQ 2.3.12.12).
+
+    The grammar of the literal (RFC 3986) has no place for a zone.
+    """
     literal = address.partition("%")[0]
     return f"IPv6={literal}" if ":" in literal else f"IP={literal}"

@@ -1,4 +1,7 @@
-"""Messages that were received and are not durable yet: they are acknowledged when their batch is (MS-MQQB 3.1.5.8.7)."""
+"""Received messages that are not durable yet.
+
+They are acknowledged when their batch of the store is durable (MS-MQQB 3.1.5.8.7).
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,10 @@ if TYPE_CHECKING:
 
 
 class AwaitingDurability:
-    """How far each link is when each batch of the store is durable.
+    """The message number up to which each link may acknowledge once a batch is durable.
 
-    The caller holds the store's lock.
-
-    `close` ends a session for a reason; `on_error` is called in an exception handler, with the link
-    that the error came up in.
+    The caller holds the store's lock. `close` ends a session for a reason. `on_error` is called in
+    an exception handler with the link for which the error was raised.
     """
 
     def __init__(
@@ -36,8 +37,8 @@ class AwaitingDurability:
         self._failed_batches: set[int] = set()
 
     def processed(self, link: Link, number: int) -> None:
-        """Everything up to a message that came by a link is in the engine, or refused."""
-        # A batch number, not a change: a turn waits for nothing.
+        """Note that all messages of a link up to this number are in the engine, or refused."""
+        # A batch number instead of a change, because a turn never waits.
         batch = self._store.pending_batch()
         if batch:
             self.waiting.append((batch, link, number))
@@ -46,12 +47,12 @@ class AwaitingDurability:
             self._release(link, number)
 
     def failed(self, batch: int) -> None:
-        """A batch could not be written. Any thread."""
+        """Note that a batch could not be written. May be called by any thread."""
         if self.waiting:
             self._failed_batches.add(batch)
 
     def release_durable(self) -> None:
-        """Allow the acknowledgment of what is durable; end the sessions whose messages could not be written."""
+        """Allow acknowledgment of what is durable; end sessions whose messages were dropped."""
         synced = self._store.synced
         waiting = self.waiting
         while waiting:

@@ -1,6 +1,7 @@
-"""AwaitingFinalACKTable: messages that were delivered, and whose end is not known yet (MS-MQQB 3.1.1.3.1, 3.1.5.7).
+"""AwaitingFinalACKTable: delivered messages whose outcome is unknown (MS-MQQB 3.1.1.3.1, 3.1.5.7).
 
-The messages lie in a queue of the engine (`engine.delivery`); here a FinalAck finds its message.
+The messages are in a queue of the engine (`engine.delivery`). This module finds the message of a
+FinalAck.
 """
 
 from __future__ import annotations
@@ -14,18 +15,16 @@ if TYPE_CHECKING:
 
 
 class AwaitingFinalAck:
-    """Finds the message of a FinalAck."""
+    """Finder of the message to which a FinalAck belongs."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def final_ack(self, body: FinalAckBody, message_class: int, table: OutgoingMessageTable | None) -> bool:
-        """3.1.5.7 Receiving a FinalAck Packet; False if no message waits for it.
+        """Handle a FinalAck packet (3.1.5.7); return False if no message waits for it.
 
-        Needs the store's lock.
-
-        `table` is that of the outgoing queue of the sequence, for a FinalAck that comes before the
-        OrderAck.
+        Needs the store's lock. `table` is the table of the sequence's outgoing queue, for a
+        FinalAck that arrives before the OrderAck.
         """
         if body.source_guid != self._engine.queue_manager.identifier:
             return False

@@ -1,17 +1,17 @@
-"""Which peers have TLS, and which queue manager a certificate stands for.
+"""Peers with TLS, and the queue manager that a certificate identifies.
 
-A peer has TLS if its entry of the peers table names its certificate (a pin), or says that one of
-the authorities has issued it (`tls = true`). It is not spoken to in clear, in either direction. A
-session over TLS begins only if the certificate and the queue manager GUID of its
-EstablishConnection packets belong together:
+A peer has TLS if its entry in the peers table names its certificate (a pin), or says that one of
+the authorities has issued it (`tls = true`). No session in clear is allowed with such a peer, in
+either direction. A session over TLS begins only if the certificate matches the queue manager GUID
+in the EstablishConnection packets:
 
-- the GUIDs that a certificate has (urn:uuid: among its alternative names) are the only ones it is
-  good for
-- the GUID of a pinned certificate is that of the peer's entry, where the entry has one
-- otherwise a certificate of an authority must name the computer that the directory or the peers
-  table has for the GUID
-- no certificate is good for a GUID that the peers table gives to another computer, or the directory
-  to another name
+- If a certificate contains GUIDs (urn:uuid: among its alternative names), it is valid for these
+  GUIDs only.
+- If the entry of a pinned certificate has a GUID, the certificate is valid for this GUID only.
+- Otherwise a certificate issued by an authority must name the computer that the directory or the
+  peers table has for the GUID.
+- No certificate is valid for a GUID that the peers table assigns to another computer, or the
+  directory to another name.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 class CertifiedPeers:
-    """The rules above, for the peers of one queue manager.
+    """The rules above, applied to the peers of one queue manager.
 
-    `names_of` returns the names that the directory has for a queue manager. It needs the store's
-    lock, which the caller of `check` and `check_answering` therefore holds.
+    `names_of` returns the directory's names for a queue manager. It needs the store's lock, so
+    callers of `check` and `check_answering` must hold it.
     """
 
     def __init__(
@@ -44,10 +44,10 @@ class CertifiedPeers:
         names_of: Callable[[UUID], tuple[str, ...]],
     ) -> None:
         self._names_of = names_of
-        # The queue manager that has last shown the certificate of a peer whose entry has no GUID,
-        # by name of the peer.
+        # By name of a peer whose entry has no GUID: the queue manager that last showed its
+        # certificate.
         self._learnt: dict[str, UUID] = {}
-        # By name in lower case, all four from `set_peers`.
+        # Set by `set_peers`. The keys of the three tables are names in lower case.
         self._identity: TlsIdentity | None
         self._peers: dict[str, Peer]
         self._with_tls: dict[str, Peer]
@@ -55,7 +55,7 @@ class CertifiedPeers:
         self.set_peers(peers, identity)
 
     def set_peers(self, peers: Mapping[str, Peer | str], identity: TlsIdentity | None) -> None:
-        """Take over another peers table and its certificates."""
+        """Replace the peers table and its certificates."""
         self._identity = identity
         self._peers = {name.lower(): as_peer(name, value) for name, value in peers.items()}
         self._with_tls = {name: peer for name, peer in self._peers.items() if peer.has_tls}
@@ -64,14 +64,17 @@ class CertifiedPeers:
             pins = [] if identity is None else identity.pins_of(peer.name)
             told = [guid for pin in pins for guid in pin.guids] if peer.guid is None else [peer.guid]
             guids[name] = frozenset(told)
-        # Replaced as a whole: `find` runs in other threads.
+        # Replaced as a whole, because `find` runs in other threads.
         self._guids = guids
 
     # In clear
-    # -------------------------------------------------------------------------------------------------
+    # -------------------------------------------------------------------------------------------
 
     def find(self, hop: NextHop, addresses_of: Callable[[Peer], list[str]], names: Iterable[str] = ()) -> Peer | None:
-        """Return the peer with TLS that a next hop is, by its names, its GUID or one of its addresses. Needs no lock."""
+        """Return the peer with TLS that a next hop is, or None. Needs no lock.
+
+        It is found by its names, its GUID or one of its addresses.
+        """
         with_tls = self._with_tls
         if not with_tls:
             return None
@@ -91,37 +94,36 @@ class CertifiedPeers:
         return next((name for name, learnt in list(self._learnt.items()) if learnt == guid), None)
 
     def _refuse_clear(self, guid: UUID, address: str) -> None:
-        """TlsError if a session in clear is, or may be, with a peer that has TLS."""
+        """Raise TlsError if a session in clear is, or may be, with a peer that has TLS."""
         if not self._with_tls:
             return
         peer = self._with_guid(guid)
         if peer is None:
-            # A name of the directory may be that of a peer with TLS, whose entry does not tell the
-            # GUID.
+            # The directory may have the name of a peer with TLS whose entry has no GUID.
             names = [name.lower() for name in self._names_of(guid)]
             peer = next((self._with_tls[name] for name in names if name in self._with_tls), None)
         if peer is not None:
             raise TlsError(
-                f"queue manager {guid} is {peer.name}, which has TLS in [peers], and this session is in clear: let the settings of "
-                f"{peer.name} have a certificate of this computer, or find out who else uses its identifier"
+                f"queue manager {guid} is {peer.name}, which has TLS in [peers], and this session is in clear: "
+                f"let the settings of {peer.name} have a certificate of this computer, or find out who else uses its identifier"
             )
         if any(one.guid == guid for one in self._peers.values()):
             return
-        # Without any GUID to compare, only its address tells who it may be.
+        # Without any GUID to compare, only the address indicates which peer this may be.
         for name, one in self._with_tls.items():
             if not self._guids[name] and name not in self._learnt and _is_at(one, address):
                 raise TlsError(
-                    f"{address} is the address of {one.name}, which has TLS in [peers], and this session with queue manager {guid} "
-                    f"is in clear: set peers.{one.name}.guid if another queue manager may use this address"
+                    f"{address} is the address of {one.name}, which has TLS in [peers], and this session with "
+                    f"queue manager {guid} is in clear: set peers.{one.name}.guid if another queue manager may use this address"
                 )
 
     # Over TLS
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def check(self, certification: Certification | None, guid: UUID, address: str) -> Peer | None:
-        """Return the peer that a session is with, for the GUID that it claims; None in clear.
+        """Return the peer of a session for the GUID that it claims; None in clear.
 
-        TlsError: they do not belong together.
+        Raises TlsError if certificate and GUID do not belong together.
         """
         if certification is None:
             self._refuse_clear(guid, address)
@@ -130,7 +132,8 @@ class CertifiedPeers:
             raise TlsError(f"the {certification} is accepted no more: [peers] or transfer.tls_authorities has changed")
         if certification.guids and guid not in certification.guids:
             raise TlsError(
-                f"the {certification} is of queue manager {_list(map(str, certification.guids))}, and the peer says it is {guid}"
+                f"the {certification} is of queue manager {_list(map(str, certification.guids))}, and the peer "
+                f"says it is {guid}"
             )
         is_pinned = bool(certification.pinned)
         peer = self._pinned(certification, guid) if is_pinned else self._issued(certification, guid, address)
@@ -160,14 +163,15 @@ class CertifiedPeers:
             entry = next((one for one in self._peers.values() if _names(one) & certification.names), None)
             if entry is not None and entry.guid is not None and not is_named:
                 raise TlsError(
-                    f"the {certification} is of {entry.name}, whose guid in [peers] is {entry.guid}, and the peer says it is {guid}"
+                    f"the {certification} is of {entry.name}, whose guid in [peers] is {entry.guid}, and the "
+                    f"peer says it is {guid}"
                 )
         if entry is not None and entry.certificate is not None:
             raise TlsError(f"the {certification} is not the one that peers.{entry.name}.certificate names")
         if is_named:
             return entry or Peer(min(certification.names, default=str(guid)), (address,), guid, tls=True)
         in_directory = self._names_of(guid)
-        # The directory knows better than a name in [peers] without a GUID.
+        # The directory takes precedence over a name in [peers] without a GUID.
         accepted = {name.lower() for name in in_directory} or (set() if entry is None else _names(entry))
         if not accepted & certification.names:
             shown = _list(sorted(certification.names)) or "nobody"
@@ -175,14 +179,17 @@ class CertifiedPeers:
                 f"which is {_list(sorted(accepted))}" if accepted else "which neither [peers] nor the directory has"
             )
             raise TlsError(
-                f"the {certification} names {shown}, and the peer says it is queue manager {guid}, {wanted}: name it in [peers], or let "
-                f"the certificate have the name urn:uuid:{guid}"
+                f"the {certification} names {shown}, and the peer says it is queue manager {guid}, {wanted}: "
+                f"name it in [peers], or let the certificate have the name urn:uuid:{guid}"
             )
         self._refuse_foreign(certification, guid, [] if entry is None else [entry.name])
         return entry or Peer(in_directory[0], (address,), guid, tls=True)
 
     def _refuse_foreign(self, certification: Certification, guid: UUID, names: Iterable[str]) -> None:
-        """TlsError if the peers table or the directory has a GUID for another computer than the certificate's."""
+        """Raise TlsError if the GUID is known to belong to another computer than the certificate.
+
+        The peers table and the directory are consulted.
+        """
         owners = {one.name for one in self._peers.values() if one.guid == guid}
         learnt = self._learnt_name(guid)
         if learnt is not None:
@@ -196,14 +203,17 @@ class CertifiedPeers:
             raise TlsError(f"the {certification} is not of {_list(sorted(foreign))}, which is queue manager {guid}")
 
     def _learn(self, peer: Peer, guid: UUID) -> None:
-        """Remember a GUID that no entry has, so that nobody else comes with it in clear or with another certificate."""
+        """Remember a GUID that no entry has, so that no other peer can use it.
+
+        It is then rejected in clear and with another certificate.
+        """
         if peer.guid is None and peer.has_tls:
             self._learnt[peer.name.lower()] = guid
 
     def check_answering(self, certification: Certification | None, hop: NextHop) -> None:
-        """TlsError unless the certificate is that of the peer that was connected to.
+        """Raise TlsError unless the certificate is that of the peer that was connected to.
 
-        Nothing has been sent to it yet.
+        Nothing has been sent to the peer yet.
         """
         peer = hop.tls_peer
         if peer is None:
@@ -228,7 +238,10 @@ class CertifiedPeers:
 
 
 def _names(peer: Peer) -> set[str]:
-    """The names of a computer that its certificate may have: that of its entry, and host names among its addresses."""
+    """Return the computer names that a certificate may contain for an entry.
+
+    These are the name of the entry and the host names among its addresses.
+    """
     return {
         peer.name.lower(),
         *(name.lower().rstrip(".") for name in peer.addresses if parse_literal(name) is None),

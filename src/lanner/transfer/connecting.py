@@ -1,7 +1,8 @@
-"""Getting a session for an outgoing queue (MS-MQQB 3.1.5.2, 3.1.5.9, 3.1.6.1).
+"""Connecting: getting a session for an outgoing queue (MS-MQQB 3.1.5.2, 3.1.5.9, 3.1.6.1).
 
-A session serves every outgoing queue whose next hop is at its other end: at an address that was
-resolved for that hop, whatever the peer says about itself.
+A session serves every outgoing queue whose next hop is at its other end. The other end is
+identified by an address that was resolved for that hop, regardless of what the peer says about
+itself.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ if TYPE_CHECKING:
     from lanner.transfer.turns import Turns
 
 
-# Not in the specification, seconds: how long a queue to an unknown destination waits at most before
-# the directory is asked again.
+# Not in the specification: maximum seconds until the directory is asked again about an unknown
+# destination.
 _MAX_VALIDATION_INTERVAL = 60.0
 _MAX_DOUBLINGS = 16  # more would exceed that in any case
 
 
 class Connector:
-    """Brings routes and links together, and apart. The caller holds the store's lock.
+    """The part that attaches routes to links. The caller holds the store's lock.
 
-    `turn` begins a turn: what the network calls back with comes from outside.
+    `turn` begins a turn, because callbacks from the network come from outside.
     """
 
     def __init__(
@@ -68,15 +69,15 @@ class Connector:
         self._certified = certified
         self._clock = engine.clock
         self._monotonic = engine.monotonic
-        # Routes that wait for a connection: to an address, over TLS to this peer or in clear to
-        # whoever is there.
+        # Routes that wait for a connection, by address and by the peer expected over TLS (None: in
+        # clear, with any peer).
         self._connecting: dict[tuple[str, Peer | None], dict[Route, None]] = {}
 
     # Establish a Protocol Session (3.1.5.2)
     # -------------------------------------------------------------------
 
     def attend(self, route: Route) -> None:
-        """Get a session for a queue that has something to send, or mark the one it has."""
+        """Get a session for a queue that has something to send, or mark the one that it has."""
         queue = route.queue
         if queue.state in FIXED_STATES or queue.multicast or not queue.message_count:
             return
@@ -93,11 +94,11 @@ class Connector:
         if route.stage is Stage.IDLE:
             self._establish(route)
         elif route.stage is Stage.WAITING_RECONNECT and queue.state is OutgoingState.INACTIVE:
-            # It was paused and resumed meanwhile; its next attempt is due all the same.
+            # The route was paused and resumed meanwhile. Its next attempt is due as before.
             route.set_state(OutgoingState.DISCONNECTED)
 
     def _establish(self, route: Route, *, is_retry: bool = False) -> None:
-        """3.1.5.2.1 Resolve Host Address."""
+        """Resolve the addresses of the next hops (3.1.5.2.1 Resolve Host Address)."""
         route.attempt += 1
         route.retry_due = None
         name = FormatName.parse(route.queue.destination_format_name)
@@ -129,7 +130,7 @@ class Connector:
         is_retry: bool,
         result: list[NextHop] | OSError,
     ) -> None:
-        """The addresses of all next hops; the first is tried first (QQB-3.1.5.2.1-2)."""
+        """Take the addresses of all next hops; the first is tried first (QQB-3.1.5.2.1-2)."""
         with self._turn():
             if route.attempt != attempt:
                 return
@@ -143,7 +144,7 @@ class Connector:
                 self._try_hop(route, is_retry=is_retry)
 
     def _try_hop(self, route: Route, *, is_retry: bool) -> None:
-        """3.1.5.2.2 Ping Mechanism, unless a session is there already."""
+        """Ping the next hop (3.1.5.2.2 Ping Mechanism), unless there is a session already."""
         hop = route.next_hop
         link = self.link_to(route, hop)
         if link is not None:
@@ -167,20 +168,23 @@ class Connector:
             self._retry_later(route)
 
     def _connect(self, route: Route, *, was_pinged: bool = False) -> None:
-        """One connection for all queues that want the same address."""
+        """Connect to the next hop. All queues that need the same address share the connection."""
         route.enter(Step.CONNECT)
         route.set_state(OutgoingState.WAITING)
         address, tls_peer = where = route.next_hop.address, route.next_hop.tls_peer
         waiting = self._connecting.get(where)
         if waiting is not None:
-            # It may have waited here before, been taken offline and brought online again.
+            # The route may already wait here, if it was taken offline and brought online again.
             waiting[route] = None
             return
         self._connecting[where] = {route: None}
         self._network.connect(address, partial(self._connected, where, was_pinged), over_tls=tls_peer is not None)
 
     def _connected(self, where: tuple[str, Peer | None], was_pinged: bool, result: Connection | OSError) -> None:
-        """3.1.5.2.3 Sending an EstablishConnection Request Packet."""
+        """Begin a session on a new connection.
+
+        Implements 3.1.5.2.3 Sending an EstablishConnection Request Packet.
+        """
         with self._turn():
             waiting = [
                 route
@@ -209,8 +213,8 @@ class Connector:
                 if route.next_hop.qm_guid == guid:
                     self.attach(route, link)
                 else:
-                    # Another queue manager is meant, by the same address: a session with it needs a
-                    # connection of its own.
+                    # The route is for another queue manager at the same address, so it needs its
+                    # own connection.
                     self._connect(route, was_pinged=was_pinged)
             self._turns.mark_dirty(link)
 
@@ -232,7 +236,7 @@ class Connector:
     # -----------------------------------------------------------------------------------------
 
     def link_to(self, route: Route, hop: NextHop) -> Link | None:
-        """A session with a next hop: one that is open, else one that is being opened from here."""
+        """Return a session with a next hop: an open one, else one being opened from here."""
         found = None
         for link in self._links.at(hop.address):
             if hop.qm_guid not in (GUID_NULL, link.remote_qm_guid):
@@ -246,7 +250,7 @@ class Connector:
         return found
 
     def _is_meant(self, route: Route, hop: NextHop, link: Link) -> bool:
-        """Whether the queue manager that is meant is at the end of a link, as far as the next message goes."""
+        """Return whether the next message may go to the queue manager at the end of a link."""
         if self.is_known(route, hop, link):
             return True
         head = route.table.head()
@@ -254,15 +258,17 @@ class Connector:
 
     @staticmethod
     def is_known(route: Route, hop: NextHop, link: Link) -> bool:
-        """Whether the link was opened to the address of a hop from here, or the identifier of the hop is known.
+        """Return whether a link may carry any message of a route.
 
-        Others connect from the address of a direct name, too. They get what acknowledges their own
-        messages, and the rest only if we cannot connect there.
+        It may if this end opened it to the hop's address, or if the hop's identifier is known. A
+        peer may also connect from the address of a direct name. Such a link carries the
+        acknowledgments of the peer's own messages, and other messages only if we cannot connect to
+        that address.
         """
         return link.is_initiator or hop.qm_guid != GUID_NULL or route.cannot_connect
 
     def leave(self, route: Route, link: Link) -> None:
-        """Take a queue from a link: it has messages that are not for the queue manager at the end of it."""
+        """Detach a queue from a link whose queue manager its messages are not meant for."""
         link.routes.remove(route)
         route.link = None
         route.table.session_closed()
@@ -270,7 +276,10 @@ class Connector:
         self._establish(route)
 
     def _link_of_peer(self, name: FormatName) -> Link | None:
-        """Acknowledgments go back on the session that their messages came by (QQB-1.3.5.1-1), directory or not."""
+        """Return the session that a peer's messages arrive on, for acknowledgments (QQB-1.3.5.1-1).
+
+        The directory need not know the peer.
+        """
         if not isinstance(name, PrivateFormatName) or name.number != ORDER_QUEUE_NUMBER:
             return None
         return self._links.open_link_with(name.queue_manager_identifier)
@@ -287,18 +296,21 @@ class Connector:
             route.set_state(OutgoingState.WAITING)
 
     def _is_attached_and_open(self, route: Route, link: Link) -> None:
-        """3.1.5.4.2: messages may leave."""
+        """Let messages of a route leave on an open link (3.1.5.4.2)."""
         route.record(ConnectionStatus.ESTABLISHED, self._clock())
         route.show_next_hops([NextHop(link.remote_qm_guid, "", link.remote_address)])
         route.set_state(OutgoingState.CONNECTED)
         route.table.session_opened()
         if route.table.is_ending:
-            # It has failed before, and that has ended a session.
+            # An earlier failure here has ended a session.
             self._turns.ending[route] = None
         self._turns.mark_dirty(link)
 
     def opened(self, link: Link) -> None:
-        """The handshake of a session is done: its queues may send, and those that wait for this peer join them."""
+        """Let the queues of a session send, after its handshake.
+
+        Queues that wait for this peer are attached to it.
+        """
         for route in link.routes:
             self._is_attached_and_open(route, link)
         self._attach_acknowledgments(link)
@@ -309,14 +321,14 @@ class Connector:
                 self.attach(route, link)
 
     def _attach_acknowledgments(self, link: Link) -> None:
-        """Acknowledgments for the peer, to which no other way was known."""
+        """Attach queues of acknowledgments for the peer, for which no other way was known."""
         queue = self._engine.find_outgoing_queue(PrivateFormatName(link.remote_qm_guid, ORDER_QUEUE_NUMBER))
         route = None if queue is None else self._routes.by_number.get(queue.number)
         if route is not None and route.stage is Stage.WAITING_RECONNECT and not route.next_hops:
             self.attach(route, link)
 
     def detach(self, route: Route, *, problem: str) -> None:
-        """3.1.5.9 Closing a Session, as one outgoing queue sees it."""
+        """Handle the end of a session for one outgoing queue (3.1.5.9 Closing a Session)."""
         route.link = None
         route.set_state(OutgoingState.DISCONNECTING)
         route.table.session_closed()
@@ -327,7 +339,10 @@ class Connector:
         self._retry_later(route)
 
     def pause(self, route: Route) -> None:
-        """3.1.7.13: nothing leaves the queue, nothing connects for it, and the peer is asked for little."""
+        """Pause a route: nothing is sent and no connection is made (3.1.7.13).
+
+        The peer is told to send little.
+        """
         if route.queue.state is not OutgoingState.ON_HOLD:
             return
         link = route.link
@@ -339,7 +354,7 @@ class Connector:
             self._turns.mark_dirty(link)
 
     def give_up(self) -> None:
-        """End every attempt at a session: the queue manager is offline."""
+        """Abandon every attempt at a session, because the queue manager is offline."""
         for route in self._routes.by_number.values():
             if route.stage is not Stage.IDLE:
                 route.attempt += 1
@@ -350,7 +365,7 @@ class Connector:
     # -----------------------------------------------------------
 
     def _retry_later(self, route: Route) -> None:
-        """Try again if there is something to send; a paused queue waits for its operator."""
+        """Schedule a retry if there is something to send. A paused queue waits for its operator."""
         route.attempt += 1
         if route.table.is_empty or route.queue.state in FIXED_STATES:
             route.enter(Step.REST)
@@ -359,13 +374,16 @@ class Connector:
         self._routes.watch(route)
 
     def _retry_interval(self, route: Route) -> float:
-        """TryConnectInterval; what the directory does not know it is asked for less and less often (QQB-3.1.2.3-1)."""
+        """Return TryConnectInterval, or longer while the directory does not know the destination.
+
+        The interval doubles with each failure, up to a limit (QQB-3.1.2.3-1).
+        """
         interval = self._settings.try_connect_interval
         longer = interval * 2.0 ** min(route.unknown_count - 1, _MAX_DOUBLINGS)
         return max(interval, min(longer, _MAX_VALIDATION_INTERVAL))
 
     def retry(self, route: Route) -> None:
-        """3.1.6.1 Session Retry Connect Timer Event."""
+        """Handle the Session Retry Connect Timer event (3.1.6.1)."""
         if route.table.is_empty or route.queue.state in FIXED_STATES:
             route.enter(Step.REST)
         elif route.has_another_hop:

@@ -1,8 +1,9 @@
-"""When things are due: one heap for all timers of transfer.
+"""Deadlines: one heap for all timers of transfer.
 
 Each part that has timers owns a `Deadline` and sets it when its own deadline changes. `Deadlines`
-is the registry: it knows the earliest deadline of all without asking anybody, and calls those that
-are due. A deadline that is moved away costs nothing: the heap learns of it when the old time comes.
+is the registry. It knows the earliest deadline without asking the parts, and calls those that are
+due. Postponing a deadline costs nothing, because the heap entry is only corrected when the old time
+comes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ NEVER: Final = math.inf
 
 
 class Deadline:
-    """When one part has something to do, in seconds of the monotonic clock; NEVER if it has not."""
+    """The time when a part has something to do, in seconds of the monotonic clock, or NEVER."""
 
     __slots__ = ("_queued", "_registry", "due", "on_due")
 
@@ -27,7 +28,8 @@ class Deadline:
         # clears this one.
         self.on_due: Callable[[float], None] | None = None
         self._registry: Deadlines | None = None
-        self._queued: float = NEVER  # the earliest entry in the heap; later ones of the same deadline are void
+        # the earliest valid entry in the heap; later ones of this deadline are void
+        self._queued: float = NEVER
 
     def set(self, due: float) -> None:
         """Set the deadline, earlier or later than before."""
@@ -42,21 +44,21 @@ class Deadline:
             self.set(due)
 
     def clear(self) -> None:
-        """Nothing is due any more."""
+        """Unset the deadline."""
         self.due = NEVER
 
     def register(self, registry: Deadlines, on_due: Callable[[float], None]) -> None:
-        """Called by `Deadlines.add`."""
+        """Attach to a registry; called by `Deadlines.add`."""
         self._registry, self.on_due = registry, on_due
         self.set(self.due)
 
     def unregister(self) -> None:
-        """Called by `Deadlines.remove`: entries in the heap are void."""
+        """Detach from the registry; called by `Deadlines.remove`. Its heap entries become void."""
         self._registry = self.on_due = None
         self._queued = NEVER
 
     def take(self, entry_due: float, now: float) -> bool:
-        """Return whether an entry of the heap that was taken out means that this is due."""
+        """Return whether an entry taken from the heap means that this deadline is due."""
         if entry_due != self._queued:
             return False
         self._queued = NEVER
@@ -70,28 +72,31 @@ class Deadlines:
     """The registry. The caller holds the store's lock, except for reading `earliest`."""
 
     def __init__(self) -> None:
-        # No deadline is before this time. It may itself be before all of them.
+        # No deadline is before this time, but the time may be earlier than all deadlines.
         self.earliest: float = NEVER
         self._heap: list[tuple[float, int, Deadline]] = []
         self._ties = itertools.count()
 
     def add(self, deadline: Deadline, on_due: Callable[[float], None]) -> Deadline:
-        """Watch a deadline from now on and return it; `on_due` is called each time it has passed."""
+        """Watch a deadline and return it; `on_due` is called each time it has passed."""
         deadline.register(self, on_due)
         return deadline
 
     def remove(self, deadline: Deadline) -> None:
-        """Watch a deadline no longer."""
+        """Stop watching a deadline."""
         deadline.unregister()
 
     def push(self, due: float, deadline: Deadline) -> None:
-        """Called by `Deadline.set`."""
+        """Add an entry to the heap; called by `Deadline.set`."""
         if due < NEVER:
             heapq.heappush(self._heap, (due, next(self._ties), deadline))
             self.earliest = self._heap[0][0]
 
     def run_due(self, now: float, limit: int) -> bool:
-        """Call those that are due, the earliest first, but at most `limit`; return whether others may be left."""
+        """Call at most `limit` due deadlines, the earliest first.
+
+        Return whether any may be left.
+        """
         heap = self._heap
         while heap and heap[0][0] <= now:
             if not limit:

@@ -1,7 +1,7 @@
-"""What peers acknowledge of messages that were sent to them (MS-MQQB 3.1.5.5, 3.1.5.6, 3.1.5.7).
+"""Acknowledgments that peers send for messages sent to them (MS-MQQB 3.1.5.5, 3.1.5.6, 3.1.5.7).
 
-Each acknowledgment goes to the OutgoingMessageTable of its queue. Messages that are delivered leave
-their queue after the turn, a slice at a time, because an OrderAck may be for thousands.
+Each acknowledgment goes to the OutgoingMessageTable of its queue. Delivered messages are removed
+from their queue after the turn, a slice at a time, because an OrderAck may cover thousands.
 """
 
 from __future__ import annotations
@@ -36,13 +36,12 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# Not in the specification, seconds: removals that no caller waits for are written at latest after
-# this time.
+# Not in the specification: maximum seconds until removals that no caller waits for are written.
 _LAZY_SYNC = 0.2
 
 
 class Deliveries:
-    """Acknowledgments of sent messages. The caller holds the store's lock."""
+    """The handler of acknowledgments. The caller holds the store's lock."""
 
     def __init__(self, engine: Engine, routes: Routes, refusals: Refusals, turns: Turns, incidents: Incidents) -> None:
         self._engine = engine
@@ -51,11 +50,11 @@ class Deliveries:
         self._turns = turns
         self._incidents = incidents
         self._awaiting_final_ack = AwaitingFinalAck(engine)
-        # When removals are to be written that no commit has come for.
+        # Due when removals must be written that no commit has carried meanwhile.
         self.lazy_sync = Deadline()
 
     def session_acked(self, link: Link, event: SessionAckReceived) -> None:
-        """3.1.5.5 Receiving a SessionAck Packet: to each outgoing queue its own."""
+        """Pass the contents of a SessionAck to each outgoing queue concerned (3.1.5.5)."""
         if link.problem and (event.acked or event.persisted):
             self._something_acknowledged(link)
         acked, persisted = _by_queue(event.acked), _by_queue(event.persisted)
@@ -66,7 +65,10 @@ class Deliveries:
                 self.removed(route)
 
     def nothing_acknowledged(self, link: Link, event: NothingAcknowledged) -> None:
-        """Show an operator that nothing comes of a session, which is Connected as long as the peer sends anything."""
+        """Show an operator that a peer acknowledges nothing.
+
+        Such a session stays Connected as long as the peer sends anything.
+        """
         since = dt.datetime.fromtimestamp(self._engine.clock() - event.seconds, dt.UTC)
         if not link.problem:
             link.problem = f"nothing acknowledged since {since:%Y-%m-%d %H:%M:%S} UTC, though the session is open"
@@ -84,7 +86,7 @@ class Deliveries:
         link.problem = ""
 
     def order_ack(self, link: Link, event: OrderAckReceived) -> None:
-        """3.1.5.6 Receiving an OrderAck Packet: the sequence is known by its identifier."""
+        """Handle an OrderAck (3.1.5.6), which names its sequence by identifier."""
         body = OrderAckBody.from_packet(event.packets[0])
         queue = self._engine.outgoing_queue_of(body.tx_sequence_id)
         if queue is None:
@@ -92,8 +94,8 @@ class Deliveries:
             self._show_newer_sequence(link, body)
             return
         route = self._routes.of(queue)
-        # An OrderAck that is not believed costs a resend, whose OrderAck comes on the session of
-        # the queue itself.
+        # A distrusted OrderAck costs a resend, and then an OrderAck arrives on the queue's own
+        # session.
         if self._may_acknowledge(route, link):
             before = len(route.table.tx_outgoing_sequence.unacked)
             route.table.order_ack(body)
@@ -106,9 +108,10 @@ class Deliveries:
 
     @staticmethod
     def _show_newer_sequence(link: Link, body: OrderAckBody) -> None:
-        """Show an operator that a receiver has a sequence under this computer's identifier that is newer than the one that is sent.
+        """Show an operator that a receiver has a newer sequence than the one being sent.
 
-        It takes the messages for old ones, and says so only by naming the sequence that it has.
+        The receiver has it under this computer's identifier. It takes the messages for old ones,
+        and the only sign is the sequence that its OrderAck names.
         """
         for route in link.routes:
             unacked = route.table.tx_outgoing_sequence.unacked
@@ -121,11 +124,11 @@ class Deliveries:
                 )
 
     def _may_acknowledge(self, route: Route, link: Link) -> bool:
-        """Whether the peer of a session can know what became of a queue's messages.
+        """Return whether the peer of a session can know the fate of a queue's messages.
 
-        An acknowledgment removes messages, and its identifiers can be guessed. So it is taken only
-        from a queue manager that they were sent to, from their destination, or from a routing
-        server.
+        An acknowledgment removes messages, and its identifiers can be guessed. Therefore it is
+        accepted only from a queue manager to which they were sent, from their destination, or from
+        a routing server.
         """
         guid = link.remote_qm_guid
         if link is route.link or guid in self._routes.sent_to.of(route.queue):
@@ -139,7 +142,7 @@ class Deliveries:
         return destination is not None and guid == destination.queue_manager_guid
 
     def final_ack(self, link: Link, event: FinalAckReceived) -> None:
-        """3.1.5.7 Receiving a FinalAck Packet."""
+        """Handle a FinalAck (3.1.5.7)."""
         body = FinalAckBody.from_packet(event.packets[0])
         message = Message(event.packets[0])
         queue = self._engine.outgoing_queue_of(body.tx_sequence_id)
@@ -161,7 +164,7 @@ class Deliveries:
     def _refused_by_peer(self, link: Link, body: FinalAckBody, message: Message, queue: OutgoingQueue | None) -> None:
         """Count a transactional message that its destination has refused.
 
-        Without source journaling nothing may be left of it here: its OrderAck came first.
+        Without source journaling nothing may be left of it here, because its OrderAck came first.
         """
         if body.source_guid == self._engine.queue_manager.identifier:
             self._refusals.refused_by_peer(
@@ -172,30 +175,33 @@ class Deliveries:
                 is_known=queue is not None,
             )
 
-    # Removing what was delivered
+    # Removing delivered messages
     # -------------------------------------------------------------------------------
 
     def removed(self, route: Route | None = None) -> None:
-        """Messages leave outgoing queues: no caller waits for that to be durable, but it should not take long."""
+        """Note that messages leave outgoing queues.
+
+        No caller waits until this is durable, but it should not take long.
+        """
         if self.lazy_sync.due == NEVER:
             self.lazy_sync.set(self._engine.monotonic() + _LAZY_SYNC)
         if route is not None:
             self._turns.ending[route] = None
 
     def sync_due(self, _now: float) -> None:
-        """The time of `lazy_sync` has come."""
+        """Have a batch written, when `lazy_sync` is due."""
         self.lazy_sync.clear()
         self._turns.want_sync(self._engine.store.pending_batch())
 
     def synced(self) -> None:
-        """A batch of the store was written."""
+        """Note that a batch of the store was written."""
         if self.lazy_sync.due != NEVER and not self._engine.store.pending_batch():
             # Otherwise removals may be in a later batch than the one that was written.
             self.lazy_sync.clear()
 
 
 def _by_queue(entries: list[object]) -> dict[int, list[OutgoingMessagePosition]]:
-    """The entries of each outgoing queue; an OrderAck has none."""
+    """Return the entries of each outgoing queue; OrderAcks have none."""
     found: dict[int, list[OutgoingMessagePosition]] = {}
     for entry in cast("list[OutgoingMessagePosition | None]", entries):
         if entry is not None:
@@ -208,4 +214,7 @@ def _by_queue(entries: list[object]) -> dict[int, list[OutgoingMessagePosition]]
 
 
 def _shown(link: Link, body: FinalAckBody | OrderAckBody) -> str:
-    return f"queue manager {link.remote_qm_guid}, sequence {body.tx_sequence_id.value:#018x}, number {body.tx_sequence_number}"
+    return (
+        f"queue manager {link.remote_qm_guid}, sequence {body.tx_sequence_id.value:#018x}, number "
+        f"{body.tx_sequence_number}"
+    )

@@ -1,4 +1,4 @@
-"""Transfer for an embedded queue manager: MS-MQQB on an address, on an event loop of its own."""
+"""Transfer for an embedded queue manager: MS-MQQB on an address, on its own event loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class EmbeddedTransfer:
-    """A listener and the thread it runs in. Closed before its runtime."""
+    """A listener and the thread that it runs in. Close it before its runtime."""
 
     def __init__(self, engine: Engine, bind: str, settings: TransferSettings | None) -> None:
         self._closing = threading.Lock()
@@ -39,19 +39,19 @@ class EmbeddedTransfer:
 
     @property
     def address(self) -> str:
-        """The address and port it listens on."""
+        """The address and port on which it listens."""
         return self._listener.address
 
     @property
     def transfer(self) -> Transfer:
         """The transfer itself.
 
-        It runs in the loop's thread: hold the store's lock to look at it.
+        It runs in the loop's thread: hold the store's lock while you access it.
         """
         return self._listener.transfer
 
     def run(self, work: Callable[[], T]) -> T:
-        """Run something in the loop's thread, which the transfer belongs to."""
+        """Run a function in the loop's thread, which the transfer belongs to."""
 
         async def run() -> T:
             return work()

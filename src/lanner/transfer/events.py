@@ -1,4 +1,7 @@
-"""What a session tells its owner. One object for each run of messages of equal shape."""
+"""Events that a session returns to its owner.
+
+Messages of equal shape that arrive together share one event.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ class SessionOpened:
 
 @dataclass(slots=True)
 class UserMessagesReceived:
-    """UserMessages of equal shape (`wire.packet_runs`), checked; most often one.
+    """UserMessages of equal shape (`wire.packet_runs`), validated; usually one.
 
-    Messages count 1, 2, 3 ... for the life of the session; `number` is that of the first.
+    Messages are numbered 1, 2, 3, ... for the life of the session; `number` is that of the first.
     """
 
     number: int
@@ -40,9 +43,9 @@ class FinalAckReceived(UserMessagesReceived):
 
 @dataclass(slots=True)
 class SessionAckReceived:
-    """One SessionHeader of the peer, alone or behind a UserMessage.
+    """One SessionHeader of the peer, alone or after a UserMessage.
 
-    Entries are those given to `Session.send`.
+    Entries are those passed to `Session.send`.
     """
 
     acked: list[object]  # covered by AckSequenceNumber: the peer has them
@@ -51,9 +54,9 @@ class SessionAckReceived:
 
 @dataclass(slots=True)
 class NothingAcknowledged:
-    """The peer is there, but none of what is on its way was acknowledged for some time.
+    """The peer is alive but has acknowledged no sent message for some time.
 
-    The session goes on (3.1.6.3).
+    The session continues (3.1.6.3).
     """
 
     seconds: float
@@ -63,13 +66,13 @@ class NothingAcknowledged:
 class SessionClosed:
     """The last event of a session.
 
-    What is left in `data_to_send` goes out before the transport is closed.
+    The owner writes what is left in `data_to_send` before it closes the transport.
     """
 
     reason: str
     is_error: bool
-    is_refused: bool = False  # the peer answered, and wants no session
-    is_malformed: bool = False  # the peer sent a packet that breaks the rules, on an open session
+    is_refused: bool = False  # the peer answered and rejected the session
+    is_malformed: bool = False  # the peer sent an invalid packet on an open session
 
 
 Event = (

@@ -1,14 +1,15 @@
-"""Flow control: what a queue manager does while it has no room for messages (MS-MQDMPR 3.1.7.2.5, 3.1.7.2.6).
+"""Flow control: how a queue manager behaves while it has no room for messages.
 
-An arriving message that finds no room begins it, and `incoming` holds what arrives: it is not
-acknowledged, so peers stop when their window is full, and their sessions stay open. Once a second
-is asked whether there is room again, and then it ends.
+Implements MS-MQDMPR 3.1.7.2.5 and 3.1.7.2.6. It begins when an arriving message finds no room. Then
+`incoming` holds arriving messages. They are not acknowledged, so peers stop when their window is
+full, and their sessions stay open. Once a second this module checks for room, and ends flow control
+when there is some.
 
 - If the disk is full, every enqueue on this queue manager is refused (Throttled), and every session
   is held.
 - If the memory for express messages is full (`engine.express_memory`), only express messages are
-  refused, and only sessions that bring one are held. So nobody can stop recoverable messages with
-  express ones.
+  refused, and only sessions that carry one are held. Thus express messages cannot block recoverable
+  ones.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# Not in the specification, seconds: how often is asked for room.
+# Not in the specification: seconds between two checks for room.
 _CHECK_INTERVAL = 1.0
 
 
 class FlowControl:
-    """Raises Begin Flow Control and End Flow Control. The caller holds the store's lock.
+    """The part that raises Begin Flow Control and End Flow Control.
 
-    `on_end` is called when there is room again.
+    The caller holds the store's lock. `on_end` is called when there is room again.
     """
 
     def __init__(self, engine: Engine, on_end: Callable[[], None]) -> None:
@@ -43,9 +44,9 @@ class FlowControl:
         self.deadline = Deadline()
 
     def begin(self, error: InsufficientResources) -> bool:
-        """An arriving message was refused with an error.
+        """Begin flow control, because an arriving message was refused with an error.
 
-        False: not because this computer has no room, but because of a quota.
+        Return False if the cause is a quota and not the room of this computer.
         """
         was_short = self._memory.is_short
         if self._memory.begin_shortage(error):
@@ -61,7 +62,7 @@ class FlowControl:
         return True
 
     def on_timer(self, now: float) -> None:
-        """End it if there is room, else look again later."""
+        """End flow control if there is room, else check again later."""
         has_room = self._memory.end_shortage()
         if has_room and not self._memory.is_short:
             _LOG.warning("flow control is off for express messages")
@@ -76,7 +77,7 @@ class FlowControl:
             self._on_end()
 
     def end(self) -> None:
-        """The queue manager stops."""
+        """Stop, because the queue manager stops."""
         self._memory.forget_shortage()
         self.deadline.clear()
         self._end_for_all()

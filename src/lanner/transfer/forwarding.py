@@ -1,8 +1,8 @@
-"""Which messages of others a queue manager passes on (MS-MQQB 3.1.5.8.5; DECISIONS, safe defaults).
+"""The decision whether to forward a message of another queue manager.
 
-The document passes every message on that is for another queue manager, so that anybody can have
-messages sent from here to anywhere. In profile "safe" only a routing server does it, for peers that
-are known, to computers of the directory.
+MS-MQQB 3.1.5.8.5; DECISIONS, safe defaults. The document forwards every message for another queue
+manager, so any computer could have messages sent from here to anywhere. In profile "safe" only a
+routing server forwards, and only for known peers, to computers in the directory.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from lanner.transfer.identities import Standing
     from lanner.wire.format_name import FormatName
 
-# Not in the specification: destinations of which the verdict is remembered.
+# Not in the specification: number of destinations whose verdict is cached.
 _MAX_REMEMBERED: Final = 4096
 
 
 class Forwarding:
-    """Judges messages for other queue managers. The caller holds the store's lock."""
+    """The judge of messages for other queue managers. The caller holds the store's lock."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        # By QueueManagerAddress and destination: until when it holds, and why not; empty: it is
-        # passed on.
+        # By QueueManagerAddress and destination: the time until which the verdict holds, and the
+        # reason for refusing; empty if the message is forwarded.
         self._remembered: dict[tuple[bytes, int, bytes], tuple[float, str]] = {}
 
     def refusal(self, standing: Standing, packet: bytes, name: FormatName | None) -> str:
-        """Return why a message of a peer is not passed on; empty if it is."""
+        """Return why a peer's message is not forwarded; empty if it is."""
         if not self._engine.queue_manager.routing_server:
             return "this computer is no routing server"
         if not standing.is_known:

@@ -1,8 +1,8 @@
-"""Cutting a stream into packets (MS-MQQB 2.1.1, 3.1.5.1.2; MS-MQMQ 2.2.19.1).
+"""Framing: cutting a stream into packets (MS-MQQB 2.1.1, 3.1.5.1.2; MS-MQMQ 2.2.19.1).
 
-Version, signature and size are judged as soon as a packet's BaseHeader is there, before anything of
-it is kept: nobody makes us hold more than the largest legal packet, and nobody who is not yet
-through the handshake more than a handshake packet.
+Version, signature and size are checked as soon as a packet's BaseHeader is complete, before any of
+the packet is kept. So no peer can make this end buffer more than the largest legal packet, and no
+peer can make it buffer more than a handshake packet before the handshake is done.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lanner.wire.base_header import BaseHeader
 from lanner.wire.packet_runs import Shape, equal_packets
 from lanner.wire.reader import Reader
 
-# MS-MQQB 2.2.2, 2.2.3, 2.2.6: the only sizes that packets with IN have.
+# MS-MQQB 2.2.2, 2.2.3, 2.2.6: the only sizes of packets with IN set.
 CONNECTION_PARAMETERS_SIZE = 32
 SESSION_ACK_SIZE = 36
 ESTABLISH_CONNECTION_SIZE = 572
@@ -24,39 +24,40 @@ _INTERNAL_SIZES = frozenset((CONNECTION_PARAMETERS_SIZE, SESSION_ACK_SIZE, ESTAB
 
 
 class PacketStream:
-    """The bytes of one connection.
+    """The byte stream of one connection.
 
-    `user_messages_allowed` is the session's to set: False refuses them by their first bytes.
-
-    So is `shape`: that of a UserMessage which was judged, and which others may be equal to.
+    The session sets two attributes. While `user_messages_allowed` is false, UserMessages are
+    rejected by their first bytes. `shape` is the shape of a validated UserMessage, which others may
+    equal.
     """
 
     __slots__ = ("_cut", "shape", "user_messages_allowed")
 
     def __init__(self) -> None:
-        self._cut = bytearray()  # the beginning of a packet whose end has not come
+        self._cut = bytearray()  # the beginning of a packet that is not complete
         self.user_messages_allowed = False
         self.shape: Shape | None = None
 
     @property
     def is_cut(self) -> bool:
-        """The stream stands inside a packet."""
+        """Whether the stream ends within a packet."""
         return bool(self._cut)
 
     @property
     def unfinished(self) -> int:
-        """Bytes of a packet whose end has not come."""
+        """Bytes of an incomplete packet."""
         return len(self._cut)
 
     def end(self) -> None:
-        """Let go of them."""
+        """Discard the bytes of an incomplete packet."""
         self._cut.clear()
 
     def runs(self, data: bytes | bytearray | memoryview) -> Iterator[tuple[list[bytes], bool]]:
-        """The packets that `data` completes, and whether they have the shape; if not, one at a time, with the SessionHeader that follows it.
+        """Yield the packets that `data` completes, as (packets, whether they have the shape).
 
-        The attributes above are looked at for each run anew. A bad header is a RemoteProtocolError;
-        the stream is of no use after it.
+        Packets of another shape come one at a time, each with the SessionHeader that follows it.
+        The attributes above are read anew for each run. Raises RemoteProtocolError for a bad
+        header; the stream is unusable after that.
         """
         view = memoryview(data)
         end = len(view)
@@ -71,7 +72,7 @@ class PacketStream:
                 yield packets, True
                 continue
             version, flags, signature, size = fields.base_header(view, position)
-            # The common packets are judged here: a UserMessage without SessionHeader, and an
+            # The common packets are checked here: a UserMessage without SessionHeader, and an
             # internal packet.
             is_common = (
                 version == at.VERSION_NUMBER
@@ -94,13 +95,16 @@ class PacketStream:
             self._cut += view[position:]
 
     def _equal(self, data: bytes | memoryview, position: int) -> tuple[list[bytes], int]:
-        """The packets at a position that have the shape, and where they end."""
+        """Return the packets at a position that have the shape, and the position after them."""
         if self.shape is None or not self.user_messages_allowed:
             return [], position
         return equal_packets(data, position, *self.shape)
 
     def _complete(self, view: memoryview) -> tuple[bytes, int]:
-        """Return the packet that was cut, empty if its end is not there; and how much of the view that took."""
+        """Return the packet that was incomplete, and how many bytes of the view it took.
+
+        The packet is empty if it is still incomplete.
+        """
         cut = self._cut
         position = 0
         if len(cut) < at.BASE_HEADER_SIZE:
@@ -118,7 +122,7 @@ class PacketStream:
         return packet, position + taken
 
     def _stream_size(self, header: bytes) -> int:
-        """How many bytes of the stream the packet of this BaseHeader takes."""
+        """Return how many bytes of the stream the packet with this BaseHeader takes."""
         base = BaseHeader.unpack(Reader(header))
         if base.is_internal:
             if base.packet_size not in _INTERNAL_SIZES:

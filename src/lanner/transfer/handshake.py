@@ -1,4 +1,7 @@
-"""The four packets that open a session, made and judged (MS-MQQB 2.2.1 to 2.2.3, 3.1.5.2.3, 3.1.5.3, 3.1.5.4)."""
+"""The four packets that open a session: how they are built and checked.
+
+Implements MS-MQQB 2.2.1 to 2.2.3, 3.1.5.2.3, 3.1.5.3 and 3.1.5.4.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +37,12 @@ KINDS = {
 
 
 def identify_internal(packet: bytes) -> tuple[PacketKind, InternalHeader]:
-    """What a packet with IN set is (3.1.5.1.1)."""
+    """Return the kind of a packet with IN set, and its InternalHeader (3.1.5.1.1)."""
     internal = InternalHeader.unpack(Reader(packet, at.BASE_HEADER_SIZE))
     kind, size = KINDS[internal.packet_type]
     if len(packet) != size:
         raise RemoteProtocolError(f"BaseHeader.PacketSize: {len(packet)} of a packet {kind.value} is not {size}")
-    # 2.2.6: a SessionHeader is in SessionAcks, and in no other internal packet.
+    # 2.2.6: a SessionHeader is in SessionAcks and in no other internal packet.
     has_session_header = bool(fields.base_flags_low(packet) & at.BASE_SH)
     if has_session_header is not (kind is PacketKind.SESSION_ACK):
         raise RemoteProtocolError(f"BaseHeader.Flags.SH: {has_session_header:d} in a packet {kind.value}")
@@ -49,7 +52,7 @@ def identify_internal(packet: bytes) -> tuple[PacketKind, InternalHeader]:
 
 
 def body_of(packet: bytes) -> Reader:
-    """What follows the InternalHeader."""
+    """Return a reader of the data after the InternalHeader."""
     return Reader(packet, at.BASE_HEADER_SIZE + InternalHeader.SIZE)
 
 
@@ -60,7 +63,7 @@ def clamp(value: int, limits: tuple[int, int]) -> int:
 def request_connection(
     own_guid: UUID, remote_guid: UUID, time_stamp: int, *, is_server_class: bool, was_pinged: bool
 ) -> bytes:
-    """An EstablishConnection request (3.1.5.2.3); GUID_NULL for a direct format name."""
+    """Return an EstablishConnection request (3.1.5.2.3). GUID_NULL is for a direct format name."""
     operating_system = (
         EstablishConnectionHeader.RE
         | (0 if was_pinged else EstablishConnectionHeader.SE)
@@ -73,9 +76,9 @@ def request_connection(
 
 
 def answer_connection(request: EstablishConnectionHeader, own_guid: UUID, *, refused: bool) -> bytes:
-    """An EstablishConnection response (3.1.5.3.1).
+    """Return an EstablishConnection response (3.1.5.3.1).
 
-    OS tells of the initiator, as SE does, and comes back alike.
+    OS describes the initiator, like SE, and is returned unchanged.
     """
     echoed = request.operating_system & (EstablishConnectionHeader.SE | EstablishConnectionHeader.OS)
     return pack_internal(
@@ -87,20 +90,23 @@ def answer_connection(request: EstablishConnectionHeader, own_guid: UUID, *, ref
 
 
 def is_for(request: EstablishConnectionHeader, own_guid: UUID) -> bool:
-    """3.1.5.3.1: for us, or for whoever is at this address; 2.2.1, which refuses the latter, errs (DECISIONS)."""
+    """Return whether a request is for us, or for any queue manager at this address (3.1.5.3.1).
+
+    2.2.1, which rejects the latter, is in error (DECISIONS).
+    """
     return request.server_guid in (own_guid, GUID_NULL)
 
 
 class ConnectionRefused(RemoteProtocolError):
-    """CS: the peer is there and wants no session."""
+    """CS: the peer is there and rejects the session."""
 
 
 def check_answer(
     internal: InternalHeader, answer: EstablishConnectionHeader, own_guid: UUID, remote_guid: UUID
 ) -> None:
-    """3.1.5.3.2: whether the acceptor is who was meant, and willing.
+    """Raise unless the acceptor is the expected queue manager and accepts (3.1.5.3.2).
 
-    Who it is at a direct address, it tells itself.
+    At a direct address any queue manager is expected; it states its own GUID.
     """
     if internal.is_refused:
         raise ConnectionRefused(
@@ -113,17 +119,23 @@ def check_answer(
 
 
 def recoverable_ack_send_timeout(now: int, time_stamp: int) -> int:
-    """3.1.5.3.2, milliseconds: eight round trips of the EstablishConnection, within what 2.2.2.1 allows."""
+    """Return RecoverableAckSendTimeout in milliseconds (3.1.5.3.2).
+
+    It is eight round trips of the EstablishConnection, within the range of 2.2.2.1.
+    """
     return clamp(ROUND_TRIPS * (now - time_stamp & _U32), RECOVERABLE_ACK_TIMEOUT_RANGE)
 
 
 def connection_parameters(parameters: ConnectionParametersHeader) -> bytes:
-    """A ConnectionParameters request or response (3.1.5.3.2, 3.1.5.4.1)."""
+    """Return a ConnectionParameters request or response (3.1.5.3.2, 3.1.5.4.1)."""
     return pack_internal(InternalHeader.of(PacketType.CONNECTION_PARAMETERS), parameters)
 
 
 def read_parameters(internal: InternalHeader, packet: bytes) -> ConnectionParametersHeader:
-    """A ConnectionParameters packet within its ranges (2.2.2.1) and without a refusal (QQB-2.2.1-5)."""
+    """Read a ConnectionParameters packet and check its ranges (2.2.2.1).
+
+    Raises RemoteProtocolError if the packet is a refusal (QQB-2.2.1-5).
+    """
     if internal.is_refused:
         raise ConnectionRefused("InternalHeader.Flags.CS: set, the connection is refused")
     parameters = ConnectionParametersHeader.unpack(body_of(packet))

@@ -1,19 +1,21 @@
-"""Who is at the other end of a session: whether a queue manager identifier is believed from an address.
+"""Trust in identities: whether a queue manager identifier is believed from an address.
 
-MS-MQQB has no proof of identity: a peer says its identifier in EstablishConnection (2.2.3), and
-anybody can say any. So an identifier is bound to addresses. Three sources say to which, in this
-order:
+MS-MQQB has no proof of identity. A peer states its identifier in EstablishConnection (2.2.3), and
+can state any. Therefore an identifier is bound to addresses. There are three sources of bindings,
+in this order:
 
-1. an operator: `lanner peer trust`, and `[peers]` of the settings where it has the identifier. An
-   address in `[peers]` without an identifier comes before addresses that were learnt;
-2. the directory, where it has the identifier: the addresses of the computer's name, in `[peers]` or
-   in DNS;
-3. the first session of a queue manager that nobody says anything about, or whose name has no
-   address (`pins`).
+1. An operator: `lanner peer trust`, and `[peers]` of the settings where an entry has the
+identifier. An address in `[peers]` without an identifier takes precedence over learnt addresses.
 
-What is stated (1, 2) makes a peer known. An unknown peer may deliver its own messages and nothing
-else. An identifier from another address than it is bound to gets no session; that is kept as a
-conflict, for an operator to see.
+2. The directory, where it has the identifier: the addresses of the computer's name, from `[peers]`
+or from DNS.
+
+3. The first session of a queue manager for which the first two say nothing, or whose name has no
+address (`pins`).
+
+A binding by 1 or 2 makes a peer known. An unknown peer may deliver its own messages and nothing
+else. An identifier that comes from another address than it is bound to gets no session; this is
+recorded as a conflict for operators.
 """
 
 from __future__ import annotations
@@ -38,22 +40,22 @@ if TYPE_CHECKING:
     from lanner.transfer.pins import Pin
     from lanner.transfer.settings import TransferSettings
 
-# Not in the specification, seconds: how long the addresses of a name are believed.
+# Not in the specification: seconds for which the addresses of a name are cached.
 _LOOKUP_LIFETIME: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a peer may do. Found out once per session, and again every minute."""
+    """The rights of a peer, determined once per session and again every minute."""
 
-    # Why it gets no session; empty: it gets one.
+    # The reason why it gets no session; empty if it gets one.
     refusal: str = ""
     # It is refused because the identifier is bound to other addresses.
     is_conflict: bool = False
     # An operator or the directory has stated that this identifier is at this address.
     is_known: bool = False
-    # The directory has it as a routing server, or as one of this computer's: it may pass on what
-    # others have sent.
+    # The directory lists it as a routing server, or as one of this computer's. It may forward
+    # messages of others.
     is_router: bool = False
 
 
@@ -62,17 +64,17 @@ UNKNOWN: Final = Standing()
 
 @dataclass(frozen=True, slots=True)
 class _Stated:
-    """What an operator or the directory says about an identifier."""
+    """The statement of an operator or the directory about an identifier."""
 
     addresses: frozenset[str]
-    # Names of which the addresses are not here yet.
+    # Names whose addresses are still being resolved.
     is_pending: bool = False
-    # An operator has bound the identifier, also while its names have no address.
+    # An operator has bound the identifier, even if its names have no address.
     is_strict: bool = False
 
 
 class Identities:
-    """Judges who peers say they are. The caller holds the store's lock."""
+    """The judge of the identities that peers claim. The caller holds the store's lock."""
 
     def __init__(self, engine: Engine, settings: TransferSettings, network: Network) -> None:
         self._engine = engine
@@ -80,20 +82,18 @@ class Identities:
         self._network = network
         self._monotonic = engine.monotonic
         self.peers: Mapping[str, Peer | str] = settings.peers
-        # Called when an identifier is no longer believed from an address that it was learnt from.
+        # Called when an identifier is no longer believed from an address from which it was learnt.
         self.displaced: Callable[[], None] | None = None
         self.pins = Pins(engine.store, engine.clock)
-        # By identifier: until when it holds, and the addresses of its names; None: they are being
-        # looked up.
+        # By identifier: the time until which the entry holds, and the addresses of its names, None
+        # while they are being resolved.
         self._lookups: dict[UUID, tuple[float, frozenset[str] | None]] = {}
 
     def judge(self, guid: UUID, address: str, *, is_proven: bool = False) -> Standing:
-        """Return what a queue manager with this identifier may do from an address.
+        """Return the rights of a queue manager with this identifier at an address.
 
-        Nothing is remembered.
-
-        `is_proven`: the peer has shown a certificate of this identifier, or the address was found
-        for the name that the directory has for it.
+        Nothing is remembered. `is_proven`: the peer has shown a certificate for this identifier, or
+        the address was resolved from the directory's name for it.
         """
         if self._policy is PeerPolicy.OPEN:
             return self._known(guid)
@@ -123,7 +123,7 @@ class Identities:
         return UNKNOWN
 
     def admit(self, guid: UUID, address: str, *, is_proven: bool = False) -> Standing:
-        """Do the same for a session that is being opened, and remember it."""
+        """Judge the peer of a session that is being opened, and remember the result."""
         standing = self.judge(guid, address, is_proven=is_proven)
         if self._policy is PeerPolicy.OPEN:
             return standing
@@ -143,25 +143,31 @@ class Identities:
         return standing
 
     def _is_outranked(self, pin: Pin, address: str) -> bool:
-        """Whether an address that an operator has named comes before those of a pin.
+        """Return whether an address in `[peers]` takes precedence over the addresses of a pin.
 
-        They were learnt: any address can claim an identifier before its owner connects. Of two
-        addresses that are named the first stays.
+        The pin's addresses were learnt, and any address can claim an identifier before its owner
+        connects. If the pin's address is in `[peers]` too, the pin stays.
         """
         return pin.is_learnt and not any(self._is_named(each) for each in pin.addresses if each != address)
 
     def _is_learnt(self, guid: UUID, standing: Standing) -> bool:
-        """Whether the address of a peer with this standing is not stated, so that it is to be remembered."""
+        """Return whether a peer with this standing is learnt, so that its address is remembered.
+
+        Its address is then not stated by an operator or the directory.
+        """
         return not standing.is_known or self._stated(guid) is None
 
     def prove(self, guid: UUID, address: str, standing: Standing) -> None:
-        """A message has passed between this peer and us: what was learnt about it is kept while others make room."""
+        """Note that a message has passed between this peer and us.
+
+        Its learnt address is then kept while others make room.
+        """
         if self._policy is PeerPolicy.OPEN:
             return
         address = parse_literal(address) or address
         pin = self.pins.get(guid)
         if pin is None and self._is_learnt(guid, standing):
-            # It had to make room since its session was opened.
+            # The pin has had to make room since the session was opened.
             pin = self.pins.learn(guid, address)
         if pin is not None and address in pin.addresses:
             self.pins.prove(pin)
@@ -183,16 +189,16 @@ class Identities:
             is_conflict=True,
         )
 
-    # What is stated
+    # Stated bindings
     # ---------------------------------------------------------------------------------------------
 
     def _is_named(self, address: str) -> bool:
-        """Whether `[peers]` has an address without saying whose identifier is there."""
+        """Return whether `[peers]` has an address without an identifier."""
         entries = (as_peer(name, value) for name, value in self.peers.items())
         return any(peer.guid is None and address in map(parse_literal, peer.addresses) for peer in entries)
 
     def _stated(self, guid: UUID) -> _Stated | None:
-        """Return what the settings or the directory say about an identifier; None if nothing."""
+        """Return what the settings or the directory state about an identifier, or None."""
         entries = [as_peer(name, value) for name, value in self.peers.items()]
         for peer in entries:
             if peer.guid == guid:
@@ -201,9 +207,10 @@ class Identities:
         return self._of_names(guid, host_names(found)) if isinstance(found, QueueManager) else None
 
     def _of_names(self, guid: UUID, names: tuple[str, ...]) -> _Stated:
-        """Return the addresses of the first of some names that has any: from `[peers]`, else from DNS, in another thread.
+        """Return the addresses of the first of some names that has any.
 
-        The directory may have an address in the place of a name.
+        They come from `[peers]`, else from DNS, which is asked in another thread. The directory may
+        have an address in place of a name.
         """
         for name in names:
             peer = find_peer(self.peers, name)
@@ -212,14 +219,14 @@ class Identities:
                 return _Stated(frozenset(filter(None, literals)))
         due, addresses = self._lookups.get(guid, (0.0, frozenset()))
         if due <= self._monotonic():
-            # What was found before holds until there is an answer.
+            # The previous result holds until there is an answer.
             self._lookups[guid] = (self._monotonic() + _LOOKUP_LIFETIME, addresses if due else None)
             self._network.resolve([HopHost(guid, names)], partial(self._resolved, guid))
         _, addresses = self._lookups[guid]
         return _Stated(frozenset(), is_pending=True) if addresses is None else _Stated(addresses)
 
     def _resolved(self, guid: UUID, result: list[NextHop] | OSError) -> None:
-        """A name was looked up; one without an address states nothing."""
+        """Take the result of resolving a name. A name without an address states nothing."""
         addresses = frozenset() if isinstance(result, OSError) else frozenset(hop.address for hop in result)
         with self._engine.store.lock:
             self._lookups[guid] = (self._monotonic() + _LOOKUP_LIFETIME, addresses)

@@ -1,9 +1,9 @@
-"""What peers did that a queue manager must not follow: how often, who was the last, and a line in the log.
+"""Incidents: acts of peers that a queue manager must reject, counted and logged.
 
-Each kind is counted. The log has at most one line per kind, peer and minute, with the number since
-the last line; the last lines of a minute are written when it is over. A peer is an address, which
-the kernel tells; texts from peers are escaped. Counts are kept in memory and begin at zero with the
-process.
+Each kind is counted, with the last peer. The log has at most one line per kind, peer and minute,
+with the count since the last line; the last lines of a minute are written when it is over. A peer
+is an address, which the kernel reports. Texts from peers are escaped. Counts are kept in memory and
+begin at zero with the process.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 
-# Not in the specification: peers with lines of their own; what further ones do is told together.
+# Not in the specification: pairs of kind and peer with log lines of their own. Further peers share
+# one line per kind.
 MAX_PEERS: Final = 1000
 OTHERS: Final = "other peers"
 
 
 class Incident(enum.StrEnum):
-    """What happened; the values are labels of metrics."""
+    """Kinds of incidents; the values are labels of metrics."""
 
     REFUSED_PEER = "refused_peer"
     REFUSED_PACKET = "refused_packet"
@@ -54,7 +55,7 @@ _TEXTS: Final = {
     Incident.TOO_MANY_SEQUENCES: "transactional sequences forgotten: this peer has begun too many",
     Incident.DUPLICATE: "messages dropped because they had come before",
 }
-# These happen between honest peers too, after a broken connection.
+# These also happen between honest peers, after a broken connection.
 _USUAL: Final = frozenset({Incident.DUPLICATE, Incident.UNMATCHED_ACKNOWLEDGMENT})
 
 
@@ -64,12 +65,12 @@ class _Line:
     peer: str
     detail: str = ""
     unlogged: int = 0
-    due: float = 0.0  # monotonic; no line before
+    due: float = 0.0  # monotonic; no line before this time
 
 
 @dataclass(slots=True)
 class Count:
-    """How often something of one kind happened, and the last time."""
+    """The number of incidents of one kind, and the last one."""
 
     kind: Incident
     count: int = 0
@@ -78,7 +79,7 @@ class Count:
     last_detail: str = ""
 
     def document(self) -> dict[str, object]:
-        """The row as `lanner status --json` shows it."""
+        """Return the row as `lanner status --json` shows it."""
         return {
             "kind": self.kind.value,
             "text": _TEXTS[self.kind],
@@ -101,16 +102,19 @@ class Incidents:
         self.deadline = Deadline()
 
     def __iter__(self) -> Iterator[Count]:
-        """Return the kinds that have happened, the first of the table first."""
+        """Iterate over the kinds that have occurred, in the order of `Incident`."""
         return iter([self._counts[kind] for kind in Incident if kind in self._counts])
 
     def count(self, kind: Incident) -> int:
-        """How often something happened."""
+        """Return how many incidents of a kind occurred."""
         found = self._counts.get(kind)
         return 0 if found is None else found.count
 
     def add(self, kind: Incident, peer: str, detail: str = "") -> None:
-        """Count what a peer did; `peer` is its address, since it can have any number of identifiers."""
+        """Count an incident of a peer.
+
+        `peer` is an address, because a peer can use any number of identifiers.
+        """
         found = self._counts.get(kind)
         if found is None:
             found = self._counts[kind] = Count(kind)
@@ -142,14 +146,14 @@ class Incidents:
         line.due = now + LOG_INTERVAL
 
     def on_timer(self) -> None:
-        """Write the lines of the minutes that are over, and forget peers that did nothing for a minute."""
+        """Write the lines of the minutes that are over; forget peers idle for a minute."""
         now = self._monotonic()
         if self.deadline.due > now:
             return
         self._write(now, [line for line in self._lines.values() if line.due <= now])
 
     def flush(self) -> None:
-        """Write all lines: the queue manager stops."""
+        """Write all pending lines, because the queue manager stops."""
         self._write(self._monotonic(), list(self._lines.values()))
 
     def _write(self, now: float, lines: list[_Line]) -> None:

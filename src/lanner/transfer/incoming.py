@@ -1,18 +1,19 @@
 """Receiving a UserMessage Packet (MS-MQQB 3.1.5.8), after the session has checked and counted it.
 
-Duplicates are dropped and transactional messages are put in order. Then the message goes to the
-engine, or on to another queue manager. Whether a message is accepted is decided by the engine
-(`engine/admission.py`). Here are decided the refusals that have to do with the peer: a message from
-another computer than its sender, one whose sequence has a time far ahead, one that is not to be
-passed on (`forwarding`) or has passed too many routing servers. `refusals` counts and logs by queue
-what the sender may be told, `incidents` by kind and peer what breaks a rule between queue managers.
+This module drops duplicates, puts transactional messages in order, and passes each message to the
+engine or forwards it to another queue manager. The engine decides whether a message is accepted
+(`engine/admission.py`). This module decides only the refusals that concern the peer: a message from
+another computer than its sender, a sequence whose time is far ahead, a message that must not be
+forwarded (`forwarding`) or has passed too many routing servers. `refusals` counts and logs, by
+queue, what the sender may be told. `incidents` does so, by kind and peer, for violations of the
+rules between queue managers.
 
-The message and what is remembered about it (its identifier, the state of its sequence) go into the
-same batch of the store, because both are written under one hold of its lock.
+The message and the state that it changes (its identifier, its sequence) go into the same batch of
+the store, because both are written in one critical section of the store's lock.
 
 If the disk or the memory for express messages is full, the message waits, and so do the messages
 after it on its session (`flow_control`). If it cannot be stored for another reason, the session is
-closed, nothing is remembered, and the sender sends the message again.
+closed, no state changes, and the sender sends the message again.
 """
 
 from __future__ import annotations
@@ -65,22 +66,22 @@ if TYPE_CHECKING:
     from lanner.transfer.incoming_sequence import IncomingSequence
     from lanner.transfer.settings import TransferSettings
 
-    # `Protection.examine`: calls back at once or later, in the thread of this module.
+    # `Protection.examine`: calls back at once or later, in this module's thread.
     Examine = Callable[[Message, Callable[[Examination], None]], None]
 
 _DELIVERED = MessageClass.ACK_REACH_QUEUE
 _ACKNOWLEDGMENTS = (OrderAckReceived, FinalAckReceived)
 
-# Not in the specification: destinations and sequences that are found without decoding their names.
-# Peers may spell a name in many ways.
+# Not in the specification: number of destinations and sequences that are found without decoding
+# their names. Peers may spell a name in many ways.
 _MAX_CACHED = 4096
 
 
 class IncomingLink(AcknowledgingLink, Protocol):
-    """What `Incoming` uses of a session and of who is at its other end (`transfer.link.Link`)."""
+    """The part of `transfer.link.Link` that `Incoming` uses: a session and its peer."""
 
     standing: Standing
-    # A message of this session was stored, here or there.
+    # A message of this session was stored here or at the peer.
     has_exchanged: bool
 
     @property
@@ -91,17 +92,17 @@ class IncomingLink(AcknowledgingLink, Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """Messages of equal shape, in the order of their session. Those that are processed leave it.
+    """Messages of equal shape, in the order of their session. Processed messages are removed.
 
-    One waits for its turn while a message before it, or its own, is examined in a thread.
+    A run waits for its turn while an earlier message, or its own, is examined in a thread.
     """
 
     last: int  # number of the last message
     packets: list[bytes] = field(repr=False)  # empty: only to be counted
-    sender: bytes | None  # of `plain_sender`; None: there is one message
+    sender: bytes | None  # from `plain_sender`; None: there is one message
     examination: Examination | None = None
     is_ready: bool = True
-    # Something speaks against one of the messages: they are judged one by one.
+    # One of the messages is not acceptable as it is, so they are judged one by one.
     is_apart: bool = False
 
     @property
@@ -111,14 +112,13 @@ class _Run:
 
 
 class Incoming:
-    """What other queue managers send, for all sessions.
+    """The messages that arrive from other queue managers, on all sessions.
 
-    The store's lock is held, unless a method says otherwise.
-
-    Made when the engine has started. `examine` None: RSA is done in the caller's time. `forwarded`
-    hears of each message that went into an outgoing queue on its way to another queue manager,
-    `first_stored` of each session whose first message is stored. `is_known` returns whether there
-    is a way to a queue manager; without it there is one to all.
+    The store's lock is held unless a method says otherwise. Create it after the engine has started.
+    If `examine` is None, RSA operations run in the caller's thread. `forwarded` is called for each
+    message put into an outgoing queue for another queue manager, and `first_stored` for each
+    session whose first message is stored. `is_known` returns whether a queue manager can be
+    reached; without it all are assumed to be reachable.
     """
 
     def __init__(
@@ -150,31 +150,28 @@ class Incoming:
         self.acknowledgments = TransactionalAcknowledgments(engine, self.sequences, is_known)
         self._own_guid = engine.queue_manager.identifier.bytes_le
         self._waiting: dict[IncomingLink, deque[_Run]] = {}
-        # The first message of each session that waits for the end of flow control.
+        # The first run of each session that waits for the end of flow control.
         self._held: dict[IncomingLink, _Run] = {}
-        # Found before, by DQ and the bytes of the name; with the bytes of the source in front for
-        # sequences.
+        # Caches, by DQ and the bytes of the name; for sequences the bytes of the source come first.
         self._queues: dict[tuple[int, bytes], Queue] = {}
         self._sequences: dict[tuple[bytes, int, bytes], IncomingSequence] = {}
-        self._ready: dict[
-            IncomingLink, None
-        ] = {}  # sessions of which the message whose turn it is may have been examined
+        self._ready: dict[IncomingLink, None] = {}  # sessions whose next message may have been examined
         self._is_busy = False
         self._senders = IncomingSenders(engine)
-        # Plain senders who may send to a queue, found out in this call: nothing changes while the
-        # lock is held.
+        # Plain senders found in this call to be admitted to a queue. Nothing changes while the lock
+        # is held.
         self._admitted: set[tuple[Queue, bytes]] = set()
-        # For an operator: messages dropped because they came before, or out of order.
+        # For an operator: messages dropped as duplicates or as out of order.
         self.duplicates = 0
         self.out_of_order = 0
-        # Messages that were not taken or could not be passed on, and those that peers report as
+        # Messages that were not accepted or could not be forwarded, and those that peers report as
         # refused.
         self.refusals = Refusals(engine.clock, engine.monotonic)
         self.flow_control = FlowControl(engine, self._flow_control_ended)
         # Addresses of peers that the operator has named.
         self.known_peers = known_addresses(settings.peers)
         self._peer_address = ""  # of the session whose messages are being processed
-        # What a refusal is counted as, if not as its class.
+        # The class under which a refusal is counted, if not its own.
         self._refused_as = ""
         engine.message_refused_subscribers.append(self._message_refused)
         engine.outgoing.too_many_subscribers.append(self._too_many_queues)
@@ -183,14 +180,14 @@ class Incoming:
         store.on_failed(self._on_failed)
 
     def _show_sequences(self) -> None:
-        """What is known of sequences from before, at their queues."""
+        """Show the sequences known from before at their queues."""
         for sequence in self.sequences:
             queue = self._find_queue(FormatName.parse(sequence.format_name))
             if queue is not None:
                 sequence.bind(queue, 0, 0)
 
     def stop(self) -> None:
-        """The queue manager stops: what waits has not come."""
+        """Discard what waits, because the queue manager stops. It is not acknowledged."""
         self._waiting.clear()
         self._held.clear()
         self._of_link.clear()
@@ -201,7 +198,7 @@ class Incoming:
         self.refusals.flush()
 
     def closed(self, link: IncomingLink) -> None:
-        """The session has ended: what of it waits for its turn is not acknowledged and will come again."""
+        """Discard what waits on a session that has ended. The peer will send it again."""
         self._waiting.pop(link, None)
         self._held.pop(link, None)
         for sequence in self._of_link.pop(link, ()):
@@ -209,9 +206,9 @@ class Incoming:
                 sequence.link = None
 
     def _on_failed(self, _batch: int) -> None:
-        """The store has gone back to its last sync, and so does what is remembered of messages.
+        """Reload the state of messages, because the store went back to its last sync.
 
-        Any thread, lock held.
+        Called by any thread, with the lock held.
         """
         self.history.reload()
         self._sequences.clear()
@@ -221,7 +218,7 @@ class Incoming:
         self._show_sequences()
 
     # Timers
-    # ---------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def register(self, deadlines: Deadlines) -> None:
         """Have `on_timer` called when one of the timers expires."""
@@ -230,7 +227,10 @@ class Incoming:
         deadlines.add(self.flow_control.deadline, self.flow_control.on_timer)
 
     def on_timer(self) -> None:
-        """3.1.6.7 MessageIDHistory Cleanup Timer Event, 3.1.6.9 Order Ack Send Timer Event."""
+        """Handle the MessageIDHistory Cleanup Timer and Order Ack Send Timer events.
+
+        They are 3.1.6.7 and 3.1.6.9.
+        """
         self.history.on_timer()
         self.refusals.on_timer()
         for sequence in self.sequences.due_order_acks():
@@ -240,9 +240,9 @@ class Incoming:
     # -----------------------------------------------------------------------------------------
 
     def receive(self, link: IncomingLink, events: Sequence[UserMessagesReceived]) -> None:
-        """3.1.5.8 for what came on a session, in its order.
+        """Process what arrived on a session, in order (3.1.5.8).
 
-        OrderAcks and FinalAcks are only counted here: what they say is for the outgoing queues.
+        OrderAcks and FinalAcks are only counted here; the outgoing queues handle them.
         """
         self._is_busy = True
         done = 0
@@ -271,12 +271,15 @@ class Incoming:
         user_flags = fields.user_flags(packets[0])[0]
         sender = plain_sender(packets[0], user_flags)
         if sender is None and user_flags & at.SH:
-            # AS is what this queue manager has verified; a peer may have set it too.
+            # AS shows what this queue manager has verified, but a peer may have set it too.
             packets = [set_authentication(packet, AuthenticationLevel.NONE) for packet in packets]
         return _Run(event.last_number, packets, sender)
 
     def _is_slow(self, packet: bytes) -> bool:
-        """Whether a message that is not plain has a body to decrypt or a signature to verify here."""
+        """Return whether a message that is not plain needs a slow examination.
+
+        It then has a body to decrypt or a signature to verify here.
+        """
         return (
             self._examine is not None
             and bool(fields.user_flags_2(packet) & fields.SH_IN_USER_FLAGS_2)
@@ -301,7 +304,7 @@ class Incoming:
         self._examine(Message(run.packets[0]), done)
 
     def _go_on(self, link: IncomingLink | None = None, done: int = 0) -> None:
-        """Process what has been examined, write what is remembered, and say how far each session is."""
+        """Process examined messages, write changed state, and report each session's progress."""
         processed = {link: done} if link is not None and done else {}
         try:
             while self._ready:
@@ -316,7 +319,10 @@ class Incoming:
             each.processed(number)
 
     def _advance(self, link: IncomingLink) -> int:
-        """Process what waits on a session up to the first message that is still being examined; the last number."""
+        """Process a session's waiting messages up to the first that is still being examined.
+
+        Return the number of the last message processed.
+        """
         waiting = self._waiting.get(link)
         done = 0
         self._begin(link)
@@ -335,7 +341,7 @@ class Incoming:
     def _take(self, link: IncomingLink, run: _Run) -> None:
         """Process the messages of a run.
 
-        Those for which there is no room stay in it, and wait for the end of flow control.
+        Messages for which there is no room stay in it and wait for the end of flow control.
         """
         try:
             while run.packets and not self.flow_control.is_on:
@@ -361,13 +367,16 @@ class Incoming:
         self._go_on()
 
     def _give_up(self, link: IncomingLink, error: Exception) -> None:
-        """The message cannot be stored (3.1.5.8.8), or breaks a rule: end the session, acknowledge nothing."""
+        """End the session without acknowledging anything.
+
+        The message cannot be stored (3.1.5.8.8) or breaks a rule.
+        """
         self._waiting.pop(link, None)
         self._held.pop(link, None)
         link.close(str(error))
 
     def _begin(self, link: IncomingLink) -> None:
-        """What is processed now comes from this session."""
+        """Set the session whose messages are processed from now on."""
         self._peer_address = link.remote_address
         self.history.begin(link.remote_address)
         self._engine.outgoing.cause = peer = peer_of(link.remote_address)
@@ -381,14 +390,13 @@ class Incoming:
         self._admitted.clear()
 
     # Messages
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _process(self, link: IncomingLink, run: _Run) -> None:
-        """Process the first messages of a run, one at least, and take them out of it.
+        """Process one or more messages at the head of a run, and remove them from it.
 
         The first message of a plain sender to a queue is judged in full. The next ones in the same
-        call get the same verdict: they are stored together, as long as nothing speaks against one
-        of them.
+        call get the same verdict: they are stored together, as long as each of them is acceptable.
         """
         packet = run.packets[0]
         flags, source, address, ordinal, user_flags = fields.arrival(packet)
@@ -425,7 +433,8 @@ class Incoming:
         else:
             is_stored = self._forward(link, packet, flags)
         if is_stored or not self._is_safe:
-            # Last: had there been no room for the message, it would come again and be no duplicate.
+            # Last, because a message for which there is no room will be sent again, and is no
+            # duplicate then.
             self.history.add([identifier], is_lasting=bool(user_flags & fields.DM) and not is_transactional)
         del run.packets[0]
         if is_stored:
@@ -436,24 +445,24 @@ class Incoming:
             self._first_stored(link)
 
     def _impostor(self, link: IncomingLink, source: bytes, user_flags: int, *, is_for_here: bool) -> str:
-        """Say why messages of a source do not come from it; empty if they do."""
+        """Return why messages of a source cannot come from this session; empty if they can."""
         if source == self._own_guid:
-            # The sender of a message decides over its acknowledgments and dead letters, and this
-            # was not sent here.
+            # The sender of a message gets its acknowledgments and dead letters, and this queue
+            # manager did not send it.
             return "which is this queue manager"
         if (
             source != link.remote_qm_guid.bytes_le
             and not link.standing.is_router
             and (self._is_safe or (is_for_here and user_flags & fields.DQ == fields.DIRECT_DQ))
         ):
-            # Only a routing server passes on what others have sent. A peer that used the
-            # identifiers which another queue manager will use next would have the messages of that
-            # one dropped as duplicates, or as out of order.
+            # Only a routing server forwards messages of others. A peer could otherwise use the
+            # identifiers that another queue manager will use next. The messages of that queue
+            # manager would then be dropped as duplicates or as out of order.
             return "which is not at the other end of the session"
         return ""
 
     def _is_admitted(self, run: _Run, key: tuple[int, bytes]) -> bool:
-        """Whether a message like those of a run has been judged in this call, and is in its queue."""
+        """Return whether a message like those of a run was judged and stored in this call."""
         if run.sender is None or run.is_apart:
             return False
         queue = self._queues.get(key)
@@ -462,9 +471,9 @@ class Incoming:
     def _store_run(
         self, link: IncomingLink, packets: list[bytes], source: bytes, key: tuple[int, bytes], user_flags: int
     ) -> int:
-        """Store messages of equal shape whose sender is admitted to their queue, and return how many.
+        """Store messages of equal shape whose sender is admitted to their queue.
 
-        0: the first of them has to be judged by itself.
+        Return how many were stored; 0 if the first must be judged by itself.
         """
         queue = self._queues[key]
         if user_flags & at.TH:
@@ -480,7 +489,10 @@ class Incoming:
     def _store_in_order(
         self, link: IncomingLink, queue: Queue, key: tuple[bytes, int, bytes], packets: list[bytes], user_flags: int
     ) -> int:
-        """The same with transactional messages that follow the last one of their sequence without a gap."""
+        """Store transactional messages that continue their sequence without a gap.
+
+        Return how many were stored, as `_store_run` does.
+        """
         sequence = self._sequences.get(key)
         if (
             not queue.transactional
@@ -507,7 +519,7 @@ class Incoming:
         return count
 
     def _note(self, sequence: IncomingSequence) -> None:
-        """Messages of a sequence have come: have it written, and acknowledged some time."""
+        """Have a sequence written, and acknowledged later, because messages of it arrived."""
         self.sequences.changed(sequence)
         self.sequences.schedule_order_ack(sequence, self._monotonic())
 
@@ -516,10 +528,11 @@ class Incoming:
         message = Message(packet)
         self.incidents.add(Incident.UNVERIFIED_SOURCE, self._peer_address, detail)
         if source == self._own_guid:
-            # The acknowledgment and the dead letter would be those of a message that was sent here.
+            # An acknowledgment and a dead letter would be those of a message sent by this queue
+            # manager.
             self._count_refusal(self._destination(message), message, UNVERIFIED_SOURCE, detail)
             return
-        # No FinalAck: it would make the real sender, whose number it names, give up a message of
+        # No FinalAck: it would make the real sender, whose number it contains, drop a message of
         # its own.
         self._refused_as = UNVERIFIED_SOURCE
         try:
@@ -530,10 +543,9 @@ class Incoming:
     def _deliver(
         self, message: Message, queue: Queue | None, sender: bytes | None, examination: Examination | None
     ) -> MessageClass:
-        """Security, expiry and the queue itself (3.1.5.8.2, 3.1.5.8.3, 3.1.5.8.8).
+        """Pass a message to the engine: security, expiry, queue (3.1.5.8.2, 3.1.5.8.3, 3.1.5.8.8).
 
-        In a plain message there is nothing to decrypt and nothing to verify, so its examination is
-        known.
+        A plain message has nothing to decrypt or verify, so its examination is known.
         """
         if sender is None:
             return self._engine.insert_message(queue, message, self._senders.sender_of(message), examination)
@@ -544,10 +556,10 @@ class Incoming:
         return verdict
 
     # Refusals
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _message_refused(self, queue: Queue | None, message: Message, reason: MessageClass, detail: str) -> None:
-        """Count what the engine has refused."""
+        """Count a message that the engine has refused."""
         if self._refused_as == UNVERIFIED_SOURCE:
             queue = self._destination(message)
         self._count_refusal(queue, message, self._refused_as or class_name(reason), detail)
@@ -566,7 +578,10 @@ class Incoming:
         )
 
     def _shown_name(self, message: Message) -> str:
-        """One name for a queue that does not exist here, whichever name of this computer its sender used."""
+        """Return one name for a queue that does not exist here.
+
+        It is the same for every name of this computer that a sender may use.
+        """
         name = message.destination_queue_format_name
         qm = self._engine.queue_manager
         is_for_here = fields.queue_manager_address(message.packet) in (fields.NO_QUEUE_MANAGER, self._own_guid)
@@ -575,11 +590,10 @@ class Incoming:
         return "no queue" if name is None else str(name)
 
     def _read_acknowledgment(self, link: IncomingLink, message: Message) -> None:
-        """Count an own message of which an administration acknowledgment (3.1.5.11) says that it was refused."""
+        """Count an own message that an administration acknowledgment (3.1.5.11) has refused."""
         if not is_refusal(message.message_class) or message.correlated_queue_manager != self._own_guid:
             return
-        # 3.1.7.15: ResponseQueue of an acknowledgment is the destination of the message that was
-        # sent.
+        # 3.1.7.15: ResponseQueue of an acknowledgment is the destination of the original message.
         name = message.response_queue_format_name
         if name is not None:
             self.refusals.refused_by_peer(
@@ -594,11 +608,11 @@ class Incoming:
     # ---------------------------------------------------------------------------------------------
 
     def _destination(self, message: Message) -> Queue | None:
-        """3.1.5.8.5: the local queue that DestinationQueue names."""
+        """Return the local queue that DestinationQueue names (3.1.5.8.5), or None."""
         return self._queue_of(message, fields.destination(message.packet))
 
     def _queue_of(self, message: Message, key: tuple[int, bytes]) -> Queue | None:
-        """The same, by the kind and the octets of DestinationQueue."""
+        """Return the same, from the kind and the bytes of DestinationQueue."""
         queue = self._queues.get(key)
         if queue is None or queue.is_deleted:
             found = message.destination_queue_format_name
@@ -610,9 +624,10 @@ class Incoming:
         return queue
 
     def _find_queue(self, name: FormatName) -> Queue | None:
-        """A queue that can be sent to. Peers cannot send to journals, subqueues and system queues, but for the notification queue.
+        """Return the queue of a name if peers may send to it.
 
-        A packet that came here is for here, by whatever name of this computer its sender knows it:
+        Peers cannot send to journals, subqueues and system queues, except the notification queue. A
+        packet that arrives here is meant for this computer, whatever name the sender uses for it:
         behind a proxy or an address translation these are not names that we know.
         """
         engine = self._engine
@@ -624,12 +639,12 @@ class Incoming:
                 name = PrivateFormatName(engine.queue_manager.identifier, name.number)
             queue = engine.find_queue(name)
         if queue is not None and queue is engine.queue_manager.change_notification_queue:
-            # MS-MQCN 3.2.3: in workgroup mode it is not opened, and no message is for it.
+            # MS-MQCN 3.2.3: in workgroup mode the queue is not opened and accepts no message.
             return queue if engine.notifications.is_open else None
         return None if queue is None or queue.is_system or queue.parent else queue
 
     # Sequences
-    # ------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _deliver_in_order(
         self,
@@ -639,7 +654,7 @@ class Incoming:
         sender: bytes | None,
         examination: Examination | None,
     ) -> bool:
-        """3.1.5.8.6 Transactional Message Processing, and what follows of it; whether the message is in its queue."""
+        """Process a transactional message (3.1.5.8.6); return whether it is in its queue."""
         [(tx_sequence_id, number, previous)] = fields.transactions([message.packet], user_flags)
         if not number:
             raise RemoteProtocolError("TransactionHeader.TxSequenceNumber: 0, they begin at 1")
@@ -658,8 +673,8 @@ class Incoming:
         if queue is not None and (sequence.info is None or sequence.info.queue is not queue):
             sequence.bind(queue, tx_sequence_id, previous)
         verdict = None
-        # Of a queue that is not there we do not know how much has come before; its messages are
-        # refused from where they begin.
+        # For a queue that does not exist the history is unknown, so its messages are refused from
+        # the first one on.
         if sequence.accepts(tx_sequence_id, number, previous) or (queue is None and not sequence.tx_sequence_id):
             verdict = self._deliver(message, queue, sender, examination)
             if verdict is not _DELIVERED and not self._refuse(sequence, message.packet, verdict):
@@ -706,11 +721,14 @@ class Incoming:
         destination = order_queue_of(sequence.source, sequence.remote_address, is_direct=sequence.is_direct)
         return self.acknowledgments.send_final_ack(packet, verdict, destination, sequence.remote_address)
 
-    # Messages for others
+    # Forwarding
     # --------------------------------------------------------------------------------------
 
     def _forward(self, link: IncomingLink, packet: bytes, flags: int) -> bool:
-        """3.1.5.8.2, 3.1.5.8.5: pass it on as it is, but for the count of routers; whether it is in an outgoing queue."""
+        """Forward a message (3.1.5.8.2, 3.1.5.8.5); return whether it is in an outgoing queue.
+
+        Only the count of routers in the packet changes.
+        """
         message = Message(packet)
         name = message.destination_queue_format_name
         queue = None

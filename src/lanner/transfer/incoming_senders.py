@@ -1,4 +1,4 @@
-"""Whom an arriving message names as its sender (MS-MQQB 3.1.5.8.3).
+"""The sender that an arriving message names (MS-MQQB 3.1.5.8.3).
 
 Only a signature proves a sender; the identifier in an unsigned message is a claim. This module
 returns the identity that the message names, with its groups. `engine/admission.py` decides how much
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# Not in the specification: SIDs that are not decoded again.
+# Not in the specification: number of SIDs cached in decoded form.
 _MAX_SIDS: Final = 1024
 
 
@@ -34,7 +34,10 @@ def _read_sid(data: bytes) -> Sid:
 
 
 class IncomingSenders:
-    """Senders as access checks see them, remembered until `forget`: while the store's lock is held nothing changes."""
+    """Senders as access checks see them, cached until `forget`.
+
+    The cache is valid because nothing changes while the store's lock is held.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -44,7 +47,7 @@ class IncomingSenders:
         self._identities.clear()
 
     def sender_of(self, message: Message) -> Identity | None:
-        """Return whom a message names as its sender; None if the identity cannot be determined."""
+        """Return the sender that a message names; None if the identity cannot be determined."""
         kind = message.sender_identifier_type
         if kind is SenderIdentifierType.NONE:
             return ANONYMOUS
@@ -53,7 +56,7 @@ class IncomingSenders:
         return self._identity(message.sender_identifier)
 
     def plain_sender_of(self, sender: bytes) -> Identity | None:
-        """Return the same for what `plain_sender` returned."""
+        """Return the same for a result of `plain_sender`."""
         if sender == NO_SENDER:
             return ANONYMOUS
         return EVERYONE_ALONE if sender == QUEUE_MANAGER else self._identity(sender)
@@ -72,8 +75,8 @@ class IncomingSenders:
         if sid == ANONYMOUS_LOGON:
             return ANONYMOUS
         if sid.identifier_authority <= NT_AUTHORITY and not sid.is_account:
-            # A group, or a service of the sender's own computer (MS-DTYP 2.4.2.4), the local system
-            # for one: every computer has its own, and this is not ours.
+            # A group, or a service of the sender's own computer (MS-DTYP 2.4.2.4), such as its
+            # local system: every computer has its own, and this one is not ours.
             return EVERYONE_ALONE
         resolve = self._engine.settings.resolve_identity
         try:
@@ -82,5 +85,5 @@ class IncomingSenders:
             text = "the groups of the sender %s cannot be determined"
             log_of_peer(_LOG, logging.ERROR, "groups", "", text, sid, exc_info=True)
             return None
-        # A user of whom nobody here has heard is in no group but Everyone.
+        # A user unknown to this computer is in no group but Everyone.
         return identity or Identity(str(sid), sid, is_guest=True)

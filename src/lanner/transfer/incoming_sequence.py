@@ -1,16 +1,17 @@
-"""Sequences of transactional messages from other queue managers (MS-MQQB 3.1.1.5, 3.1.2.7, 3.1.5.8.6).
+"""Sequences of transactional messages from other queue managers.
 
-A sender has one sequence for each of its outgoing queues, which is one destination name. So the
-state is kept per source queue manager and destination name, never per connection: behind a router
-many senders share one, and a computer may know a queue by two names at once. It is kept whether
-there is such a queue or not: a message to none is refused in its turn, and the sequence goes on
-when somebody makes the queue.
+Implements MS-MQQB 3.1.1.5, 3.1.2.7 and 3.1.5.8.6. A sender has one sequence for each of its
+outgoing queues, which means for each destination name. Therefore the state is kept per source queue
+manager and destination name, never per connection: behind a router many senders share one
+connection, and a computer may know a queue by two names at once. It is kept even if the queue does
+not exist. A message to a missing queue is refused in its turn, and the sequence continues when the
+queue is created.
 
-A row is written in the batch of the message that changed it. Senders that are gone for good are
-forgotten: a sequence that nobody has used for a long time, and of too many from one address those
-that were used least recently. A sender that comes back after all begins anew: what it sends again
-is delivered twice, or is never in order. So nobody may have the sequences of another address
-forgotten, and strangers have no effect on those of known peers.
+A row is written in the batch of the message that changed it. Old sequences are forgotten: those
+that were not used for a long time, and, when one address has too many, its least recently used
+ones. A sender that returns after that starts anew: what it sends again is delivered twice, or is
+never in order. Therefore no peer can cause the sequences of another address to be forgotten, and
+strangers do not affect those of known peers.
 """
 
 from __future__ import annotations
@@ -40,25 +41,26 @@ if TYPE_CHECKING:
 
 TABLE = "incoming_sequences"
 
-# Not in the specification: sequences of which no message came to a queue. Any peer can begin one;
-# so many are kept.
+# Not in the specification: maximum number of sequences that have delivered no message. Any peer can
+# begin one.
 MAX_REFUSED_SEQUENCES = 4096
-# Not in the specification: the other sequences of peers that are not known, of one address and of
-# all. A peer that may send to a queue can begin any number, under made-up names and identifiers.
+# Not in the specification: the other sequences of unknown peers, of one address and of all
+# addresses. A peer that may send to a queue can begin any number, under made-up names and
+# identifiers.
 MAX_SEQUENCES_PER_ADDRESS = 1000
 MAX_SEQUENCES_OF_STRANGERS = 50_000
-# Not in the specification: sequences of one address of a known peer, which may pass on those of
+# Not in the specification: sequences of one address of a known peer, which may forward those of
 # many senders.
 MAX_SEQUENCES_OF_KNOWN_PEER = 10_000
-# Not in the specification: seconds after which an unused sequence is forgotten; messages travel for
+# Not in the specification: seconds after which an unused sequence is forgotten. Messages travel for
 # days at most.
 SEQUENCE_LIFETIME = 30 * 24 * 3600
-# Not in the specification: seconds until a due OrderAck is tried again when what it would
-# acknowledge is not on disk yet.
+# Not in the specification: seconds until a due OrderAck is tried again if the messages it would
+# acknowledge are not durable yet.
 NOT_DURABLE_DELAY = 0.02
 
 _ROW = struct.Struct("<QIIIBH")
-# A name that a peer has sent may have half of a surrogate pair.
+# A name from a peer may contain a lone surrogate.
 _LONE = "surrogatepass"
 _DIRECT = 1
 _DELIVERED = 2
@@ -67,32 +69,32 @@ _KNOWN = 4
 
 @dataclass(slots=True, eq=False)
 class IncomingSequence:
-    """What has come from one source queue manager for one destination name."""
+    """The state of messages from one source queue manager to one destination name."""
 
     key: bytes
     source: uuid.UUID
     format_name: str
     is_direct: bool  # DirectFormatSession: acknowledgments go to the address, not to the GUID
-    # IncomingTxSequenceID (0: none yet), IncomingTxSequenceNumber, TxMessageRejectCount of
+    # IncomingTxSequenceID (0: none yet), IncomingTxSequenceNumber and TxMessageRejectCount of
     # 3.1.1.3.1.
     tx_sequence_id: int = 0
     tx_sequence_number: int = 0
     reject_count: int = 0
     last_access_time: int = 0  # seconds since 1970
     remote_address: str = ""
-    # A message of this sender came to the queue, so it is not among the first to be forgotten.
+    # A message of this sender reached the queue, so it is not among the first to be forgotten.
     has_delivered: bool = False
-    # An address was stated for the peer that its messages came from (`identities`).
+    # The address of the peer from which its messages came is stated (`identities`).
     is_known: bool = False
-    # Those of the same kind and address (`_Kept`), the one that was used least recently first.
+    # The sequences of the same kind and address (`_Kept`), the least recently used first.
     among: OrderedDict[bytes, IncomingSequence] = field(default_factory=OrderedDict, repr=False)
     info: IncomingTransactionalTransferInfo | None = None
-    # What is on disk, and what will be with which batch: an OrderAck speaks of the first; and what
-    # the last one said.
+    # The state that is durable, which OrderAcks report; the state that the last OrderAck reported;
+    # and states with the batch that will make them durable.
     durable: tuple[int, int] = (0, 0)
     acknowledged: tuple[int, int] = (0, 0)
     waiting: deque[tuple[int, int, int]] = field(default_factory=deque)
-    # Order Ack Send Timer, LastOrderAckSendTime: seconds on the monotonic clock.
+    # Order Ack Send Timer and LastOrderAckSendTime: seconds of the monotonic clock.
     order_ack_due: float | None = None
     last_order_ack_send_time: float = 0.0
     link: AcknowledgingLink | None = None
@@ -101,13 +103,13 @@ class IncomingSequence:
     is_forgotten: bool = False
 
     def accepts(self, tx_sequence_id: int, number: int, previous: int) -> bool:
-        """3.1.5.8.6: in order and not here yet. Gaps are messages that have expired."""
+        """Return whether a message is in order and new (3.1.5.8.6). Gaps are expired messages."""
         if tx_sequence_id == self.tx_sequence_id:
             return previous <= self.tx_sequence_number < number
         return tx_sequence_id > self.tx_sequence_id and not previous
 
     def accept(self, tx_sequence_id: int, number: int, now: int, messages: int = 1) -> None:
-        """Messages up to this number are in their queue, or refused for a cause: the next one may come."""
+        """Note that messages up to this number are in their queue or were refused for a cause."""
         self.tx_sequence_id = tx_sequence_id
         self.tx_sequence_number = number
         self.reject_count = 0
@@ -116,13 +118,16 @@ class IncomingSequence:
         self._show()
 
     def reject(self, now: int) -> None:
-        """The message is out of order, or was here before."""
+        """Count a message that is out of order or a duplicate."""
         self.reject_count = min(self.reject_count + 1, 0xFFFF_FFFF)
         self.last_access_time = now
         self._show()
 
     def bind(self, queue: Queue, tx_sequence_id: int, previous: int) -> None:
-        """Show the sequence among those of the queue; of one that is new, where its sender says it begins (3.1.5.8.8)."""
+        """Show the sequence among those of the queue.
+
+        A new sequence shows where its sender says that it begins (3.1.5.8.8).
+        """
         self.unbind()
         self.info = IncomingTransactionalTransferInfo(
             queue,
@@ -136,7 +141,7 @@ class IncomingSequence:
         queue.incoming_transactional_transfer_info[self.source, self.format_name] = self.info
 
     def unbind(self) -> None:
-        """Show it nowhere."""
+        """Remove the sequence from its queue's display."""
         if self.info is not None:
             self.info.queue.incoming_transactional_transfer_info.pop((self.source, self.format_name), None)
             self.info = None
@@ -151,14 +156,14 @@ class IncomingSequence:
             info.reject_count = self.reject_count
 
     def advance(self, synced: int) -> None:
-        """Move what is on disk by now from `waiting` to `durable`."""
+        """Move the states that are durable now from `waiting` to `durable`."""
         waiting = self.waiting
         while waiting and waiting[0][0] <= synced:
             _, *reached = waiting.popleft()
             self.durable = reached[0], reached[1]
 
     def wait_for(self, batch: int) -> None:
-        """What there is now will be on disk with this batch."""
+        """Note that the current state will be durable with this batch."""
         waiting = self.waiting
         last = waiting[-1][1:] if waiting else self.durable
         if (self.tx_sequence_id, self.tx_sequence_number) != last:
@@ -200,16 +205,16 @@ class IncomingSequence:
 
 
 def sequence_key(source: bytes, name: FormatName) -> bytes:
-    """The row of a sequence: names may be longer than keys."""
+    """Return the key of a sequence's row. Names are hashed, because they may exceed a key."""
     return source + hashlib.blake2b(name.key.encode(errors=_LONE), digest_size=16).digest()
 
 
 class _Kept:
-    """Sequences of some kind, by the address that they came from, with a limit for all addresses and for each."""
+    """Sequences of one kind, by address, with a limit per address and a limit for all."""
 
     def __init__(self) -> None:
         self._count = 0
-        # By network and address. The first is the one that was used least recently.
+        # By network and address. The least recently used sequence comes first.
         self._networks: dict[str, dict[str, OrderedDict[bytes, IncomingSequence]]] = {}
 
     def add(self, sequence: IncomingSequence) -> None:
@@ -229,18 +234,19 @@ class _Kept:
             del self._networks[network]
 
     def excess(self, newest: IncomingSequence, limit: float, share: float) -> IncomingSequence | None:
-        """Return one that must go because of the newest: of its own address, else of the network that has most.
+        """Return the sequence that must make room for the newest one, or None.
 
-        In that network it is one of the address that has most, of several such addresses the one
-        that came last: an address that one network has for the asking displaces none that was there
-        before.
+        If the newest one's address has too many, it is one of the same address. Otherwise it is one
+        of the network that has most: in this network one of the address that has most, and among
+        such addresses one of the latest. So a network with many addresses at its disposal cannot
+        displace earlier ones.
         """
         own = newest.among
         if len(own) > share:
             return next(iter(own.values()))
         if self._count <= limit:
             return None
-        # The newest stays: its message is being processed.
+        # The newest stays, because its message is being processed.
         crowded = max(self._networks.values(), key=lambda addresses: sum(map(len, addresses.values())))
         if len(crowded) == 1 and len(own) == 1 and own in crowded.values():
             crowded = next(addresses for addresses in self._networks.values() if addresses is not crowded)
@@ -249,7 +255,7 @@ class _Kept:
 
 
 class IncomingSequences:
-    """All of them, their table, and their Order Ack Send Timers. The store's lock is held."""
+    """All sequences, their table, and their Order Ack Send Timers. The store's lock is held."""
 
     def __init__(
         self,
@@ -259,21 +265,21 @@ class IncomingSequences:
         monotonic: Callable[[], float],
         displaced: Callable[[IncomingSequence], None],
     ) -> None:
-        """`displaced` is called with each sequence that had to make room for another."""
+        """Load the table. `displaced` is called with each sequence that makes room for another."""
         self._displaced = displaced
         self._store = store
         self._table = store.table(TABLE)
         self._settings = settings
         self._clock = clock
         self._monotonic = monotonic
-        # Those that were used least recently come first.
+        # The least recently used comes first.
         self._by_key: OrderedDict[bytes, IncomingSequence] = OrderedDict()
-        # The same: those of known peers, and of the others those that have delivered nothing, and
-        # the rest.
+        # The same sequences: those of known peers; of the others, those that have delivered
+        # nothing, and the rest.
         self._of_known, self._refused, self._of_strangers = _Kept(), _Kept(), _Kept()
         self._changed: dict[IncomingSequence, None] = {}
         self._timers: list[tuple[float, int, IncomingSequence]] = []
-        # Of the Order Ack Send Timers.
+        # Deadline of the Order Ack Send Timers.
         self.deadline = Deadline()
         self._ties = itertools.count()
         self._load()
@@ -282,13 +288,16 @@ class IncomingSequences:
         return iter(self._by_key.values())
 
     def find(self, source: bytes, name: FormatName) -> IncomingSequence | None:
-        """The sequence of a source (its GUID as packets carry it) for a destination name."""
+        """Return the sequence of a source for a destination name.
+
+        `source` is the GUID as in packets.
+        """
         return self._by_key.get(sequence_key(source, name))
 
     def begin(
         self, source: bytes, name: FormatName, address: str, *, is_direct: bool, is_known: bool
     ) -> IncomingSequence:
-        """A new one, from an address; IncomingTxSequenceID 0. The old make room for it."""
+        """Begin a sequence, with IncomingTxSequenceID 0. Old ones make room for it."""
         oldest = self._oldest_access_time
         while self._by_key and (first := next(iter(self._by_key.values()))).last_access_time < oldest:
             self._forget(first)
@@ -302,7 +311,7 @@ class IncomingSequences:
         return sequence
 
     def came_from(self, sequence: IncomingSequence, address: str, *, is_known: bool) -> None:
-        """A message of a sequence came on another session."""
+        """Note the address from which the newest message of a sequence came."""
         if (sequence.remote_address, sequence.is_known) != (address, is_known):
             self._kept(sequence).remove(sequence)
             sequence.remote_address, sequence.is_known = address, is_known
@@ -314,7 +323,7 @@ class IncomingSequences:
         return self._of_strangers if sequence.has_delivered else self._refused
 
     def _keep(self, sequence: IncomingSequence) -> None:
-        """Count a sequence where it belongs; one of too many goes."""
+        """File a sequence under its kind; forget one if there are too many."""
         kept = self._kept(sequence)
         kept.add(sequence)
         limit, share = MAX_SEQUENCES_OF_STRANGERS, MAX_SEQUENCES_PER_ADDRESS
@@ -342,17 +351,17 @@ class IncomingSequences:
         sequence.unbind()
 
     def changed(self, sequence: IncomingSequence) -> None:
-        """To be written; `write` follows before the lock is released."""
+        """Have a sequence written. `write` follows before the lock is released."""
         self._changed[sequence] = None
 
     def delivered(self, sequence: IncomingSequence) -> None:
-        """A message came to the queue."""
+        """Note that a message reached the queue."""
         self._kept(sequence).remove(sequence)
         sequence.has_delivered = True
         self._keep(sequence)
 
     def write(self) -> None:
-        """Put what has changed since the last call into the current batch."""
+        """Put everything changed since the last call into the current batch."""
         if not self._changed:
             return
         changed, self._changed = self._changed, {}
@@ -360,7 +369,7 @@ class IncomingSequences:
             self._by_key.move_to_end(sequence.key)
             sequence.among.move_to_end(sequence.key)
             self._table.put(sequence.key, sequence.pack())
-        # A batch number, not a change: order acknowledgments go out when `synced` has reached it.
+        # A batch number instead of a change: OrderAcks are sent when `synced` has reached it.
         batch, synced = self._store.pending_batch(), self._store.synced
         for sequence in changed:
             sequence.advance(synced)
@@ -371,8 +380,8 @@ class IncomingSequences:
         found = [IncomingSequence.unpack(key, row) for key, row in self._table.items()]
         latest = self._clock() + self._settings.max_clock_skew
         for sequence in sorted(found, key=lambda each: each.last_access_time):
-            # A time far ahead was taken before there was a limit: it keeps its sender from being
-            # heard.
+            # A time far ahead was accepted before there was a limit; it would make all later
+            # messages of its sender look old.
             if sequence.last_access_time < oldest or sequence.tx_sequence_id >> 32 > latest:
                 self._table.delete(sequence.key)
                 continue
@@ -381,9 +390,9 @@ class IncomingSequences:
             self._kept(sequence).add(sequence)
 
     def reload(self) -> None:
-        """The store could not write: go back with it.
+        """Reload the table, because the store went back to its last sync.
 
-        No peer has an acknowledgment of what is undone.
+        No peer has an acknowledgment of what was undone.
         """
         for sequence in self._by_key.values():
             sequence.order_ack_due = None
@@ -399,7 +408,7 @@ class IncomingSequences:
     # ---------------------------------------------------------------------------
 
     def schedule_order_ack(self, sequence: IncomingSequence, now: float) -> None:
-        """3.1.5.8.6: start the timer, or restart it while the last OrderAck is not long ago."""
+        """Start the Order Ack Send Timer, or restart it soon after an OrderAck (3.1.5.8.6)."""
         settings = self._settings
         due = sequence.order_ack_due
         if sequence.unacknowledged >= settings.early_order_ack:
@@ -408,7 +417,7 @@ class IncomingSequences:
         elif due is None:
             self._arm(sequence, now + settings.order_ack_timeout)
         elif now - sequence.last_order_ack_send_time < settings.maximum_order_ack_delay:
-            # The heap learns of it when the old time comes.
+            # The heap entry is corrected when the old time comes.
             sequence.order_ack_due = now + settings.order_ack_timeout
 
     def _arm(self, sequence: IncomingSequence, due: float) -> None:
@@ -417,7 +426,10 @@ class IncomingSequences:
         self.deadline.set_earlier(due)
 
     def due_order_acks(self) -> list[IncomingSequence]:
-        """Sequences whose timer has expired and of which something new, or all there is, is on disk."""
+        """Return the sequences whose timer has expired and that have something to acknowledge.
+
+        Something new, or everything received, is durable.
+        """
         now = self._monotonic()
         timers = self._timers
         ready = []

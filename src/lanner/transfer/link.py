@@ -1,4 +1,4 @@
-"""A connection in use: the session, who is at the other end, and the outgoing queues that it carries."""
+"""A link: a connection with its session, its peer, and the outgoing queues that it carries."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 # Not in the specification: sequences whose OrderAck waits for room in the window.
 _MAX_WAITING_EXPRESS = 4096
 
-# An acceptor's states until it is open, and how much the peer has said when it enters one of them.
+# An acceptor's states until it is open, and the bytes that the peer has sent when it enters each of
+# them.
 _HANDSHAKE = frozenset((SessionState.WAITING_EC_MSG, SessionState.WAITING_CP_MSG))
 _SAID = {
     SessionState.WAITING_CP_MSG: ESTABLISH_CONNECTION_SIZE,
@@ -42,7 +43,7 @@ _numbers = itertools.count(1)
 class Waiting:
     """Bytes of all sessions that wait to be processed and to become durable.
 
-    Sessions that send more are not read from meanwhile.
+    Sessions that send more than their room are not read from meanwhile.
     """
 
     def __init__(self, held: Resource) -> None:
@@ -54,7 +55,7 @@ class Waiting:
         return self.held.used > self.held.limit
 
     def freed(self) -> None:
-        """Read again from the sessions that were stopped, once half of the room is free."""
+        """Resume reading from the stopped sessions, once half of the room is free."""
         if self.held.used <= self.held.limit // 2:
             stopped, self.stopped = self.stopped, {}
             for link in stopped:
@@ -84,21 +85,21 @@ class Link:
         self.remote_address = remote_address
         self.budget_peer = peer_of(remote_address)
         self.is_initiator = is_initiator
-        # The queue manager that the directory has at this address, which the connection was opened
-        # for.
+        # The queue manager that the directory has at the address to which the connection was
+        # opened.
         self.meant_guid = GUID_NULL
-        # What the peer may do; `Transfer` sets it when the session is open.
+        # The rights of the peer. `Transfer` sets them when the session is open.
         self.standing: Standing = UNKNOWN
-        # Whom the peer's certificate is of; None in clear. Until the session is open: whom it was
-        # connected to as.
+        # The peer to which the certificate belongs; None in clear. Until the session is open it is
+        # the peer that was connected to.
         self.certified_peer: Peer | None = None
         self.routes: list[Route] = []
         self.was_open = False
-        # A message of the peer was stored, or it has acknowledged one.
+        # A message of the peer was stored, or the peer has acknowledged one.
         self.has_exchanged = False
-        # What an operator is told while the peer acknowledges nothing.
+        # The text for an operator while the peer acknowledges nothing.
         self.problem = ""
-        # The transport takes more; a peer that reads nothing must not fill our memory.
+        # Whether the transport accepts more. A peer that does not read must not fill our memory.
         self.is_writable = True
         self._settings = settings
         self._all_waiting = waiting
@@ -110,16 +111,16 @@ class Link:
         # the entry before).
         self._unprocessed: deque[tuple[int, int]] = deque()
         self._unprocessed_bytes = 0
-        self._released = 0  # messages received that are durable, or refused
+        self._released = 0  # received messages that are durable or refused
         self._is_reading = True
-        self._said = 0  # bytes, until the session is open
+        self._said = 0  # bytes from the peer, until the session is open
 
     def __repr__(self) -> str:
         return f"<Link {self.number} {self.peer} {self.session.state.name}>"
 
     @property
     def peer(self) -> str:
-        """How the log names the other end."""
+        """The name of the peer in the log."""
         return f"{self.remote_address} ({self.session.remote_qm_guid})"
 
     @property
@@ -134,13 +135,13 @@ class Link:
     def is_closed(self) -> bool:
         return self.session.is_closed
 
-    # What arrives
+    # Receiving
     # ---------------------------------------------------------------------------------------------
 
     def has_not_waited(self, before: SessionState, size: int) -> bool:
-        """Whether a peer that connected to us has sent more than it can before it has our answer.
+        """Return whether an initiating peer has sent more than it can before our answer arrives.
 
-        `size` bytes came in state `before`.
+        `size` bytes arrived in state `before`.
         """
         if before not in _HANDSHAKE:
             return False
@@ -151,10 +152,10 @@ class Link:
         return self._said > _SAID[now] or (before is SessionState.WAITING_EC_MSG and now is SessionState.OPEN)
 
     def received(self, size: int) -> None:
-        """So many bytes came: hold the peer back when too many of them wait to be processed.
+        """Count bytes from the peer, and stop reading when too many of them wait.
 
-        Acknowledgments wait for nothing. A peer that only acknowledges would be held back for ever
-        one day.
+        Nothing is counted while no message waits, because acknowledgments never wait. Otherwise a
+        peer that only acknowledges would be stopped forever at some point.
         """
         total = self.session.total_received
         if total <= self._released or self.session.is_closed:
@@ -170,11 +171,17 @@ class Link:
                 everything.stopped[self] = None
 
     def processed(self, number: int) -> None:
-        """Everything up to this message is in the engine, or refused; acknowledged once it is durable."""
+        """Note that all messages up to a number are in the engine, or refused.
+
+        They are acknowledged once they are durable.
+        """
         self._on_processed(self, number)
 
     def release(self, number: int) -> None:
-        """Everything up to this message is durable or refused: its bytes wait no longer, and it may be acknowledged."""
+        """Note that all messages up to a number are durable or refused.
+
+        Their bytes no longer wait, and they may be acknowledged.
+        """
         self.session.allow_acknowledgment(number)
         self._released = max(self._released, number)
         waiting = self._unprocessed
@@ -190,13 +197,13 @@ class Link:
             everything.freed()
 
     def read_again(self) -> None:
-        """Go on reading, if what waits of this session leaves room."""
+        """Resume reading if the waiting bytes of this session leave room."""
         if not self._is_reading and self._unprocessed_bytes <= self._settings.max_waiting_bytes // 2:
             self._is_reading = True
             self.connection.resume_reading()
 
     def forget_waiting(self) -> None:
-        """The session has ended: nothing of it waits."""
+        """Discard the counts of what waits, because the session has ended."""
         everything = self._all_waiting
         everything.held.hold(self.budget_peer, -self._unprocessed_bytes)
         self._unprocessed.clear()
@@ -206,18 +213,17 @@ class Link:
             everything.freed()
 
     def close(self, reason: str) -> None:
-        """End the session; what is not acknowledged will come again."""
+        """End the session. Unacknowledged messages will be sent again."""
         self._on_close(self, reason)
 
-    # What leaves
+    # Sending
     # ----------------------------------------------------------------------------------------------
 
     def send_express(self, packet: bytes) -> None:
-        """A message that belongs to no queue: an OrderAck.
+        """Send a message that belongs to no queue: an OrderAck.
 
-        A newer one says all that an older one of its sequence did.
-
-        A sender that misses one sends its messages again.
+        A newer OrderAck replaces an older one of its sequence. A sender that misses one sends its
+        messages again.
         """
         self.waiting_express[OrderAckBody.from_packet(packet).tx_sequence_id] = packet
         if len(self.waiting_express) > _MAX_WAITING_EXPRESS:
@@ -225,13 +231,13 @@ class Link:
         self._on_dirty(self)
 
     def send_waiting_express(self) -> None:
-        """As many of those as the window takes."""
+        """Send as many waiting OrderAcks as the window has room for."""
         session = self.session
         while self.waiting_express and session.room > 0:
             session.send(self.waiting_express.pop(next(iter(self.waiting_express))), None)
 
     def flush(self) -> None:
-        """Hand the transport what the session has to send; after its last packet the connection is closed."""
+        """Pass the session's output to the transport, which closes after the last packet."""
         data = self.session.data_to_send()
         if data:
             self.connection.write(data)

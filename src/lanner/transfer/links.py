@@ -1,4 +1,7 @@
-"""The links of a queue manager: every session, from the first byte of its connection to the last (MS-MQQB 3.1.1.3.1)."""
+"""The links of a queue manager: every session, from its first byte to its last.
+
+MS-MQQB 3.1.1.3.1.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class Links:
-    """Makes links, finds them, and forgets them. The caller holds the store's lock.
+    """The collection of links. The caller holds the store's lock.
 
-    `on_processed`, `on_close` and `on_due` are called with a link: when its messages up to a number
-    are in the engine, when its session is to be ended for a reason, and when one of its timers
+    The callbacks get a link: `on_processed` when its messages up to a number are in the engine,
+    `on_close` when its session is to be ended for a reason, and `on_due` when one of its timers
     expires.
     """
 
@@ -58,7 +61,7 @@ class Links:
         self._sessions = budget.add(
             Resource("transfer sessions", settings.max_connections * 2, settings.max_sessions_per_peer)
         )
-        # Not those that were opened from here: they are as many as our peers.
+        # Without those opened from here, which are limited by the number of peers.
         self._half_open: Newcomers[Link] = Newcomers(settings.max_half_open)
         self.unfinished: Unfinished[Link] = Unfinished(
             budget.add(
@@ -75,7 +78,7 @@ class Links:
         )
 
     def accept(self, connection: Connection, address: str, admit: Callable[[EstablishConnectionHeader], bool]) -> Link:
-        """The link of a connection that a peer has opened (3.1.5.10)."""
+        """Create the link of a connection that a peer has opened (3.1.5.10)."""
         session = Session.accept(
             own_guid=self._engine.queue_manager.identifier,
             settings=self._settings,
@@ -88,7 +91,7 @@ class Links:
         return link
 
     def initiate(self, connection: Connection, address: str, remote_guid: UUID, *, was_pinged: bool) -> Link:
-        """The link of a connection that was opened from here (3.1.5.2.3)."""
+        """Create the link of a connection that was opened from here (3.1.5.2.3)."""
         session = Session.initiate(
             own_guid=self._engine.queue_manager.identifier,
             remote_guid=remote_guid,
@@ -121,7 +124,7 @@ class Links:
         return link
 
     def remove(self, link: Link) -> bool:
-        """Forget a link whose session has ended; False if that was done before."""
+        """Remove a link whose session has ended; return False if it was removed before."""
         if self.by_number.pop(link.number, None) is None:
             return False
         links = self._at[link.remote_address]
@@ -135,44 +138,50 @@ class Links:
         self._deadlines.remove(link.session.deadline)
         return True
 
-    # Finding them
+    # Lookup
     # ---------------------------------------------------------------------------------------------
 
     def at(self, address: str) -> Iterable[Link]:
-        """The links to an address."""
+        """Return the links to an address."""
         return self._at.get(address, ())
 
     def accepts(self, address: str) -> bool:
-        """Whether an address may have another connection."""
+        """Return whether an address may have another connection."""
         return self._sessions.has_room(peer_of(address))
 
     def sessions_of(self, address: str) -> int:
-        """How many connections an address has."""
+        """Return how many connections an address has."""
         return self._sessions.of(peer_of(address))
 
     @property
     def has_room(self) -> bool:
-        """QQB-2.2.1-4: whether there are fewer sessions from outside than an administrator allows."""
+        """Whether there are fewer incoming sessions than an administrator allows (QQB-2.2.1-4)."""
         inbound = sum(not link.is_initiator and link.is_open for link in self.by_number.values())
         return inbound < self._settings.max_in_sessions
 
     def excess_half_open(self) -> Link | None:
-        """Of too many connections whose handshake is not done, the oldest of the address that has most of them."""
+        """Return a half-open link that must end because there are too many.
+
+        It is the oldest of the address that has most of them.
+        """
         return self._half_open.excess()
 
     def oldest_half_open(self, peer: str | None = None) -> Link | None:
-        """Of the connections whose handshake is not done, the oldest of a peer, or of the one that has most of them."""
+        """Return the oldest link whose handshake is not done.
+
+        It is one of `peer`, or without `peer` one of the peer that has most of them.
+        """
         return self._half_open.oldest(peer)
 
     def dispensable(self, newcomer: str) -> Link | None:
-        """Of the sessions that peers who are not known have opened, one that makes room for a new connection; None: there is none.
+        """Return an incoming session of an unknown peer that can make room, or None.
 
-        It is one of the peer that has most of them, if that has more than the new one's: the first
-        over which no message has passed, else the first. Known peers never make room: strangers can
-        have as many sessions as they like.
+        It belongs to the peer that has most sessions, if these are more than the newcomer's. It is
+        the first over which no message has passed, else the first. Known peers never make room,
+        because strangers can open any number of sessions.
         """
         if not self._sessions.has_room(newcomer):
-            # It would be refused all the same, and looking for one takes time.
+            # It would be refused anyway, and the search takes time.
             return None
         strangers: dict[str, list[Link]] = {}
         for link in self.by_number.values():
@@ -184,15 +193,15 @@ class Links:
         return next((link for link in most if not link.has_exchanged), most[0])
 
     def handshake_done(self, link: Link) -> None:
-        """The session is open."""
+        """Note that the handshake of a session is done."""
         self._half_open.remove(link)
 
     def open_link_with(self, guid: UUID) -> Link | None:
-        """An open session with a queue manager."""
+        """Return an open session with a queue manager, or None."""
         return next((link for link in self.by_number.values() if link.is_open and link.remote_qm_guid == guid), None)
 
     def is_known_peer(self, guid: UUID) -> bool:
-        """Whether an open session leads to a queue manager, or the directory may."""
+        """Return whether a queue manager has an open session or may be in the directory."""
         if self.open_link_with(guid) is not None:
             return True
         result, _ = self._engine.read_directory("QueueManager", identifier_is(guid))

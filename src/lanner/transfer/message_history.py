@@ -1,13 +1,14 @@
-"""Which messages have come already (MS-MQQB 3.1.1.3 MessageIDHistoryTable, 3.1.2.8, 3.1.5.8.1, 3.1.6.7).
+"""MessageIDHistoryTable: identifiers of the messages that have arrived.
 
-In memory, the oldest first. On disk, one row for all recoverable messages of one call and address,
-in the batch of the messages themselves: after a crash both are there or neither. An express message
-does not outlive the process, and neither does what is remembered of it, or a copy that the sender
-sends again would be dropped although the first is gone.
+Implements MS-MQQB 3.1.1.3, 3.1.2.8, 3.1.5.8.1 and 3.1.6.7. In memory the oldest come first. On disk
+there is one row for all recoverable messages of one call and address, in the batch of the messages
+themselves: after a crash both are there or neither. An express message does not outlive the
+process, and neither does its identifier. Otherwise a copy that the sender sends again would be
+dropped although the first message is gone.
 
-Each address has a table of its own: a peer that sends many messages has only its own forgotten. If
-all together have too many, one table goes: of the network that has most entries, that of the
-address that came last.
+Each address has a table of its own, so a peer that sends many messages displaces only its own
+entries. When all tables together are too big, one of them is dropped: in the network that has most
+entries, the table of the address that came last.
 """
 
 from __future__ import annotations
@@ -28,28 +29,28 @@ if TYPE_CHECKING:
 
 TABLE = "message_history"
 
-# Not in the specification: addresses with a table, and how many full tables there may be.
+# Not in the specification: maximum number of addresses with a table, and of full tables.
 MAX_SHARES: Final = 10_000
 MAX_FULL_SHARES: Final = 10
 
-_CHUNK = struct.Struct(">Q")  # with the address behind it; rows of older versions have none
+_CHUNK = struct.Struct(">Q")  # followed by the address; rows of older versions have none
 _ENTRY = struct.Struct("<20sI")  # MessageIdentifier, TimeStamp
 
 
 @dataclass(slots=True, eq=False)
 class _Share:
-    """What came from one address."""
+    """The messages from one address."""
 
     address: str
     entries: OrderedDict[bytes, int] = field(default_factory=OrderedDict)  # by TimeStamp, seconds since 1970
     unwritten: list[bytes] = field(default_factory=list)
-    # Rows of the table, the oldest first: number, entries, the newest TimeStamp.
+    # Rows of the table, the oldest first: number, entries, newest TimeStamp.
     chunks: deque[tuple[int, int, int]] = field(default_factory=deque)
     stored: int = 0  # entries in all rows
 
 
 class MessageIDHistory:
-    """MessageIdentifiers (20 bytes: source queue manager, ordinal) and when they last came.
+    """MessageIdentifiers (20 bytes: source queue manager, ordinal) and the time they last came.
 
     The store's lock is held.
     """
@@ -64,7 +65,7 @@ class MessageIDHistory:
         self._monotonic = monotonic
         self._shares: dict[str, _Share] = {}
         self._current = _Share("")
-        # Whose entry an identifier is.
+        # The share in which an identifier is.
         self._share_of: dict[bytes, _Share] = {}
         self._changed: dict[_Share, None] = {}
         self._next_chunk = 0
@@ -79,11 +80,11 @@ class MessageIDHistory:
         return len(self._share_of)
 
     def time_stamp(self, identifier: bytes) -> int:
-        """When this message last came, in seconds since 1970."""
+        """Return when this message last arrived, in seconds since 1970."""
         return self._share_of[identifier].entries[identifier]
 
     def begin(self, address: str) -> None:
-        """What is added from now on came from this address."""
+        """Set the address to which identifiers are added from now on."""
         if address != self._current.address or address not in self._shares:
             self._current = self._share(address)
         if len(self._share_of) > MAX_FULL_SHARES * self._size or len(self._shares) > MAX_SHARES:
@@ -96,12 +97,12 @@ class MessageIDHistory:
         return share
 
     def _make_room(self) -> None:
-        """Forget what came from an address, but not from the one that messages are coming from."""
+        """Drop the entries of one address, but not of the current one if there is another."""
         sizes: Counter[str] = Counter()
         for share in self._shares.values():
             sizes[peer_of(share.address)] += 1 + len(share.entries)
         others = [share for share in reversed(self._shares.values()) if share is not self._current]
-        # The first of those that are equal came last.
+        # The tables are in reverse order of arrival, and max() returns the first of equal ones.
         self._forget(max(others, key=lambda share: sizes[peer_of(share.address)], default=self._current))
 
     def _forget(self, share: _Share) -> None:
@@ -115,7 +116,7 @@ class MessageIDHistory:
             self._current = self._share(share.address)
 
     def unknown(self, identifiers: Sequence[bytes]) -> int:
-        """Return how many identifiers, from the first on, are of messages that have not come and are not twice among them."""
+        """Return how many identifiers at the head are new and distinct."""
         share_of = self._share_of
         seen: set[bytes] = set()
         for count, identifier in enumerate(identifiers):
@@ -125,7 +126,7 @@ class MessageIDHistory:
         return len(identifiers)
 
     def add(self, identifiers: Sequence[bytes], *, is_lasting: bool) -> None:
-        """Messages have come, or one has come again.
+        """Add identifiers of messages that arrived, or one that arrived again.
 
         `write` follows before the lock is released.
         """
@@ -149,7 +150,7 @@ class MessageIDHistory:
             self.deadline.set(self._monotonic() + self._duration)
 
     def write(self) -> None:
-        """Put what has come since the last call into the current batch."""
+        """Put everything added since the last call into the current batch."""
         while self._changed:
             share, _ = self._changed.popitem()
             entries, share.unwritten = share.unwritten, []
@@ -173,10 +174,10 @@ class MessageIDHistory:
         self._table.delete(self._row(number, share))
 
     def reload(self) -> None:
-        """Go back to what the table has: at the start, and when the store could not write.
+        """Reload the table, at the start and when the store could not write.
 
-        Express messages stay where they are when the store fails, but are forgotten here: a copy of
-        one may come through.
+        Express messages stay in their queues when the store fails, but their identifiers are lost
+        here. A copy of one may therefore be accepted.
         """
         self._shares.clear()
         self._share_of.clear()
@@ -203,7 +204,7 @@ class MessageIDHistory:
     # -------------------------------------------------------------------------
 
     def on_timer(self) -> None:
-        """3.1.6.7 MessageIDHistory Cleanup Timer Event."""
+        """Handle the MessageIDHistory Cleanup Timer event (3.1.6.7)."""
         now = self._monotonic()
         if self.deadline.due > now:
             return

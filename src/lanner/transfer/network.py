@@ -1,6 +1,6 @@
-"""What transfer asks of the world outside: sockets, names, threads.
+"""The interface from transfer to the outside: sockets, names and threads.
 
-`shell` gives it; tests give another.
+`shell` implements it; tests have another implementation.
 """
 
 from __future__ import annotations
@@ -16,42 +16,45 @@ if TYPE_CHECKING:
 
 
 class Connection(Protocol):
-    """One TCP connection. What comes from it is given to `Transfer.data_received` with its link."""
+    """One TCP connection. Its data are passed to `Transfer.data_received` with its link."""
 
     link: Link | None
-    # What the peer's certificate says; None in clear, and while the handshake of TLS is not done.
+    # The contents of the peer's certificate; None in clear, and until the TLS handshake is done.
     certification: Certification | None
 
     def write(self, data: list[bytes]) -> None:
         """Send these bytes in order."""
 
     def close(self) -> None:
-        """End it; nothing comes from it afterwards."""
+        """Close the connection. No data arrive afterwards."""
 
     def pause_reading(self) -> None:
-        """Take no more from the peer for now."""
+        """Stop reading from the peer for now."""
 
     def resume_reading(self) -> None:
-        """Go on."""
+        """Resume reading."""
 
 
 class Network(Protocol):
-    """All `done` are called later, in the thread that runs transfer, once, without the lock."""
+    """The network. Every `done` is called later, once, in transfer's thread, without the lock."""
 
     def resolve(self, hosts: list[HopHost], done: Callable[[list[NextHop] | OSError], None]) -> None:
-        """The addresses of hosts, asked anew each time."""
+        """Resolve the addresses of hosts, anew each time."""
 
     def ping(self, address: str, done: Callable[[bool], None]) -> None:
-        """Whether the queue manager there would take a session (MS-MQQB 3.1.7.6)."""
+        """Ask whether the queue manager at an address would accept a session (MS-MQQB 3.1.7.6)."""
 
     def connect(self, address: str, done: Callable[[Connection | OSError], None], *, over_tls: bool = False) -> None:
-        """A connection to port 1801 of an address, or to port 1802 after the handshake of TLS."""
+        """Connect to port 1801 of an address, or to port 1802 including the TLS handshake."""
 
     def sync(self, batch: int) -> None:
-        """Have the store's batch of that number written soon."""
+        """Have the store's batch with that number written soon."""
 
     def run_in_thread(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Call `work` in another thread, then `done` with what it returned."""
+        """Call `work` in another thread, then `done` with its result."""
 
     def wake(self) -> None:
-        """Have `Transfer.pump` called soon; from any thread, with or without the lock."""
+        """Have `Transfer.pump` called soon.
+
+        May be called by any thread, with or without the lock.
+        """

@@ -1,4 +1,4 @@
-"""What waits in outgoing queues leaves, as far as the sessions have room (MS-MQQB 3.1.7.1)."""
+"""Sending messages of outgoing queues, as far as the sessions have room (MS-MQQB 3.1.7.1)."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# Not in the specification: so many bytes and messages are handed to a connection before the others
-# have their turn. Half a window of messages: while the receiver writes one half to its disk the
-# other half is on its way.
+# Not in the specification: bytes and messages passed to a connection before others have their turn.
+# The messages are half a window: while the receiver writes one half to its disk, the other half is
+# in transit.
 _TURN_BYTES = 1 << 20
 _TURN_MESSAGES = DEFAULT_WINDOW_SIZE // 2
-# A name of its own: each message asks, and an enumeration looks its members up slowly (Python
-# 3.11).
+# A module-level name, because every message uses it and attribute access on an enumeration is slow
+# (Python 3.11).
 _CONNECTED = OutgoingState.CONNECTED
 
 
 class Outflow:
-    """From outgoing queues to sessions, and from sessions to connections.
+    """The flow from outgoing queues to sessions, and from sessions to connections.
 
-    `on_error` is called in an exception handler, with the link that the error came up in.
+    `on_error` is called in an exception handler, with the link for which the error was raised.
     """
 
     def __init__(
@@ -64,21 +64,21 @@ class Outflow:
         self._protection = protection
         self._turns = turns
         self._on_error = on_error
-        self.unsynced: dict[Route, None] = {}  # their next message is not on disk yet
-        self._unfilled: list[Link] = []  # there was more to send than one turn should take
+        self.unsynced: dict[Route, None] = {}  # their next message is not durable yet
+        self._unfilled: list[Link] = []  # there was more to send than one turn allows
 
     # Filling sessions: the caller holds the store's lock
     # -------------------------------------------------------
 
     def synced(self) -> None:
-        """A batch of the store was written: routes whose next message was not durable may send."""
+        """Let routes send whose next message was not durable before this batch of the store."""
         unsynced, self.unsynced = self.unsynced, {}
         for route in unsynced:
             if route.link is not None:
                 self._turns.mark_dirty(route.link)
 
     def fill_links(self) -> None:
-        """Send what can be sent on links that something happened to."""
+        """Send as much as possible on the links marked in this turn."""
         self._unfilled = []
         for link in list(self._turns.dirty):
             if link.session.is_open and link.is_writable and (link.routes or link.waiting_express):
@@ -89,7 +89,10 @@ class Outflow:
                     self._on_error(link)
 
     def _fill(self, link: Link) -> bool:
-        """Send from the link's queues while there is room, the highest priority first; whether more could be sent."""
+        """Send from a link's queues, the highest priority first.
+
+        Return whether more could be sent.
+        """
         if link.waiting_express:
             link.send_waiting_express()
         session = link.session
@@ -109,7 +112,7 @@ class Outflow:
             if table.is_waiting_for_sync:
                 self.unsynced[route] = None
             if entries and waiting and (own := table.priority_of(entries[0])) < max(waiting):
-                # A message of higher priority cannot be sent yet; those of other queues come first.
+                # A message of higher priority cannot be sent yet, so other queues come first.
                 waiting.setdefault(own, deque()).append(route)
                 continue
             if not self._send_all(route, link, entries):
@@ -118,7 +121,7 @@ class Outflow:
             for entry in entries:
                 limit -= len(entry.packet)
             if entries and table.may_have_unsent:
-                # A queue that was served stands behind the others of its priority.
+                # A queue that was served goes behind the others of its priority.
                 priority = table.peek_priority() if waiting else highest
                 if priority is not None:
                     waiting.setdefault(priority, deque()).append(route)
@@ -126,9 +129,9 @@ class Outflow:
 
     @staticmethod
     def _waiting_routes(link: Link) -> dict[int, deque[Route]]:
-        """The routes of a link that may have something to send, by the priority of the next message of each.
+        """Return the routes of a link that may have something to send, by their next priority.
 
-        Asked once in a turn: while the lock is held, sending changes only the queue that is sent
+        Computed once per turn: while the lock is held, sending changes only the queue that is sent
         from.
         """
         waiting: dict[int, deque[Route]] = {}
@@ -147,7 +150,7 @@ class Outflow:
         return waiting
 
     def _send_all(self, route: Route, link: Link, entries: list[OutgoingMessagePosition]) -> bool:
-        """Send messages of one queue; False if one of them could not be sent on this link now."""
+        """Send messages of one queue; return False if one cannot be sent on this link now."""
         ready: list[OutgoingMessagePosition] = []
         is_foreign = False
         for entry in entries:
@@ -156,22 +159,22 @@ class Outflow:
             if is_foreign or (
                 plain_sender(packet, *fields.user_flags(packet)) is None and not self._protect(route, link, entry)
             ):
-                # The messages behind it wait, too: the order of a queue is kept.
+                # The messages after it wait too, because the order of a queue is kept.
                 break
             ready.append(entry)
         if self._engine.queue_manager.dispatch_collection:
             for entry in ready:
                 self._engine.add_message_to_dispatch_collection(entry.message_position, entry)
         elif ready:
-            # MS-MQDMPR 3.1.7.3.9 would choose these messages in this order: they would be the only
-            # ones in the collection.
+            # MS-MQDMPR 3.1.7.3.9 would choose these messages in this order, because they would be
+            # the only ones in the collection.
             self._send(route, link, ready)
         if is_foreign:
             self._connector.leave(route, link)
         return len(ready) == len(entries)
 
     def _is_for(self, route: Route, link: Link, packet: bytes) -> bool:
-        """Whether a message may go to the queue manager at the end of a link that was opened from there."""
+        """Return whether a message may go to the peer of a link that the peer has opened."""
         return (
             not route.next_hops
             or self._connector.is_known(route, route.next_hop, link)
@@ -179,7 +182,10 @@ class Outflow:
         )
 
     def _protect(self, route: Route, link: Link, entry: OutgoingMessagePosition) -> bool:
-        """3.1.7.1.5 Encrypting the Message Body; False: not yet, or never."""
+        """Encrypt the message body (3.1.7.1.5).
+
+        Return False if the message cannot be sent yet, or must never be sent.
+        """
         try:
             packet = self._protection.protect(entry.packet, link.remote_qm_guid, route.queue)
         except EncryptionFailed as failure:
@@ -188,7 +194,7 @@ class Outflow:
             _LOG.warning("%s: a message cannot be encrypted and is not sent: %s", route.queue.pathname, failure)
             route.table.refused(entry, MessageClass.NACK_BAD_ENCRYPTION)
             route.record(failure.status, self._engine.clock(), failure.error, str(failure))
-            # The messages behind it get another turn: this one has begun without them.
+            # The messages after it get another turn, because this one has begun without them.
             self._turns.awaken(route.queue.number)
             return False
         if packet is None:
@@ -197,13 +203,16 @@ class Outflow:
         return True
 
     def protected(self, queue: OutgoingQueue) -> None:
-        """A key was made, or a body encrypted: the queue's next message may leave."""
+        """Let a queue send, because a key was made or a body encrypted."""
         route = self._routes.by_number.get(queue.number)
         if route is not None and route.link is not None:
             self._turns.mark_dirty(route.link)
 
     def send_user_message(self, dispatched: DispatchEntry) -> None:
-        """3.1.7.16 Send User Message Wrapper, called by the engine for a message of its dispatch collection."""
+        """Send a message of the engine's dispatch collection.
+
+        Implements 3.1.7.16 Send User Message Wrapper; the engine calls it.
+        """
         position = dispatched.message_position
         route = self._routes.by_number[position.queue.number]
         if route.link is not None and route.is_sending:
@@ -211,7 +220,7 @@ class Outflow:
         self._engine.remove_message_from_dispatch_collection(position)
 
     def _send(self, route: Route, link: Link, entries: list[OutgoingMessagePosition]) -> None:
-        """3.1.7.1 Send User Message Event, for messages of one queue."""
+        """Send messages of one queue (3.1.7.1 Send User Message Event)."""
         packets = [entry.packet for entry in entries]
         link.session.send_all(packets, entries)
         route.table.sent(entries)
@@ -228,7 +237,7 @@ class Outflow:
     # ------------------------------------------------------------------
 
     def flush_links(self) -> None:
-        """Write what the sessions have to send."""
+        """Write the output of the sessions."""
         turns = self._turns
         dirty, turns.dirty = turns.dirty, dict.fromkeys(self._unfilled)
         for link in dirty:

@@ -1,10 +1,13 @@
-"""OutgoingMessageTable: the messages of one outgoing queue on their way (MS-MQQB 3.1.1.3.1, 3.1.3.2, 3.1.5.5-3.1.5.7, 3.1.6.5, 3.1.7.1).
+"""OutgoingMessageTable: the messages in transit from one outgoing queue.
 
-The table of the document has an entry for each message. The queue itself is in the store, in order,
-so here are only those that were taken from it: sent and not yet acknowledged, or to be sent again.
-Where reading goes on is remembered per lane (a lane is a priority, the top byte of lookup
-identifiers). A message is looked at in the store whenever it is to be sent, and when it is
-acknowledged; what expired or was purged meanwhile is not there, and so it is not sent.
+Implements MS-MQQB 3.1.1.3.1, 3.1.3.2, 3.1.5.5-3.1.5.7, 3.1.6.5 and 3.1.7.1. The table of the
+document has an entry for each message of the queue. Here the store has the queue in order, and the
+table has only the messages that were read from it: those sent and not yet acknowledged, and those
+to be sent again. The position up to which the queue was read is kept per lane (a lane is a
+priority, the top byte of lookup identifiers).
+
+A message is looked up in the store whenever it is to be sent, and when it is acknowledged. If it
+has expired or was purged meanwhile, it is not found there, and so it is not sent.
 """
 
 from __future__ import annotations
@@ -33,20 +36,22 @@ if TYPE_CHECKING:
     from lanner.transfer.settings import TransferSettings
     from lanner.wire.identifiers import SequenceInfo
 
-_TRANSACTIONAL_LANE = LOWEST_LANE  # of priority 0, which every transactional message has (MS-MQDMPR 3.1.7.1.32)
-# A name of its own: each message asks, and an enumeration looks its members up slowly (Python
-# 3.11).
+# priority 0, which every transactional message has (MS-MQDMPR 3.1.7.1.32)
+_TRANSACTIONAL_LANE = LOWEST_LANE
+# A module-level name, because every message uses it and attribute access on an enumeration is slow
+# (Python 3.11).
 _AVAILABLE = PositionState.AVAILABLE
-# What stands for the packet of a message that is not on its way; the store has it.
+# Placeholder for the record of a message that is not in transit; the store has it.
 _NOT_LOADED = Record(b"")
-# Not in the specification: so many messages leave the queue in one turn, a millisecond or two.
+# Not in the specification: messages that leave the queue in one turn, which takes a millisecond or
+# two.
 _END_SLICE = 128
-# Not in the specification: so many messages are looked at to see that no numbered one is left.
+# Not in the specification: messages examined to find out whether a numbered one is left.
 _LOOK_AHEAD = 16
-# Not in the specification: so many bytes of packets are read at once.
+# Not in the specification: bytes of packets read at once.
 _MAX_SIZE = 1 << 20
-# Not in the specification: so many bytes of packets of each queue are kept that the next hop has,
-# until they leave the queue. The removal of others reads them again.
+# Not in the specification: for each queue, bytes of packets that the next hop has and that stay
+# cached until they leave the queue. Removing other messages reads them again.
 _MAX_KEPT = 2 << 20
 
 
@@ -57,12 +62,12 @@ class OutgoingMessagePosition:
     queue: OutgoingQueue = field(repr=False)
     lookup_id: int
     is_recoverable: bool
-    # What was read of it, and the UserMessage as it is sent; None and empty while it is not on its
-    # way.
+    # The stored record, and the UserMessage as it is sent. None and empty while the message is not
+    # in transit.
     record: Record | None = None
     packet: bytes = field(default=b"", repr=False)
     tx_sequence_id: TxSequenceID = NO_SEQUENCE
-    # 0: not transactional, or the sequence of another queue manager.
+    # 0: not transactional, or in the sequence of another queue manager.
     tx_sequence_number: int = 0
     previous_tx_sequence_number: int = 0
     ordinal: int = 0  # of the message identifier
@@ -79,7 +84,7 @@ class OutgoingMessagePosition:
 
 
 class _Lane:
-    """The messages of one priority: those to be sent again, then those not yet read."""
+    """The messages of one priority: first those to be sent again, then those not yet read."""
 
     __slots__ = ("again", "cursor", "index", "is_read")
 
@@ -94,7 +99,7 @@ class _Lane:
 
 
 class _Collection:
-    """Messages that are collected for sending, up to so many and so many bytes."""
+    """Messages collected for sending, with a limit on their number and their bytes."""
 
     __slots__ = ("_entries", "horizon", "is_full", "room", "size")
 
@@ -113,7 +118,7 @@ class _Collection:
 
 
 class OutgoingMessageTable:
-    """The way out of one outgoing queue. Every method needs the store's lock."""
+    """The outgoing messages of one queue. Every method needs the store's lock."""
 
     def __init__(
         self,
@@ -124,11 +129,15 @@ class OutgoingMessageTable:
         *,
         sent_before: OutgoingSequence | None = None,
     ) -> None:
-        """`sent_before`: the sequence as an earlier process has left it, which may have sent what was numbered by then."""
+        """Start with the queue as it is.
+
+        `sent_before` is the sequence as an earlier process left it. That process may have sent any
+        message that was numbered by then.
+        """
         self.queue = queue
-        # Something could be sent if it were on disk: ask again after the next sync.
+        # A message could be sent if it were durable: ask again after the next sync.
         self.is_waiting_for_sync = False
-        # False: everything in the queue is on its way, or is acknowledged.
+        # False: every message of the queue is in transit or acknowledged.
         self.may_have_unsent = True
         self._engine = engine
         self._store = engine.store
@@ -136,17 +145,18 @@ class OutgoingMessageTable:
         self._own_guid = engine.queue_manager.identifier.bytes_le
         self._lanes = [_Lane(index) for index in range(LOWEST_LANE + 1)]
         self._entries: dict[int, OutgoingMessagePosition] = {}  # by lookup id
-        self._numbered: dict[int, OutgoingMessagePosition] = {}  # of those, our transactional ones by number
+        # those of our transactional messages, by number
+        self._numbered: dict[int, OutgoingMessagePosition] = {}
         self._offered: list[OutgoingMessagePosition] = []
-        # Acknowledged and still in the queue, by lookup id, with what was read of them if that is
-        # known: those that are done with, and those that their destination has, of which a FinalAck
-        # may come.
+        # By lookup id, acknowledged messages that are still in the queue, with their record if
+        # known. `_delivered` has those that are complete, `_ended` those that reached their
+        # destination and may still get a FinalAck.
         self._delivered: dict[int, Record | None] = {}
         self._ended: dict[int, Record | None] = {}
-        # Bytes of packets that are kept of messages whose SessionAck is here, by lookup id.
+        # By lookup id, bytes of the cached packets of messages whose SessionAck has arrived.
         self._kept: dict[int, int] = {}
         self._kept_size = 0
-        self._highest_read = 0  # number of the current sequence
+        self._highest_read = 0  # number in the current sequence
         self.tx_outgoing_sequence: OutgoingTransferSequence[OutgoingMessagePosition] = OutgoingTransferSequence(
             settings.resend_timer_table, clock=engine.clock, monotonic=monotonic
         )
@@ -160,16 +170,16 @@ class OutgoingMessageTable:
         return self.queue.message_count == 0
 
     # Sessions
-    # ---------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def session_opened(self) -> None:
-        """3.1.3.2 Session Initialization: everything is sent, also what was sent on an earlier session."""
+        """Have everything sent again that an earlier session sent (3.1.3.2)."""
         self.session_closed()
         self.tx_outgoing_sequence.session_opened()
         self.refresh_transfer_info()
 
     def session_closed(self) -> None:
-        """Nothing is on its way any more: an entry waits to be sent again, with the number it has."""
+        """Have every entry sent again, with the number that it has, because the session ended."""
         sequence = self.tx_outgoing_sequence
         sequence.stop()
         self._offered.clear()
@@ -191,9 +201,9 @@ class OutgoingMessageTable:
             heapq.heappush(self._lanes[entry.lookup_id >> LANE_SHIFT].again, entry.lookup_id)
 
     def message_available(self, first: int) -> None:
-        """3.1.7.12: messages of one priority came to the queue, or one came back to its old place.
+        """Note that messages of one priority came to the queue (3.1.7.12).
 
-        `first`: their lowest lookup id.
+        A message may also have returned to its old place. `first` is the lowest lookup id.
         """
         lane = self._lanes[first >> LANE_SHIFT]
         lane.is_read = False
@@ -202,7 +212,10 @@ class OutgoingMessageTable:
             lane.cursor = first - 1
 
     def message_removed(self, position: MessagePosition) -> None:
-        """A message left the queue otherwise than through here: it expired, was purged, or an administrator took it."""
+        """Note that a message left the queue by other means than this table.
+
+        It expired, was purged, or an administrator removed it.
+        """
         entry = self._entries.get(position.lookup_id)
         if entry is not None:
             self._forget(entry)
@@ -210,7 +223,10 @@ class OutgoingMessageTable:
             self.refresh_transfer_info()
 
     def store_failed(self) -> None:
-        """The store has undone what was not on disk: messages may be there again that were gone."""
+        """Start reading anew, because the store dropped what was not durable.
+
+        Removed messages may be in the queue again.
+        """
         for lane in self._lanes:
             lane.rewind()
         self.may_have_unsent = True
@@ -221,11 +237,10 @@ class OutgoingMessageTable:
     # ------------------------------------------------------------------------------------------
 
     def next_unsent(self, room: int, size: int = _MAX_SIZE) -> list[OutgoingMessagePosition]:
-        """The next messages, at most `room`, in the order of the queue.
+        """Return the next messages, at most `room`, in the order of the queue.
 
-        Those that are not `sent` come again.
-
-        None after those that have `size` bytes together.
+        Ends after the message with which they have `size` bytes together. Messages that are not
+        passed to `sent` are returned again.
         """
         self.take_back()
         entries: list[OutgoingMessagePosition] = []
@@ -250,17 +265,17 @@ class OutgoingMessageTable:
         self.may_have_unsent = may_have_unsent
 
     def peek_priority(self) -> int | None:
-        """BasePriority and Priority of the next message together; None if nothing waits to be sent.
+        """Return BasePriority plus Priority of the next message; None if no message waits.
 
-        They follow from its lookup identifier, so it is not read: each of a session's queues may
-        have a large one. It may turn out that it cannot be sent yet, and one of lower priority is
-        the next (`priority_of`).
+        Both follow from the lookup identifier, so the message, which may be large, is not read. It
+        may turn out that it cannot be sent yet and that a message of lower priority is the next
+        (`priority_of`).
         """
         self.take_back()
         return next((self._priority(lane.index) for lane in self._lanes if self._has_unsent(lane)), None)
 
     def priority_of(self, entry: OutgoingMessagePosition) -> int:
-        """BasePriority and Priority of a message together."""
+        """Return BasePriority plus Priority of a message."""
         return self._priority(entry.lookup_id >> LANE_SHIFT)
 
     def _priority(self, lane: int) -> int:
@@ -284,14 +299,14 @@ class OutgoingMessageTable:
         return False
 
     def head(self) -> bytes:
-        """The packet of the next message, for a look at it; empty if nothing can be sent."""
+        """Return the packet of the next message without sending it; empty if none can be sent."""
         entries = self.next_unsent(1)
         packet = entries[0].packet if entries else b""
         self.take_back()
         return packet
 
     def sent(self, entries: Sequence[OutgoingMessagePosition]) -> None:
-        """The packets were handed to the session."""
+        """Note that messages were passed to the session."""
         highest = 0
         for entry in entries:
             entry.awaiting_ack = entry.transmitted = entry.was_sent = True
@@ -300,7 +315,10 @@ class OutgoingMessageTable:
             self.refresh_transfer_info()
 
     def refused(self, entry: OutgoingMessagePosition, reason: MessageClass) -> None:
-        """The message cannot be sent: it leaves, with the acknowledgment and the dead letter it asked for."""
+        """Remove a message that cannot be sent.
+
+        The acknowledgment and the dead letter that it asked for are created.
+        """
         self._forget(entry)
         record = self._store.get(self.queue.number, entry.lookup_id)
         if record is not None:
@@ -310,7 +328,7 @@ class OutgoingMessageTable:
         self.refresh_transfer_info()
 
     def take_back(self) -> None:
-        """Have messages that `next_unsent` returned and that were not sent come again."""
+        """Return messages to the queue that `next_unsent` has returned and that were not sent."""
         if not self._offered:
             return
         for entry in self._offered:
@@ -352,15 +370,18 @@ class OutgoingMessageTable:
                 return
 
     def _collect_rows(self, lane: _Lane, rows: list[tuple[int, Record]], collection: _Collection) -> bool:
-        """Collect what was read of a lane; False: one of the messages cannot be sent yet, and so none behind it."""
+        """Collect messages read from a lane; return False if one of them cannot be sent yet.
+
+        Then no message after it can be sent either.
+        """
         entries, now, tx_sequence_id = self._entries, self._engine.clock(), self._tx_sequence_id
         held_positions, horizon = self.queue.held_positions, collection.horizon
         for lookup_id, record in rows:
             if lookup_id in entries or lookup_id in self._delivered or lookup_id in self._ended:
                 lane.cursor = lookup_id
                 continue
-            # Not `_has_expired` and `_is_held`: each message comes here, and each call would cost
-            # as much as this.
+            # Inlined from `_has_expired` and `_is_held`: every message comes here, and a call would
+            # cost as much as the work.
             time_to_reach_queue, sent_time = fields.lifetime(record.packet)
             is_held = lookup_id in held_positions or record.state is not _AVAILABLE
             if now - sent_time > time_to_reach_queue and not is_held:
@@ -370,14 +391,14 @@ class OutgoingMessageTable:
             entry = self._new_entry(lookup_id, record, tx_sequence_id)
             if is_held:
                 if entry.tx_sequence_number:
-                    # No message may overtake a numbered one: the receiver would refuse the numbered
-                    # one afterwards.
+                    # No message may overtake a numbered one, because the receiver would then refuse
+                    # the numbered one.
                     return False
                 lane.cursor = lookup_id  # if it comes back, the engine calls `message_available`
                 continue
             if entry.is_recoverable and record.visibility > horizon:
-                # A message that was sent before its commit is durable would share its number with
-                # another after a crash.
+                # A message sent before its commit is durable would share its number with another
+                # one after a crash.
                 self.is_waiting_for_sync = True
                 return False
             if entry.tx_sequence_number:
@@ -396,14 +417,17 @@ class OutgoingMessageTable:
         return lookup_id in self._delivered or lookup_id in self._ended
 
     def _is_held(self, lookup_id: int, record: Record) -> bool:
-        """Whether an administrator who reads it has locked it, or the transaction that sent it has not ended."""
+        """Return whether a message is locked.
+
+        An administrator who reads it has locked it, or the transaction that sent it has not ended.
+        """
         return lookup_id in self.queue.held_positions or record.state is not _AVAILABLE
 
     def _has_expired(self, lookup_id: int, record: Record) -> bool:
-        """3.1.7.1.2 Checking for Message Expiration: an expired message leaves the queue."""
+        """Remove a message if it has expired (3.1.7.1.2 Checking for Message Expiration)."""
         time_to_reach_queue, sent_time = fields.lifetime(record.packet)
         if self._engine.clock() - sent_time <= time_to_reach_queue or self._is_held(lookup_id, record):
-            return False  # a message that is locked expires when the lock ends (DECISIONS)
+            return False  # a locked message expires when the lock ends (DECISIONS)
         self._expire(lookup_id, record)
         return True
 
@@ -418,7 +442,7 @@ class OutgoingMessageTable:
         return NO_SEQUENCE if current is None else current.tx_sequence_id
 
     def _new_entry(self, lookup_id: int, record: Record, current: TxSequenceID) -> OutgoingMessagePosition:
-        """`current` is the `_tx_sequence_id`."""
+        """Return an entry for a message. `current` is `_tx_sequence_id`."""
         packet = record.packet
         is_recoverable = bool(fields.user_flags_0(packet) & fields.DM_IN_USER_FLAGS_0)
         entry = OutgoingMessagePosition(self.queue, lookup_id, is_recoverable)
@@ -427,8 +451,8 @@ class OutgoingMessageTable:
             and fields.source_queue_manager(packet) == self._own_guid
         ):
             [(tx_sequence_id, number, _)] = fields.transactions((packet,), fields.user_flags(packet)[0])
-            # A message that claims to come from here and was not numbered here is passed on like
-            # one of another's.
+            # A message that claims to come from here, but was not numbered here, is forwarded like
+            # one of another queue manager.
             if tx_sequence_id == current.value:
                 entry.tx_sequence_id = current
                 entry.tx_sequence_number = number
@@ -436,7 +460,7 @@ class OutgoingMessageTable:
         return entry
 
     def _load(self, entry: OutgoingMessagePosition, record: Record) -> None:
-        """3.1.7.1.3 Updating the UserMessage Packet: what comes before it in the sequence, as it is now."""
+        """Load the packet and set the previous number in it (3.1.7.1.3)."""
         entry.record = record
         entry.packet = record.packet
         number = entry.tx_sequence_number
@@ -447,13 +471,13 @@ class OutgoingMessageTable:
                 entry.packet = set_sequence(record.packet, entry.tx_sequence_id, number, previous)
 
     def _previous(self, entry: OutgoingMessagePosition) -> int:
-        """PreviousTxSequenceNumber.
+        """Return PreviousTxSequenceNumber for a message.
 
-        Messages that are no longer in the table are bridged: they will not be sent.
+        Messages that are no longer in the table are skipped, because they will not be sent.
 
-        0 is taken by a receiver whatever it has, also by one that has lost its state; so it stands
-        in the first message that is sent again, while one that is sent for the first time follows
-        what was acknowledged.
+        A receiver accepts 0 in any state, even if it has lost its state. Therefore 0 is in the
+        first message that is sent again. A message that is sent for the first time follows the last
+        acknowledged number.
         """
         preceding = self.tx_outgoing_sequence.preceding(entry.tx_sequence_number)
         if preceding is not None:
@@ -461,8 +485,8 @@ class OutgoingMessageTable:
         last_ack = self.tx_outgoing_sequence.last_ack
         if entry.transmitted or last_ack.seq_id != entry.tx_sequence_id.value:
             return 0
-        # Above it when the session broke between the OrderAck and the SessionAck: then it is sent
-        # again.
+        # The acknowledged number is higher if the session broke between the OrderAck and the
+        # SessionAck; then the message is sent again.
         return last_ack.seq_no if last_ack.seq_no < entry.tx_sequence_number else 0
 
     def _release(self, entry: OutgoingMessagePosition) -> None:
@@ -471,7 +495,10 @@ class OutgoingMessageTable:
         entry.record = None
 
     def _keep(self, entry: OutgoingMessagePosition) -> None:
-        """The next hop has the message: keep its record until it leaves the queue, if there is room."""
+        """Cache the record of a message that the next hop has, if there is room.
+
+        It stays cached until the message leaves the queue.
+        """
         size = 0 if entry.record is None else len(entry.record.packet)
         if entry.lookup_id not in self._entries or self._kept_size + size > _MAX_KEPT:
             self._release(entry)
@@ -489,9 +516,10 @@ class OutgoingMessageTable:
     def session_acked(
         self, acked: Sequence[OutgoingMessagePosition], persisted: Iterable[OutgoingMessagePosition]
     ) -> None:
-        """3.1.5.5 Receiving a SessionAck Packet: messages that the next hop has, and those that it has on disk.
+        """Handle a SessionAck (3.1.5.5).
 
-        They leave with `end_some`.
+        The next hop has received `acked` and has `persisted` on disk. The messages leave the queue
+        with `end_some`.
         """
         ended: list[OutgoingMessagePosition] = []
         for entry in acked:
@@ -517,7 +545,7 @@ class OutgoingMessageTable:
         self._unkeep(entry)
 
     def order_ack(self, body: OrderAckBody) -> bool:
-        """3.1.5.6 Receiving an OrderAck Packet; False if it is not about a sequence of this queue."""
+        """Handle an OrderAck (3.1.5.6); return False if it is not for a sequence of this queue."""
         current = self._engine.outgoing_sequence(self.queue)
         if current is None or body.tx_sequence_id.time_stamp != current.time_stamp:
             return False
@@ -526,15 +554,15 @@ class OutgoingMessageTable:
             acked = self.tx_outgoing_sequence.order_ack(body.tx_sequence_id, body.tx_sequence_number)
             for entry in acked:
                 entry.received_order_ack = True
-            # What waits to be sent again has no SessionAck to come: its destination has it, so it
-            # need not be sent.
+            # An entry that waits to be sent again will get no SessionAck. Its destination has the
+            # message, so it need not be sent again.
             self._end([entry for entry in acked if entry.received_session_ack or entry.is_to_be_sent_again])
         return True
 
     def _end(self, entries: list[OutgoingMessagePosition]) -> None:
-        """Both acknowledgments are here: the messages are delivered, or wait for their FinalAck.
+        """Move messages with both acknowledgments out of the table.
 
-        None is in UnackedSequence.
+        They are delivered, or wait for their FinalAck. None of them is in UnackedSequence.
         """
         for entry in entries:
             if self._entries.pop(entry.lookup_id, None) is not None:
@@ -548,7 +576,10 @@ class OutgoingMessageTable:
         return bool(self._delivered or self._ended)
 
     def end_some(self) -> None:
-        """Take messages out of the queue that are acknowledged: a slice of them, since an OrderAck may be for thousands, and others wait to be sent."""
+        """Remove a slice of the acknowledged messages from the queue.
+
+        An OrderAck may cover thousands, and other messages wait to be sent.
+        """
         if self._delivered:
             _do_some(self._delivered, partial(self._engine.messages_delivered, self.queue))
         if self._ended:
@@ -557,7 +588,10 @@ class OutgoingMessageTable:
             self.refresh_transfer_info()
 
     def final_ack(self, body: FinalAckBody, message_class: int) -> bool:
-        """3.1.5.7 Receiving a FinalAck Packet, for a message whose OrderAck has not come; False if it is not here."""
+        """Handle a FinalAck for a message whose OrderAck has not come (3.1.5.7).
+
+        Return False if the message is not here.
+        """
         current = self._engine.outgoing_sequence(self.queue)
         if current is None or body.tx_sequence_id != current.tx_sequence_id:
             return False
@@ -581,7 +615,10 @@ class OutgoingMessageTable:
         )
 
     def _find(self, number: int) -> OutgoingMessagePosition | None:
-        """A message that was sent before a restart and not since: it stands among the first of its lane."""
+        """Return a message that was sent before a restart and not since.
+
+        It is among the first of its lane.
+        """
         for entry in self._peek_numbered(self._settings.max_unacked_sequence):
             if entry is not None and entry.tx_sequence_number >= number:
                 return entry
@@ -590,7 +627,7 @@ class OutgoingMessageTable:
     def _peek_numbered(
         self, limit: int, after: int = (_TRANSACTIONAL_LANE << LANE_SHIFT) - 1
     ) -> Iterator[OutgoingMessagePosition | None]:
-        """Our transactional messages in the store, without taking them; None for another message."""
+        """Yield our transactional messages from the store, without reading on; None for others."""
         number, tx_sequence_id = self.queue.number, self._tx_sequence_id
         for _ in range(limit):
             lookup_id = self._store.next(number, after)
@@ -608,10 +645,13 @@ class OutgoingMessageTable:
             self.tx_outgoing_sequence.remove(entry)
 
     # The sequence
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _resume_sequence(self) -> None:
-        """The queue may have waited over a restart: what comes before its first message was sent or is gone."""
+        """Initialize the sequence: messages before the first in the queue were sent or are gone.
+
+        The queue may have been stored over a restart.
+        """
         current = self._engine.outgoing_sequence(self.queue)
         if current is not None:
             first = next((entry for entry in self._peek_numbered(_LOOK_AHEAD) if entry is not None), None)
@@ -620,12 +660,12 @@ class OutgoingMessageTable:
         self.refresh_transfer_info()
 
     def _renew_sequence(self) -> None:
-        """3.1.5.6: when no numbered message is left a new sequence begins."""
+        """Begin a new sequence when no numbered message is left (3.1.5.6)."""
         current = self._engine.outgoing_sequence(self.queue)
         if current is None or current.number == 1 or self._numbered:
             return
         if self._highest_read + 1 < current.number:
-            # Numbers were given that were not seen here: to messages that wait, or that are gone.
+            # Numbers were issued that were not seen here, to messages that wait or that are gone.
             unread = list(self._peek_numbered(_LOOK_AHEAD, self._lanes[_TRANSACTIONAL_LANE].cursor))
             if len(unread) == _LOOK_AHEAD or any(unread):
                 return
@@ -633,7 +673,7 @@ class OutgoingMessageTable:
         self.tx_outgoing_sequence.highest_sent = self._highest_read = 0
 
     def refresh_transfer_info(self) -> None:
-        """What an operator sees (MS-MQDMPR 3.1.1.4), as 3.1.5.6 and 3.1.5.8.8 set it."""
+        """Update what an operator sees (MS-MQDMPR 3.1.1.4), as 3.1.5.6 and 3.1.5.8.8 set it."""
         current = self._engine.outgoing_sequence(self.queue)
         if current is None:
             return
@@ -659,18 +699,21 @@ class OutgoingMessageTable:
     # -----------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
-        """When `on_timer` has something to do, on the monotonic clock."""
+        """Return when `on_timer` has something to do, on the monotonic clock."""
         return self.tx_outgoing_sequence.deadline
 
     def on_timer(self) -> None:
-        """3.1.6.5 Transactional Ack Wait Timer Event."""
+        """Handle the Transactional Ack Wait Timer event (3.1.6.5)."""
         deadline = self.tx_outgoing_sequence.deadline
         if deadline is not None and deadline <= self._monotonic():
             self.tx_outgoing_sequence.timed_out()
             self.resend()
 
     def resend(self) -> None:
-        """Send all transactional messages again that are not acknowledged: time has run out, or an operator wants it."""
+        """Send all unacknowledged transactional messages again.
+
+        Called when the timer has expired, and for an operator.
+        """
         self.take_back()
         for entry in self._numbered.values():
             if entry.transmitted:
@@ -679,9 +722,9 @@ class OutgoingMessageTable:
 
 
 def _do_some(waiting: dict[int, Record | None], work: Callable[[list[tuple[int, Record | None]]], None]) -> None:
-    """Have work done with the first so many.
+    """Call `work` with the first slice of waiting messages, and then remove them.
 
-    If it fails they stay: they are acknowledged, so nothing else would ever take them out.
+    If it fails they stay. They are acknowledged, so nothing else would ever remove them.
     """
     some = list(islice(waiting.items(), _END_SLICE))
     work(some)

@@ -1,8 +1,8 @@
-"""OutgoingTransferSequence: which transactional messages wait for their OrderAck, and when they are sent again.
+"""OutgoingTransferSequence: transactional messages that wait for their OrderAck.
 
-MS-MQQB 3.1.1.3.1.1, 3.1.2.6 Transactional Ack Wait Timer, 3.1.5.6, 3.1.6.5. The messages
-themselves, and what is done with those that are acknowledged, is the business of
-`outgoing_message_table`.
+Implements MS-MQQB 3.1.1.3.1.1, 3.1.2.6 Transactional Ack Wait Timer, 3.1.5.6 and 3.1.6.5. This
+module decides when messages are sent again. The messages themselves, and what happens when they are
+acknowledged, are in `outgoing_message_table`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NO_SEQUENCE_INFO = SequenceInfo(0, 0, 0)
 
 
 class Numbered(Protocol):
-    """What a sequence must know of a message."""
+    """The attributes of a message that a sequence uses."""
 
     tx_sequence_id: TxSequenceID
     tx_sequence_number: int
@@ -36,14 +36,14 @@ def _number(entry: Numbered) -> int:
 
 
 def sequence_info(entry: Numbered) -> SequenceInfo:
-    """SEQUENCE_INFO of a message (MS-MQMQ 2.2.5)."""
+    """Return the SEQUENCE_INFO of a message (MS-MQMQ 2.2.5)."""
     return SequenceInfo(entry.tx_sequence_id.value, entry.tx_sequence_number, entry.previous_tx_sequence_number)
 
 
 class OutgoingTransferSequence(Generic[Entry]):
     """TxOutgoingSequence of one outgoing queue.
 
-    All entries are of one sequence: a new one begins when none is left.
+    All entries are of one sequence. A new sequence begins when no entry is left.
     """
 
     def __init__(
@@ -52,15 +52,15 @@ class OutgoingTransferSequence(Generic[Entry]):
         self._resend_timer_table = resend_timer_table
         self._clock = clock
         self._monotonic = monotonic
-        # UnackedSequence, by number; a SEQUENCE_INFO is `sequence_info` of its entry.
+        # UnackedSequence, by number. The SEQUENCE_INFO of an entry is `sequence_info(entry)`.
         self.unacked: list[Entry] = []
         self.highest_sent = 0
         self.session_opened()
 
     def session_opened(self) -> None:
-        """3.1.3.2 Session Initialization.
+        """Prepare for a new session (3.1.3.2 Session Initialization).
 
-        UnackedSequence goes on: what is in it will be sent again (QQB-3.1.3.2-3).
+        UnackedSequence is kept, because its messages will be sent again (QQB-3.1.3.2-3).
         """
         self.last_ack = NO_SEQUENCE_INFO
         self.time_of_last_ack = int(self._clock())
@@ -71,11 +71,11 @@ class OutgoingTransferSequence(Generic[Entry]):
     def stop(self) -> None:
         """Stop the Transactional Ack Wait Timer."""
         self.deadline: float | None = None  # monotonic
-        self.resend_time = 0  # seconds since 1970 UTC; 0: nothing will be sent again
+        self.resend_time = 0  # seconds since 1970 UTC; 0: no resend is scheduled
 
     @property
     def waited(self) -> float:
-        """Seconds since something was acknowledged, or was sent first."""
+        """Seconds since the last acknowledgment, or since the first message was sent."""
         return max(0.0, self._clock() - self.time_of_last_ack)
 
     @property
@@ -89,7 +89,7 @@ class OutgoingTransferSequence(Generic[Entry]):
         self.resend_time = int(self._clock() + interval)
 
     def add(self, entry: Entry) -> None:
-        """A message is about to be sent: it belongs to UnackedSequence."""
+        """Add a message that is about to be sent to UnackedSequence."""
         unacked, number = self.unacked, entry.tx_sequence_number
         if not unacked or unacked[-1].tx_sequence_number < number:
             unacked.append(entry)
@@ -99,9 +99,9 @@ class OutgoingTransferSequence(Generic[Entry]):
             unacked.insert(place, entry)
 
     def sent(self, number: int) -> bool:
-        """3.1.2.6: messages up to this number were sent.
+        """Note that messages up to this number were sent (3.1.2.6).
 
-        The timer runs from the first that waits; whether it was started by this.
+        The timer runs from the first message that waits. Return whether this call started it.
         """
         self.highest_sent = max(self.highest_sent, number)
         if self.deadline is not None:
@@ -110,16 +110,16 @@ class OutgoingTransferSequence(Generic[Entry]):
         return True
 
     def preceding(self, number: int) -> Entry | None:
-        """The unacknowledged message before this number, which is most often the last."""
+        """Return the unacknowledged message before this number, which is usually the last."""
         unacked = self.unacked
         is_last = unacked and unacked[-1].tx_sequence_number == number
         place = len(unacked) - 1 if is_last else bisect_left(unacked, number, key=_number)
         return unacked[place - 1] if place else None
 
     def order_ack(self, tx_sequence_id: TxSequenceID, number: int) -> list[Entry]:
-        """3.1.5.6: take out what is acknowledged.
+        """Remove and return the entries that an OrderAck acknowledges (3.1.5.6).
 
-        A number that was never sent acknowledges no more than was.
+        A number that was never sent acknowledges no more than was sent.
         """
         unacked = self.unacked
         number = min(number, self.highest_sent)
@@ -130,18 +130,18 @@ class OutgoingTransferSequence(Generic[Entry]):
         self.last_ack_count += 1
         # Numbers of another sequence cannot be compared with these.
         if number > (self.last_ack.seq_no if self.last_ack.seq_id == tx_sequence_id.value else 0):
-            # The message itself may be gone: it has expired since it was sent.
+            # The message itself may be gone, because it has expired since it was sent.
             is_here = acked and acked[-1].tx_sequence_number == number
             previous = acked[-1].previous_tx_sequence_number if is_here else number - 1
             self.last_ack = SequenceInfo(tx_sequence_id.value, number, previous)
         if acked:
-            # DECISIONS: progress resets the interval, time-outs lengthen it.
+            # DECISIONS: progress resets the interval, timeouts lengthen it.
             self.resend_interval_index = 0
             self._restart()
         return acked
 
     def remove(self, entry: Entry) -> None:
-        """The message is gone: it expired, or its FinalAck came before its OrderAck."""
+        """Remove a message that has expired, or whose FinalAck came before its OrderAck."""
         unacked = self.unacked
         place = bisect_left(unacked, entry.tx_sequence_number, key=_number)
         if place < len(unacked) and unacked[place] is entry:
@@ -156,6 +156,9 @@ class OutgoingTransferSequence(Generic[Entry]):
             self.stop()
 
     def timed_out(self) -> None:
-        """3.1.6.5: no OrderAck in time; wait longer from now on, at last as long as the table says."""
+        """Lengthen the interval, because no OrderAck came in time (3.1.6.5).
+
+        ResendTimerTable has the intervals. Its last one is used from then on.
+        """
         self.resend_interval_index = min(self.resend_interval_index + 1, len(self._resend_timer_table) - 1)
         self._restart()

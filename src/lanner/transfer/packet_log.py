@@ -1,8 +1,8 @@
-"""The log of packets: one line at DEBUG for each MS-MQQB packet and each Ping packet, and the only place that writes one.
+"""The log of packets: one line at DEBUG for each MS-MQQB packet and each Ping packet.
 
-A line has the direction, the type, the size in bytes, the peer and the session. The session asks
-once per call whether the log is on (`is_enabled`), so packets cost nothing while it is off. Bodies
-are never logged.
+No other module logs packets. A line has the direction, type, size in bytes, peer and session. The
+session checks once per call whether the log is on (`is_enabled`), so packets cost nothing while it
+is off. Message bodies are never logged.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ is_enabled: Final[Callable[[], bool]] = partial(_LOG.isEnabledFor, logging.DEBUG
 
 
 class PacketLog:
-    """The lines of one session. Call it only if `is_enabled`."""
+    """The lines of one session. Call its methods only if `is_enabled`."""
 
     def __init__(self, peer: str, session: str) -> None:
         self._peer = peer  # address
         self._session = session
 
     def received(self, packets: Iterable[bytes]) -> None:
-        """Packets came from the peer; they may be malformed."""
+        """Log packets from the peer, which may be malformed."""
         for packet in packets:
             _LOG.debug(
                 "received %s, %d bytes, from %s, session %s", type_name(packet), len(packet), self._peer, self._session
             )
 
     def sent(self, packets: Iterable[bytes]) -> None:
-        """Packets go to the peer."""
+        """Log packets to the peer."""
         for packet in packets:
             _LOG.debug(
                 "sent %s, %d bytes, to %s, session %s", type_name(packet), len(packet), self._peer, self._session
@@ -48,17 +48,20 @@ class PacketLog:
 
 
 def ping_received(kind: str, datagram: bytes, peer: str) -> None:
-    """A Ping packet came, a Request or a Response. Call it only if `is_enabled`."""
+    """Log a received Ping packet, a Request or a Response. Call only if `is_enabled`."""
     _LOG.debug("received Ping %s, %d bytes, from %s, no session", kind, len(datagram), peer)
 
 
 def ping_sent(kind: str, datagram: bytes, peer: str) -> None:
-    """A Ping packet is sent, a Request or a Response. Call it only if `is_enabled`."""
+    """Log a sent Ping packet, a Request or a Response. Call only if `is_enabled`."""
     _LOG.debug("sent Ping %s, %d bytes, to %s, no session", kind, len(datagram), peer)
 
 
 def type_name(packet: bytes) -> str:
-    """The name of the document for what a packet is (2.2); for a malformed one, what its BaseHeader says it is."""
+    """Return the document's name for a packet (2.2).
+
+    For a malformed packet it follows from the BaseHeader alone.
+    """
     is_internal = fields.base_flags_low(packet) & at.IN
     try:
         if is_internal:

@@ -1,4 +1,7 @@
-"""UserMessages as they arrive: are they well-formed, and which of them are OrderAcks and FinalAcks (MS-MQQB 2.2.4, 2.2.5, 3.1.5.1)."""
+"""Validation of arriving UserMessages, and recognition of OrderAcks and FinalAcks.
+
+Implements MS-MQQB 2.2.4, 2.2.5 and 3.1.5.1.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from lanner.wire.message import Message
 from lanner.wire.quick_check import check
 from lanner.wire.reader import Reader, encode_terminated
 
-# 2.2.4: PrivateQueueIdentifier and path of the queue that acknowledgments of sequences go to.
+# 2.2.4: PrivateQueueIdentifier and path of the queue to which acknowledgments of sequences go.
 ORDER_QUEUE_NUMBER = 0x0000_0004
 ORDER_QUEUE_NAME = "order_queue$"
 ACKNOWLEDGMENT_LABEL = "QM Ordering Ack"
@@ -35,18 +38,19 @@ _ORDER_ACK = int(MessageClass.ORDER_ACK)
 
 
 def examine(packet: bytes, own_guid: bytes) -> type[UserMessagesReceived]:
-    """Refuse a UserMessage that is malformed (3.1.5.1.3), and return which event it is (3.1.5.1.1).
+    """Validate a UserMessage (3.1.5.1.3) and return the class of its event (3.1.5.1.1).
 
-    `packet` is what PacketSize counts, with a BaseHeader that framing has judged and SH cleared;
-    `own_guid` in packet order.
+    Raises RemoteProtocolError if it is malformed. `packet` comprises PacketSize bytes; framing has
+    checked its BaseHeader and cleared SH. `own_guid` is in packet order.
     """
     return UserMessagesReceived if check(packet) < _ORDER_ACK else _identify(packet, own_guid)
 
 
 def _identify(packet: bytes, own_guid: bytes) -> type[UserMessagesReceived]:
-    """Return whether a well-formed packet is an OrderAck, a FinalAck or neither (3.1.5.1.1).
+    """Return whether a packet is an OrderAck, a FinalAck or neither, as a class (3.1.5.1.1).
 
-    Acknowledgments are end-to-end: one for another queue manager is passed on like any message.
+    The packet is well-formed. Acknowledgments are end-to-end: one for another queue manager is
+    forwarded like any message.
     """
     message = Message(packet)
     message_class = message.message_class
@@ -63,8 +67,8 @@ def _identify(packet: bytes, own_guid: bytes) -> type[UserMessagesReceived]:
     if is_order_ack:
         return OrderAckReceived if size == ACKNOWLEDGMENT_BODY_SIZE else UserMessagesReceived
     if size != ACKNOWLEDGMENT_BODY_SIZE:
-        # MessageSize is not among the fields by which 3.1.5.1.1 recognizes a FinalAck, but 2.2.5
-        # allows one value.
+        # 3.1.5.1.1 does not list MessageSize among the fields that identify a FinalAck, but 2.2.5
+        # allows only one value.
         raise RemoteProtocolError(
             f"MessagePropertiesHeader.MessageSize: {size} of a FinalAck is not {ACKNOWLEDGMENT_BODY_SIZE}"
         )
@@ -82,7 +86,10 @@ def _is_for_order_queue(message: Message) -> bool:
 
 
 def is_acknowledgment(packet: bytes) -> bool:
-    """An OrderAck or a FinalAck, to whomever: BaseHeader.Flags of these are 0, so no SessionHeader goes with them (2.2.4, 2.2.5)."""
+    """Return whether a packet is an OrderAck or a FinalAck, for any queue manager.
+
+    Their BaseHeader.Flags are 0, so no SessionHeader is attached to them (2.2.4, 2.2.5).
+    """
     return (
         fields.base_flags(packet) == fields.NO_BASE_FLAGS
         and _identify(packet, fields.queue_manager_address(packet)) is not UserMessagesReceived
@@ -90,7 +97,10 @@ def is_acknowledgment(packet: bytes) -> bool:
 
 
 def acknowledges(packet: bytes, guid: UUID) -> bool:
-    """Whether a message reports to a queue manager what became of one of its own: a FinalAck or an administration acknowledgment."""
+    """Return whether a message reports to a queue manager the fate of one of its own messages.
+
+    Such a message is a FinalAck or an administration acknowledgment.
+    """
     message = Message(packet)
     if message.message_class == MessageClass.NORMAL:
         return False
@@ -101,7 +111,7 @@ def acknowledges(packet: bytes, guid: UUID) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class OrderAckBody:
-    """MS-MQQB 2.2.4.1, 36 bytes: everything of the sequence up to this number has arrived and is on disk."""
+    """MS-MQQB 2.2.4.1, 36 bytes: the sequence up to this number has arrived and is on disk."""
 
     tx_sequence_id: TxSequenceID
     tx_sequence_number: int
@@ -111,11 +121,14 @@ class OrderAckBody:
 
     @classmethod
     def of(cls, tx_sequence_id: TxSequenceID, tx_sequence_number: int) -> OrderAckBody:
-        """TxPreviousSequenceNumber is one less, whatever came before the message (QQB-2.2.4.1-2)."""
+        """Return the body for a number.
+
+        TxPreviousSequenceNumber is one less, whatever precedes the message (QQB-2.2.4.1-2).
+        """
         return cls(tx_sequence_id, tx_sequence_number, tx_sequence_number - 1)
 
     def pack(self) -> bytes:
-        """Reserved is written as zeros (QQB-2.2.4.1-3)."""
+        """Return the bytes; Reserved is written as zeros (QQB-2.2.4.1-3)."""
         if not self.tx_sequence_number:
             raise ValueError("there is no message 0 to acknowledge")
         return _ORDER_ACK_BODY.pack(
@@ -124,7 +137,7 @@ class OrderAckBody:
 
     @classmethod
     def unpack(cls, reader: Reader) -> OrderAckBody:
-        """Number 0, which is not allowed, acknowledges nothing."""
+        """Read the bytes. Number 0, which is not allowed, acknowledges nothing."""
         sequence, number, previous = _ORDER_ACK_BODY.unpack(reader.take(cls.SIZE, "OrderAck Body"))
         return cls(TxSequenceID.unpack(Reader(sequence)), number, previous)
 
@@ -135,7 +148,7 @@ class OrderAckBody:
 
 @dataclass(frozen=True, slots=True)
 class FinalAckBody:
-    """MS-MQQB 2.2.5.1, 36 bytes: which message was received or rejected."""
+    """MS-MQQB 2.2.5.1, 36 bytes: the message that was received or rejected."""
 
     tx_sequence_id: TxSequenceID
     tx_sequence_number: int
@@ -147,7 +160,11 @@ class FinalAckBody:
 
     @classmethod
     def of(cls, packet: bytes) -> FinalAckBody:
-        """What identifies a transactional message; the previous number is the one it carries (3.1.7.17), not its own less one."""
+        """Return the body that identifies a transactional message.
+
+        The previous number is the one in the packet (3.1.7.17), not the message's own number less
+        one.
+        """
         message = Message(packet)
         sequence = message.transactional_message_sequence_identifier
         if sequence is None:
@@ -180,9 +197,9 @@ class FinalAckBody:
 
 
 def acknowledgment_properties(message_class: int, body: OrderAckBody | FinalAckBody) -> MessageProperties:
-    """The properties of an OrderAck or FinalAck (3.1.7.17), for a caller that sends it through a queue.
+    """Return the properties of an OrderAck or FinalAck that is sent through a queue (3.1.7.17).
 
-    The table of 3.1.7.17 makes both recoverable; an OrderAck goes out express, as 2.2.4 has it
+    The table of 3.1.7.17 makes both recoverable. An OrderAck is sent express, as in 2.2.4
     (DECISIONS).
     """
     return MessageProperties(
@@ -200,7 +217,7 @@ def acknowledgment_properties(message_class: int, body: OrderAckBody | FinalAckB
 def build_order_ack(
     body: OrderAckBody, *, source: UUID, ordinal: int, sent_time: int, destination: FormatName
 ) -> bytes:
-    """An OrderAck packet (2.2.4): BaseHeader, UserHeader and MessagePropertiesHeader alone."""
+    """Return an OrderAck packet (2.2.4): BaseHeader, UserHeader, MessagePropertiesHeader."""
     return build(
         acknowledgment_properties(MessageClass.ORDER_ACK, body),
         source=source,

@@ -1,4 +1,4 @@
-"""What an operator writes down about another queue manager: the table `[peers]` of the settings, and `transfer.peers`."""
+"""Settings about other queue managers: the table `[peers]`, and `transfer.peers`."""
 
 from __future__ import annotations
 
@@ -12,36 +12,38 @@ from lanner.security.peer_address import peer_of
 
 
 class PeerPolicy(enum.Enum):
-    """The values of `transfer.peers`: from which addresses a queue manager identifier is believed."""
+    """The values of `transfer.peers`: where a queue manager identifier is believed from."""
 
-    OPEN = "open"  # from any
-    PINNED = "pinned"  # from those that are stated; of an unknown queue manager, from the one it first came from
-    KNOWN = "known"  # from those that are stated; unknown queue managers get no session
+    OPEN = "open"  # from any address
+    # from stated ones; for unknown queue managers, from the one where it first appeared
+    PINNED = "pinned"
+    KNOWN = "known"  # from stated ones; unknown queue managers get no session
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A computer that the settings name, under the name that format names use."""
+    """A computer in the settings, under the name that format names use."""
 
     name: str
     addresses: tuple[str, ...]  # IPv4 or IPv6 literals, or names of the hosts file or DNS
     guid: UUID | None = None  # of its queue manager; None: any
-    certificate: Path | None = None  # a PEM file, the only certificate it may show; None: see `tls`
-    tls: bool = False  # it has a certificate of one of the authorities
+    # a PEM file, the only certificate that it may show; None: see `tls`
+    certificate: Path | None = None
+    tls: bool = False  # it has a certificate issued by one of the authorities
 
     @property
     def has_tls(self) -> bool:
-        """Whether it is spoken to over TLS only."""
+        """Whether it is reached over TLS only."""
         return self.tls or self.certificate is not None
 
 
 def known_addresses(peers: Mapping[str, Peer | str]) -> frozenset[str]:
-    """Return the addresses that the entries name, as the budget counts peers."""
+    """Return the addresses in the entries, in the form in which the budget counts peers."""
     return frozenset(peer_of(address) for name, value in peers.items() for address in as_peer(name, value).addresses)
 
 
 def as_peer(name: str, value: Peer | str) -> Peer:
-    """Return the entry of a peer whose short form is its address alone."""
+    """Return the entry of a peer. Its short form is an address alone."""
     return Peer(name, (value,)) if isinstance(value, str) else value
 
 

@@ -1,6 +1,7 @@
-"""Asking another queue manager whether it would take a session, and answering (MS-MQQB 2.1.2, 3.1.7.6-3.1.7.9).
+"""Pings: asking another queue manager whether it would accept a session, and answering.
 
-`Ping` and `answer_ping` do no I/O; `ping` and `start_ping_service` put them on UDP.
+Implements MS-MQQB 2.1.2 and 3.1.7.6-3.1.7.9. `Ping` and `answer_ping` do no I/O; `ping` and
+`start_ping_service` use UDP.
 """
 
 from __future__ import annotations
@@ -30,17 +31,20 @@ PING_RESPONSE_TIMEOUT = 1.0
 # 2.2.7 RC: the operating systems of the server class.
 _SERVER_CLASS = frozenset({OperatingSystemType.WIN_SERVER, OperatingSystemType.WIN_ENT})
 
-# Whether a session from this queue manager at this address would be refused now.
+# Returns whether a session of this queue manager at this address would be refused now.
 Refuses = Callable[[UUID, str], bool]
 
 
 def pings_first(settings: TransferSettings, *, is_retry: bool) -> bool:
-    """3.1.5.2.2: an attempt may begin with a ping, but not one of the Session Retry Connect Timer."""
+    """Return whether an attempt begins with a ping (3.1.5.2.2).
+
+    An attempt of the Session Retry Connect Timer does not.
+    """
     return settings.pings_before_connecting and not is_retry
 
 
 class PingInitiator:
-    """What all pings of a queue manager share: its name and PingCookie (3.1.1.3)."""
+    """The state that all pings of a queue manager share: its name and PingCookie (3.1.1.3)."""
 
     def __init__(
         self, own_guid: UUID, operating_system_type: OperatingSystemType, monotonic: Callable[[], float]
@@ -51,33 +55,36 @@ class PingInitiator:
         self._flags = 0 if operating_system_type in _SERVER_CLASS else PingPacket.RC
 
     def begin(self) -> Ping:
-        """3.1.7.6 Send Ping Request, steps 1 to 7: the request, and its timer started."""
+        """Create a Ping Request and start its timer (3.1.7.6 Send Ping Request, steps 1 to 7)."""
         self.ping_cookie = self.ping_cookie + 1 & 0xFFFF_FFFF
         return Ping(PingPacket(self._flags, self.ping_cookie, self._own_guid), self.monotonic)
 
 
 class Ping:
-    """One Ping Request and what became of it.
+    """One Ping Request and its result.
 
-    Each goes out from a socket of its own, so a response is compared with this request's cookie;
-    the document compares it with the newest of all, and a ping to another computer meanwhile would
+    Each request has a socket of its own, so a response is compared with this request's cookie. The
+    document compares it with the newest cookie, so that a ping to another computer meanwhile would
     make this one fail.
     """
 
     def __init__(self, request: PingPacket, monotonic: Callable[[], float]) -> None:
         self.request = request.pack()
-        # Whether the acceptor takes a session (3.1.7.6 rStatus); None: nobody knows yet.
+        # Whether the acceptor accepts a session (3.1.7.6 rStatus); None: not known yet.
         self.status: bool | None = None
         self._cookie = request.cookie
         self._monotonic = monotonic
         self._deadline = monotonic() + PING_RESPONSE_TIMEOUT
 
     def next_deadline(self) -> float | None:
-        """When the Ping Response Timer expires; None: it does not run."""
+        """Return when the Ping Response Timer expires; None if it does not run."""
         return self._deadline if self.status is None else None
 
     def receive(self, datagram: bytes) -> None:
-        """3.1.7.8 Receive Ping Response; what is none, or not for this request, or too late, has no effect."""
+        """Handle a datagram (3.1.7.8 Receive Ping Response).
+
+        It has no effect unless it is a response to this request and in time.
+        """
         self.on_timer()
         if self.status is not None:
             return
@@ -90,16 +97,16 @@ class Ping:
             self.status = not response.is_refused
 
     def on_timer(self) -> None:
-        """3.1.6.8 Ping Response Timer Event, if it is time for it."""
+        """Handle the Ping Response Timer event (3.1.6.8), if the timer has expired."""
         if self.status is None and self._monotonic() >= self._deadline:
             self.status = False
 
 
 def answer_ping(datagram: bytes, own_guid: UUID, refuses: Callable[[UUID], bool]) -> bytes | None:
-    """3.1.7.7 Receive Ping Request: the response, None for what is no Ping packet.
+    """Return the response to a Ping Request (3.1.7.7); None for anything else.
 
-    A response is as long as the shortest request, so nobody can have more sent to a third party
-    than he sends himself.
+    A response is as long as the shortest request, so a forged request cannot be used to send a
+    third party more bytes than the forger sends.
     """
     try:
         request = PingPacket.unpack(Reader(datagram))
@@ -113,11 +120,11 @@ def answer_ping(datagram: bytes, own_guid: UUID, refuses: Callable[[UUID], bool]
 
 
 # UDP
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class PingService(asyncio.DatagramProtocol):
-    """Answers every Ping Request to the address and port that it came from (2.1.2)."""
+    """The service that answers Ping Requests, to the address and port of origin (2.1.2)."""
 
     def __init__(self, own_guid: UUID, refuses: Refuses, monotonic: Callable[[], float], rate: Rate) -> None:
         self._own_guid = own_guid
@@ -129,13 +136,13 @@ class PingService(asyncio.DatagramProtocol):
         self._next_to_own_port = monotonic()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not every loop's transport is a subclass of it.
+        # Some event loops have transports that are not subclasses of it.
         self._transport = cast("asyncio.DatagramTransport", transport)
         self._own_port = self.address[1]
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """The address and port on which it listens."""
         if self._transport is None:
             raise RuntimeError("the ping service does not listen")
         sockname = self._transport.get_extra_info("sockname")
@@ -154,9 +161,11 @@ class PingService(asyncio.DatagramProtocol):
             self._transport.sendto(response, addr)
 
     def _may_be_a_service(self, port: int) -> bool:
-        """A response looks like a request: two services could answer each other for ever, once somebody forged the first.
+        """Return whether a datagram may come from a ping service, so that it is not answered.
 
-        From their own port one datagram a second is answered; the first that is not ends the game.
+        A response looks like a request, so two services could answer each other forever after one
+        forged datagram. One datagram a second from the services' own port is answered. The first
+        that is not answered ends the loop.
         """
         if port != self._own_port:
             return False
@@ -182,9 +191,9 @@ async def start_ping_service(
     monotonic: Callable[[], float],
     budget: Budget | None = None,
 ) -> PingService | None:
-    """Listen on UDP, unless the settings say that pings are not answered.
+    """Listen on UDP, unless the settings disable answers to pings.
 
-    OSError says why it cannot be.
+    Raises OSError if the address cannot be used.
     """
     if not settings.answers_pings:
         return None
@@ -198,9 +207,9 @@ async def start_ping_service(
 
 
 def _open_socket(local: tuple[str, int], remote: tuple[str, int] | None = None) -> socket.socket:
-    """A UDP socket between addresses, never names.
+    """Return a UDP socket between addresses, which are never names.
 
-    Made here, since uvloop leaves one open that cannot be bound.
+    Created here, because uvloop leaves a socket open if it cannot be bound.
     """
     sock = socket.socket(_family(local[0]), socket.SOCK_DGRAM)
     try:
@@ -219,13 +228,19 @@ def _family(address: str) -> socket.AddressFamily:
 
 
 def _sockaddr(address: tuple[str, int]) -> tuple[Any, ...]:
-    """What the operating system takes: the zone of an IPv6 address is a number there."""
+    """Return an address in the form that the operating system takes.
+
+    The zone of an IPv6 address is a number there.
+    """
     flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
     return socket.getaddrinfo(*address, type=socket.SOCK_DGRAM, flags=flags)[0][4]
 
 
 class _PingClient(asyncio.DatagramProtocol):
-    """One ping from its own source port, where the response comes to; nobody else's datagrams do, it is connected."""
+    """One ping from its own source port.
+
+    The socket is connected, so only datagrams from the pinged address arrive.
+    """
 
     def __init__(self, ping: Ping, done: asyncio.Future[None]) -> None:
         self._ping = ping
@@ -239,7 +254,7 @@ class _PingClient(asyncio.DatagramProtocol):
             self._done.set_result(None)
 
     def error_received(self, exc: Exception) -> None:
-        """Nobody listens there: the timer would say no more."""
+        """End the ping, because no process listens there. The timer would have the same result."""
         _LOG.debug("a Ping Request was not delivered: %s", exc)
         if not self._done.done():
             self._done.set_result(None)
@@ -248,7 +263,7 @@ class _PingClient(asyncio.DatagramProtocol):
 async def ping(
     initiator: PingInitiator, address: str, settings: TransferSettings, local_address: str | None = None
 ) -> bool:
-    """3.1.7.6 Send Ping Request: whether the queue manager at this address would take a session now."""
+    """Return whether the queue manager at this address would accept a session (3.1.7.6)."""
     loop = asyncio.get_running_loop()
     attempt = initiator.begin()
     done: asyncio.Future[None] = loop.create_future()

@@ -1,26 +1,29 @@
-"""Which addresses queue managers were seen at, and which ones an operator trusts: a table of the store.
+"""Pins: the addresses at which queue managers were seen, or that an operator trusts.
 
-A pin binds the identifier of a queue manager to addresses. It is written when a queue manager that
-nobody has stated anything about opens its first session (`learnt`), and by `lanner peer trust`
-(`trusted`). Sessions that were refused because of a pin are kept with it, so that an operator sees
-who else claims the identifier.
+A pin binds the identifier of a queue manager to addresses. Pins are rows of a table of the store.
+One is written when a queue manager for which nothing is stated opens its first session (`learnt`),
+and by `lanner peer trust` (`trusted`). Sessions that were refused because of a pin are recorded
+with it, so that an operator sees which other addresses claim the identifier.
 
 If there are too many learnt pins, one makes room, so that a new queue manager is never kept out.
-What a liar can make many of goes first:
+The pins that an attacker can create in large numbers go first:
 
-1. pins of queue managers with which no message was exchanged: opening sessions costs nothing;
-2. *established* pins that were not used for a month. A pin is established if messages were
-   exchanged and the queue manager came back after a day;
-3. the others, first those of the address that has most of them: one message each costs a liar
-   little more, but needs many addresses.
+1. Pins of queue managers with which no message was exchanged, because opening sessions costs
+nothing.
 
-One address, or IPv6 network of 64 bits, has a few of them. There only pins of the same address with
-which no message was exchanged make room; if there is none, nothing is learnt: a neighbour in a
-network must not have the pins of others forgotten.
+2. *Established* pins that were not used for a month. A pin is established if messages were
+exchanged and the queue manager returned after a day.
 
-So established pins are displaced by no others that are new. They have three quarters of the room: a
-liar who is patient enough to make established ones leaves a quarter for new ones, which displace
-each other only.
+3. The others, first those of the address that has most of them. One message each costs an attacker
+little more, but needs many addresses.
+
+One address, or IPv6 network of 64 bits, has a small limit of its own. Within it, only pins of the
+same address with which no message was exchanged make room. If there is none, nothing is learnt,
+because a neighbour in a network must not displace the pins of others.
+
+So new pins never displace established ones. Established pins have three quarters of the room: an
+attacker who is patient enough to create established ones leaves a quarter for new ones, which
+displace only each other.
 """
 
 from __future__ import annotations
@@ -41,26 +44,26 @@ if TYPE_CHECKING:
 
 TABLE: Final = "peers"
 
-# Not in the specification: pins that were learnt; one address (or IPv6 network of 64 bits) has at
-# most so many of them.
+# Not in the specification: maximum number of learnt pins, in total and for one address (or IPv6
+# network of 64 bits).
 MAX_LEARNT: Final = 10_000
 MAX_LEARNT_PER_ADDRESS: Final = 64
 # Not in the specification: how many of them may be established.
 MAX_ESTABLISHED: Final = 7_500
-# Not in the specification, seconds: a proven pin is established when it is used so long after its
-# first use.
+# Not in the specification: seconds after its first use at which a proven pin that is used again is
+# established.
 ESTABLISHED_AFTER: Final = 24 * 3600
-# Not in the specification, seconds: an established pin that was not used for so long makes room for
-# a new one.
+# Not in the specification: seconds without use after which an established pin makes room for a new
+# one.
 UNUSED: Final = 30 * 24 * 3600
-# Not in the specification, seconds: LastSeen is written at most so often.
+# Not in the specification: seconds between two writes of LastSeen.
 _SEEN_INTERVAL: Final = 3600
-# Not in the specification: addresses that are kept of those who claimed an identifier in vain.
+# Not in the specification: recorded addresses that claimed an identifier in vain.
 MAX_CONFLICTS: Final = 8
 
 
 class Trust(enum.StrEnum):
-    """Why an address is believed."""
+    """The reason why an address is believed."""
 
     LEARNT = "learnt"
     TRUSTED = "trusted"
@@ -68,7 +71,7 @@ class Trust(enum.StrEnum):
 
 @dataclass(slots=True)
 class Conflict:
-    """An address from which an identifier was claimed that is bound to others."""
+    """An address that claimed an identifier which is bound to other addresses."""
 
     count: int
     last: int  # seconds since 1970
@@ -76,7 +79,7 @@ class Conflict:
 
 @dataclass(slots=True, eq=False)
 class Pin:
-    """What is bound to the identifier of a queue manager. Times are seconds since 1970."""
+    """The addresses bound to a queue manager's identifier. Times are seconds since 1970."""
 
     guid: UUID
     first_seen: int = 0
@@ -85,12 +88,12 @@ class Pin:
     conflicts: dict[str, Conflict] = field(default_factory=dict)
     # A message of this queue manager was stored here, or it has acknowledged one of ours.
     is_proven: bool = False
-    # `last_seen` as the table has it.
+    # `last_seen` as written in the table.
     written_seen: int = 0
 
     @property
     def is_learnt(self) -> bool:
-        """Whether no operator has said anything about it."""
+        """Whether no operator has stated anything about it."""
         return Trust.TRUSTED not in self.addresses.values()
 
     def pack(self) -> bytes:
@@ -112,13 +115,13 @@ class Pin:
             document["last"],
             {address: Trust(trust) for address, trust in document["addresses"].items()},
             {address: Conflict(*values) for address, values in document["conflicts"].items()},
-            # Older rows do not say.
+            # Older rows lack this field.
             document.get("proven", False),
             document["last"],
         )
 
     def document(self) -> dict[str, object]:
-        """The pin as `lanner peer list --json` shows it."""
+        """Return the pin as `lanner peer list --json` shows it."""
         return {
             "guid": str(self.guid),
             "addresses": {address: trust.value for address, trust in self.addresses.items()},
@@ -144,15 +147,15 @@ class Pins:
         self._by_guid: dict[UUID, Pin] = {}
         # Learnt pins by the network of their address, those that were seen last at the end.
         self._learnt: dict[str, dict[UUID, None]] = {}
-        # The same pins divided, in the same order: not proven, established, and the others by
-        # network.
+        # The same pins in the same order, divided into unproven ones, established ones, and the
+        # others by network.
         self._unproven: dict[UUID, None] = {}
         self._established: dict[UUID, None] = {}
         self._fresh: dict[str, dict[UUID, None]] = {}
         self.reload()
 
     def reload(self) -> None:
-        """Go back to what the table has: at the start, and when the store could not write."""
+        """Reload the table, at the start and when the store could not write."""
         self._by_guid = {pin.guid: pin for pin in (Pin.unpack(*row) for row in self._table.items())}
         self._learnt, self._fresh = {}, {}
         self._unproven, self._established = {}, {}
@@ -204,15 +207,15 @@ class Pins:
         pin.written_seen = pin.last_seen
 
     def learn(self, guid: UUID, address: str, *, replaces: bool = False) -> Pin | None:
-        """Bind an unknown identifier to the address that it came from; None if this address has too many.
+        """Bind an unknown identifier to an address; return None if the address has too many pins.
 
-        `replaces`: it is no longer bound to the addresses that were learnt before.
+        `replaces`: remove the addresses that were learnt before.
         """
         if replaces:
             self._unbind(guid)
         guids = self._learnt.get(peer_of(address), {})
         if len(guids) >= MAX_LEARNT_PER_ADDRESS:
-            # The computers behind one address can take each other's places anyhow.
+            # The computers behind one address can impersonate each other anyway.
             own = (one for one in guids if one in self._unproven and address in self._by_guid[one].addresses)
             displaced = next(own, None)
             if displaced is None:
@@ -242,12 +245,12 @@ class Pins:
         if self._unproven:
             self.forget(next(iter(self._unproven)))
         elif not self._forget_unused():
-            # There are some: established ones have only a part of the room.
+            # There is one, because established pins have only a part of the room.
             crowded = max(self._fresh.values(), key=len)
             self.forget(next(iter(crowded)))
 
     def _forget_unused(self) -> bool:
-        """Forget the established pin that was used least recently, if that is long ago."""
+        """Remove the least recently used established pin, if it is unused for long enough."""
         oldest = next((self._by_guid[guid] for guid in self._established), None)
         return oldest is not None and oldest.last_seen <= self._clock() - UNUSED and self.forget(oldest.guid)
 
@@ -266,7 +269,7 @@ class Pins:
             self._write(pin)
 
     def conflict(self, guid: UUID, address: str) -> None:
-        """Note that an identifier was claimed from an address that it is not bound to."""
+        """Note that an identifier was claimed from an address to which it is not bound."""
         pin = self._by_guid.setdefault(guid, Pin(guid))
         found = pin.conflicts.get(address)
         now = int(self._clock())
@@ -282,7 +285,10 @@ class Pins:
         self._write(pin)
 
     def trust(self, guid: UUID, addresses: list[str]) -> Pin:
-        """Believe an identifier from these addresses, and from those that were trusted before; no longer from learnt ones."""
+        """Believe an identifier from these addresses and from those trusted before.
+
+        It is no longer believed from learnt addresses.
+        """
         pin = self._by_guid.setdefault(guid, Pin(guid))
         self._unindex(pin)
         kept = [address for address, trust in pin.addresses.items() if trust is Trust.TRUSTED]
@@ -292,7 +298,7 @@ class Pins:
         return pin
 
     def forget(self, guid: UUID) -> bool:
-        """Remove a pin; False if there is none."""
+        """Remove a pin; return False if there is none."""
         pin = self._by_guid.pop(guid, None)
         if pin is None:
             return False

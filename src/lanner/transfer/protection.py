@@ -1,12 +1,13 @@
-"""Encryption of what leaves, decryption and signatures of what arrives (MS-MQQB 3.1.7.1.5, 3.1.5.8.3).
+"""Encryption of outgoing messages; decryption and signature checks of incoming ones.
 
-The arithmetic is `security`'s. Here is what a queue manager remembers between messages, and which
-of it is slow enough to be done in a thread. All methods are called in one thread, the loop's, and
-so is what they call back.
+Implements MS-MQQB 3.1.7.1.5 and 3.1.5.8.3. The cryptography is in `security`. This module has the
+caches that a queue manager keeps between messages, and decides what is slow enough for a thread.
+All methods are called in one thread, the loop's, and so are their callbacks.
 
-A sender signs before a message comes to its outgoing queue (`security.signing`), since only it has
-its key; so the signature covers the plain body, as the order of 3.1.7.1 wants it. Sequence numbers
-are written into the packet before or after: they stand where neither signing nor encrypting looks.
+A sender signs a message before it enters its outgoing queue (`security.signing`), because only the
+sender has its key. So the signature covers the plain body, as the order of 3.1.7.1 requires.
+Sequence numbers may be written into the packet before or after, because neither the signature nor
+the encryption covers them.
 """
 
 from __future__ import annotations
@@ -48,29 +49,29 @@ if TYPE_CHECKING:
     from lanner.security.encryption import Selection
     from lanner.wire.public_keys import MqdsPublicKeys
 
-    # Calls the function in a thread, then in the loop's thread the second one with what the first
-    # has returned.
+    # Calls the first function in a thread, then the second one with its result in the loop's
+    # thread.
     RunInThread = Callable[[Callable[[], Any], Callable[[Any], None]], None]
     Done = Callable[[Examination], None]
 
 _LOG = logging.getLogger(__name__)
 
-# Not in the specification: octets of a body that are encrypted or decrypted sooner than a thread is
-# told to.
+# Not in the specification: bytes of a body that are encrypted or decrypted faster than a thread can
+# be started.
 _QUICK_BODY: Final = 0x1_0000
 # 3.1.7.1.5: "a public format name or a private format name".
 _ENCRYPTABLE: Final = frozenset({QueueNameType.PUBLIC_QUEUE, QueueNameType.PRIVATE_QUEUE_ON_DESTINATION})
 
 
 class EncryptionFailed(Exception):
-    """3.1.7.1.5.1: the message must not be sent, and leaves its queue.
+    """Raised if a message must not be sent and leaves its queue (3.1.7.1.5.1).
 
-    Has what the entry in ConnectionHistory says.
+    Its attributes are for the entry in ConnectionHistory.
     """
 
     status = ConnectionStatus.CERTIFICATE_VALIDATION_FAILURE
-    # Why it leaves. The documents list no class for this; the nearest is that of a receiver who
-    # cannot decrypt.
+    # The class of the refusal. The documents list none for this; the nearest is that of a receiver
+    # who cannot decrypt.
     message_class = MessageClass.NACK_BAD_ENCRYPTION
 
     def __init__(self, cause: StatusError) -> None:
@@ -80,7 +81,7 @@ class EncryptionFailed(Exception):
 
 @dataclass(slots=True)
 class _Encrypting:
-    """A message whose turn it is in its outgoing queue, and what has become of it."""
+    """The message at the head of an outgoing queue, and the result of its encryption."""
 
     packet: bytes = field(repr=False)
     remote_qm_guid: UUID
@@ -93,53 +94,53 @@ class _Encrypting:
 
 
 class Protection:
-    """What protects messages on their way, for all sessions of a queue manager."""
+    """Protection of messages in transit, for all sessions of a queue manager."""
 
     def __init__(self, engine: Engine, *, run_in_thread: RunInThread, ready: Callable[[OutgoingQueue], None]) -> None:
         self._engine = engine
         self._run_in_thread = run_in_thread
-        # Called when `protect` has an answer for a queue that it had none for.
+        # Called when `protect` has an answer that it did not have before.
         self._ready = ready
         self.send_symmetric_key_cache = SendSymmetricKeyCache(engine.monotonic)
         self.receive_symmetric_key_cache = ReceiveSymmetricKeyCache(engine.monotonic)
         self.user_cert_cache = UserCertCache(engine.monotonic)
         self._caches = (self.send_symmetric_key_cache, self.receive_symmetric_key_cache, self.user_cert_cache)
-        # The nearest of the cleanup timers of 3.1.2.10-13.
+        # The earliest of the cleanup timers of 3.1.2.10-13.
         self.deadline = Deadline()
         # RemoteQMPublicKey of each session (3.1.1.3.1), by the queue manager at its end; see
         # `_recipient`.
         self._remote_qm_public_key: dict[UUID, dict[UUID, MqdsPublicKeys]] = {}
         # By the number of the outgoing queue, which sends one message after the other.
         self._encrypting: dict[int, _Encrypting] = {}
-        # Queues and messages that wait for a key that is being made or opened.
+        # Queues and messages that wait for a key that is being created or decrypted.
         self._wrapping: dict[SendKeyIdentity, list[OutgoingQueue]] = {}
         self._opening: dict[ReceiveKeyIdentity, list[tuple[Message, Done]]] = {}
 
     def on_timer(self, _now: float) -> None:
-        """A cleanup timer of 3.1.2.10-13 has expired."""
+        """Handle a cleanup timer event of 3.1.2.10-13."""
         for cache in self._caches:
             cache.on_timer()
         self._set_deadline()
 
     def _set_deadline(self) -> None:
-        """A cache has changed."""
+        """Update the deadline, because a cache has changed."""
         deadlines = [deadline for cache in self._caches if (deadline := cache.next_deadline()) is not None]
         self.deadline.set(min(deadlines, default=NEVER))
 
-    # What leaves
+    # Sending
     # ----------------------------------------------------------------------------------------------
 
     def session_closed(self, remote_qm_guid: UUID) -> None:
-        """The next session with this queue manager asks the directory for its keys anew."""
+        """Forget the keys of a queue manager, so that the next session asks the directory again."""
         self._remote_qm_public_key.pop(remote_qm_guid, None)
         for number, one in list(self._encrypting.items()):
             if one.remote_qm_guid == remote_qm_guid:
                 del self._encrypting[number]
 
     def is_to_encrypt(self, message: Message) -> bool:
-        """Whether a message that leaves must not leave as it is.
+        """Return whether an outgoing message must be encrypted here.
 
-        One that another queue manager has sent passes as it came. One that has a key and EB was
+        A message of another queue manager is forwarded as it came. One that has a key and EB was
         encrypted by the application.
         """
         return (
@@ -149,9 +150,10 @@ class Protection:
         )
 
     def protect(self, packet: bytes, remote_qm_guid: UUID, queue: OutgoingQueue) -> bytes | None:
-        """The packet as it may be sent to that queue manager; None until `ready` is called with the queue.
+        """Return the packet as it may be sent to a queue manager, or None.
 
-        Then the same call has the answer. Raises EncryptionFailed.
+        After None, `ready` is called with the queue, and then the same call has the answer. Raises
+        EncryptionFailed.
         """
         message = Message(packet)
         if not self.is_to_encrypt(message):
@@ -225,13 +227,14 @@ class Protection:
 
         self._run_in_thread(lambda: _outcome(lambda: encrypt_body(current.packet, session_key)), done)
 
-    # What arrives
+    # Receiving
     # ---------------------------------------------------------------------------------------------
 
     def examine(self, message: Message, done: Done) -> None:
-        """Decrypt and verify a message to this queue manager, then call back with what `insert_message` takes.
+        """Decrypt and verify a message to this queue manager.
 
-        At once, before this returns, when there is nothing slow to do.
+        `done` is called with the result, which `insert_message` takes. If nothing is slow, that
+        happens before this method returns.
         """
         if is_examined_at_once(message):
             done(examine(message))
@@ -240,7 +243,7 @@ class Protection:
         key = None if identity is None else self.receive_symmetric_key_cache.find(identity)
         if identity is not None and key is None:
             if identity in self._opening:
-                # One RSA operation is enough for all that come with the same key.
+                # One RSA operation suffices for all messages with the same key.
                 self._opening[identity].append((message, done))
                 return
             self._opening[identity] = []
@@ -266,7 +269,7 @@ class Protection:
     def _examination(
         self, message: Message, identity: ReceiveKeyIdentity | None, symmetric_key: bytes | None
     ) -> Callable[[], tuple[Examination, bytes | None]]:
-        """What is to be done in a thread: the examination, and the key that was opened for it."""
+        """Return the work for a thread: it returns the examination and the decrypted key."""
         engine = self._engine
         preferences = engine.settings.encryption_preferences
         signing_keys = None
@@ -294,7 +297,7 @@ class Protection:
             except Refusal as refusal:
                 return Examination.refused(message, refusal), None
             except Exception:  # noqa: BLE001 - a peer chose these octets
-                # Whatever they bring about, its session must not wait for ever.
+                # Whatever these bytes cause, the session must not wait forever.
                 text = "message %s cannot be examined"
                 log_of_peer(_LOG, logging.ERROR, "examined", "", text, message.identifier, exc_info=True)
                 wrong = Refusal.bad_encryption if message.is_body_encrypted else Refusal.bad_signature
@@ -304,7 +307,10 @@ class Protection:
         return work
 
     def _with_sender(self, examination: Examination) -> Examination:
-        """3.1.5.8.3: the certificate is one that the directory has for the sender, which is then remembered."""
+        """Check that the directory has the certificate for the sender (3.1.5.8.3).
+
+        A success is cached.
+        """
         if examination.refusal is not None or examination.is_sender_known:
             return examination
         with self._engine.store.lock:
@@ -316,11 +322,11 @@ class Protection:
 
 
 def _recipient(message: Message, remote_qm_guid: UUID) -> UUID:
-    """Whose key a message is encrypted with: that of the queue manager it goes to.
+    """Return the queue manager whose key encrypts a message: its destination.
 
-    The document names RemoteQMGuid, which behind a router is the router; but nobody on the way
-    decrypts (3.1.5.8.3: "If QueueManagerAddress is equal to QueueManager.Identifier"), so its key
-    would help nobody.
+    The document names RemoteQMGuid, which behind a router is the router. But no router decrypts
+    (3.1.5.8.3: "If QueueManagerAddress is equal to QueueManager.Identifier"), so a router's key
+    would be useless.
     """
     address = message.destination_queue_manager_identifier
     return remote_qm_guid if address == GUID_NULL else address
@@ -331,7 +337,7 @@ def _is_quick(algorithm: int, size: int) -> bool:
 
 
 def _outcome(function: Callable[[], SessionKey | bytes]) -> SessionKey | bytes | StatusError:
-    """What the function returns, or the status it fails with."""
+    """Return the function's result, or the status of its failure."""
     try:
         return function()
     except StatusError as error:

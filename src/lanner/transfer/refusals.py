@@ -1,12 +1,13 @@
-"""Messages that a queue manager refused: how many, for which queue, for what reason.
+"""Refused messages: counts by queue and reason, and their log.
 
-MS-MQQB has a receiver discard what it refuses (3.1.5.8.2, 3.1.5.8.3, 3.1.5.8.8). The sender learns
-of it only where the message is transactional (a FinalAck) or asked for an acknowledgment, and a
-safe receiver keeps some reasons to itself (3.1.7.15). So both sides count here what they know, and
-log it: one line per queue, class and minute, with the number of messages since the last one.
+MS-MQQB has a receiver discard what it refuses (3.1.5.8.2, 3.1.5.8.3, 3.1.5.8.8). The sender is
+informed only if the message is transactional (a FinalAck) or asked for an acknowledgment, and a
+safe receiver does not disclose some reasons (3.1.7.15). So both sides count the refusals that they
+know of. They log one line per queue, class and minute, with the number of messages since the last
+line.
 
-Counts are kept in memory and begin at zero with the process. Names of queues come from peers: what
-is kept and logged of them is bounded, and characters that could steer a terminal are escaped.
+Counts are kept in memory and begin at zero with the process. Names of queues come from peers:
+stored and logged names are truncated, and characters that could control a terminal are escaped.
 Message bodies are never logged.
 """
 
@@ -30,25 +31,25 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 
-# Not in the specification: distinct names of one side that are counted apart; further ones are
+# Not in the specification: distinct names of one side that are counted separately; further ones are
 # counted together as OTHER. Names that only a peer has used have a limit of their own, so that
-# invented ones cannot displace those of real queues.
+# invented names cannot displace those of real queues.
 MAX_KNOWN_QUEUES: Final = 1000
 MAX_UNKNOWN_QUEUES: Final = 100
-# Not in the specification: characters kept of a name or of the text of a reason.
+# Not in the specification: characters kept of a name or of a reason's text.
 MAX_TEXT_LENGTH: Final = 256
 # Not in the specification: seconds between two lines about the same queue and class.
 LOG_INTERVAL: Final = 60.0
-# Not in the specification: own messages of which a refusal is remembered, because a peer may report
-# it twice (FinalAck and administration acknowledgment, or a packet that is sent again).
+# Not in the specification: own messages whose refusal is remembered, because a peer may report it
+# twice (FinalAck and administration acknowledgment, or a packet that is sent again).
 MAX_REPORTED: Final = 4096
 
 OTHER: Final = "other"
-# A class of Lanner's own: SourceQueueManager is this queue manager, or not the one at the other end
-# of the session.
+# A class of Lanner's own: SourceQueueManager is this queue manager, or is not the one at the other
+# end of the session.
 UNVERIFIED_SOURCE: Final = "unverified_source"
 
-# MS-MQMQ 2.2.18.1.6: negative arrival acknowledgments are 0x8000 to 0xBFFF. Those above are about
+# MS-MQMQ 2.2.18.1.6: negative arrival acknowledgments are 0x8000 to 0xBFFF. Those above concern
 # messages that had reached their queue.
 _NEGATIVE_ARRIVAL = 0x8000
 _SEVERITY = 0xC000
@@ -71,10 +72,10 @@ _ADVICE: Final = {
 
 
 class Side(enum.StrEnum):
-    """Which queue manager refused the messages."""
+    """The queue manager that refused the messages."""
 
     HERE = "here"  # this one, messages of a peer
-    PEER = "peer"  # a peer, messages of this one, as far as the peer said so
+    PEER = "peer"  # a peer, messages of this one, as far as the peer reported them
 
 
 @dataclass(slots=True, eq=False)
@@ -85,17 +86,17 @@ class Refused:
     queue: str
     message_class: str
     count: int = 0
-    # Of the last message: seconds since 1970, the address of the peer, the identifier, and details
+    # For the last message: seconds since 1970, the address of the peer, the identifier, and details
     # of the reason.
     last_time: float = 0.0
     last_peer: str = ""
     last_message: str = ""
     last_detail: str = ""
     unlogged: int = 0
-    log_due: float = 0.0  # monotonic; no line before
+    log_due: float = 0.0  # monotonic; no line before this time
 
     def document(self) -> dict[str, object]:
-        """The row as `lanner status --json` shows it."""
+        """Return the row as `lanner status --json` shows it."""
         return {
             "side": self.side.value,
             "queue": self.queue,
@@ -109,7 +110,7 @@ class Refused:
         }
 
     def line(self) -> str:
-        """The line for the log: how many since the last line, where, why, and what to do."""
+        """Return the log line: the number since the last line, where, why, and what to do."""
         number = f"{self.unlogged} message{'s' if self.unlogged != 1 else ''}"
         if self.side is Side.HERE:
             what = f"{number} from {self.last_peer} for {self.queue} refused"
@@ -124,20 +125,20 @@ class Refused:
 
 
 def is_refusal(message_class: int) -> bool:
-    """Whether a class says that a message did not reach its queue."""
+    """Return whether a class means that a message did not reach its queue."""
     return message_class & _SEVERITY == _NEGATIVE_ARRIVAL
 
 
 def class_name(message_class: int) -> str:
-    """The name of a class, as commands and metrics show it.
+    """Return the name of a class, as commands and metrics show it.
 
-    A peer may use any number: unknown ones are OTHER.
+    A peer may use any number; unknown ones are OTHER.
     """
     return _NAMES.get(message_class, OTHER)
 
 
 def printable(text: str) -> str:
-    """A bounded text from a peer, with control and formatting characters escaped."""
+    """Return a peer's text, truncated, with control and formatting characters escaped."""
     shown = one_line(text[: MAX_TEXT_LENGTH + 1])
     return shown if len(shown) <= MAX_TEXT_LENGTH else f"{shown[:MAX_TEXT_LENGTH]}..."
 
@@ -149,29 +150,29 @@ class Refusals:
         self._clock = clock
         self._monotonic = monotonic
         self._rows: dict[tuple[Side, str, str], Refused] = {}
-        # Names that are counted apart, by side and by whether a queue of that name was known.
+        # Names counted separately, by side and by whether a queue of that name was known.
         self._names: dict[tuple[Side, bool], set[str]] = {
             (side, known): set() for side in Side for known in (False, True)
         }
         self._reported: OrderedDict[MessageIdentifier, None] = OrderedDict()
-        # Rows with messages that no line tells of yet, and when the first of them may have its
-        # line.
+        # Rows with messages that were not logged yet. `deadline` is when the first of them may be
+        # logged.
         self._unlogged: dict[Refused, None] = {}
         self.deadline = Deadline()
 
     def __iter__(self) -> Iterator[Refused]:
-        """Every row, by side, queue and class."""
+        """Iterate over the rows, by side, queue and class."""
         return iter([self._rows[key] for key in sorted(self._rows)])
 
     @property
     def total(self) -> int:
-        """Refused messages of both sides."""
+        """Return the number of refused messages of both sides."""
         return sum(row.count for row in self._rows.values())
 
     def refused_here(
         self, queue: str, message_class: str, *, peer: str, message: MessageIdentifier, detail: str, is_known: bool
     ) -> None:
-        """Count a message of a peer that was not taken. `is_known`: there is such a queue."""
+        """Count a message of a peer that was refused. `is_known`: the queue exists."""
         row = self._row(Side.HERE, queue, message_class, is_known=is_known)
         self._add(row, peer, message, detail)
 
@@ -180,7 +181,7 @@ class Refusals:
     ) -> None:
         """Count a message of this queue manager that a peer reports as refused.
 
-        A second report of it is ignored.
+        A second report of the same message is ignored.
         """
         if message in self._reported:
             return
@@ -192,7 +193,7 @@ class Refusals:
 
     def _row(self, side: Side, queue: str, message_class: str, *, is_known: bool) -> Refused:
         queue = printable(queue)
-        # Names that differ only in case are names of one queue.
+        # Names that differ only in case denote one queue.
         name = queue.lower()
         known, unknown = self._names[side, True], self._names[side, False]
         if name not in known and name not in unknown:
@@ -228,13 +229,13 @@ class Refusals:
         self._unlogged.pop(row, None)
 
     def on_timer(self) -> None:
-        """Log what was counted within a minute after the last line, once that minute is over."""
+        """Log the rows whose last line is a minute old and that have counted more since then."""
         now = self._monotonic()
         if self.deadline.due <= now:
             self._flush(now, [row for row in self._unlogged if row.log_due <= now])
 
     def flush(self) -> None:
-        """Log what has not been logged: the queue manager stops."""
+        """Log what was not logged yet, because the queue manager stops."""
         self._flush(self._monotonic(), list(self._unlogged))
 
     def _flush(self, now: float, rows: list[Refused]) -> None:

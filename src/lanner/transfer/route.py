@@ -1,7 +1,7 @@
-"""How one outgoing queue reaches its next hop: the hops, the attempts, and what an operator sees of them.
+"""A route: how one outgoing queue reaches its next hop, and what an operator sees of it.
 
-MS-MQQB 3.1.1.3.1 NextHopCollection and NextHopIndexer, 3.1.2.3 Session Retry Connect Timer;
-MS-MQDMPR 3.1.1.3 State, NextHops and ConnectionHistory.
+Implements MS-MQQB 3.1.1.3.1 NextHopCollection and NextHopIndexer, and 3.1.2.3 Session Retry Connect
+Timer; MS-MQDMPR 3.1.1.3 State, NextHops and ConnectionHistory.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from lanner.transfer.link import Link
     from lanner.transfer.outgoing_message_table import OutgoingMessageTable
 
-# Not in the specification: so many entries of ConnectionHistory are kept, the newest.
+# Not in the specification: newest entries of ConnectionHistory that are kept.
 MAX_CONNECTION_HISTORY = 64
 
-# An operator's pause and hardened security are not overwritten by what happens to a connection.
+# Changes of a connection do not overwrite an operator's pause and hardened security.
 FIXED_STATES = frozenset({OutgoingState.ON_HOLD, OutgoingState.LOCKED})
 
 _HRESULT_FROM_WIN32 = 0x8007_0000
 E_FAIL = 0x8000_4005
-# Winsock's numbers of what POSIX calls otherwise: tools that read ConnectionHistory know these.
+# Winsock's numbers for POSIX errors: tools that read ConnectionHistory expect these.
 _WINSOCK = {
     errno.EACCES: 10013,
     errno.EMFILE: 10024,
@@ -47,8 +47,8 @@ _WINSOCK = {
     errno.EHOSTUNREACH: 10065,
 }
 _HOST_NOT_FOUND = 11001
-# Which step of connecting an error of the operating system belongs to; any other is of the connect
-# itself.
+# The step of connecting at which an error of the operating system occurs; any other error is of the
+# connect itself.
 _STATUSES = {
     errno.EMFILE: ConnectionStatus.SOCKET_CREATE_FAILURE,
     errno.ENFILE: ConnectionStatus.SOCKET_CREATE_FAILURE,
@@ -60,7 +60,7 @@ _STATUSES = {
 
 
 class Route:
-    """One outgoing queue's way to other computers. `route_stages` has the table of its stages."""
+    """The route of one outgoing queue to other computers. `route_stages` has its stages."""
 
     def __init__(self, queue: OutgoingQueue, table: OutgoingMessageTable) -> None:
         self.queue = queue
@@ -72,24 +72,24 @@ class Route:
         self.next_hop_index = 0
         # The last attempt to connect to its next hop failed.
         self.cannot_connect = False
-        # How often in a row the directory did not know the way.
+        # Consecutive lookups in which the directory did not know the destination.
         self.unknown_count = 0
-        # When the Session Retry Connect Timer expires; None: it does not run.
+        # When the Session Retry Connect Timer expires; None if it does not run.
         self.retry_due: float | None = None
-        # Of that timer and of those of the table; `Routes.watch` sets it.
+        # For that timer and the table's timers. `Routes.watch` sets it.
         self.deadline = Deadline()
-        # The last error in words, for an operator who asks why nothing leaves.
+        # The text of the last error, for an operator who asks why nothing is sent.
         self.problem = ""
-        # Why transactional messages are not acknowledged although they are sent, in words.
+        # The text that explains why sent transactional messages are not acknowledged.
         self.sequence_problem = ""
-        # The session whose peer is known as one that transactional messages were sent to.
+        # The session whose peer is recorded as a recipient of transactional messages.
         self.noted_link: Link | None = None
-        # Answers to questions of an earlier attempt are not for this one.
+        # Number of the current attempt. Results of earlier attempts are ignored.
         self.attempt = 0
 
     @property
     def is_sending(self) -> bool:
-        """Whether messages of this queue may leave now."""
+        """Whether messages of this queue may be sent now."""
         return self.queue.state is OutgoingState.CONNECTED
 
     @property
@@ -102,11 +102,14 @@ class Route:
 
     @property
     def shown_problem(self) -> str:
-        """What an operator is told."""
+        """The problem that an operator is shown."""
         return self.problem or self.sequence_problem
 
     def sequence_timed_out(self) -> None:
-        """The Transactional Ack Wait Timer has expired: an operator is told, unless more is known already."""
+        """Set the problem that an operator is shown, unless more is known already.
+
+        Called when the Transactional Ack Wait Timer has expired.
+        """
         sequence = self.table.tx_outgoing_sequence
         count = len(sequence.unacked)
         if not self.sequence_problem and count and self.link is not None:
@@ -117,9 +120,9 @@ class Route:
             )
 
     def enter(self, step: Step, retry_due: float | None = None) -> None:
-        """Move to the stage that a step leads to.
+        """Move to the stage to which a step leads.
 
-        `retry_due` is for WAIT: only there the retry timer runs.
+        `retry_due` is for WAIT: only in its stage does the retry timer run.
         """
         stage = TRANSITIONS.get((self.stage, step))
         if stage is None:
@@ -128,7 +131,10 @@ class Route:
         self.retry_due = retry_due
 
     def next_deadline(self) -> float:
-        """When the Session Retry Connect Timer or the Transactional Ack Wait Timer expires; NEVER if neither runs."""
+        """Return when the first of the route's timers expires; NEVER if none runs.
+
+        They are the Session Retry Connect Timer and the Transactional Ack Wait Timer.
+        """
         resend = self.table.next_deadline()
         return min(NEVER if resend is None else resend, NEVER if self.retry_due is None else self.retry_due)
 
@@ -137,7 +143,10 @@ class Route:
             self.queue.state = state
 
     def set_next_hops(self, next_hops: list[NextHop]) -> None:
-        """Candidates while connecting, only the connected one afterwards (QQB-3.1.5.4.2-2)."""
+        """Set the next hops (QQB-3.1.5.4.2-2).
+
+        They are candidates while connecting, and only the connected one afterwards.
+        """
         self.next_hops = next_hops
         self.next_hop_index = 0
         self.show_next_hops(next_hops)
@@ -151,12 +160,12 @@ class Route:
         history = self.queue.connection_history
         history.append(ConnectionHistoryEntry(status, int(now), error, address))
         del history[:-MAX_CONNECTION_HISTORY]
-        # While another attempt is made, the last problem is still the one to know of.
+        # During another attempt the last problem remains the one to show.
         if problem or status is ConnectionStatus.ESTABLISHED:
             self.problem = problem
 
     def record_error(self, error: OSError, now: float, *, what: str) -> None:
-        """A failure that the operating system reported."""
+        """Record an error of the operating system."""
         if isinstance(error, socket.gaierror):
             status, code = ConnectionStatus.DNS_FAILURE, _HOST_NOT_FOUND
         elif isinstance(error, TlsError):

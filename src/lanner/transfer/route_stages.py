@@ -1,7 +1,7 @@
-"""The stages of an outgoing queue on its way to a session, and what moves it from one to the next (MS-MQQB 3.1.5.2).
+"""The stages of an outgoing queue on its way to a session, and their transitions.
 
-The table names every pair of stage and step that can occur. A step that it does not name in a stage
-is an error of this program, and the stage stays as it is.
+MS-MQQB 3.1.5.2. The table has every pair of stage and step that can occur. A pair that is not in
+the table is a bug; the stage does not change then.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 
 class Stage(enum.Enum):
-    """Where an outgoing queue is on its way to a session."""
+    """The stage of an outgoing queue on its way to a session."""
 
     IDLE = enum.auto()  # no session, and no attempt at one
     RESOLVING = enum.auto()  # 3.1.5.2.1
@@ -22,11 +22,11 @@ class Stage(enum.Enum):
 
 
 class Step(enum.Enum):
-    """What can happen to it."""
+    """The steps that lead from one stage to another."""
 
-    RESOLVE = enum.auto()  # the addresses of its next hops are asked for
-    CONNECT = enum.auto()  # a next hop is pinged, or connected to
-    ATTACH = enum.auto()  # it gets a session
+    RESOLVE = enum.auto()  # resolve the addresses of its next hops
+    CONNECT = enum.auto()  # ping or connect to a next hop
+    ATTACH = enum.auto()  # attach a session
     WAIT = enum.auto()  # the attempt failed or the session ended, and there is something to send
     REST = enum.auto()  # there is nothing to send, or nothing may be sent
 
@@ -35,16 +35,16 @@ TRANSITIONS: Final[Mapping[tuple[Stage, Step], Stage]] = {
     (Stage.IDLE, Step.RESOLVE): Stage.RESOLVING,
     (Stage.WAITING_RECONNECT, Step.RESOLVE): Stage.RESOLVING,
     (Stage.RESOLVING, Step.CONNECT): Stage.CONNECTING,
-    # After a ping; or for another queue manager at the same address.
+    # After a ping, or for another queue manager at the same address.
     (Stage.CONNECTING, Step.CONNECT): Stage.CONNECTING,
-    # The next hop of several.
+    # The next one of several next hops.
     (Stage.WAITING_RECONNECT, Step.CONNECT): Stage.CONNECTING,
-    # Acknowledgments go back on the session of their messages, also where no address is known.
+    # Acknowledgments go back on the session of their messages, even if no address is known.
     (Stage.IDLE, Step.ATTACH): Stage.ATTACHED,
     (Stage.RESOLVING, Step.ATTACH): Stage.ATTACHED,
     (Stage.CONNECTING, Step.ATTACH): Stage.ATTACHED,
     (Stage.WAITING_RECONNECT, Step.ATTACH): Stage.ATTACHED,
-    # The directory does not know the way.
+    # The directory does not know the destination.
     (Stage.IDLE, Step.WAIT): Stage.WAITING_RECONNECT,
     (Stage.WAITING_RECONNECT, Step.WAIT): Stage.WAITING_RECONNECT,
     (Stage.RESOLVING, Step.WAIT): Stage.WAITING_RECONNECT,

@@ -1,4 +1,4 @@
-"""The routes of a queue manager: one for each outgoing queue that has been looked at (MS-MQQB 3.1.1.3.1)."""
+"""The routes of a queue manager: one for each outgoing queue used so far (MS-MQQB 3.1.1.3.1)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from lanner.transfer.sent_to import SentTo
     from lanner.transfer.settings import TransferSettings
 
-# Not in the specification, seconds: how long an unused outgoing queue is kept. A peer that sends
-# through this queue manager to many destinations would otherwise leave a queue behind for each.
+# Not in the specification: seconds for which an unused outgoing queue is kept. Otherwise a peer
+# that sends to many destinations through this queue manager would leave a queue behind for each.
 _IDLE_LIMIT = 600.0
 
 
 class Routes:
-    """Makes routes, finds them, and forgets them. The caller holds the store's lock.
+    """The collection of routes. The caller holds the store's lock.
 
     `on_due` is called with a route when one of its timers expires.
     """
@@ -43,14 +43,14 @@ class Routes:
         self._deadlines = deadlines
         self._on_due = on_due
         self.sent_to = sent_to
-        # What may have been sent before this process: the sequences as they were found.
+        # The sequences of an earlier process, which may have sent messages.
         self._sent_before = {queue.number: engine.outgoing_sequence(queue) for queue in engine.outgoing_queues()}
-        self.by_number: dict[int, Route] = {}  # of their queues
+        self.by_number: dict[int, Route] = {}  # by the numbers of their queues
         self._at: dict[str, dict[Route, None]] = {}  # by the addresses of their next hops
         self._idle_since: dict[int, float] = {}  # unused outgoing queues, by number
 
     def of(self, queue: OutgoingQueue) -> Route:
-        """The route of an outgoing queue, made if there is none."""
+        """Return the route of an outgoing queue, creating it if necessary."""
         route = self.by_number.get(queue.number)
         if route is None:
             table = OutgoingMessageTable(
@@ -65,11 +65,11 @@ class Routes:
         return route
 
     def watch(self, route: Route) -> None:
-        """The deadline of a route may have changed."""
+        """Update the deadline of a route."""
         route.deadline.set(route.next_deadline())
 
     def at(self, address: str) -> Iterable[Route]:
-        """The routes one of whose next hops is at an address."""
+        """Return the routes that have a next hop at an address."""
         return self._at.get(address, ())
 
     def set_next_hops(self, route: Route, next_hops: list[NextHop]) -> None:
@@ -83,14 +83,14 @@ class Routes:
             self._at.setdefault(hop.address, {})[route] = None
 
     def show_sequence(self, queue: OutgoingQueue) -> None:
-        """QQB-3.1.5.8.8-4: another's message goes through an outgoing queue, which shows its own sequence."""
+        """Show the sequence of an outgoing queue that forwards messages (QQB-3.1.5.8.8-4)."""
         self.of(queue).table.refresh_transfer_info()
 
     def remove_idle(self, now: float, *, makes_room: bool = False) -> bool:
-        """Remove outgoing queues that were not used for a long time; return whether there were any.
+        """Remove outgoing queues that are unused for a long time; return whether there were any.
 
-        `makes_room`: those that other computers or users have caused need not have been idle for
-        long.
+        With `makes_room`, queues that other computers or users have caused are removed as soon as
+        they are idle.
         """
         engine = self._engine
         idle = {queue.number: queue for queue in engine.outgoing_queues() if engine.is_idle(queue)}

@@ -1,8 +1,8 @@
-"""Through whom a message goes: the binary reliable message routing algorithm (MS-MQBR; MS-MQQB 3.1.7.5 Get Next Hops).
+"""Routing: the binary reliable message routing algorithm (MS-MQBR; MS-MQQB 3.1.7.5).
 
-Every function is called with the store's lock held. The document keeps its RoutingTable for an
-hour; here it is worked out when a session is to be established, from what the directory said in the
-last minute.
+It finds the queue managers through which a message goes. Every function is called with the store's
+lock held. The document keeps its RoutingTable for an hour. Here it is computed when a session is to
+be established, from the directory's answers of the last minute.
 """
 
 from __future__ import annotations
@@ -24,16 +24,19 @@ _LOG = logging.getLogger(__name__)
 
 
 def get_next_hops(engine: Engine, queue_manager_guid: UUID) -> list[QueueManager]:
-    """MS-MQQB 3.1.7.5: queue managers to try in this order, as the directory has them; none at all is failure."""
+    """Return the queue managers to try, in order (MS-MQQB 3.1.7.5 Get Next Hops).
+
+    They are objects of the directory. An empty list is failure.
+    """
     found = [get_queue_manager(engine, guid) for guid in next_hop_guids(engine, queue_manager_guid)]
     return [hop for hop in found if hop is not None]
 
 
 def next_hop_guids(engine: Engine, destination_id: UUID) -> list[UUID]:
-    """MS-MQBR 3.1.5.1 GetNextHops from this queue manager.
+    """Return the next hops from this queue manager (MS-MQBR 3.1.5.1 GetNextHops).
 
-    Where the document takes one of several routing servers or site gates, all are given: when the
-    first does not answer, the next one is tried.
+    Where the document selects one of several routing servers or site gates, all are returned: if
+    the first does not answer, the next one is tried.
     """
     source = get_queue_manager(engine, engine.queue_manager.identifier)
     destination = get_queue_manager(engine, destination_id)
@@ -47,7 +50,7 @@ def next_hop_guids(engine: Engine, destination_id: UUID) -> list[UUID]:
         hops = _next_hops_within_site(source, destination)
     else:
         hops = _routing_servers(engine, source)
-    # A queue manager that is by mistake its own routing server would send to itself for ever.
+    # A queue manager misconfigured as its own routing server would send to itself forever.
     others = [hop for hop in hops if hop != source.identifier]
     if not others:
         _LOG.info("no route to queue manager %s (%s)", destination.computer_name, destination_id)
@@ -55,7 +58,11 @@ def next_hop_guids(engine: Engine, destination_id: UUID) -> list[UUID]:
 
 
 def _next_hops_for_router(engine: Engine, source: QueueManager, destination: QueueManager) -> list[UUID]:
-    """3.1.5.2 GetNextHopsForRouter and 3.1.5.3 GetNextHopsForSiteGate, which differ beyond the site only."""
+    """Return the next hops of a routing server.
+
+    Implements 3.1.5.2 GetNextHopsForRouter and 3.1.5.3 GetNextHopsForSiteGate, which differ only
+    beyond the site.
+    """
     if source.identifier in destination.in_routing_server_identifier_list:
         return [destination.identifier]
     if _share_a_site(source, destination):
@@ -81,21 +88,21 @@ def _share_a_site(one: QueueManager, other: QueueManager) -> bool:
 
 
 def _routing_servers(engine: Engine, source: QueueManager) -> list[UUID]:
-    """3.1.5.5 GetRoutingServer: those of the queue manager's own sites."""
+    """Return the routing servers of the queue manager's own sites (3.1.5.5 GetRoutingServer)."""
     return [server.identifier for server in engine.routing_servers() if _share_a_site(server, source)]
 
 
 def get_queue_manager(engine: Engine, machine_id: UUID) -> QueueManager | None:
-    """3.1.5.4 GetQueueManager."""
+    """Return a queue manager of the directory, or None (3.1.5.4 GetQueueManager)."""
     _, found = engine.read_directory("QueueManager", identifier_is(machine_id))
     return found if isinstance(found, QueueManager) else None
 
 
 def routing_table(own_sites: Iterable[UUID], links: Iterable[RoutingLink]) -> Mapping[UUID, UUID]:
-    """3.1.1.2 RoutingTable, by Dijkstra's algorithm (3.1.3.1): NextHopSiteID by DestinationSiteID, the nearest first.
+    """Return the RoutingTable (3.1.1.2): NextHopSiteID by DestinationSiteID, the nearest first.
 
-    A queue manager of several sites starts from all of them. Sites that no path leads to are not in
-    it.
+    Uses Dijkstra's algorithm (3.1.3.1). A queue manager of several sites starts from all of them.
+    Sites without a path are not in the table.
     """
     edges: defaultdict[UUID, list[tuple[int, UUID]]] = defaultdict(list)
     for link in links:
@@ -103,8 +110,8 @@ def routing_table(own_sites: Iterable[UUID], links: Iterable[RoutingLink]) -> Ma
         edges[link.site2_identifier].append((link.actual_cost, link.site1_identifier))
     reached = set(own_sites)
     next_hops: dict[UUID, UUID] = {}
-    # (cost, destination site, next-hop site); equal costs are decided by the GUID, the same way
-    # each time.
+    # (cost, destination site, next-hop site). Among equal costs the GUID decides, so the result is
+    # reproducible.
     paths = [(cost, site, site) for own in reached for cost, site in edges[own]]
     heapq.heapify(paths)
     while paths:

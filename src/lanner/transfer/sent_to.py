@@ -1,8 +1,8 @@
-"""To which queue managers the transactional messages of an outgoing queue were sent: a table of the store.
+"""The queue managers to which transactional messages of outgoing queues were sent.
 
-An acknowledgment may come long after its message has left, on another session, and after a restart.
-It is believed only from a queue manager that the messages went to (or from their destination, or a
-routing server).
+A table of the store. An acknowledgment may arrive long after its message was sent, on another
+session, and after a restart. It is believed only from a queue manager that the messages were sent
+to, from their destination, or from a routing server.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 TABLE: Final = "sent_to"
 
-# Not in the specification: queue managers of one outgoing queue, the last ones. A route has some
-# routing servers to choose from.
+# Not in the specification: queue managers recorded for one outgoing queue, the newest ones. A route
+# has some routing servers to choose from.
 MAX_PER_QUEUE: Final = 8
 _GUID_SIZE: Final = 16
 
@@ -34,7 +34,7 @@ class SentTo:
         self.reload()
 
     def reload(self) -> None:
-        """Go back to what the table has: at the start, and when the store could not write."""
+        """Reload the table, at the start and when the store could not write."""
         self._by_queue.clear()
         for key, row in list(self._table.items()):
             number = QUEUE_KEY.unpack(key)[0]
@@ -45,17 +45,17 @@ class SentTo:
             self._by_queue[number] = tuple(UUID(bytes=row[place : place + _GUID_SIZE]) for place in places)
 
     def of(self, queue: OutgoingQueue) -> tuple[UUID, ...]:
-        """Return the queue managers that transactional messages of a queue went to."""
+        """Return the queue managers to which transactional messages of a queue were sent."""
         return self._by_queue.get(queue.number, ())
 
     def add(self, queue: OutgoingQueue, guid: UUID) -> None:
-        """A transactional message of a queue is sent to a queue manager."""
+        """Record that a transactional message of a queue is sent to a queue manager."""
         known = self.of(queue)
         if guid not in known:
             known = self._by_queue[queue.number] = (*known, guid)[-MAX_PER_QUEUE:]
             self._table.put(QUEUE_KEY.pack(queue.number), b"".join(each.bytes for each in known))
 
     def forget(self, queue: OutgoingQueue) -> None:
-        """The queue is gone."""
+        """Forget the queue managers of a removed queue."""
         if self._by_queue.pop(queue.number, None) is not None:
             self._table.delete(QUEUE_KEY.pack(queue.number))

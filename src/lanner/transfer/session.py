@@ -1,12 +1,25 @@
 """One session between two queue managers, without its socket (MS-MQQB 3.1).
 
-Bytes of the connection go in, events come out; what is to be sent is asked for, and so is the time
-of the next timer. There is no queue here and no disk: the owner processes what was received, makes
-it durable if it is recoverable, and then allows its acknowledgment (`allow_acknowledgment`).
+A session does no I/O. Bytes of the connection go in (`receive`) and events come out. The owner
+fetches the bytes to write (`data_to_send`) and the time of the next timer (`next_deadline`). There
+are no queues and no disk here: the owner processes received messages, makes recoverable ones
+durable, and then allows their acknowledgment (`allow_acknowledgment`).
 
-Both sides are this class: they differ in the table of states (`session_states`) and in who speaks
-first (`handshake`). Counts and acknowledgments are in `acknowledging`, the stream in `framing`,
-what arrives is judged in `packets`.
+Handshake. The initiator sends EstablishConnection and the acceptor answers it, which tells each
+side the other's GUID. Then ConnectionParameters go both ways: the initiator proposes the timeouts,
+and each side states its window. Both sides are this class. They differ only in their table of
+states (`session_states`) and in who speaks first (`handshake`).
+
+Acknowledgments. Both sides count the user messages of each direction. A SessionHeader carries these
+counts, alone in a SessionAck or attached to a UserMessage. At most a window of messages may be
+unacknowledged. A SessionHeader goes out when half a window or 32 recoverable messages may be
+acknowledged, or when the Session Ack Send Timer expires. A UserMessage that is sent late in that
+timer's interval carries one along. The counts are in `acknowledging`.
+
+Timers. Session Initialization ends a handshake that takes too long. Session Ack Wait ends a session
+on which messages are unacknowledged and nothing arrives. Session Cleanup ends an idle session. A
+window that the peer has reduced recovers step by step. A packet that breaks the rules ends the
+session too; `framing` cuts the stream into packets and `packets` validates them.
 """
 
 from __future__ import annotations
@@ -57,16 +70,19 @@ from lanner.wire.session_header import (
 # 3.1.2.2, product note 44, seconds.
 _CLEANUP_INTERVAL = 300.0
 _ROUTING_SERVER_CLEANUP_INTERVAL = 120.0
-# 3.1.3.2 RecoverableAckSendTimeout until it is negotiated, milliseconds.
+# 3.1.3.2 RecoverableAckSendTimeout before its negotiation, milliseconds.
 _NOT_NEGOTIATED = 0xFFFF_FFFF
-# 3.1.7.11: a UserMessage takes the acknowledgment along when so much of the Session Ack Send Timer
-# is over.
+# 3.1.7.11: a UserMessage carries the acknowledgment if this part of the Session Ack Send Timer's
+# interval is over.
 _PIGGYBACK_PART = 0.75
 _DIRECT = fields.DQ_IN_USER_FLAGS_1  # all bits of DQ
 
 
 class Session:
-    """State and timers of MS-MQQB 3.1.1.3.1 and 3.1.2 that belong to one connection; made by `initiate` or `accept`."""
+    """One connection's state and timers (MS-MQQB 3.1.1.3.1, 3.1.2).
+
+    Create sessions with `initiate` or `accept`.
+    """
 
     def __init__(
         self,
@@ -78,7 +94,10 @@ class Session:
         *,
         is_routing_server: bool,
     ) -> None:
-        """3.1.3.2: every count at 0, every timer stopped but Session Cleanup; Session Initialization runs with the handshake."""
+        """Set every count to 0 and start Session Cleanup and Session Initialization (3.1.3.2).
+
+        Session Initialization runs until the handshake is done. All other timers are stopped.
+        """
         self._transitions = transitions
         self._own_guid = own_guid
         self._own_guid_bytes = own_guid.bytes_le
@@ -86,7 +105,7 @@ class Session:
         self._monotonic = monotonic
         self._admit: Callable[[EstablishConnectionHeader], bool] | None = None
         self._stream = PacketStream()
-        # Set by the owner, who knows the peer's address.
+        # Set by the owner, which knows the peer's address.
         self.packet_log: PacketLog | None = None
         # Packets to be written; `data_to_send` takes them.
         self.out: list[bytes] = []
@@ -94,8 +113,8 @@ class Session:
         self._received = ReceivedMessages()
 
         self.remote_qm_guid = GUID_NULL
-        # A UserMessage to a direct name has come: acknowledgments of its sequence go to one as well
-        # (3.1.5.8.2).
+        # A UserMessage to a direct name has arrived, so acknowledgments of its sequence go to a
+        # direct name too (3.1.5.8.2).
         self.direct_format_session = False
         self.session_active = False
         self.received_ack = False
@@ -110,19 +129,19 @@ class Session:
         self._advertised_window = settings.window_size
         self._early_ack = 1
         self._usable_window = SMALLEST_WINDOW_SIZE
-        # A recoverable message came since the last SessionAck, and has shortened the Session Ack
+        # A recoverable message arrived since the last SessionAck and has shortened the Session Ack
         # Send Timer.
         self._is_ack_hastened = False
 
-        # Not after any of the timers below; `on_timer` makes it exact.
+        # Never later than any of the timers below; `on_timer` makes it exact.
         self.deadline = Deadline()
         self._initialization = Timer(self.deadline)
         self._cleanup = Timer(self.deadline)
         self._ack_wait = Timer(self.deadline)
         self._ack_send = Timer(self.deadline)
         self._window_recovery = Timer(self.deadline)
-        # Not in the specification: runs while anything is on its way, from the last time that any
-        # of it was acknowledged.
+        # Not in the specification: runs while messages are in transit, from the last time that one
+        # of them was acknowledged.
         self._progress = Timer(self.deadline)
         self._last_progress = 0.0
         self._timers = (
@@ -140,7 +159,7 @@ class Session:
         self._cleanup.start(now, self._cleanup_interval)
         self._initialization.start(now, settings.session_initialization_timeout + 2 * settings.round_trip_delay)
         self.state = state
-        # The same as flags: other parts ask several times per message.
+        # The state as flags, because other parts ask several times per message.
         self.is_open = self.is_closed = False
         self._enter(state)
 
@@ -156,9 +175,9 @@ class Session:
         was_pinged: bool = False,
         is_routing_server: bool = False,
     ) -> Session:
-        """The side that connected (3.1.5.2.3).
+        """Return the session of the side that connected (3.1.5.2.3).
 
-        GUID_NULL: for a direct format name, the queue manager at that address.
+        GUID_NULL is for a direct format name: any queue manager at that address.
         """
         session = cls(
             SessionState.WAITING_ECR_MSG,
@@ -187,9 +206,9 @@ class Session:
         admit: Callable[[EstablishConnectionHeader], bool],
         is_routing_server: bool = False,
     ) -> Session:
-        """The side that was connected to (3.1.5.10).
+        """Return the session of the side that was connected to (3.1.5.10).
 
-        `admit` False: the peer is told that it is refused.
+        If `admit` returns False, the peer is refused in the answer.
         """
         session = cls(
             SessionState.WAITING_EC_MSG, ACCEPTOR, own_guid, settings, monotonic, is_routing_server=is_routing_server
@@ -197,7 +216,7 @@ class Session:
         session._admit = admit
         return session
 
-    # The counts, as packets have them
+    # The counts, as they are in packets
 
     @property
     def message_sent_count(self) -> int:
@@ -209,12 +228,12 @@ class Session:
 
     @property
     def unacked_message_count(self) -> int:
-        """UnAckedMessageCount: sent and not acknowledged."""
+        """UnAckedMessageCount: messages sent and not acknowledged."""
         return self._sent.unacked_count
 
     @property
     def total_received(self) -> int:
-        """How many user messages came: the number of the last one."""
+        """The number of user messages received, which is the number of the last one."""
         return self._received.count
 
     @property
@@ -241,11 +260,11 @@ class Session:
 
     @property
     def unfinished(self) -> int:
-        """Bytes of a packet whose end has not come."""
+        """Bytes of an incomplete packet."""
         return self._stream.unfinished
 
     def receive(self, data: bytes | bytearray | memoryview) -> list[Event]:
-        """Take bytes of the stream, however they are cut; nothing of `data` is kept."""
+        """Process bytes of the stream, cut anywhere. No reference to `data` is kept."""
         events: list[Event] = []
         if self.state is SessionState.CLOSED:
             return events
@@ -254,7 +273,7 @@ class Session:
             for packets, is_equal in self._stream.runs(data):
                 if log is not None:
                     log.received(packets)
-                # 3.1.5.1: of whatever type.
+                # 3.1.5.1: a packet of any type.
                 self.received_ack = True
                 if is_equal:
                     self._take_user_messages(UserMessagesReceived, packets, events, is_equal=True)
@@ -264,9 +283,9 @@ class Session:
                 if not kind:
                     self._take_user_message(packet, events)
                 elif kind == at.BASE_SH:
-                    # 3.1.5.8.4: a SessionHeader is the session's and does not go with the message.
-                    # The sender has counted the message that carries its counts, so it is counted
-                    # here before they are compared.
+                    # 3.1.5.8.4: a SessionHeader belongs to the session and is removed from the
+                    # message. The sender has already counted the message that carries its counts.
+                    # Therefore it is counted here before the counts are compared.
                     message, header = detach_session_header(packet)
                     self._take_user_message(message, events)
                     self._take_session_header(header, events)
@@ -278,7 +297,7 @@ class Session:
         return events
 
     def _take_user_message(self, packet: bytes, events: list[Event]) -> None:
-        """Judge a message; those behind it that have its shape are not judged again."""
+        """Validate a message. Following messages of the same shape are not validated again."""
         event = examine(packet, self._own_guid_bytes)
         self._stream.shape = shape_of(packet)
         self._take_user_messages(event, [packet], events, is_equal=False)
@@ -286,13 +305,16 @@ class Session:
     def _take_user_messages(
         self, event: type[UserMessagesReceived], packets: list[bytes], events: list[Event], *, is_equal: bool
     ) -> None:
-        """Count messages of equal shape (3.1.5.8.2), that of the last UserMessage if `is_equal`; all else that 3.1.5.8 has to be done is the owner's."""
+        """Count messages of equal shape (3.1.5.8.2) and add them to the events.
+
+        `is_equal`: they have the shape of the last UserMessage. The owner does the rest of 3.1.5.8.
+        """
         packet = packets[0]
         is_recoverable = bool(fields.user_flags_0(packet) & fields.DM_IN_USER_FLAGS_0)
         number = self._received.received(len(packets), is_recoverable=is_recoverable)
         last = events[-1] if events else None
         if is_equal and type(last) is UserMessagesReceived:
-            # Their template, or others like it.
+            # They have the same shape as those of the last event.
             last.packets += packets
         else:
             events.append(event(number, packets))
@@ -306,16 +328,19 @@ class Session:
             self._start_ack_send()
 
     def _hasten_ack(self) -> None:
-        """3.1.5.8.7: the first recoverable message since the last SessionAck."""
+        """Shorten the Session Ack Send Timer for a recoverable message (3.1.5.8.7).
+
+        It is the first one since the last SessionAck.
+        """
         self._is_ack_hastened = True
         self._ack_send.start(self._monotonic(), self.recoverable_ack_send_timeout / 1000)
 
     def _start_ack_send(self) -> None:
-        """3.1.5.8.2."""
+        """Start the Session Ack Send Timer (3.1.5.8.2)."""
         self._ack_send.start(self._monotonic(), self.ack_wait_timeout / 2000)
 
     def _take_session_header(self, header: SessionHeader, events: list[Event]) -> None:
-        """3.1.5.5: mark, hand over what is acknowledged, validate."""
+        """Process a SessionHeader (3.1.5.5): mark and return acknowledged entries, check counts."""
         acked = self._sent.acked(header.ack_sequence_number)
         persisted = self._sent.persisted(header.recoverable_msg_ack_seq_number, header.recoverable_msg_ack_flags)
         events.append(SessionAckReceived(acked, persisted))
@@ -328,9 +353,9 @@ class Session:
             self._start_ack_wait()
 
     def _set_received_window(self, window_size: int) -> None:
-        """The peer's window has changed.
+        """Set the peer's window.
 
-        One below what it came with is to be recovered from (MS-MQMQ note 15).
+        A window smaller than the negotiated one recovers over time (MS-MQMQ note 15).
         """
         if window_size >= self._negotiated_window:
             self._window_recovery.stop()
@@ -340,7 +365,10 @@ class Session:
         self._windows_changed()
 
     def _windows_changed(self) -> None:
-        """A window has changed: acknowledge half of what the peer sends without an acknowledgment."""
+        """Update the values that depend on the windows.
+
+        Half a window of received messages is acknowledged without waiting for the timer.
+        """
         self._early_ack = max(1, usable_window(self._advertised_window, self.received_window_size) // 2)
         self._usable_window = usable_window(self.window_size, self.received_window_size)
 
@@ -374,9 +402,9 @@ class Session:
         request: EstablishConnectionHeader,
         admit: Callable[[EstablishConnectionHeader], bool],
     ) -> None:
-        """3.1.5.3.1.
+        """Answer an EstablishConnection (3.1.5.3.1).
 
-        A peer that is refused gets an answer; the error closes the session behind the answer.
+        A refused peer gets an answer too; the error then closes the session after the answer.
         """
         if internal.is_refused:
             raise RemoteProtocolError("InternalHeader.Flags.CS: set in a request")
@@ -392,7 +420,7 @@ class Session:
             raise RemoteProtocolError(refusal)
 
     def _propose_parameters(self, internal: InternalHeader, answer: EstablishConnectionHeader) -> None:
-        """3.1.5.3.2."""
+        """Check the answer to an EstablishConnection and propose parameters (3.1.5.3.2)."""
         handshake.check_answer(internal, answer, self._own_guid, self.remote_qm_guid)
         self.remote_qm_guid = answer.server_guid
         self.recoverable_ack_send_timeout = handshake.recoverable_ack_send_timeout(
@@ -405,7 +433,10 @@ class Session:
         )
 
     def _take_parameters(self, parameters: ConnectionParametersHeader) -> None:
-        """3.1.5.4: the acceptor takes the initiator's times and answers with its own window."""
+        """Take the peer's parameters (3.1.5.4).
+
+        The acceptor takes the initiator's timeouts and answers with its own window.
+        """
         self._negotiated_window = max(parameters.window_size, SMALLEST_WINDOW_SIZE)
         self.received_window_size = self._negotiated_window
         self._windows_changed()
@@ -433,7 +464,7 @@ class Session:
     # Sending
 
     def data_to_send(self) -> list[bytes]:
-        """What is to be written now; it is handed out once, also after the session is closed."""
+        """Return the packets to write. They are returned once, even after the session is closed."""
         data = self.out
         self.out = []
         if data and self.packet_log is not None and is_enabled():
@@ -442,15 +473,18 @@ class Session:
 
     @property
     def room(self) -> int:
-        """How many user messages may be sent now (3.1.7.1)."""
+        """The number of user messages that may be sent now (3.1.7.1)."""
         return self._sent.room(self._usable_window) if self.is_open else 0
 
     def send(self, packet: bytes, entry: object) -> None:
-        """Send a UserMessage, for which there must be room; `entry` comes back in SessionAckReceived (3.1.7.1.3)."""
+        """Send a UserMessage, for which there must be room (3.1.7.1.3).
+
+        `entry` is returned in SessionAckReceived.
+        """
         self.send_all([packet], [entry])
 
     def send_all(self, packets: list[bytes], entries: Sequence[object]) -> None:
-        """Send UserMessages, for all of which there must be room."""
+        """Send UserMessages. There must be room for all of them."""
         if self.room < len(packets):
             raise RuntimeError(
                 f"no room for {len(packets)} messages: {self.state.value}, {self._sent.unacked_count} unacknowledged"
@@ -472,7 +506,7 @@ class Session:
         self._sent.sent(entries, entries if all(is_recoverable) else list(compress(entries, is_recoverable)))
 
     def _attach(self, packet: bytes, entry: object) -> bytes:
-        """3.1.7.11: the packet with a SessionHeader behind it, which counts it already."""
+        """Return a packet with a SessionHeader attached, whose counts include it (3.1.7.11)."""
         if is_acknowledgment(packet):
             self._acknowledge()
             self._count_sent([packet], [entry])
@@ -489,12 +523,12 @@ class Session:
 
     @property
     def _ack_wait_interval(self) -> float:
-        """3.1.2.4."""
+        """Seconds of the Session Ack Wait Timer (3.1.2.4)."""
         multiple = self._settings.direct_ack_wait_multiplier if self._established_for_direct_name else 1
         return multiple * self.ack_wait_timeout / 1000
 
     def _progressed(self) -> None:
-        """Something was acknowledged, or is the first to be."""
+        """Restart the progress timer: a message was acknowledged, or the first one was sent."""
         if self._sent.is_waiting:
             self._last_progress = self._monotonic()
             self._progress.start(self._last_progress, self._ack_wait_interval)
@@ -504,10 +538,11 @@ class Session:
     # Acknowledging
 
     def allow_acknowledgment(self, upto: int) -> None:
-        """Allow messages up to this number to be acknowledged: they are processed and, if recoverable, durable.
+        """Allow the acknowledgment of messages up to a number.
 
-        That happens at once when half a window or all bits of a SessionHeader wait for it
-        (3.1.1.6.1, 3.1.5.8.7), so that a sender with a full window need not wait for a timer.
+        They are processed and, if recoverable, durable. They are acknowledged at once when half a
+        window or all bits of a SessionHeader wait for it (3.1.1.6.1, 3.1.5.8.7), so that a sender
+        with a full window need not wait for a timer.
         """
         received = self._received
         if not self.is_open:
@@ -520,10 +555,10 @@ class Session:
             self._acknowledge()
 
     def pause(self) -> None:
-        """3.1.7.13: tell the peer to send one message at a time, and acknowledge what there is.
+        """Tell the peer to send one message at a time, and acknowledge what is allowed (3.1.7.13).
 
-        With the timer stopped nothing is forgotten: in a window of one, each message is
-        acknowledged as soon as it may be.
+        Stopping the timer loses nothing: with a window of one, each message is acknowledged as soon
+        as it may be.
         """
         if self.state is not SessionState.OPEN:
             return
@@ -533,7 +568,7 @@ class Session:
         self.session_active = False
 
     def _acknowledge(self, window_size: int = 0) -> None:
-        """3.1.6.4: as many SessionAcks as it takes; one when there is nothing to acknowledge."""
+        """Send as many SessionAcks as necessary (3.1.6.4), at least one."""
         window_size = window_size or self.window_size
         self._append_session_ack(window_size)
         while self._received.has_more:
@@ -545,7 +580,10 @@ class Session:
         self.out.append(pack_session_ack(header))
 
     def _acknowledged(self, window_size: int) -> None:
-        """A SessionHeader went out: the Session Ack Send Timer runs anew, for what was received and may not be acknowledged yet."""
+        """Restart the Session Ack Send Timer, because a SessionHeader was sent.
+
+        It runs for messages that were received and may not be acknowledged yet.
+        """
         if window_size != self._advertised_window:
             self._advertised_window = window_size
             self._windows_changed()
@@ -569,7 +607,7 @@ class Session:
         )
 
     def on_timer(self) -> list[Event]:
-        """Do what is due (3.1.6); calling it early does no harm."""
+        """Handle the timers that have expired (3.1.6). Calling it early does no harm."""
         events = self._run_timers(self._monotonic())
         self.deadline.set(self.next_deadline())
         return events
@@ -605,7 +643,10 @@ class Session:
         return events
 
     def _is_peer_alive(self) -> bool:
-        """3.1.6.3: nothing awaits acknowledgment, or something came since the last time."""
+        """Return whether the peer is alive (3.1.6.3).
+
+        Nothing awaits acknowledgment, or something arrived since the last time.
+        """
         if not self._sent.unacked_count:
             self.received_ack = False
             self._ack_wait.stop()
@@ -619,9 +660,9 @@ class Session:
     # The end
 
     def end_of_stream(self) -> list[Event]:
-        """The transport went away (3.1.7.3).
+        """Handle the end of the connection (3.1.7.3).
 
-        Peers close so, without a word; an error if they owed us something.
+        Peers close a session in this way. It is an error only if the peer still owed something.
         """
         events: list[Event] = []
         if self.state is not SessionState.CLOSED:
@@ -638,7 +679,10 @@ class Session:
         return events
 
     def close(self, reason: str, *, is_error: bool = False) -> list[Event]:
-        """End the session from our side (3.1.5.9): no packet says so, the transport is just closed."""
+        """End the session from our side (3.1.5.9).
+
+        No packet is sent for this; the transport is just closed.
+        """
         events: list[Event] = []
         if self.state is not SessionState.CLOSED:
             self._close(reason, events, is_error=is_error)

@@ -1,7 +1,8 @@
-"""The states of a session and what each lets in (MS-MQQB 3.1.1.1.1.1, 3.1.1.1.1.2, 3.1.1.3.1, 3.1.5).
+"""The states of a session and the packets that each state admits.
 
-A packet that the table of a side does not name in a state closes the session. What may still refuse
-a packet that it names - wrong GUIDs, CS, ranges - is in `handshake`.
+MS-MQQB 3.1.1.1.1.1, 3.1.1.1.1.2, 3.1.1.3.1 and 3.1.5. A packet that a side's table does not have
+for the current state closes the session. Further reasons for rejecting an admitted packet - wrong
+GUIDs, CS, ranges - are in `handshake`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 class SessionState(enum.Enum):
     """SessionState of MS-MQQB 3.1.1.3.1.
 
-    WAITING_RECONNECT is a state of an outgoing queue: no connection is in it.
+    WAITING_RECONNECT is a state of an outgoing queue; no connection is ever in it.
     """
 
     WAITING_EC_MSG = "WAITING_EC_MSG"
@@ -25,9 +26,9 @@ class SessionState(enum.Enum):
 
 
 class PacketKind(enum.Enum):
-    """What a packet on a session can be.
+    """The kinds of packets on a session.
 
-    OrderAck and FinalAck are UserMessages here: they are let in alike.
+    OrderAck and FinalAck are UserMessages here, because they are admitted alike.
     """
 
     ESTABLISH_CONNECTION = "EstablishConnection"
@@ -42,7 +43,7 @@ _TRANSFER: dict[tuple[SessionState, PacketKind], SessionState] = {
     (SessionState.OPEN, PacketKind.SESSION_ACK): SessionState.OPEN,
     (SessionState.OPEN, PacketKind.USER_MESSAGE): SessionState.OPEN,
 }
-# 3.1.1.1.1.1: the initiator begins in WAITING_ECR_MSG, its EstablishConnection being on its way.
+# 3.1.1.1.1.1: the initiator begins in WAITING_ECR_MSG, with its EstablishConnection in transit.
 INITIATOR: Transitions = _TRANSFER | {
     (SessionState.WAITING_ECR_MSG, PacketKind.ESTABLISH_CONNECTION): SessionState.WAITING_CPR_MSG,
     (SessionState.WAITING_CPR_MSG, PacketKind.CONNECTION_PARAMETERS): SessionState.OPEN,

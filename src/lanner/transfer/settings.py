@@ -1,4 +1,7 @@
-"""What transfer can be told (MS-MQQB 3.1.1.3, 3.1.2, 3.1.3; the registry values of its product notes). Times are seconds."""
+"""Settings of transfer. Times are in seconds.
+
+MS-MQQB 3.1.1.3, 3.1.2 and 3.1.3, and the registry values of its product notes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ PING_PORT = 3527
 
 @dataclass(frozen=True, slots=True)
 class TransferSettings:
-    """Defaults are the document's; the name in parentheses is the one administrators know from the registry."""
+    """The settings. Defaults are the document's.
+
+    The name in parentheses is the registry value that administrators know.
+    """
 
     port: int = TRANSFER_PORT
     # 3.1.3.2 WindowSize (MaxUnackedPacket).
@@ -47,29 +53,32 @@ class TransferSettings:
     message_id_history_cleanup: float = 1800.0
     # 2.2.1 (MaxInSessions).
     max_in_sessions: int = 0xFFFF_FFFF
-    # 2.1.2 (EnablePingService, MsmqIpPingPort), and whether to ask before connecting, as Windows
+    # 2.1.2 (EnablePingService, MsmqIpPingPort), and whether to ping before connecting, as Windows
     # did until 2003.
     answers_pings: bool = False
     ping_port: int = PING_PORT
     pings_before_connecting: bool = False
-    # By host name, looked at before the hosts file and DNS; an address alone is the short form of a
+    # By host name, consulted before the hosts file and DNS. An address alone is the short form of a
     # Peer.
     peers: Mapping[str, Peer | str] = field(default_factory=dict)
-    # Ours: from which addresses the identifier of a queue manager is believed (`identities`).
+    # Not in the specification: the addresses from which a queue manager identifier is believed
+    # (`identities`).
     peer_policy: PeerPolicy = PeerPolicy.PINNED
-    # Ours: how far the time of a sequence, which is of the sender's clock, may be ahead; inf: any.
+    # Not in the specification: how far the time in a sequence, which is the sender's clock, may be
+    # ahead; inf: any.
     max_clock_skew: float = 86_400.0
-    # Not in the specification: the same sessions over mutual TLS, with PEM files. Without a
-    # certificate and its key it is off. Certificates of peers are accepted that these authorities
-    # have issued, and those of the peers table.
+    # Not in the specification: the same sessions over mutual TLS, with PEM files. TLS is off
+    # without a certificate and its key. A peer's certificate is accepted if one of these
+    # authorities has issued it, or if it is in the peers table.
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     tls_authorities: Path | None = None
     tls_port: int = TLS_PORT
-    # Ours, against peers who would hold what others need: connections, sessions of one address,
-    # connections whose handshake is not done; bytes of packets that have come in part, in total and
-    # of one address; bytes of a session that wait to be processed or to be taken by the peer, and
-    # of all sessions; pings that are answered in a second, of all and of one address.
+    # Not in the specification: limits against peers that would take resources from others.
+    # Connections, sessions of one address, and connections whose handshake is not done; bytes of
+    # incomplete packets, in total and of one address; bytes that wait to be processed or to be read
+    # by the peer, of one session and of all; pings answered in a second, in total and of one
+    # address.
     max_connections: int = 4096
     max_sessions_per_peer: int = 64
     max_half_open: int = 1024
@@ -79,19 +88,20 @@ class TransferSettings:
     max_waiting_bytes_in_total: int = 256 << 20
     max_pings: int = 1000
     max_pings_per_peer: int = 20
-    # Ours, against the same: outgoing queues that come into being for what others send, which name
-    # any destination.
+    # Not in the specification, against the same: outgoing queues that are created to forward
+    # messages of others, which may name any destination.
     max_queues_for_others: int = 1000
     max_queues_per_peer: int = 100
-    # Ours: outgoing queues that a user who is no administrator may have here.
+    # Not in the specification: outgoing queues that a user who is not an administrator may cause
+    # here.
     max_queues_per_user: int = 1000
-    # Ours: transactional messages that wait for their OrderAck, per queue; and how many a receiver
-    # takes before it sends one early.
+    # Not in the specification: transactional messages of a queue that may wait for their OrderAck,
+    # and the number that a receiver accepts before it sends one early.
     max_unacked_sequence: int = 16_384
     early_order_ack: int = 1024
 
     def __post_init__(self) -> None:
-        """A setting that no session could work with is refused here, by name."""
+        """Raise an error that names a setting with which no session could work."""
         ranges = (
             ("window_size", 1, 0xFFFF),
             ("ack_wait_timeout", 20.0, 120.0),
@@ -108,7 +118,10 @@ class TransferSettings:
 
     @property
     def resend_timer_table(self) -> tuple[float, ...]:
-        """3.1.3.1 ResendTimerTable: seconds to wait for an OrderAck, the longer the more often it did not come."""
+        """ResendTimerTable (3.1.3.1): seconds to wait for an OrderAck.
+
+        Each timeout moves on to the next entry.
+        """
         return (
             *(self.resend_timeouts_short,) * 3,
             *(self.resend_timeouts_medium,) * 3,

@@ -1,4 +1,7 @@
-"""The sockets and threads around `Transfer`: TCP 1801 and 1802, names, and the thread that syncs (MS-MQQB 2.1)."""
+"""The shell around `Transfer`: sockets, name resolution, and the thread that syncs (MS-MQQB 2.1).
+
+It listens on TCP ports 1801 and 1802 and makes outgoing connections. It implements `network`.
+"""
 
 from __future__ import annotations
 
@@ -39,18 +42,18 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# One read of the kernel's buffer: a few hundred messages of a kilobyte.
+# One read from the kernel: a few hundred messages of a kilobyte.
 _READ_BUFFER = 256 << 10
 _WRITE_HIGH_WATER = 1 << 20
 _CONNECT_TIMEOUT = 20.0  # seconds
-# How long a peer may take to read our last bytes after a session was closed.
+# Time for a peer to read our last bytes after a session is closed.
 _LINGER = 5.0  # seconds
-# The timers' grain while there are sessions: the shortest of them is half a second.
+# Resolution of the timers. The shortest timer is half a second.
 _TICK = 0.1  # seconds
-# So many names are looked up at once.
+# Number of names resolved at once.
 _RESOLVERS = 8
-# The parts of the descriptors that no other listener can take: of sessions that peers open, and of
-# those that are opened from here.
+# The shares of the descriptors that no other listener can take: for sessions that peers open, and
+# for those that are opened from here.
 _SHARE_IN, _SHARE_OUT = 0.25, 0.15
 
 
@@ -60,23 +63,26 @@ class TransferListener:
     name = "transfer"
 
     def __init__(self, engine: Engine, bind: str, settings: TransferSettings, budget: Budget | None = None) -> None:
-        """TlsSettingsError if the settings ask for TLS with files that cannot be used."""
+        """Set up the transfer.
+
+        Raises TlsSettingsError if the settings ask for TLS with files that cannot be used.
+        """
         self.bind = bind
         self.settings = settings
         self.port = settings.port
         self.tls_port = settings.tls_port
         self._budget = budget = budget or Budget()
-        # None: TLS is off. Another one replaces it while the listener runs; open sessions keep
-        # theirs.
+        # None: TLS is off. It can be replaced while the listener runs; open sessions keep the old
+        # one.
         self.identity = load_identity(settings)
         self.transfer = Transfer(engine, settings, self, self.identity, budget)
-        # Both ports share it: a peer has as many sessions as it may have, whatever they are over.
+        # Both ports share it, because a peer's limit on sessions applies to all of them together.
         self._door = Door(budget, "transfer", limit=settings.max_connections, share=_SHARE_IN)
         self._way_out = Door(budget, "transfer outgoing", limit=settings.max_connections, share=_SHARE_OUT)
-        # Every connection reads into the same buffer: what is in it is taken out before the next
+        # Every connection reads into the same buffer. Its contents are processed before the next
         # read.
         self.read_buffer = memoryview(bytearray(_READ_BUFFER))
-        # The same for what was decrypted.
+        # The same for decrypted data.
         self.plain_buffer = memoryview(bytearray(0 if self.identity is None else _READ_BUFFER))
         self._engine = engine
         qm = engine.queue_manager
@@ -86,7 +92,7 @@ class TransferListener:
         self._is_woken = False
         self._wake_lock = threading.Lock()
         self._timer: asyncio.TimerHandle | None = None
-        # These are there from `start` on.
+        # Set by `start`.
         self._loop: asyncio.AbstractEventLoop
         self._committer: Committer
         self._resolvers: ThreadPoolExecutor
@@ -99,7 +105,7 @@ class TransferListener:
 
     @property
     def addresses(self) -> dict[str, str]:
-        """Where it listens for what, as people write it."""
+        """The addresses on which it listens, by purpose, for display."""
         found = {self.name: self.address}
         if self.identity is not None:
             found["transfer over TLS"] = self._format(self.tls_port)
@@ -112,7 +118,8 @@ class TransferListener:
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._committer = Committer(self._engine.store, self._loop, self._pump)
-        # Names that nobody answers for must not keep the threads in which signatures are verified.
+        # A separate pool, so that unanswered lookups do not block the threads that verify
+        # signatures.
         self._resolvers = ThreadPoolExecutor(_RESOLVERS, "lanner-resolve")
         listening: list[socket.socket] = []
         try:
@@ -153,10 +160,10 @@ class TransferListener:
         return _TlsConnection(self, granted, identity, is_initiator=is_initiator)
 
     def reload(self, settings: TransferSettings) -> None:
-        """Take over another peers table, and certificates for sessions to come.
+        """Replace the peers table, and the certificates for new sessions.
 
-        TlsSettingsError if one cannot be used; then everything stays as it was. Whether there is
-        TLS at all is decided at the start.
+        Raises TlsSettingsError if one cannot be used; then nothing changes. Whether TLS is on at
+        all is decided at the start.
         """
         identity = load_identity(settings)
         if (identity is None) != (self.identity is None):
@@ -188,7 +195,7 @@ class TransferListener:
         await asyncio.to_thread(self._committer.close)
 
     # Network
-    # --------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def resolve(self, hosts: list[HopHost], done: Callable[[list[NextHop] | OSError], None]) -> None:
         async def run() -> None:
@@ -245,7 +252,7 @@ class TransferListener:
         self._spawn(run())
 
     async def _connection_to(self, address: str, granted: Pass, *, over_tls: bool) -> _TcpConnection:
-        """A connection to an address; over TLS, one whose handshake is done."""
+        """Return a connection to an address; over TLS, after its handshake."""
         tls = self._tls_connection(granted, is_initiator=True) if over_tls else None
         connection = tls or _TcpConnection(self, granted, is_initiator=True)
         async with asyncio.timeout(_CONNECT_TIMEOUT):
@@ -283,7 +290,11 @@ class TransferListener:
             _LOG.debug("the loop has ended; nobody is left to be woken")
 
     def _pump(self) -> None:
-        """Also as soon as a batch is written: acknowledgments go out before more is read that a peer has sent, and it goes on sending meanwhile."""
+        """Run the transfer's pump if it was requested.
+
+        That is also the case as soon as a batch is written: acknowledgments go out before more of a
+        peer's data is read, so the peer goes on sending meanwhile.
+        """
         with self._wake_lock:
             if not self._is_woken:
                 return
@@ -291,9 +302,10 @@ class TransferListener:
         self.transfer.pump()
 
     def _local_address(self, address: str) -> tuple[str, int] | None:
-        """Speak from the address we listen on: peers send their acknowledgments there.
+        """Return the local address for a connection or ping: the one we listen on, if possible.
 
-        Not from a loopback address to another computer, which would get no answer through.
+        Peers send their acknowledgments to the address that they see. A loopback address cannot be
+        used to reach another computer.
         """
         own, other = ipaddress.ip_address(self.bind), ipaddress.ip_address(address)
         if own.is_unspecified or own.version != other.version or (own.is_loopback and not other.is_loopback):
@@ -301,7 +313,7 @@ class TransferListener:
         return self.bind, 0
 
     def _refuses(self, _guid: UUID, address: str) -> bool:
-        """What a ping is answered with."""
+        """Return whether the answer to a ping is a refusal."""
         return not (self.transfer.would_accept and self.transfer.accepts(address))
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:
@@ -310,7 +322,7 @@ class TransferListener:
         task.add_done_callback(self._tasks.discard)
 
     def _tick(self) -> None:
-        # First: whatever goes wrong now, time goes on.
+        # First, so that the timers continue whatever fails below.
         self._timer = self._loop.call_later(_TICK, self._tick)
         transfer = self.transfer
         if transfer.deadlines.earliest <= transfer.monotonic():
@@ -320,7 +332,7 @@ class TransferListener:
     # ----------------------------------------------------------------------------------------------
 
     def opened(self, connection: _TcpConnection, address: str) -> bool:
-        """A connection came from outside; False: it is not taken."""
+        """Take a connection from outside; return False if it is refused."""
         if not self.transfer.accepts(address) and self.transfer.is_online:
             self._make_room(connection.granted.peer)
         if not self.transfer.accepts(address):
@@ -331,11 +343,14 @@ class TransferListener:
         return True
 
     def _make_room(self, peer: str) -> bool:
-        """End a connection of a peer whose handshake is not done, for the peer has no room for another one."""
+        """End a half-open connection of a peer that has no room for another one."""
         return self._has_ended(self.transfer.end_half_open(peer))
 
     def _make_room_for(self, newcomer: str) -> bool:
-        """End a connection whose handshake is not done, else a stranger's session, for there is no room for another one."""
+        """End a connection because there is no room for another one.
+
+        It is a half-open one, else an unknown peer's session.
+        """
         return self._has_ended(self.transfer.end_half_open()) or self._has_ended(
             self.transfer.end_dispensable(newcomer)
         )
@@ -362,7 +377,7 @@ def _as_os_error(error: Exception) -> OSError:
 
 
 class _TcpConnection(asyncio.BufferedProtocol):
-    """One TCP connection, either way."""
+    """One TCP connection in either direction."""
 
     def __init__(self, listener: TransferListener, granted: Pass, *, is_initiator: bool = False) -> None:
         self.link: Link | None = None
@@ -373,7 +388,7 @@ class _TcpConnection(asyncio.BufferedProtocol):
         self._is_initiator = is_initiator
         self._linger: asyncio.TimerHandle | None = None
 
-    # asyncio's side
+    # Called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -410,7 +425,7 @@ class _TcpConnection(asyncio.BufferedProtocol):
         if self.link is not None:
             self._transfer.set_writable(self.link, is_writable=True)
 
-    # Transfer's side
+    # Called by transfer
 
     def write(self, data: list[bytes]) -> None:
         self._transport.writelines(data)
@@ -435,13 +450,14 @@ class _TcpConnection(asyncio.BufferedProtocol):
 class _TlsConnection(_TcpConnection):
     """One TCP connection over TLS.
 
-    From its first byte it counts as any other: the handshake is a part of the session's.
+    It counts like any other from its first byte: the TLS handshake is part of the session's
+    handshake.
     """
 
     def __init__(self, listener: TransferListener, granted: Pass, identity: TlsIdentity, *, is_initiator: bool) -> None:
         super().__init__(listener, granted, is_initiator=is_initiator)
-        # Done when the initiator knows the certificate of the peer, which has not verified ours at
-        # that time.
+        # Done when the initiator has the peer's certificate. The peer has not verified ours at that
+        # time.
         self.handshake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._identity = identity
         context = identity.client if is_initiator else identity.server
@@ -457,7 +473,7 @@ class _TlsConnection(_TcpConnection):
         self._advance()
 
     def _advance(self) -> None:
-        """Do what the bytes that came make possible."""
+        """Process what the received bytes make possible."""
         try:
             if self.certification is None and self._channel.handshake():
                 self.certification = self._identity.certify(self._channel.session)
@@ -467,12 +483,12 @@ class _TlsConnection(_TcpConnection):
             if self.certification is not None:
                 self._read()
         except TlsError as error:
-            # The alert that says why.
+            # The alert with the reason.
             self._send()
             self._fail(error)
 
     def _read(self) -> None:
-        """Give the session what was decrypted, as much as possible at once."""
+        """Pass decrypted data to the session, as much as possible at once."""
         channel, buffer = self._channel, self._listener.plain_buffer
         while self.link is not None and not self.link.session.is_closed:
             count = channel.read_into(buffer)

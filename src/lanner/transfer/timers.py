@@ -1,4 +1,4 @@
-"""A timer of a session: it has a deadline and does not ask for the time itself."""
+"""A timer of a session: a deadline that is passed the time and never reads the clock."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from lanner.transfer.deadlines import NEVER, Deadline
 
 
 class Timer:
-    """Stopped while `deadline` is NEVER. Times are seconds of one monotonic clock.
+    """A timer, which is stopped while `deadline` is NEVER.
 
-    `owner` is the deadline of everything that the timer's owner has to do. A timer that is started
-    moves it forward; the owner itself moves it back, when it has run what was due.
+    Times are in seconds of one monotonic clock. `owner` is the deadline of everything that the
+    timer's owner has to do. Starting a timer can only move it earlier. The owner moves it later,
+    after it has handled what was due.
     """
 
     __slots__ = ("_owner", "deadline", "duration")
@@ -20,7 +21,7 @@ class Timer:
         self._owner = owner
 
     def start(self, now: float, duration: float) -> None:
-        """Start, or start again."""
+        """Start or restart the timer."""
         deadline = self.deadline = now + duration
         self.duration = duration
         if deadline < self._owner.due:
@@ -30,5 +31,5 @@ class Timer:
         self.deadline = NEVER
 
     def has_elapsed(self, now: float, part: float) -> bool:
-        """Return whether more than this part of the time is over."""
+        """Return whether more than this part of the duration is over."""
         return self.deadline - now < (1.0 - part) * self.duration

@@ -1,14 +1,14 @@
-"""Certificates of TLS between queue managers: this one's own, and those that peers may show.
+"""TLS certificates between queue managers: this one's own, and those that peers may show.
 
-Nothing in Microsoft's documents describes this: port 1802 carries the sessions of MS-MQQB over
-mutual TLS 1.3, between Lanners. A peer's certificate is accepted in one of two ways. It is a pin,
-exactly the file that `[peers.NAME]` names. Or it was issued by one of the authorities that the
-operator trusts. OpenSSL verifies signatures and dates; `certified_peers` decides which queue
-manager a certificate stands for.
+Not in Microsoft's documents: between Lanners, port 1802 carries the sessions of MS-MQQB over mutual
+TLS 1.3. A peer's certificate is accepted in one of two ways. It is a pin, exactly the file that
+`[peers.NAME]` names. Or it was issued by one of the authorities that the operator trusts. OpenSSL
+verifies signatures and dates; `certified_peers` decides which queue manager a certificate
+identifies.
 
 One trap: OpenSSL has one set of trusted certificates per context. A pinned certificate that may
-issue others would make its owner an authority. So a certificate that is no pin is rejected where
-there are no authorities, and where there are some, `load_identity` rejects pins that may issue
+issue others would make its owner an authority. Therefore, without authorities, a certificate that
+is not a pin is rejected. With authorities, `load_identity` rejects pins that may issue
 certificates.
 """
 
@@ -34,28 +34,28 @@ from lanner.transfer.peers import Peer, as_peer
 from lanner.transfer.settings import TransferSettings
 from lanner.transfer.tls_errors import TlsError, words
 
-# Others may do nothing with a private key, its group may read it: that is how Debian's ssl-cert
-# keeps keys.
+# Others must have no access to a private key. Its group may read it, because Debian's ssl-cert
+# stores keys in this way.
 _FORBIDDEN: Final = stat.S_IWGRP | stat.S_IXGRP | stat.S_IRWXO
 _UUID_PREFIX: Final = "urn:uuid:"
 _PURPOSES: Final = (ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH)
 
 
 class TlsSettingsError(LannerError):
-    """TLS cannot be set up as the settings say; the message names the setting or file, and what to do."""
+    """Raised if TLS cannot be set up; names the setting or file, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Certification:
-    """What the certificate of a peer says, after OpenSSL has verified it."""
+    """The contents of a peer's certificate, which OpenSSL has verified."""
 
     subject: str
     names: frozenset[str]  # its DNS names, in lower case
     guids: frozenset[UUID]  # its queue managers (urn:uuid:)
     not_valid_after: dt.datetime
     content: bytes  # the certificate in DER
-    # The entries of the peers table that pin this certificate; none: one of the authorities, in
-    # DER, has issued it.
+    # The entries of the peers table that pin this certificate; without any, the DER form of the
+    # authorities that have issued it.
     pinned: tuple[Peer, ...] = ()
     authorities: frozenset[bytes] = frozenset()
 
@@ -66,7 +66,7 @@ class Certification:
 def certification_of(
     certificate: x509.Certificate, pinned: tuple[Peer, ...] = (), authorities: frozenset[bytes] = frozenset()
 ) -> Certification:
-    """Return what a certificate says about its owner.
+    """Return the contents of a certificate.
 
     Only the subject alternative names count as names.
     """
@@ -109,9 +109,9 @@ class TlsIdentity:
         self._authorities = authorities
 
     def certify(self, session: ssl.SSLObject | ssl.SSLSocket) -> Certification:
-        """Return what the peer's certificate says.
+        """Return the contents of the peer's certificate.
 
-        TlsError if it is neither a pin nor issued by an authority.
+        Raises TlsError if it is neither a pin nor issued by an authority.
         """
         content = session.getpeercert(binary_form=True)
         if content is None:
@@ -127,13 +127,16 @@ class TlsIdentity:
         return found
 
     def is_accepted(self, certification: Certification) -> bool:
-        """Whether a certificate that was accepted once, perhaps by the files before, is accepted now."""
+        """Return whether a certificate is accepted now.
+
+        It was accepted before, perhaps with another peers table or other authorities.
+        """
         if certification.pinned:
             return certification.content in self._pins
         return certification.authorities == self._authorities
 
     def pins_of(self, name: str) -> list[Certification]:
-        """Return what the pinned certificate of a peer says; nothing if it has none."""
+        """Return the contents of a peer's pinned certificate; nothing if it has none."""
         return [
             certification_of(x509.load_der_x509_certificate(content), peers)
             for content, peers in self._pins.items()
@@ -142,9 +145,9 @@ class TlsIdentity:
 
 
 def load_identity(settings: TransferSettings) -> TlsIdentity | None:
-    """Read every file of TLS that the settings name; None if TLS is off.
+    """Read every TLS file in the settings; return None if TLS is off.
 
-    TlsSettingsError says what cannot be used.
+    Raises TlsSettingsError if a file cannot be used.
     """
     peers = [as_peer(name, value) for name, value in settings.peers.items()]
     if settings.tls_certificate is None or settings.tls_key is None:
@@ -157,8 +160,8 @@ def load_identity(settings: TransferSettings) -> TlsIdentity | None:
         wanting = next((peer for peer in peers if peer.has_tls), None)
         if wanting is not None:
             raise TlsSettingsError(
-                f"peers.{wanting.name} has TLS, which needs a certificate of this queue manager too: set transfer.tls_certificate "
-                "and transfer.tls_key; `lanner certificate make` makes them"
+                f"peers.{wanting.name} has TLS, which needs a certificate of this queue manager too: "
+                "set transfer.tls_certificate and transfer.tls_key; `lanner certificate make` makes them"
             )
         return None
     certificate = _load_own(settings.tls_certificate, settings.tls_key)
@@ -172,7 +175,8 @@ def load_identity(settings: TransferSettings) -> TlsIdentity | None:
             pins[pin] = (*pins.get(pin, ()), peer)
         elif peer.has_tls and not authorities:
             raise TlsSettingsError(
-                f"peers.{peer.name}.tls needs transfer.tls_authorities, or a certificate of that peer (peers.{peer.name}.certificate)"
+                f"peers.{peer.name}.tls needs transfer.tls_authorities, or a certificate of that peer "
+                f"(peers.{peer.name}.certificate)"
             )
     issuers = frozenset(one.public_bytes(Encoding.DER) for one in authorities)
     server, client = (
@@ -184,17 +188,16 @@ def load_identity(settings: TransferSettings) -> TlsIdentity | None:
 
 def _context(protocol: int, certificate: Path, key: Path, trusted: list[bytes]) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
-    # Every Lanner has 1.3. It has no renegotiation, and nothing of it can be talked down to
-    # something weaker.
+    # Every Lanner supports 1.3. It has no renegotiation and cannot be downgraded.
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    # Computers have other names than hosts: `certified_peers` compares them.
+    # Names of computers are not host names: `certified_peers` compares them.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
     # A pin need not be self-signed.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if protocol == ssl.PROTOCOL_TLS_SERVER:
-        # A resumed session would not show its certificate again, which may have expired or be
-        # trusted no more.
+        # A resumed session would not show its certificate again, which may have expired or is no
+        # longer trusted.
         context.num_tickets = 0
     if trusted:
         context.load_verify_locations(cadata=b"".join(trusted))
@@ -206,7 +209,7 @@ def _context(protocol: int, certificate: Path, key: Path, trusted: list[bytes]) 
 
 
 def _load_own(certificate_file: Path, key_file: Path) -> x509.Certificate:
-    """The certificate of this queue manager, which must be valid now and belong to the key."""
+    """Return this queue manager's certificate, which must be valid now and match the key."""
     certificate = _read_certificates("tls_certificate", certificate_file)[0]
     where = f"tls_certificate: {certificate_file}"
     _check_dates(
@@ -249,8 +252,8 @@ def _read_key(path: Path) -> bytes:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             if mode & _FORBIDDEN:
                 raise TlsSettingsError(
-                    f"tls_key: {path} has mode {mode:04o}, and others may use the key: run chmod 600 {path}, and make a new key "
-                    "if anybody may have read it"
+                    f"tls_key: {path} has mode {mode:04o}, and others may use the key: run chmod 600 {path}, "
+                    "and make a new key if anybody may have read it"
                 )
             return file.read()
     except OSError as error:
@@ -267,7 +270,7 @@ def _read_certificates(setting: str, path: Path) -> list[x509.Certificate]:
 
 
 def _load_pin(peer: Peer, path: Path, *, has_authorities: bool) -> bytes:
-    """The certificate of a peer, in DER."""
+    """Return the certificate of a peer, in DER."""
     setting = f"peers.{peer.name}.certificate"
     certificate = _read_certificates(setting, path)[0]
     try:
@@ -276,21 +279,21 @@ def _load_pin(peer: Peer, path: Path, *, has_authorities: bool) -> bytes:
         raise TlsSettingsError(f"{setting}: {path}: {error}") from None
     if peer.guid is not None and said.guids and peer.guid not in said.guids:
         raise TlsSettingsError(
-            f"{setting}: {path} is the certificate of queue manager {', '.join(map(str, said.guids))}, and peers.{peer.name}.guid "
-            f"is {peer.guid}"
+            f"{setting}: {path} is the certificate of queue manager {', '.join(map(str, said.guids))}, "
+            f"and peers.{peer.name}.guid is {peer.guid}"
         )
     if has_authorities and _may_issue(certificate):
         raise TlsSettingsError(
-            f"{setting}: {path} may issue certificates (CA:TRUE), and beside transfer.tls_authorities its owner would be an "
-            "authority too: have one made with `lanner certificate make`"
+            f"{setting}: {path} may issue certificates (CA:TRUE), and beside transfer.tls_authorities "
+            "its owner would be an authority too: have one made with `lanner certificate make`"
         )
     return certificate.public_bytes(Encoding.DER)
 
 
 def _may_issue(certificate: x509.Certificate) -> bool:
-    """Whether OpenSSL might take certificates that this one has signed.
+    """Return whether OpenSSL might accept certificates that this one has signed.
 
-    Only an explicit no is one.
+    Only an explicit denial counts as no.
     """
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
@@ -304,10 +307,11 @@ def _check_dates(certificate: x509.Certificate, where: str, advice: str) -> None
         raise TlsSettingsError(f"{where} expired on {certificate.not_valid_after_utc:%Y-%m-%d}: {advice}")
     if now < certificate.not_valid_before_utc:
         raise TlsSettingsError(
-            f"{where} is not valid before {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC: look at the clock of this computer"
+            f"{where} is not valid before {certificate.not_valid_before_utc:%Y-%m-%d %H:%M} UTC: look at the "
+            "clock of this computer"
         )
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
-    """The SHA-256 fingerprint as `openssl x509 -fingerprint -sha256` writes it."""
+    """Return the SHA-256 fingerprint as `openssl x509 -fingerprint -sha256` writes it."""
     return certificate.fingerprint(hashes.SHA256()).hex(":").upper()

@@ -1,8 +1,8 @@
-"""One end of a TLS connection, without its socket: ciphertext in, plaintext out, and the other way round.
+"""One end of a TLS connection, without its socket: it converts ciphertext and plaintext.
 
-The records are OpenSSL's work. The owner passes in what came, sends what `output` returns after
-each call, and may read and write plaintext once `handshake` has returned True. TlsError says in
-words why a connection is over.
+OpenSSL does the work. The owner passes in received bytes, sends what `output` returns after each
+call, and may read and write plaintext once `handshake` has returned True. The text of a TlsError
+tells why a connection has ended.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import cast
 
 from lanner.transfer.tls_errors import TlsError, words
 
-# Not in the specification: what is encrypted at once; OpenSSL makes records of 16 KiB of it.
+# Not in the specification: bytes encrypted at once. OpenSSL makes records of 16 KiB of them.
 _CHUNK = 256 << 10
 
 
 class TlsChannel:
-    """TLS over two buffers."""
+    """TLS over two memory buffers."""
 
     def __init__(self, context: ssl.SSLContext, *, is_server: bool) -> None:
         self._incoming = ssl.MemoryBIO()
@@ -32,13 +32,13 @@ class TlsChannel:
         self._incoming.write(data)
 
     def output(self) -> bytes:
-        """Return the bytes that are to be sent to the peer; they are handed out once."""
+        """Return the bytes to send to the peer. They are returned once."""
         return self._outgoing.read()
 
     def handshake(self) -> bool:
-        """Go on with the handshake; return whether it is done.
+        """Continue the handshake; return whether it is done.
 
-        TlsError if it failed: `output` has the alert for the peer.
+        Raises TlsError if it failed; `output` then has the alert for the peer.
         """
         try:
             self.session.do_handshake()
@@ -49,13 +49,17 @@ class TlsChannel:
         return True
 
     def read_into(self, buffer: memoryview) -> int:
-        """Decrypt what has come until the buffer is full; return the number of bytes, 0 if nothing whole has come."""
+        """Decrypt received data until the buffer is full; return the number of bytes.
+
+        It is 0 if there is no complete record.
+        """
         if self._failure is not None:
             raise self._failure
         filled = 0
         try:
             while filled < len(buffer):
-                # The stubs do not know that with a buffer it is a number of bytes.
+                # The stubs do not declare that the result is a number of bytes if a buffer is
+                # passed.
                 count = cast("int", self.session.read(len(buffer) - filled, cast("bytearray", buffer[filled:])))
                 if not count:
                     self.is_ended = True
@@ -69,11 +73,11 @@ class TlsChannel:
             self._failure = TlsError(words(error))
             if not filled:
                 raise self._failure from error
-            # What came before is genuine; the next call raises.
+            # The data before it are genuine; the next call raises.
         return filled
 
     def write(self, data: Iterable[bytes]) -> None:
-        """Encrypt bytes; `output` has them then."""
+        """Encrypt data; `output` then has the result."""
         whole = memoryview(b"".join(data))
         try:
             for start in range(0, len(whole), _CHUNK):
@@ -82,9 +86,9 @@ class TlsChannel:
             raise TlsError(words(error)) from error
 
     def close(self) -> None:
-        """Say goodbye (close_notify); nothing can be written afterwards."""
+        """Send close_notify. Nothing can be written afterwards."""
         try:
             self.session.unwrap()
         except (ssl.SSLError, OSError):
-            # The peer's goodbye is not waited for; and before the handshake there is none.
+            # The peer's close_notify is not awaited; before the handshake there is none.
             return

@@ -1,4 +1,4 @@
-"""What can go wrong between two ends of TLS, in words for an operator."""
+"""TLS errors between two queue managers, in words for an operator."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import ssl
 from typing import Final
 
-# X509_V_ERR_* of OpenSSL (x509_vfy.h): why this end does not accept the other one's certificate.
+# X509_V_ERR_* of OpenSSL (x509_vfy.h): why this end rejects the other end's certificate.
 _UNVERIFIED: Final = {
     2: "its issuer is unknown here",
     9: "it is not valid yet",
@@ -25,12 +25,17 @@ _UNVERIFIED: Final = {
 # Alerts of the other end (RFC 8446 6.2), as OpenSSL names them.
 _ALERTS: Final = {
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the peer wants a certificate, and has got none",
-    "TLSV1_ALERT_UNKNOWN_CA": "the peer does not know our certificate: pin it in the peer's [peers], or let its tls_authorities have our authority",
+    "TLSV1_ALERT_UNKNOWN_CA": (
+        "the peer does not know our certificate: pin it in the peer's [peers], or let its tls_authorities "
+        "have our authority"
+    ),
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the peer says that our certificate has expired",
     "SSLV3_ALERT_BAD_CERTIFICATE": "the peer rejects our certificate",
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the peer rejects our certificate",
     "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": "the peer says that our certificate is for another purpose",
-    "TLSV1_ALERT_ACCESS_DENIED": "the peer does not accept our certificate: it is neither pinned there nor of an authority that it knows",
+    "TLSV1_ALERT_ACCESS_DENIED": (
+        "the peer does not accept our certificate: it is neither pinned there nor of an authority that it knows"
+    ),
     "TLSV1_ALERT_DECRYPT_ERROR": "the peer could not verify our signature",
     "TLSV1_ALERT_PROTOCOL_VERSION": "the peer has no TLS 1.3",
     "SSLV3_ALERT_HANDSHAKE_FAILURE": "the peer has no version or algorithm of TLS in common with us",
@@ -52,7 +57,7 @@ _LOCAL: Final = {
 
 
 class TlsError(OSError):
-    """TLS with a peer cannot be, or the certificate of the peer is not the one that is wanted."""
+    """Raised if TLS with a peer fails, or the peer's certificate is not the expected one."""
 
     def __init__(self, text: str) -> None:
         super().__init__(errno.EPROTO, text)
@@ -62,7 +67,7 @@ class TlsError(OSError):
 
 
 def words(error: OSError) -> str:
-    """Say what an error of TLS means. ssl.SSLError is an OSError."""
+    """Return the meaning of a TLS error. ssl.SSLError is an OSError."""
     if isinstance(error, TlsError):
         return str(error)
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -1,6 +1,7 @@
-"""Trace reports: a message that asks for it leaves a trail in its report queue (MS-MQQB 3.1.5.8.9, 3.1.7.1.7).
+"""Trace reports: a traced message leaves a trail of reports in its report queue.
 
-`send_report` writes them, `parse_report` reads those of any queue manager.
+Implements MS-MQQB 3.1.5.8.9 and 3.1.7.1.7. `send_report` writes reports, `parse_report` reads those
+of any queue manager.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from lanner.engine import Engine
     from lanner.wire.message import Message
 
-# Not strftime's: those follow the locale.
+# Not strftime's names, which follow the locale.
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -41,22 +42,22 @@ _BODY: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a report tells about a message: where it was, and when."""
+    """A report about a message: where it was, and when."""
 
     source_queue_manager: UUID
-    message_ordinal: int  # UserHeader.MessageID; with the source it is the message's identifier
+    message_ordinal: int  # UserHeader.MessageID; together with the source it identifies the message
     hops: int
     time: dt.datetime  # UTC
     target_queue: str
-    # The address that the message was sent on to; None: it was received.
+    # The address to which the message was sent on; None: it was received.
     next_hop: str | None = None
 
 
 def send_report(engine: Engine, message: Message, *, next_hop: str | None = None) -> None:
-    """Report that the message was received or, with `next_hop`, sent on to that address; nothing unless it asks for it.
+    """Report that a message was received or, with `next_hop`, sent on to that address.
 
-    A report that nobody can take is dropped: the message itself is not affected (QQB-3.1.5.8.9-4).
-    Called with the store's lock held.
+    Does nothing unless the message asks for it. A report that cannot be delivered is dropped; the
+    message itself is not affected (QQB-3.1.5.8.9-4). Called with the store's lock held.
     """
     if not message.tracing_requested or message.tracing_queue_identifier == GUID_NULL:
         return
@@ -71,9 +72,9 @@ def send_report(engine: Engine, message: Message, *, next_hop: str | None = None
 
 
 def format_label(message: Message, now: float) -> str:
-    """The label of both kinds, without its terminator.
+    """Return the label of both kinds of report, without its terminator.
 
-    Yes, "received by" is followed by the sender's GUID.
+    "received by" is indeed followed by the sender's GUID.
     """
     source = str(message.source_machine_identifier).upper()
     ordinal = message.identifier.ordinal
@@ -81,10 +82,10 @@ def format_label(message: Message, now: float) -> str:
 
 
 def format_time(now: float) -> str:
-    """time-date of the grammar: "10:13:20 PM Tue,Nov 14 23".
+    """Return time-date of the grammar: "10:13:20 PM Tue,Nov 14 23".
 
-    In UTC: the grammar has no time zone, and a trail is made of the reports of several computers.
-    AM and PM say something only beside the hours of a 12-hour clock.
+    In UTC, because the grammar has no time zone, and a trail consists of reports from several
+    computers. In a 12-hour clock, because AM and PM make sense only there.
     """
     at = dt.datetime.fromtimestamp(now, dt.UTC)
     clock = f"{(at.hour - 1) % 12 + 1:02d}:{at.minute:02d}:{at.second:02d} {'AM' if at.hour < 12 else 'PM'}"
@@ -92,7 +93,7 @@ def format_time(now: float) -> str:
 
 
 def format_body(message: Message, next_hop: str | None) -> bytes:
-    """The body, UTF-16 without terminator."""
+    """Return the body, in UTF-16 without terminator."""
     lines = [
         f"<MESSAGE ID>{message.identifier.ordinal:08X}</MESSAGE ID>",
         f"<TARGET QUEUE>{message.destination_queue_format_name or ''}</TARGET QUEUE>",
@@ -105,7 +106,10 @@ def format_body(message: Message, next_hop: str | None) -> bytes:
 
 
 def parse_report(label: str, body: bytes) -> Report | None:
-    """Read a report's label and body; None for a message that is none, however it is marked."""
+    """Parse a report's label and body; return None if they are not a report's.
+
+    A message may be marked as a report without being one.
+    """
     named = _LABEL.fullmatch(label)
     try:
         told = _BODY.fullmatch(body.decode("utf-16-le"))
@@ -126,7 +130,7 @@ def parse_report(label: str, body: bytes) -> Report | None:
 
 def _time(named: re.Match[str]) -> dt.datetime:
     hour = int(named["hour"])
-    # The grammar allows a 24-hour clock as well; what it says beyond 12 needs no PM.
+    # The grammar also allows a 24-hour clock, in which hours above 12 need no PM.
     if hour <= 12:
         hour = hour % 12 + (12 if named["half"].upper() == "PM" else 0)
     month = _MONTHS.index(named["month"].capitalize()) + 1

@@ -1,8 +1,9 @@
-"""OrderAcks and FinalAcks to the senders of transactional messages (MS-MQQB 3.1.6.9, 3.1.7.2.2, 3.1.7.17).
+"""OrderAcks and FinalAcks to the senders of transactional messages.
 
-They are end-to-end: for the queue manager that sent the message, whoever passed it on. An OrderAck
-takes the session its messages came on, unless that ends at a router; a FinalAck is recoverable and
-takes an outgoing queue like any message.
+Implements MS-MQQB 3.1.6.9, 3.1.7.2.2 and 3.1.7.17. They are end-to-end: they go to the queue
+manager that sent the message, whichever queue managers forwarded it. An OrderAck uses the session
+on which its messages arrived, unless that ends at a router. A FinalAck is recoverable and uses an
+outgoing queue like any message.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class AcknowledgingLink(Protocol):
-    """What is needed of the session that messages came on."""
+    """The part of a session that is needed here; its messages are acknowledged."""
 
     @property
     def remote_qm_guid(self) -> uuid.UUID: ...
@@ -54,7 +55,7 @@ class AcknowledgingLink(Protocol):
 
 
 def order_queue_of(source: uuid.UUID, remote_address: str, *, is_direct: bool) -> FormatName:
-    """Where acknowledgments of a sender's sequence go (QQB-3.1.7.17-3)."""
+    """Return the destination of acknowledgments of a sender's sequence (QQB-3.1.7.17-3)."""
     if is_direct and remote_address:
         try:
             return DirectFormatName(f"TCP:{remote_address}\\PRIVATE$\\{ORDER_QUEUE_NAME}")
@@ -67,8 +68,8 @@ def order_queue_of(source: uuid.UUID, remote_address: str, *, is_direct: bool) -
 class TransactionalAcknowledgments:
     """3.1.7.17 Send Transactional Acknowledgment. The store's lock is held.
 
-    `is_known` tells whether the directory or an open session leads to a queue manager; without it
-    each is taken for known.
+    `is_known` returns whether the directory or an open session leads to a queue manager. Without
+    it, all are assumed to be known.
     """
 
     def __init__(
@@ -83,7 +84,10 @@ class TransactionalAcknowledgments:
         self._engine.position_deleted_subscribers.remove(self._message_position_deleted)
 
     def send_order_ack(self, sequence: IncomingSequence, link: AcknowledgingLink | None) -> None:
-        """3.1.6.9: send one OrderAck for what is on disk, unless the session is closed or nothing has come."""
+        """Send one OrderAck for what is on disk (3.1.6.9).
+
+        Sends nothing if the session is closed or nothing has arrived.
+        """
         sequence_id, number = sequence.durable
         if not number or link is None or not link.is_open:
             return
@@ -91,7 +95,8 @@ class TransactionalAcknowledgments:
         body = OrderAckBody.of(TxSequenceID.from_value(sequence_id), number)
         destination = order_queue_of(sequence.source, sequence.remote_address, is_direct=sequence.is_direct)
         if not sequence.is_direct and link.remote_qm_guid != sequence.source:
-            # It came through a router, which only passes on what is addressed to the sender itself.
+            # The messages came through a router, which forwards only messages addressed to the
+            # sender.
             self._send(destination, acknowledgment_properties(MessageClass.ORDER_ACK, body), sequence.remote_address)
             return
         packet = build_order_ack(
@@ -106,11 +111,10 @@ class TransactionalAcknowledgments:
     def send_final_ack(
         self, packet: bytes, message_class: MessageClass, destination: FormatName, remote_address: str
     ) -> bool:
-        """How a transactional message ended.
+        """Send a FinalAck, the outcome of a transactional message.
 
-        False: there is no room to keep the FinalAck until it is sent.
-
-        `remote_address`: from where the message came; empty: not known any more.
+        Return False if there is no room to keep the FinalAck until it is sent. `remote_address` is
+        where the message came from; empty if it is no longer known.
         """
         return self._send(
             destination, acknowledgment_properties(message_class, FinalAckBody.of(packet)), remote_address
@@ -120,27 +124,27 @@ class TransactionalAcknowledgments:
         engine = self._engine
         # 2.2.4, 2.2.5: there is no SecurityHeader that could name a sender.
         properties.sender_identifier_type = SenderIdentifierType.NONE
-        # Ours: the document names no time. A sender that is not there for so long may not exist at
-        # all.
+        # Not in the specification, which has no time limit: a sender that is unreachable for this
+        # long may not exist at all.
         properties.time_to_reach_queue = engine.settings.long_live_time
         if engine.find_queue(destination) is not None:
             text = "acknowledgment to %s is dropped: that is this queue manager"
             log_of_peer(_LOG, logging.WARNING, "to itself", "", text, destination)
             return True
         if not self._leads_anywhere(destination):
-            # Anybody can put any SourceQueueManager into a packet, and there would be a queue for
-            # each.
+            # A packet may contain any SourceQueueManager, and each would get a queue.
             _LOG.debug("acknowledgment to %s is dropped: nobody knows that queue manager", destination)
             return True
-        # The sender waits for it, so strangers must not be able to use up the queues for it.
+        # The sender waits for it, so strangers must not be able to use up the queues for
+        # acknowledgments.
         engine.outgoing.acknowledged_peer = peer_of(remote_address)
         try:
             status = engine.send_own_message(destination, properties)
         finally:
             engine.outgoing.acknowledged_peer = ""
-        # None: the order queue cannot be opened, and nobody misses the acknowledgment
-        # (QQB-3.1.7.17-4); or its peer has caused too many of them, which is counted; or the disk
-        # is full.
+        # None: the order queue cannot be opened, so no sender waits for the acknowledgment
+        # (QQB-3.1.7.17-4); or its peer has caused too many of these queues, which is counted; or
+        # the disk is full.
         return status is EnqueueStatus.OK or (status is None and not engine.store.refuses_sends)
 
     def _leads_anywhere(self, destination: FormatName) -> bool:
@@ -150,7 +154,10 @@ class TransactionalAcknowledgments:
         return is_there or self._is_known(destination.queue_manager_identifier)
 
     def _message_position_deleted(self, queue: Queue, position: MessagePosition, reason: MessageClass) -> None:
-        """3.1.7.2.2: a message from elsewhere has left its queue here, read or not."""
+        """Send a FinalAck for another queue manager's message that has left its queue (3.1.7.2.2).
+
+        It may have been received or not.
+        """
         packet = position.record.packet
         if (
             not fields.user_flags_2(packet) & fields.TH_IN_USER_FLAGS_2

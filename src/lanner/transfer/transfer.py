@@ -1,16 +1,18 @@
-"""Transfer as a whole: what arrives goes to the engine, what waits in outgoing queues leaves (MS-MQQB 3.1.4 to 3.1.7).
+"""Transfer as a whole: between the network and the engine (MS-MQQB 3.1.4 to 3.1.7).
 
-Deterministic: no socket, no thread, no clock of its own. Everything runs in one thread; other
-threads only mark what has happened, under the store's lock, and wake it. `Transfer` begins and ends
-the turns, gives the events of sessions to its parts, and is what the network, the services and the
-engine see. The parts own the state:
+Received messages go to the engine, and messages in outgoing queues are sent. The module is
+deterministic: it has no socket, no thread and no clock of its own. Everything runs in one thread.
+Other threads only mark what has happened, under the store's lock, and wake it.
+
+`Transfer` is the facade for the network, the services and the engine. It begins and ends the turns
+and passes the events of sessions to its parts, which own the state:
 
 - `links`, `routes`: the sessions, and the outgoing queues on their way to one
 - `connecting`: how routes get links
-- `outflow`, `protection`: what leaves
-- `deliveries`: what peers acknowledge
-- `incoming`, `awaiting_durability`: what arrives
-- `turns`, `deadlines`: what is to be done at the end of a turn, and later
+- `outflow`, `protection`: sending
+- `deliveries`: acknowledgments from peers
+- `incoming`, `awaiting_durability`: receiving
+- `turns`, `deadlines`: work for the end of a turn, and for later
 """
 
 from __future__ import annotations
@@ -77,12 +79,13 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# Not in the specification: so many timers are run before other work has its turn. Thousands of dead
-# peers must not keep others waiting.
+# Not in the specification: timers handled before other work has its turn, so that thousands of dead
+# peers cannot delay others.
 _TURN_TIMERS = 50
-# Not in the specification, seconds: how often unused outgoing queues are looked for.
+# Not in the specification: seconds between two searches for unused outgoing queues.
 _IDLE_CHECK = 60.0
-# Not in the specification, seconds: how soon, and how often at most, idle ones make room for more.
+# Not in the specification: seconds until idle outgoing queues make room for more, and the minimum
+# between two such searches.
 _ROOM_CHECK = 1.0
 
 
@@ -106,10 +109,10 @@ class Transfer:
         engine.outgoing.max_for_others = settings.max_queues_for_others
         engine.outgoing.max_per_cause = settings.max_queues_per_peer
         engine.outgoing.max_per_user = settings.max_queues_per_user
-        # What peers did that was not followed.
+        # Acts of peers that were rejected.
         self.incidents = Incidents(engine.clock, engine.monotonic)
         self._is_running = False
-        # A pump was asked for because of an outgoing queue, and has not run yet.
+        # A pump was requested because of an outgoing queue and has not run yet.
         self._is_pump_wanted = False
         self.deadlines = Deadlines()
         self._turns = Turns(network)
@@ -137,8 +140,7 @@ class Transfer:
             engine, network, self._routes, self._connector, self.protection, self._turns, self._contain
         )
         self._awaiting_durability = AwaitingDurability(engine.store, self._turns, self._close, self._contain)
-        # What is remembered of messages is read from the store, which other threads are using
-        # already.
+        # The state of messages is read from the store, which other threads already use.
         with self.lock:
             self.identities = Identities(engine, settings, network)
             self.identities.displaced = self.judge_peers
@@ -166,7 +168,7 @@ class Transfer:
     # -----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """3.1.4.1 Queue Manager Started: what waits in outgoing queues is sent."""
+        """Send what waits in outgoing queues (3.1.4.1 Queue Manager Started)."""
         with self._turn():
             engine = self.engine
             engine.position_available_subscribers.append(self._position_available)
@@ -183,7 +185,7 @@ class Transfer:
         self.network.wake()
 
     def stop(self) -> None:
-        """3.1.4.2 Queue Manager Stopped: every session is closed."""
+        """Close every session (3.1.4.2 Queue Manager Stopped)."""
         with self._turn():
             self._is_running = False
             for link in list(self.links.values()):
@@ -200,11 +202,13 @@ class Transfer:
         while self._turns.ending:
             self._end_delivered()
 
-    # What other threads call, under the lock
-    # ------------------------------------------------------------------
+    # Called by other threads, with the lock held
 
     def _position_available(self, queue: Queue, first: int, records: Sequence[Record]) -> None:
-        """3.1.7.12 Message Position Available Event, of messages under lookup ids in a row."""
+        """Have messages under consecutive lookup ids sent.
+
+        Implements 3.1.7.12 Message Position Available Event.
+        """
         if not isinstance(queue, OutgoingQueue):
             return
         route = self.routes.get(queue.number)
@@ -217,23 +221,23 @@ class Transfer:
         if not is_recoverable or route is None or route.link is None:
             self._is_pump_wanted = True
             self.network.wake()
-        # Otherwise the message cannot leave before it is durable, and `_on_synced` wakes transfer
-        # then.
+        # Otherwise the message cannot be sent before it is durable; then `_on_synced` wakes
+        # transfer.
 
     def _position_deleted(self, queue: Queue, position: MessagePosition, _reason: MessageClass) -> None:
-        """A message left an outgoing queue otherwise than by being delivered: it expired, or was purged."""
+        """Note that a message left an outgoing queue undelivered: it expired or was purged."""
         if isinstance(queue, OutgoingQueue):
             route = self.routes.get(queue.number)
             if route is not None:
                 route.table.message_removed(position)
 
     def _outgoing_state_changed(self, queue: OutgoingQueue) -> None:
-        """3.1.7.13 Pause Queue Event, 3.1.7.14 Resume Queue Event."""
+        """Handle 3.1.7.13 Pause Queue Event and 3.1.7.14 Resume Queue Event."""
         self._turns.awake[queue.number] = True
         self.network.wake()
 
     def _connection_active_changed(self) -> None:
-        """MS-MQDMPR 3.1.4.12 Take Offline, 3.1.4.13 Bring Online."""
+        """Handle MS-MQDMPR 3.1.4.12 Take Offline and 3.1.4.13 Bring Online."""
         for queue in self.engine.outgoing_queues():
             self._turns.awake.setdefault(queue.number, False)
         self.network.wake()
@@ -250,16 +254,16 @@ class Transfer:
         for route in self.routes.values():
             route.table.store_failed()
             route.noted_link = None
-            # A pause that was not on disk is undone as well.
+            # A pause that was not durable is undone too.
             self._turns.awake.setdefault(route.queue.number, False)
         self.network.wake()
 
     # Turns
-    # ----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Do something that comes from outside, then what it has made possible (`turns`)."""
+        """Run a turn: an event from outside, then the work that it has marked (`turns`)."""
         turns = self._turns
         with self.lock:
             turns.is_running = True
@@ -275,11 +279,14 @@ class Transfer:
         if turns.dirty:
             self._outflow.flush_links()
         if turns.ending:
-            # The peer has got what it waited for; it is busy with that meanwhile.
+            # The peer has received what it waited for, and is busy with that meanwhile.
             self._end_delivered()
 
     def _contain(self, link: Link | None) -> None:
-        """Handle an unforeseen error: it ends the session it came up in, whose messages come again, and nothing else."""
+        """Handle an unforeseen error by ending the session in which it was raised.
+
+        Nothing else is affected. The messages of that session will be sent again.
+        """
         where = "" if link is None else f" ends the session with {link.peer}"
         peer = "" if link is None else link.budget_peer
         log_of_peer(_LOG, logging.ERROR, "error", peer, "an error of ours%s", where, exc_info=True)
@@ -287,12 +294,12 @@ class Transfer:
             self._close(link, "an error on our side, which is in the log")
 
     def pump(self) -> None:
-        """Do what has become possible: acknowledge what is on disk, send what has come."""
+        """Do what has become possible: acknowledge durable messages, send new ones."""
         with self._turn():
             self._is_pump_wanted = False
             if self._awaiting_durability.waiting:
                 self._awaiting_durability.release_durable()
-            # Also after a sync: an OrderAck may have waited for it.
+            # Also after a sync, because an OrderAck may have waited for it.
             if self.deadlines.earliest <= self.monotonic():
                 self._run_due()
             if not self.engine.queue_manager.connection_active:
@@ -307,7 +314,7 @@ class Transfer:
                 self._outflow.synced()
 
     def _attend(self, queue: OutgoingQueue, *, is_steered: bool) -> None:
-        """Something happened to an outgoing queue.
+        """Handle a change of an outgoing queue.
 
         `is_steered`: an operator paused or resumed it.
         """
@@ -321,7 +328,10 @@ class Transfer:
             self._contain(route.link)
 
     def _disconnect(self) -> None:
-        """End every session and every attempt at one: nothing leaves or comes in until the queue manager is online again."""
+        """End every session and every attempt at one.
+
+        Nothing is sent or received until the queue manager is online again.
+        """
         for link in list(self.links.values()):
             self._close(link, "the queue manager was taken offline")
         self._connector.give_up()
@@ -337,7 +347,8 @@ class Transfer:
                     self._contain(route.link)
                     continue
                 if route.table.is_ending:
-                    # The others leave in turns of their own, between which there is time to send.
+                    # The others leave in turns of their own, so that messages can be sent in
+                    # between.
                     turns.ending[route] = None
                     self.network.wake()
 
@@ -349,11 +360,11 @@ class Transfer:
         return self.engine.queue_manager.connection_active
 
     def accepts(self, address: str) -> bool:
-        """Whether another connection from an address is taken at all."""
+        """Return whether another connection from an address is accepted at all."""
         return self.is_online and self._links.accepts(address)
 
     def accepted(self, connection: Connection, address: str) -> None:
-        """3.1.5.10 Handling an Incoming Transport Connection."""
+        """Handle an incoming connection (3.1.5.10 Handling an Incoming Transport Connection)."""
         with self._turn():
             self._links.accept(connection, address, partial(self._admit, connection, address))
             excess = self._links.excess_half_open()
@@ -369,9 +380,12 @@ class Transfer:
         return self.would_accept and not self._refusal(request.client_guid, address, is_proven=certified is not None)
 
     def _refusal(self, guid: UUID, address: str, *, is_proven: bool) -> str:
-        """Why the queue manager at an address gets no session under this identifier; empty if it does."""
+        """Return why a queue manager gets no session; empty if it gets one.
+
+        It claims the identifier `guid` from an address.
+        """
         refusal = self.identities.admit(guid, address, is_proven=is_proven).refusal
-        # A pin may have been written, which nobody waits for.
+        # A pin may have been written, for which no caller waits.
         self._deliveries.removed()
         if refusal:
             self.incidents.add(Incident.REFUSED_PEER, address, refusal)
@@ -383,7 +397,7 @@ class Transfer:
         return tuple(name for name in names if name)
 
     def set_peers(self, peers: Mapping[str, Peer | str], identity: TlsIdentity | None) -> None:
-        """Take over another peers table and its certificates; end the sessions that it does not allow."""
+        """Replace the peers table and its certificates; end sessions that are not allowed now."""
         with self._turn():
             self.certified.set_peers(peers, identity)
             self.identities.peers = peers
@@ -393,15 +407,21 @@ class Transfer:
             self.judge_peers()
 
     def sessions_of(self, address: str) -> int:
-        """How many sessions an address has, from the first byte of a connection on."""
+        """Return how many sessions an address has, from the first byte of a connection on."""
         return self._links.sessions_of(address)
 
     def end_half_open(self, peer: str | None = None) -> Connection | None:
-        """There is no room for another connection, of a peer or at all: end one whose handshake is not done; None: there is none."""
+        """End a half-open connection and return it, to make room for another one.
+
+        It is one of `peer`, if it is this peer that has no room. Return None if there is none.
+        """
         return self._end(self._links.oldest_half_open(peer), "its handshake was not done")
 
     def end_dispensable(self, newcomer: str) -> Connection | None:
-        """There is no room for another connection at all: end the session of a stranger for that of another peer; None: there is none."""
+        """End an unknown peer's session and return its connection, to make room for a newcomer.
+
+        Return None if there is no such session.
+        """
         return self._end(self._links.dispensable(newcomer), "nobody has named this peer")
 
     def _end(self, link: Link | None, reason: str) -> Connection | None:
@@ -413,20 +433,21 @@ class Transfer:
 
     @property
     def would_accept(self) -> bool:
-        """Whether a session would be taken now; what a ping is answered with."""
+        """Whether a session would be accepted now, which is the answer to a ping."""
         return self._is_running and self.engine.queue_manager.connection_active and self._links.has_room
 
     def data_received(self, link: Link, data: bytes | memoryview) -> None:
-        """Bytes came on a connection."""
+        """Process bytes of a connection."""
         with self._turn():
             session = link.session
             before = session.state
             try:
                 events = session.receive(data)
                 if before is not SessionState.OPEN and link.has_not_waited(before, len(data)):
-                    # A peer goes on only after our answers have come (3.1.5.3.2, 3.1.5.4). A
-                    # recording of an earlier connection does not wait. Its acknowledgments would be
-                    # taken for those of what we would send now, and that would be lost.
+                    # An honest peer continues only after our answers have arrived (3.1.5.3.2,
+                    # 3.1.5.4). A replay of an earlier connection does not wait. Its acknowledgments
+                    # would be taken for those of the messages that we would send now, and these
+                    # would be lost.
                     events = session.close("the peer has not waited for our answer: a connection that was repeated")
                 if events:
                     self._handle(link, events)
@@ -440,20 +461,23 @@ class Transfer:
             self._turns.mark_dirty(link)
 
     def disconnected(self, link: Link, problem: str = "") -> None:
-        """3.1.7.3 Handling a Network Disconnect; `problem` is why, if more is known than that."""
+        """Handle the end of a connection (3.1.7.3 Handling a Network Disconnect).
+
+        `problem` is the cause, if it is known.
+        """
         with self._turn():
             session = link.session
             self._handle(link, session.close(problem, is_error=True) if problem else session.end_of_stream())
 
     def set_writable(self, link: Link, *, is_writable: bool) -> None:
-        """The transport takes more, or does not."""
+        """Note whether the transport accepts more data."""
         link.is_writable = is_writable
         if is_writable:
             with self._turn():
                 self._turns.mark_dirty(link)
 
     def resend(self, queue: OutgoingQueue) -> None:
-        """An operator wants transactional messages that are not acknowledged to be sent now (EOD_RESEND)."""
+        """Send unacknowledged transactional messages again now, for an operator (EOD_RESEND)."""
         with self._turn():
             route = self._routes.of(queue)
             route.table.resend()
@@ -465,7 +489,7 @@ class Transfer:
     # -------------------------------------------------------------------------------------------
 
     def on_timer(self) -> None:
-        """Raise the timer events that are due; to be called when `deadlines.earliest` has passed."""
+        """Handle the timer events that are due. Call it when `deadlines.earliest` has passed."""
         with self._turn():
             self._run_due()
 
@@ -503,9 +527,10 @@ class Transfer:
             self._deliveries.removed()
 
     def _queues_full(self) -> None:
-        """Other computers, or a user, have caused as many outgoing queues as they may.
+        """Have idle outgoing queues removed, because others have caused as many as they may.
 
-        Not at once: a queue may be in use by the caller.
+        They are caused by other computers or by a user. Removal is deferred, because the caller may
+        be using a queue.
         """
         self._room_check.set_earlier(self.monotonic() + _ROOM_CHECK)
 
@@ -535,10 +560,10 @@ class Transfer:
             elif isinstance(event, SessionOpened):
                 self._opened(link)
                 if link.number not in self.links:
-                    # It was not wanted, and neither is what came behind it.
+                    # The session was rejected, and so is everything after it.
                     return
             elif isinstance(event, SessionClosed):
-                # What came before the end has come.
+                # Messages that arrived before the end of the session are received.
                 if messages:
                     self.incoming.receive(link, messages)
                 messages = []
@@ -558,12 +583,13 @@ class Transfer:
 
     def _opened(self, link: Link) -> None:
         if link.remote_qm_guid == self.engine.queue_manager.identifier:
-            # What came back to us would be taken for a forgery: it stays where an operator sees it.
+            # A message that returned to us would be rejected as forged. This way it stays in its
+            # queue, where an operator sees it.
             self._close(link, "the peer is this queue manager itself, under a name that it does not know for its own")
             return
         if not self._certify(link):
             return
-        # A peer that has connected was admitted before it was answered.
+        # A peer that has connected to us was admitted before it was answered.
         if link.is_initiator and (
             refusal := self._refusal(link.remote_qm_guid, link.remote_address, is_proven=self._is_proven(link))
         ):
@@ -576,7 +602,10 @@ class Transfer:
         self._connector.opened(link)
 
     def _certify(self, link: Link) -> bool:
-        """Find out whom an open session is with; end it if its certificate, or the lack of one, does not fit its GUID."""
+        """Determine the peer of an open session.
+
+        End the session if the certificate, or its absence, does not fit the GUID.
+        """
         try:
             link.certified_peer = self.certified.check(
                 link.connection.certification, link.remote_qm_guid, link.remote_address
@@ -591,20 +620,24 @@ class Transfer:
 
     @staticmethod
     def _is_proven(link: Link) -> bool:
-        """Whether the peer has a certificate of its identifier, or is where the directory's name for it was found."""
+        """Return whether the peer's identity is proven.
+
+        It has a certificate for its identifier, or it is where the directory's name for it was
+        resolved.
+        """
         return link.certified_peer is not None or (link.is_initiator and link.meant_guid == link.remote_qm_guid)
 
     def _exchanged(self, link: IncomingLink) -> None:
-        """The first message of a session was stored here, or acknowledged there."""
+        """Note that the first message of a session was stored here or acknowledged by the peer."""
         link.has_exchanged = True
         self.identities.prove(link.remote_qm_guid, link.remote_address, link.standing)
-        # Nobody waits for the pin.
+        # No caller waits for the pin.
         self._deliveries.removed()
 
     def judge_peers(self) -> None:
-        """Judge every peer again: what is known about them may have changed.
+        """Judge every peer again, because what is known about it may have changed.
 
-        A session that is not admitted any more is closed.
+        A session that is no longer admitted is closed.
         """
         for link in [link for link in self.links.values() if link.was_open]:
             link.standing = self._standing(link)
@@ -612,16 +645,19 @@ class Transfer:
                 self._close(link, link.standing.refusal)
 
     def trust_peer(self, guid: UUID, addresses: list[str]) -> Pin:
-        """An operator states the addresses of a queue manager; sessions with others that claim to be it end."""
+        """Bind a queue manager to the addresses that an operator states.
+
+        Sessions of other addresses with its identifier are ended.
+        """
         with self._turn():
             pin = self.identities.pins.trust(guid, addresses)
             self.judge_peers()
             return pin
 
     def forget_peer(self, guid: UUID) -> bool:
-        """An operator wants nothing to be bound to an identifier; its sessions end.
+        """Remove what is bound to an identifier, for an operator, and end its sessions.
 
-        False if nothing is.
+        Return False if nothing is bound to it.
         """
         with self._turn():
             is_found = self.identities.pins.forget(guid)
@@ -630,7 +666,7 @@ class Transfer:
             return is_found
 
     def _closed(self, link: Link, event: SessionClosed) -> None:
-        """3.1.5.9 Closing a Session."""
+        """Handle the end of a session (3.1.5.9 Closing a Session)."""
         if not self._links.remove(link):
             return
         level = logging.WARNING if event.is_error else logging.INFO
@@ -647,16 +683,18 @@ class Transfer:
                 )
                 route.record(status, self.clock(), E_FAIL, event.reason)
             elif event.is_error and not route.table.is_empty:
-                # Otherwise there would be nothing but successes to see of a peer that ends every
-                # session.
+                # Otherwise a peer that ends every session would have only successes in the history.
                 route.record(ConnectionStatus.UNKNOWN_FAILURE, self.clock(), E_FAIL, event.reason)
-            # An empty queue misses nothing when its session ends.
+            # An empty queue is not affected by the end of its session.
             self._connector.detach(route, problem="" if route.table.is_empty and not event.is_error else event.reason)
         self._turns.mark_dirty(link)
 
 
 def _joined(events: Iterable[Event]) -> Iterator[Event]:
-    """Yield events, and one for SessionHeaders in a row: one has room for 32 recoverable messages, and the next one goes on."""
+    """Yield events, with consecutive SessionHeaders joined into one.
+
+    One SessionHeader has room for 32 recoverable messages, so a peer may send several in a row.
+    """
     acknowledged: SessionAckReceived | None = None
     for event in events:
         if not isinstance(event, SessionAckReceived):

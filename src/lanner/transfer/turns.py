@@ -1,9 +1,9 @@
-"""What the parts of transfer leave to the end of a turn.
+"""Turns: the work that parts of transfer leave to the end of a turn.
 
-Whatever comes from outside is one turn: bytes of a peer, a timer, a message in an outgoing queue.
-The parts mark what a turn makes possible, and `Transfer` does it at the end: it fills sessions,
-writes to connections, and removes messages that were delivered. Work that is marked outside a turn
-asks for one.
+Every event from outside is one turn: bytes of a peer, a timer, a message in an outgoing queue. The
+parts mark the work that a turn makes possible, and `Transfer` does it at the end: it fills
+sessions, writes to connections, and removes delivered messages. Work that is marked outside a turn
+requests one.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ if TYPE_CHECKING:
 
 
 class Turns:
-    """The work that is marked. The caller holds the store's lock, or runs in transfer's thread."""
+    """The marked work. The caller holds the store's lock, or runs in transfer's thread."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
         self.is_running = False
-        # Links that may have something to send, or have something to write.
+        # Links that may have something to send or to write.
         self.dirty: dict[Link, None] = {}
-        # Outgoing queues that something happened to, by number, and whether an operator paused or
-        # resumed them.
+        # Changed outgoing queues, by number, and whether an operator paused or resumed them.
         self.awake: dict[int, bool] = {}
-        # Routes whose queues still have messages that were delivered.
+        # Routes whose queues still have delivered messages.
         self.ending: dict[Route, None] = {}
-        # The newest batch of the store that is to be written soon; 0 for none.
+        # The newest batch of the store that should be written soon; 0 for none.
         self.wanted_batch = 0
 
     def mark_dirty(self, link: Link) -> None:
