@@ -60,7 +60,8 @@ def prepare(settings: Settings, user: str | None) -> None:
         _hand_over(settings.data, account)
     elif os.geteuid() == _ROOT:
         _LOG.warning(
-            "the queue manager runs as root and does not need to: `lanner serve --user NAME` binds its ports and then becomes that "
+            "the queue manager runs as root and does not need to: `lanner serve --user NAME` binds its ports and "
+            "then becomes that "
             "user, and the unit packaging/lanner.service runs it as the user lanner"
         )
         return
@@ -114,7 +115,8 @@ def _hand_over(data: Path, account: pwd.struct_passwd) -> None:
         os.close(directory)
     if owner not in (_ROOT, account.pw_uid):
         raise SettingsError(
-            f"{data} belongs to {user_name(owner)}, not to {account.pw_name}: run as {user_name(owner)}, or run chown -R "
+            f"{data} belongs to {user_name(owner)}, not to {account.pw_name}: run as {user_name(owner)}, or run "
+            "chown -R "
             f"{account.pw_name} {data}"
         )
 
@@ -165,12 +167,15 @@ class _Walk:
         mode = stat.S_IMODE(found.st_mode)
         if found.st_uid not in self._owners:
             raise SettingsError(
-                f"data directory {self._data}: {self._where}, on the way to it, belongs to {user_name(found.st_uid)}, who "
-                f"could put another directory there: give it to {' or '.join(self._owners.values())}, or choose another path"
+                f"data directory {self._data}: {self._where}, on the way to it, belongs to "
+                f"{user_name(found.st_uid)}, who "
+                f"could put another directory there: give it to {' or '.join(self._owners.values())}, or choose "
+                "another path"
             )
         if mode & _WRITERS and not mode & stat.S_ISVTX:
             raise SettingsError(
-                f"data directory {self._data}: {self._where}, on the way to it, has mode {mode:04o}, so that other users "
+                f"data directory {self._data}: {self._where}, on the way to it, has mode {mode:04o}, so that other "
+                "users "
                 f"could put another directory there: run chmod go-w {self._where}"
             )
 
@@ -182,7 +187,8 @@ class _Walk:
             raise SettingsError(f"data directory {self._data} is a symbolic link: give the directory itself")
         if found.st_uid != _ROOT or stat.S_IMODE(found.st_mode) & _WRITERS:
             raise SettingsError(
-                f"data directory {self._data}: {self._where / name}, on the way to it, is a symbolic link in a directory that "
+                f"data directory {self._data}: {self._where / name}, on the way to it, is a symbolic link in a "
+                "directory that "
                 "others than root can write to: give the path without it"
             )
         if self._links > _MAX_LINKS:

@@ -91,7 +91,8 @@ class Telemetry:
     def __init__(self, settings: TelemetryTable) -> None:
         if find_spec("opentelemetry.sdk") is None or find_spec("opentelemetry.exporter") is None:
             raise SettingsError(
-                "telemetry.endpoint: OpenTelemetry is not installed: pip install 'lanner[telemetry]', or remove the setting"
+                "telemetry.endpoint: OpenTelemetry is not installed: pip install 'lanner[telemetry]', or remove the "
+                "setting"
             )
         self._settings = settings
         self._notes: deque[Note] = deque()

@@ -318,7 +318,8 @@ class _Provisioning:
         wanted = 2 if kind == "link" else 1
         if kind not in ways or len(names) != wanted:
             raise TopologyError(
-                "what is removed is a site, a computer or a list by its name, a link by its two sites, or a user by its SID"
+                "what is removed is a site, a computer or a list by its name, a link by its two sites, or a user by "
+                "its SID"
             )
         ways[kind](*names)
 

@@ -105,7 +105,8 @@ def migrate(engine: Engine, directory: Path) -> Path | None:
             after=descriptor_text(after),
         )
     _LOG.warning(
-        "%d queues belonged to the anonymous and now belong to the Administrators; %d of them had the old default access list and have "
+        "%d queues belonged to the anonymous and now belong to the Administrators; %d of them had the old default "
+        "access list and have "
         "the new one, with which others may only send. The old ones are in %s: `lanner queue access restore` reads it",
         len(owned),
         changed,
