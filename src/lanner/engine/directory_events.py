@@ -120,8 +120,7 @@ class DirectoryEvents:
             f"the directory of the domain decides what {identity.name} may change, and {qm.computer_name} cannot "
             "show it "
             f"credentials of {identity.name}: be a user of the domain, and have the domain trust {qm.computer_name} "
-            "for "
-            f"delegation to the service ldap; or ask an administrator of {qm.computer_name}"
+            f"for delegation to the service ldap; or ask an administrator of {qm.computer_name}"
         )
 
     def create_directory_object(

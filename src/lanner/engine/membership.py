@@ -80,8 +80,7 @@ class Membership:
             raise CannotJoinDomain(
                 f"{messages} messages for other computers wait in {len(waiting)} outgoing queues, the first of them "
                 f"{waiting[0].pathname}, and answers to them could not be assigned afterwards: let `lanner serve` "
-                "deliver "
-                "them first, or purge those queues"
+                "deliver them first, or purge those queues"
             )
 
     def _publish(self, queue: Queue) -> None:
