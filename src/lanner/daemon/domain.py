@@ -1,4 +1,4 @@
-"""The directory of a domain for the service, as `[directory]` says."""
+"""The directory of a domain, as configured in `[directory]`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Membership:
 
 
 def member_of(table: DirectoryTable, data: Path, profile: Profile) -> Membership | None:
-    """What `[directory]` says; None without a domain.
+    """Return the membership that `[directory]` configures; None without a domain.
 
-    A new queue manager needs the domain to be there.
+    A new queue manager needs the domain to be reachable.
     """
     if table.domain is None:
         return None
@@ -64,14 +64,17 @@ def _reason(result: DirectoryOperationResult) -> str:
 
 
 def notification_settings(table: DirectoryTable) -> NotificationSettings:
-    """What `[directory]` says about change notifications."""
+    """Return the settings of `[directory]` for change notifications."""
     return NotificationSettings(
         is_delayed=table.notifications == "delayed", sends_version_1=table.notification_version == 1
     )
 
 
 def log_on(table: DirectoryTable) -> LogOn:
-    """The computer's account. A keytab means Kerberos, a password NTLM, which needs no library."""
+    """Return the computer's account.
+
+    A keytab means Kerberos; a password NTLM, without a library.
+    """
     if table.keytab is not None:
         return LogOn(table.account, keytab=table.keytab, protocol="kerberos")
     if table.password_file is None:

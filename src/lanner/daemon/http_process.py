@@ -1,9 +1,10 @@
-"""The HTTP process: the daemon holds its listening socket, starts it at the first connection, and starts it again if it fails.
+"""The HTTP process: started by the daemon at the first connection, and again if it fails.
 
-It runs `lanner.http`, which is given three descriptors: the listening socket, its settings, and one
-end of a socket pair. Through that it passes sockets, each one end of a pair of its own. The daemon
-serves Lanner's own interface on the other end, where a user has to log on before anything else. So
-the process has no rights but those of users who have logged on, and it ends when the pair does.
+The daemon holds its listening socket. The process runs `lanner.http` with three descriptors: the
+listening socket, its settings, and one end of a socket pair. Through that pair it passes sockets to
+the daemon, each one end of a pair of its own. The daemon serves Lanner's own interface on them,
+where a user has to log on before anything else. So the process has only the rights of users who
+have logged on, and it ends when the pair is closed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# Seconds: before a process that failed is started again, at first and at most; and until one that
+# Seconds: before a failed process is started again, at first and at most; and until a process that
 # does not end is killed.
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0
@@ -52,7 +53,7 @@ class HttpListener:
 
     @property
     def address(self) -> str:
-        """Where browsers find it; empty if it does not listen."""
+        """The URL for browsers; empty if it does not listen."""
         if self._listening is None:
             return ""
         host = f"[{self._bind}]" if ":" in self._bind else self._bind
@@ -61,7 +62,8 @@ class HttpListener:
     async def start(self) -> None:
         """Listen.
 
-        Messages do not need it, so that a port which is taken is no reason not to serve.
+        Message traffic does not need it, so a port in use does not prevent the service from
+        starting.
         """
         try:
             listening = listen_tcp(self._bind, self._settings.port)
@@ -101,7 +103,7 @@ class HttpListener:
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     async def _run(self, listening: socket.socket) -> int | str:
-        """Run the process until it ends; its code, or why it could not be started."""
+        """Run the process until it ends; return its exit code, or why it could not be started."""
         loop = asyncio.get_running_loop()
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         settings, written = os.pipe()
@@ -119,7 +121,7 @@ class HttpListener:
                         "lanner.http",
                         *inherited,
                         stdin=asyncio.subprocess.DEVNULL,
-                        # What the daemon says when it is ready is for programs.
+                        # The daemon's output when it is ready is meant for programs.
                         stdout=asyncio.subprocess.DEVNULL,
                         pass_fds=[int(one) for one in inherited],
                         # Ctrl-C in a terminal is for the daemon, which ends the process.
@@ -138,7 +140,7 @@ class HttpListener:
 
     @property
     def _told(self) -> dict[str, object]:
-        """What the process is told, as JSON. It fits a pipe."""
+        """The settings for the process, as JSON. They fit into a pipe."""
         table = self._settings
         is_open = ipaddress.ip_address(self._bind).is_unspecified
         return {
@@ -160,13 +162,13 @@ class HttpListener:
         except OSError:
             data, descriptors = b"", []
         if not data:
-            # It has ended, or is about to.
+            # The process has ended, or is about to.
             asyncio.get_running_loop().remove_reader(ours)
         for descriptor in descriptors:
             self._take(socket.socket(fileno=descriptor))
 
     async def stop(self) -> None:
-        """End the process, and listen no more."""
+        """End the process, and stop listening."""
         if self._listening is None:
             return
         loop = asyncio.get_running_loop()

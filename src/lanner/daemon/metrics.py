@@ -1,4 +1,4 @@
-"""What Prometheus asks for: sizes of queues, and messages that were refused or dropped."""
+"""Metrics for Prometheus: sizes of queues, and messages that were refused or dropped."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from lanner.transfer.transfer import Transfer
 
 
-# Ours: Prometheus has one connection, or a few. The share is the part of the descriptors that is
-# only for them.
+# Not in the specification: Prometheus opens one connection, or a few. The share is the part of the
+# descriptors reserved for them.
 _CONNECTIONS = 64
 _CONNECTIONS_PER_PEER = 16
 _SHARE = 0.02
@@ -37,7 +37,7 @@ class QueueCollector(Collector):
         self._runtime = runtime
 
     def describe(self) -> list[GaugeMetricFamily]:
-        """What `collect` gives, without asking the engine."""
+        """Return the families of `collect`, without asking the engine."""
         return list(self._families())
 
     @staticmethod
@@ -51,7 +51,10 @@ class QueueCollector(Collector):
         return [GaugeMetricFamily(name, text, labels=["name"]) for name, text in texts.items()]
 
     def collect(self) -> list[GaugeMetricFamily]:
-        """One sample of each for every queue; "Computer Queues" are the dead letters and the system journal."""
+        """Return one sample of each for every queue.
+
+        "Computer Queues" are the dead letters and the system journal.
+        """
         families = self._families()
         qm = self._runtime.engine.queue_manager
         with self._runtime.lock:
@@ -70,14 +73,17 @@ class QueueCollector(Collector):
 
 
 class TransferCollector(Collector):
-    """Messages that were refused, here or by peers, or dropped here; windows_exporter has no such metrics."""
+    """Messages that were refused, here or by peers, or dropped here.
+
+    windows_exporter has no such metrics.
+    """
 
     def __init__(self, runtime: Runtime, transfer: Transfer) -> None:
         self._runtime = runtime
         self._transfer = transfer
 
     def describe(self) -> list[CounterMetricFamily]:
-        """What `collect` gives, without asking the engine."""
+        """Return the families of `collect`, without asking the engine."""
         text = (
             "Messages refused, by queue, class of the negative acknowledgment, and side (here: by us, peer: by others)"
         )
@@ -90,7 +96,7 @@ class TransferCollector(Collector):
         ]
 
     def collect(self) -> list[CounterMetricFamily]:
-        """One sample for each row of the table of refusals, and one for each reason to drop a message."""
+        """Return a sample for each row of the table of refusals, and for each drop reason."""
         refused, dropped, incidents = self.describe()
         incoming = self._transfer.incoming
         with self._runtime.lock:
@@ -110,13 +116,13 @@ def _counts(queue: Queue | None) -> tuple[int, int]:
 
 
 class BudgetCollector(Collector):
-    """What peers make the queue manager hold, and how much they may."""
+    """Resources that peers make the queue manager hold, and their limits."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
 
     def describe(self) -> list[GaugeMetricFamily | CounterMetricFamily]:
-        """What `collect` gives, without asking anybody."""
+        """Return the families of `collect`, without reading the budget."""
         return [
             GaugeMetricFamily("lanner_budget_used", "How much of a resource is in use", labels=["resource"]),
             GaugeMetricFamily("lanner_budget_limit", "How much of it there is", labels=["resource"]),
@@ -124,7 +130,7 @@ class BudgetCollector(Collector):
         ]
 
     def collect(self) -> list[GaugeMetricFamily | CounterMetricFamily]:
-        """One sample of each for every resource."""
+        """Return one sample of each for every resource."""
         used, limit, refused = families = self.describe()
         for one in self._budget.usage():
             used.add_metric([one.resource], one.used)
@@ -140,7 +146,7 @@ class StreamCollector(Collector):
         self._runtime = runtime
 
     def describe(self) -> list[GaugeMetricFamily]:
-        """What `collect` gives, without asking the engine."""
+        """Return the families of `collect`, without asking the engine."""
         texts = {
             "lanner_stream_behind_messages": "Messages in the queue behind the last batch of a stream, up to a million",
             "lanner_stream_behind_bytes": "Bytes of these messages",
@@ -148,7 +154,7 @@ class StreamCollector(Collector):
         return [GaugeMetricFamily(name, text, labels=["name", "user"]) for name, text in texts.items()]
 
     def collect(self) -> list[GaugeMetricFamily]:
-        """One sample of each for every queue that a user's streams read."""
+        """Return one sample of each for every queue that a user's streams read."""
         messages, size = families = self.describe()
         for lag in self._runtime.stream_lags.all():
             labels = [one_line(lag.queue), one_line(lag.user)]
@@ -158,7 +164,7 @@ class StreamCollector(Collector):
 
 
 def metrics_registry(runtime: Runtime, transfer: Transfer | None, budget: Budget) -> CollectorRegistry:
-    """Return everything that is measured: for `[metrics] bind`, and for the HTTP API."""
+    """Return the registry of all metrics, for `[metrics] bind` and for the HTTP API."""
     registry = CollectorRegistry()
     registry.register(QueueCollector(runtime))
     registry.register(RateCollector(runtime))
@@ -173,7 +179,7 @@ def metrics_registry(runtime: Runtime, transfer: Transfer | None, budget: Budget
 
 
 class MetricsListener:
-    """`[metrics] bind`: Prometheus asks here."""
+    """The listener at `[metrics] bind`, which Prometheus scrapes."""
 
     name = "metrics"
 

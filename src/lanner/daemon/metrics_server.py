@@ -1,6 +1,6 @@
-"""HTTP for the metrics: a request, its answer, and the end of the connection.
+"""HTTP for the metrics: one request and one answer per connection.
 
-In the loop, so that no connection costs a thread.
+It runs in the loop, so that no connection costs a thread.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# Ours: octets of a request; seconds in which it must come, and in which the answer must be taken;
-# connections without a request.
+# Not in the specification: octets of a request; seconds in which it must arrive, and in which the
+# answer must be accepted; connections without a request.
 _MAX_REQUEST: Final = 16 << 10
 _TIMEOUT: Final = 10.0
 _MAX_NEW: Final = 32
@@ -59,13 +59,13 @@ class MetricsServer:
         return oldest is not None
 
     def hang_up(self, connection: _Request) -> None:
-        """Make room for another one."""
+        """Close a connection to make room for another one."""
         self.new.remove(connection)
         connection.abort()
         connection.granted.give_back()
 
     async def answer(self, line: str, headers: dict[str, str]) -> bytes:
-        """The whole answer to a request."""
+        """Return the complete answer to a request."""
         method, _, rest = line.partition(" ")
         target = urlsplit(rest.partition(" ")[0])
         if method not in ("GET", "HEAD"):
@@ -79,7 +79,10 @@ class MetricsServer:
 
 
 def metrics_text(registry: CollectorRegistry, accept: str, names: Sequence[str]) -> tuple[bytes, str]:
-    """Return the metrics of these names, or all, in the format that a client accepts, and its content type."""
+    """Return the metrics of these names, or all, and their content type.
+
+    The format is one that the client accepts.
+    """
     encode, content_type = choose_encoder(accept)
     if names:
         registry = cast("CollectorRegistry", registry.restricted_registry(names))

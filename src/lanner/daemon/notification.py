@@ -1,4 +1,7 @@
-"""Telling the service manager how the service is (sd_notify(3)): a datagram to the socket in NOTIFY_SOCKET."""
+"""State notifications to the service manager (sd_notify(3)).
+
+They are datagrams to the socket in NOTIFY_SOCKET.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ __all__ = ["notify"]
 
 
 def notify(state: str) -> None:
-    """Send a state, such as `READY=1`. Without a service manager, do nothing."""
+    """Send a state, such as `READY=1`. Does nothing without a service manager."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return

@@ -1,8 +1,8 @@
-"""Giving up what only the start needs: the rights of root, and the capability to bind ports below 1024.
+"""Dropping the rights that only the start needs: root, and binding ports below 1024.
 
-Order: the privileged ports are bound (`host.early_ports`), the rights are dropped, the store is
-opened. `setuid` of the C library covers all threads; capabilities belong to a thread, so they are
-cleared before the first thread is started.
+The order is: the privileged ports are bound (`host.early_ports`), the rights are dropped, and the
+store is opened. `setuid` of the C library covers all threads. Capabilities belong to a thread, so
+they are cleared before the first thread is started.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ _WRITERS: Final = stat.S_IWGRP | stat.S_IWOTH
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # As many as the kernel follows.
 _MAX_LINKS: Final = 40
-# Numbers of the manual pages prctl and capabilities.
+# Numbers from the manual pages prctl and capabilities.
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _PR_CAPBSET_READ: Final = 23
 _PR_CAPBSET_DROP: Final = 24
 _PR_CAP_AMBIENT: Final = 47
 _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 _CAPABILITY_VERSION_3: Final = 0x20080522
-# What a data directory has: a store, or only the accounts that `lanner user add` made before the
-# first start.
+# Files that mark a data directory: a store, or only the accounts that `lanner user add` created
+# before the first start.
 _MARKS: Final = frozenset({DATA_FILE, USER_FILE})
-# What an empty file system has.
+# The content of an empty file system.
 _EMPTY: Final = frozenset({"lost+found"})
-# Of capget(2): effective, permitted and inheritable, first of the low 32 capabilities, then of the
-# high ones.
+# For capget(2): effective, permitted and inheritable, first for the low 32 capabilities, then for
+# the high ones.
 _WORDS: Final = 6
 
 
@@ -60,8 +60,8 @@ def prepare(settings: Settings, user: str | None) -> None:
         _hand_over(settings.data, account)
     elif os.geteuid() == _ROOT:
         _LOG.warning(
-            "the queue manager runs as root and does not need to: `lanner serve --user NAME` binds its ports and then becomes that "
-            "user, and the unit packaging/lanner.service runs it as the user lanner"
+            "the queue manager runs as root and does not need to: `lanner serve --user NAME` binds its ports and "
+            "then becomes that user, and the unit packaging/lanner.service runs it as the user lanner"
         )
         return
     if os.geteuid() == _ROOT or has_capabilities():
@@ -97,7 +97,7 @@ def _account(user: str) -> pwd.struct_passwd:
 
 
 def _hand_over(data: Path, account: pwd.struct_passwd) -> None:
-    """Make the data directory the user's, if it is new or root's."""
+    """Change the owner of the data directory to the user, if it is new or root's."""
     if os.geteuid() != _ROOT:
         return
     try:
@@ -114,29 +114,33 @@ def _hand_over(data: Path, account: pwd.struct_passwd) -> None:
         os.close(directory)
     if owner not in (_ROOT, account.pw_uid):
         raise SettingsError(
-            f"{data} belongs to {user_name(owner)}, not to {account.pw_name}: run as {user_name(owner)}, or run chown -R "
-            f"{account.pw_name} {data}"
+            f"{data} belongs to {user_name(owner)}, not to {account.pw_name}: run as {user_name(owner)}, or run "
+            f"chown -R {account.pw_name} {data}"
         )
 
 
 class _Walk:
-    """The way to a data directory, one name after the other, by descriptors.
+    """The path to a data directory, walked one name after the other by descriptors.
 
-    Whoever can change a directory on the way can lead root to another one at any time, and root
-    would give that away. So every directory on the way belongs to root or to the user, and nobody
-    else can write to it, unless it has the sticky bit: then nobody else can move what is in it. A
-    link is followed only if it lies in a directory that root alone can change.
+    An attacker who can change a directory on the path can redirect root at any time, and root would
+    then give away another directory. So every directory on the path must belong to root or to the
+    user, and no other user may write to it, unless it has the sticky bit, with which no other user
+    can move its entries. A link is followed only if it lies in a directory that root alone can
+    change.
     """
 
     def __init__(self, data: Path, account: pwd.struct_passwd) -> None:
         self._data = data
         self._owners = {_ROOT: "root", account.pw_uid: account.pw_name}
-        self._names = list(reversed(data.absolute().parts))  # still to go, the next one last
+        self._names = list(reversed(data.absolute().parts))  # still to walk, the next one last
         self._where = Path("/")
         self._links = 0
 
     def open(self) -> int:
-        """Open the directory and make what is missing; SettingsError if the way is not safe, or OSError."""
+        """Open the directory; create missing parts of the path.
+
+        Raises SettingsError if the path is not safe, or OSError.
+        """
         directory = os.open(self._names.pop(), _DIRECTORY)
         try:
             while self._names:
@@ -165,25 +169,27 @@ class _Walk:
         mode = stat.S_IMODE(found.st_mode)
         if found.st_uid not in self._owners:
             raise SettingsError(
-                f"data directory {self._data}: {self._where}, on the way to it, belongs to {user_name(found.st_uid)}, who "
-                f"could put another directory there: give it to {' or '.join(self._owners.values())}, or choose another path"
+                f"data directory {self._data}: {self._where}, on the way to it, belongs to "
+                f"{user_name(found.st_uid)}, who "
+                f"could put another directory there: give it to {' or '.join(self._owners.values())}, or choose "
+                "another path"
             )
         if mode & _WRITERS and not mode & stat.S_ISVTX:
             raise SettingsError(
-                f"data directory {self._data}: {self._where}, on the way to it, has mode {mode:04o}, so that other users "
-                f"could put another directory there: run chmod go-w {self._where}"
+                f"data directory {self._data}: {self._where}, on the way to it, has mode {mode:04o}, so that other "
+                f"users could put another directory there: run chmod go-w {self._where}"
             )
 
     def _follow(self, name: str, directory: int) -> int:
-        """Go where a link leads."""
+        """Follow a link."""
         found = os.fstat(directory)
         self._links += 1
         if not self._names:
             raise SettingsError(f"data directory {self._data} is a symbolic link: give the directory itself")
         if found.st_uid != _ROOT or stat.S_IMODE(found.st_mode) & _WRITERS:
             raise SettingsError(
-                f"data directory {self._data}: {self._where / name}, on the way to it, is a symbolic link in a directory that "
-                "others than root can write to: give the path without it"
+                f"data directory {self._data}: {self._where / name}, on the way to it, is a symbolic link in a "
+                "directory that others than root can write to: give the path without it"
             )
         if self._links > _MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
@@ -196,7 +202,10 @@ class _Walk:
 
 
 def _give(directory: int, data: Path, account: pwd.struct_passwd) -> None:
-    """Give a directory of root to the user, itself last: until then only root can change what is in it."""
+    """Change the owner of a directory of root to the user, the directory itself last.
+
+    Until then only root can change its content.
+    """
     mode = stat.S_IMODE(os.fstat(directory).st_mode)
     names = os.listdir(directory)
     if mode & _WRITERS:
@@ -227,8 +236,8 @@ def become(account: pwd.struct_passwd) -> None:
     os.setresgid(account.pw_gid, account.pw_gid, account.pw_gid)
     os.setresuid(account.pw_uid, account.pw_uid, account.pw_uid)
     for program in (os.__file__, __file__):
-        # Modules are still to be imported; without this check one of them would fail later, and
-        # nobody would see why.
+        # More modules will be imported. Without this check one of the imports would fail later,
+        # with an obscure error.
         if not os.access(program, os.R_OK):
             raise SettingsError(
                 f"--user {account.pw_name}: that user cannot read {program}: install Python and lanner where it can"
@@ -238,7 +247,7 @@ def become(account: pwd.struct_passwd) -> None:
 
 
 def has_capabilities() -> bool:
-    """Whether this thread has a capability, as a service manager can give it one."""
+    """Return whether this thread has a capability, which a service manager may have granted."""
     found = (ctypes.c_uint32 * _WORDS)()
     ctypes.CDLL(None).capget(ctypes.byref(_header()), ctypes.byref(found))
     return any(found)
@@ -249,7 +258,7 @@ def _header() -> ctypes.Array[ctypes.c_uint32]:
 
 
 def drop_capabilities() -> None:
-    """Clear all capabilities of this thread and of those that it starts, and forbid to gain new ones.
+    """Clear all capabilities of this thread and its children, and prevent gaining new ones.
 
     Raises SettingsError.
     """

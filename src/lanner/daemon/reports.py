@@ -1,6 +1,7 @@
-"""Reports of the data pipeline, for the console: pages in a directory that the operator has named.
+"""Reports of the data pipeline for the console: pages in a directory that the operator has named.
 
-The HTTP process sees no file, so the daemon reads them for administrators, a part at a time.
+The HTTP process has no access to files, so the daemon reads them for administrators, one part at a
+time.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ Document = dict[str, Any]
 PART: Final = 1 << 20
 MAX_SIZE: Final = 64 << 20
 MAX_LISTED: Final = 200
-# No path, no hidden file.
+# Excludes paths and hidden files.
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,200}\.html")
 
 
 class Reports:
-    """The reports in one directory; None: there is none."""
+    """The reports in one directory; None: there is no directory."""
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
 
     def show_list(self, identity: Identity, request: Mapping[str, Any]) -> list[Document]:
-        """Return name, size and time of each report, the newest first."""
+        """Return name, size and time of each report, newest first."""
         del identity, request
         if self._directory is None:
             raise UnsupportedOperation(
@@ -53,7 +54,7 @@ class Reports:
         return sorted(found, key=lambda one: str(one["made"]), reverse=True)[:MAX_LISTED]
 
     def read(self, identity: Identity, request: Mapping[str, Any]) -> Document:
-        """Return a part of a report from an octet on, and where the next part begins."""
+        """Return a part of a report from an offset in octets, and where the next part begins."""
         del identity
         name, offset = request.get("name"), request.get("offset", 0)
         if type(offset) is not int or offset < 0:

@@ -1,6 +1,6 @@
-"""Databases of `[coordinator.resources]`: the daemon resolves what programs left in doubt in them.
+"""Databases of `[coordinator.resources]`, whose in-doubt branches the daemon resolves.
 
-A program that gives a resource's name resolves its branches itself. Where no such program comes,
+A program that uses a resource's name resolves its branches itself. If no such program runs again,
 the daemon does it: it opens each database from time to time, in a thread of its own, because
 drivers block.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lanner.host.runtime import Runtime
 
 _LOG: Final = logging.getLogger(__name__)
-# How long the end of the daemon waits for a driver.
+# How long the daemon waits for a driver when it stops.
 _PATIENCE: Final = 5.0  # seconds
 
 
@@ -34,7 +34,7 @@ class ResourceError(LannerError):
 
 
 def open_resource(name: str, table: ResourceTable) -> tuple[Any, Database]:
-    """Connect to a database of the settings. ResourceError if that is impossible."""
+    """Connect to a database of the settings. Raises ResourceError if that is impossible."""
     where = f"coordinator.resources.{name}"
     try:
         module: Any = importlib.import_module(table.module)
@@ -54,7 +54,7 @@ def open_resource(name: str, table: ResourceTable) -> tuple[Any, Database]:
 
 
 class Resolver:
-    """Resolves the branches of all databases, again and again, until it is stopped."""
+    """Resolves the branches of all databases periodically, until it is stopped."""
 
     def __init__(self, runtime: Runtime, settings: CoordinatorTable) -> None:
         self._runtime = runtime
@@ -62,7 +62,8 @@ class Resolver:
         self._interval = settings.interval
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
-        # What was said last about each, so that a database that stays away is one line in the log.
+        # The last problem logged for each database, so that a database that stays unreachable
+        # causes one line.
         self._problems: dict[str, str] = {}
 
     def start(self) -> None:
@@ -70,7 +71,7 @@ class Resolver:
             self._thread.start()
 
     def stop(self) -> None:
-        """End, and wait for a driver at most a few seconds. Blocks."""
+        """Stop, and wait a few seconds at most for a driver. Blocks."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(_PATIENCE)

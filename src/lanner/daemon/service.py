@@ -1,6 +1,6 @@
-"""The queue manager as a service: listeners up, signals, shutdown.
+"""The queue manager as a service: listeners, signals, shutdown.
 
-One asyncio loop runs everything that listens. SIGTERM and SIGINT stop it, SIGHUP reads the
+One asyncio loop runs all listeners. SIGTERM and SIGINT stop the service, and SIGHUP reads the
 configuration again.
 """
 
@@ -82,32 +82,32 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# How long a thread that computes may keep the loop's thread waiting; the interpreter's own is ten
+# How long a computing thread may keep the loop's thread waiting. The interpreter's default is ten
 # times that.
 _SWITCH_INTERVAL = 0.0005  # seconds
-# Beside what calls of Flight may have.
+# In addition to those that Flight calls may use.
 _MANY_THREADS = 512
 _M_ARENA_MAX = -8  # of mallopt(3)
 
 
 class Listener(Protocol):
-    """Something that serves others while the queue manager runs."""
+    """A server that runs while the queue manager runs."""
 
     name: str
 
     @property
     def address(self) -> str:
-        """Where it listens, as people write it."""
+        """The address in the form that people write."""
 
     async def start(self) -> None:
-        """Listen; an OSError says why that cannot be."""
+        """Begin to listen. Raises OSError if that is impossible."""
 
     async def stop(self) -> None:
-        """Let go of the address and of everybody connected."""
+        """Release the address and close all connections."""
 
 
 class Daemon:
-    """One queue manager and what listens for it."""
+    """One queue manager and its listeners."""
 
     def __init__(self, load: Callable[[], Settings]) -> None:
         self._load = load
@@ -115,7 +115,7 @@ class Daemon:
         self.settings = load()
         set_log_level(self.settings)
         check_bind(self.settings.bind)
-        # Before anything is opened, and what the budget divides.
+        # Before anything is opened, because the budget divides the descriptors.
         self.budget = Budget(raise_descriptor_limit())
         self.budget.show("log lines", _log_lines)
         self.telemetry = None if self.settings.telemetry.endpoint is None else Telemetry(self.settings.telemetry)
@@ -180,9 +180,9 @@ class Daemon:
         return runtime
 
     def _keep_password_policy(self) -> None:
-        """Leave it where `lanner user` finds it.
+        """Store the password policy where `lanner user` finds it.
 
-        Who cannot write the file may still be able to serve.
+        A service that cannot write the file may still be able to serve.
         """
         try:
             self.runtime.users.set_policy(self.settings.security.passwords)
@@ -190,15 +190,15 @@ class Daemon:
             _LOG.error("security.min_password_length and security.ntlm cannot be kept for `lanner user`: %s", error)
 
     def _listeners(self) -> list[Listener]:
-        """What listens, in the order in which it starts.
+        """Return the listeners, in the order in which they start.
 
-        The protocols on `bind` belong before the metrics.
+        The protocols on `bind` come before the metrics.
         """
         listeners: list[Listener] = []
         transfer: Transfer | None = None
         settings = self.settings
         if settings.security.hardened:
-            # MS-MQDMPR 3.1.1.1: no RPC requests, and no transfer over non-HTTP protocols, in either
+            # MS-MQDMPR 3.1.1.1: no RPC requests, and no transfer over non-HTTP protocols in either
             # direction.
             _LOG.warning("security.hardened: no messages are taken from other computers, and RPC is off")
         else:
@@ -260,7 +260,7 @@ class Daemon:
         return answer
 
     def _shown_settings(self) -> dict[str, object]:
-        """Every setting by its name, as JSON has it; a password in one is not shown."""
+        """Return every setting by its name, in the form of JSON. Passwords are not shown."""
         shown: dict[str, object] = json.loads(self.settings.model_dump_json())
         return shown
 
@@ -296,7 +296,7 @@ class Daemon:
         )
 
     def _flight(self) -> FlightListener | None:
-        """The service of the data pipeline, where it is wanted or its packages are installed."""
+        """Return the service of the data pipeline, if it is enabled or its packages are there."""
         table = self.settings.flight
         if table.enabled is False:
             return None
@@ -313,7 +313,7 @@ class Daemon:
             raise SettingsError(f"flight: {error}") from error
 
     def _hosts(self) -> list[str]:
-        """What browsers may call this computer."""
+        """Return the names by which browsers may reach this computer."""
         qm, settings = self.runtime.engine.queue_manager, self.settings
         return [qm.computer_name, qm.qualified_computer_name, *addresses_of(settings.bind), *settings.http.hosts]
 
@@ -322,7 +322,7 @@ class Daemon:
         return self.runtime.engine.queue_manager.computer_name
 
     def about(self) -> dict[str, object]:
-        """What commands on this machine may ask for, beside what the engine knows."""
+        """Return what commands on this machine may query, beyond what the engine has."""
         settings = self.settings
         return {
             "version": lanner.__version__,
@@ -339,12 +339,15 @@ class Daemon:
         }
 
     def _disk_space(self) -> dict[str, int]:
-        """Return the octets of the data directory's disk, and how many of them are free."""
+        """Return the size and the free space of the data directory's disk, in octets."""
         said = shutil.disk_usage(self.settings.data)
         return {"total": said.total, "free": said.free}
 
     def _about_tls(self) -> dict[str, object]:
-        """Where the files of TLS between queue managers are: `lanner doctor PEER` speaks as this one does."""
+        """Return the paths of the TLS files for connections between queue managers.
+
+        `lanner doctor PEER` uses the same files as this process.
+        """
         table = self.settings.transfer
         files = {"certificate": table.tls_certificate, "key": table.tls_key, "authorities": table.tls_authorities}
         return {
@@ -358,7 +361,10 @@ class Daemon:
         }
 
     def _disk(self) -> Usage:
-        """How much of the queue manager's quota its messages take, and which other computer's take most."""
+        """Return how much of the queue manager's quota its messages use.
+
+        It includes the other computer whose messages use most.
+        """
         engine = self.runtime.engine
         qm = engine.queue_manager
         limit = qm.queue_manager_quota * KILOBYTE
@@ -368,14 +374,14 @@ class Daemon:
         return Usage("bytes of messages", used, limit, int(limit * self.settings.quota.peer_share), peer, most)
 
     def _express(self) -> Usage:
-        """How much memory express messages take."""
+        """Return how much memory express messages use."""
         memory = self.runtime.engine.express_memory
         limit = INFINITE * KILOBYTE if memory.limit is None else memory.limit
         return Usage("bytes of express messages in memory", memory.used, limit, refused=memory.refused)
 
     @property
     def addresses(self) -> dict[str, str]:
-        """Where it listens for what, as people write it."""
+        """Return the addresses of the listeners by purpose, in the form that people write."""
         found: dict[str, str] = {}
         for listener in self.listeners:
             if isinstance(listener, RpcListener | TransferListener):
@@ -385,7 +391,7 @@ class Daemon:
         return found
 
     async def run(self, on_ready: Callable[[Daemon], None]) -> None:
-        """Listen until a signal says stop; then everything is on disk and closed."""
+        """Listen until a signal stops the service; then sync everything to disk and close."""
         loop = asyncio.get_running_loop()
         handlers: dict[signal.Signals, Callable[[], None]] = {
             signal.SIGTERM: partial(self._stop_for, signal.SIGTERM),
@@ -422,7 +428,8 @@ class Daemon:
                 await asyncio.to_thread(self.telemetry.stop)
             if self._membership is not None:
                 self._membership.directory.close()
-            # uvloop does not do it when it is closed: the process would ignore Ctrl-C afterwards.
+            # uvloop does not restore the handlers when it is closed, so the process would ignore
+            # Ctrl-C afterwards.
             for number in handlers:
                 loop.remove_signal_handler(number)
             _LOG.info("queue manager %s has stopped", self.name)
@@ -432,12 +439,12 @@ class Daemon:
         self._stop.set()
 
     def reload(self) -> None:
-        """SIGHUP: take over what can be changed now, and say what waits for a restart."""
+        """Handle SIGHUP: apply what can be changed now, and report what needs a restart."""
         try:
             new = self._load()
             for listener in self.listeners:
                 if isinstance(listener, TransferListener):
-                    # Certificates are read again, also if only the files have changed.
+                    # Certificates are read again even if only the files have changed.
                     listener.reload(new.transfer_settings)
         except (SettingsError, TlsSettingsError) as error:
             _LOG.error("the configuration stays as it was: %s", error)
@@ -474,25 +481,26 @@ class Daemon:
 
 
 def _log_lines() -> Usage:
-    """The lines of the log that peers have caused in this minute."""
+    """Return how many log lines peers have caused in this minute."""
     return Usage("log lines a minute", LINES.written, LINES.in_total, refused=LINES.left_out)
 
 
 def _threads() -> Usage:
-    """The threads of this process.
+    """Return the number of threads of this process.
 
-    What takes one for each connection or call is limited itself; the limit says when to look.
+    Whatever takes a thread for each connection or call is limited itself. This limit is only a
+    threshold for attention.
     """
     return Usage("threads", sum(1 for _ in Path("/proc/self/task").iterdir()), _MANY_THREADS)
 
 
 def set_log_level(settings: Settings) -> None:
-    """The level of everything this package logs."""
+    """Set the level of all loggers of this package."""
     logging.getLogger("lanner").setLevel(settings.log.level.upper())
 
 
 def check_bind(bind: str) -> None:
-    """SettingsError unless `bind` is an address of this machine."""
+    """Raise SettingsError unless `bind` is an address of this machine."""
     family = socket.AF_INET6 if ":" in bind else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:
@@ -508,7 +516,7 @@ def serve(load: Callable[[], Settings], on_ready: Callable[[Daemon], None], *, u
 
     def ready(daemon: Daemon) -> None:
         sys.setswitchinterval(_SWITCH_INTERVAL)
-        # What is there now stays: no collection needs to look at it again.
+        # All present objects stay, so no collection needs to examine them again.
         gc.collect()
         gc.freeze()
         on_ready(daemon)
@@ -525,6 +533,10 @@ def serve(load: Callable[[], Settings], on_ready: Callable[[Daemon], None], *, u
 
 
 def limit_arenas() -> None:
-    """Have all threads share the C library's heap: each of the many that serve Arrow streams would keep what it has freed to itself."""
+    """Make all threads share the C library's heap.
+
+    Otherwise each of the many threads that serve Arrow streams would keep its freed memory to
+    itself.
+    """
     with suppress(AttributeError):  # not glibc
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)

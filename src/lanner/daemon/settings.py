@@ -43,7 +43,7 @@ from lanner.transfer.settings import TransferSettings
 
 _LOG = logging.getLogger(__name__)
 
-# What SIGHUP changes in a running queue manager; everything else needs a restart.
+# Settings that SIGHUP changes in a running queue manager; all others need a restart.
 RELOADABLE = (
     "log.level",
     "quota.queue_manager_kb",
@@ -59,12 +59,13 @@ Kilobytes = int | Literal["none"] | None
 MEBIBYTE = 1 << 20
 _MOST_MB = 1 << 30
 _COMPUTER_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
-# An address of the peers table that is none, but a name that DNS has; digits alone are an address
-# mistyped.
+# A key of the peers table that is a DNS name instead of an address. Digits and dots alone are a
+# mistyped address.
 _HOST_NAME = re.compile(r"(?![0-9.]+$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 
 
-# The defaults of profile "document" where they differ. A value that the operator wrote wins.
+# The defaults of profile "document" where they differ. A value written by the operator takes
+# precedence.
 DOCUMENT_DEFAULTS: dict[str, object] = {
     "quota.queue_share": 1.0,
     "quota.peer_share": 1.0,
@@ -79,7 +80,7 @@ DOCUMENT_DEFAULTS: dict[str, object] = {
 
 
 class SettingsError(LannerError):
-    """The configuration cannot be used; the message names the file, the key and what is wrong with it."""
+    """The configuration cannot be used; the message names the file, the key and the problem."""
 
 
 class _Table(BaseModel):
@@ -104,17 +105,18 @@ Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 
 
 class QuotaSettings(_Table):
-    """Kilobytes.
+    """Quotas in kilobytes.
 
-    A quota that is not set stays what it was; a new queue manager has 8 GiB, and no journal quota.
+    A quota that is not set keeps its value. A new queue manager has a quota of 8 GiB, and no
+    journal quota.
     """
 
     queue_manager_kb: Kilobytes = None
     journal_kb: Kilobytes = None
     # Mebibytes of memory for express messages.
     express_mb: int | Literal["none"] = 1024
-    # Parts of queue_manager_kb for messages of other computers: in a queue without a quota, of one
-    # address, of all that [peers] has not.
+    # Shares of queue_manager_kb for messages of other computers: in a queue without a quota, of one
+    # address, and of all addresses that are not in [peers].
     queue_share: Share = _QUOTA.queue_share
     peer_share: Share = _QUOTA.peer_share
     strangers_share: Share = _QUOTA.strangers_share
@@ -140,32 +142,31 @@ class QuotaSettings(_Table):
 
     @property
     def express_memory(self) -> int | None:
-        """What the engine is told."""
+        """The value for the engine."""
         return None if self.express_mb == "none" else self.express_mb * MEBIBYTE
 
 
 class SecuritySettings(_Table):
-    # Selects the defaults of the settings in DOCUMENT_DEFAULTS, and the ways of the engine that
-    # have no setting.
+    # Selects the defaults of the settings in DOCUMENT_DEFAULTS, and engine behaviour that has no
+    # setting.
     profile: Literal["safe", "document"] = "safe"
-    # MS-MQDMPR 3.1.1.1 HardenedSecurity: no RPC, and no transfer over anything but HTTP.
+    # MS-MQDMPR 3.1.1.1 HardenedSecurity: no RPC, and no transfer except over HTTP.
     hardened: bool = False
     # MS-MQQB 3.1.1.2 SendInsecureNacks: tell strangers why a message was refused.
     send_insecure_nacks: bool = False
-    # MS-MQQB 3.1.5.8.3: give a message without a signature the rights of the SID that it names.
+    # MS-MQQB 3.1.5.8.3: give an unsigned message the rights of the SID that it names.
     trust_unsigned_sid: bool = False
-    # Use RSA keys below 1,024 bits, as the base provider of MS-MQDMPR 3.1.3 has them.
+    # Accept RSA keys below 1,024 bits, as the base provider of MS-MQDMPR 3.1.3 has them.
     legacy_crypto: bool = False
-    # MS-MQQB 3.1.5.8.3: believe signatures over the hash of MSMQ 1.0, which does not say what queue
-    # a message is for.
+    # MS-MQQB 3.1.5.8.3: accept signatures over the hash of MSMQ 1.0, which does not include the
+    # queue that a message is for.
     legacy_signatures: bool = False
-    # Wrong passwords after which an account is locked for everybody, wherever they come from; 0: it
-    # never is.
+    # Wrong passwords, from any address, after which an account is locked for everyone; 0: never.
     lockout_failures: Annotated[int, Field(ge=0)] = 0
     lockout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 900.0
-    # Of new passwords.
+    # For new passwords.
     min_password_length: Annotated[int, Field(ge=1)] = PasswordPolicy().min_length
-    # False: no NT hashes are kept, and nobody logs on with NTLM.
+    # False: no NT hashes are kept, and NTLM logons are impossible.
     ntlm: bool = PasswordPolicy().ntlm
 
     @property
@@ -185,12 +186,12 @@ Number = Annotated[int, Field(ge=1)]
 class TransferTable(_Table):
     """The fields of TransferSettings that an operator may want to change, under the same names.
 
-    Times are seconds.
+    Times are in seconds.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    # False: nothing is sent to other computers and nothing taken from them.
+    # False: no messages are sent to other computers or accepted from them.
     enabled: bool = True
     port: int = _TRANSFER.port
     window_size: int = _TRANSFER.window_size
@@ -220,9 +221,9 @@ class TransferTable(_Table):
     max_queues_for_others: Number = _TRANSFER.max_queues_for_others
     max_queues_per_peer: Number = _TRANSFER.max_queues_per_peer
     max_queues_per_user: Number = _TRANSFER.max_queues_per_user
-    # Whose identifier is believed from where (PeerPolicy).
+    # Which identifiers are believed from which addresses (PeerPolicy).
     peers: Literal["open", "pinned", "known"] = "pinned"
-    # inf: any time.
+    # inf: any difference.
     max_clock_skew: Annotated[float, Field(ge=0)] = _TRANSFER.max_clock_skew
     answers_pings: bool = _TRANSFER.answers_pings
     ping_port: int = _TRANSFER.ping_port
@@ -255,7 +256,7 @@ AUTHENTICATION_LEVELS: dict[AuthenticationLevel, AuthLevel] = {
     "integrity": AuthLevel.PKT_INTEGRITY,
     "privacy": AuthLevel.PKT_PRIVACY,
 }
-# Of rpc.authentication_level, in settings files of before.
+# The name of rpc.authentication_level in older settings files.
 _OLD_NAME = "requires_authentication"
 
 
@@ -270,9 +271,9 @@ class RpcTable(_Table):
     read_port: Port = _RPC.read_port
     # 0: none.
     endpoint_mapper_port: Annotated[int, Field(ge=0, le=0xFFFF)] = _RPC.endpoint_mapper_port
-    # The least that callers must have; some interfaces demand more, unless it is "none".
+    # The lowest level that callers may use. Some interfaces demand more, unless it is "none".
     authentication_level: AuthenticationLevel = "integrity"
-    # Windows sends one since 7; older clients and some others do not.
+    # Windows sends one since version 7; older clients and some others do not.
     require_mic: bool = _RPC.require_mic
     cancel_timeout: Number = _RPC.cancel_timeout
     keytab: Annotated[Path | None, Field(strict=False)] = _RPC.keytab
@@ -294,7 +295,7 @@ class RpcTable(_Table):
 
     @property
     def settings(self) -> RpcSettings:
-        """What the listener is told."""
+        """The settings for the listener."""
         values = self.model_dump()
         return RpcSettings(**values | {"authentication_level": AUTHENTICATION_LEVELS[self.authentication_level]})
 
@@ -304,13 +305,13 @@ class ComTable(_Table):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    # Only together with RPC and its endpoint mapper, whose port activation needs.
+    # Needs RPC and its endpoint mapper, whose port is used for activation.
     enabled: bool = True
-    # 0: any that is free; clients are told.
+    # 0: any free port, which clients are told.
     port: Annotated[int, Field(ge=0, le=0xFFFF)] = ComSettings().port
-    # The least that callers must have (MS-DCOM 3.1.1.5.4).
+    # The lowest level that callers may use (MS-DCOM 3.1.1.5.4).
     authentication_level: AuthenticationLevel = "integrity"
-    # The account of `lanner user` that we call the event sinks of clients as; none: as nobody.
+    # The account of `lanner user` that calls the event sinks of clients; none: anonymous calls.
     callback_user: str | None = None
 
 
@@ -325,15 +326,15 @@ class FlightTable(_Table):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    # None: if the packages of the data pipeline are installed.
+    # None: enabled if the packages of the data pipeline are installed.
     enabled: bool | None = None
-    # None: the address of the queue manager if that is a loopback address, else 127.0.0.1.
+    # None: the address of the queue manager if it is a loopback address, otherwise 127.0.0.1.
     bind: str | None = None
     port: Port = _FLIGHT.port
     tls_certificate: Annotated[Path | None, Field(strict=False)] = _FLIGHT.tls_certificate
     tls_key: Annotated[Path | None, Field(strict=False)] = _FLIGHT.tls_key
     max_streams: Number = _FLIGHT.max_streams
-    # Whether callers that did not log on may read what a queue allows them to. They never publish.
+    # Whether callers without a logon may read queues that allow it. They never publish.
     allow_anonymous: bool = _FLIGHT.allow_anonymous
     max_publication_messages: Number = _FLIGHT.max_publication_messages
     max_publication_mb: Number = _FLIGHT.max_publication_mb
@@ -344,7 +345,7 @@ class FlightTable(_Table):
     max_connections: Number = _FLIGHT.max_connections
     max_connections_per_peer: Number = _FLIGHT.max_connections_per_peer
     max_calls: Number = _FLIGHT.max_calls
-    # None: one for two cores, and no more than four.
+    # None: one for every two cores, at most four.
     processes: int | None = None
     reader_port: Port = _FLIGHT.reader_port
 
@@ -357,7 +358,7 @@ class EventsTable(_Table):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    # Whether what happens to messages is written down, for the data pipeline.
+    # Whether to record the events of messages, for the data pipeline.
     enabled: bool = False
     keep_days: float = _EVENTS.keep_days
     max_mb: int = _EVENTS.max_mb
@@ -374,12 +375,12 @@ class EventsTable(_Table):
 
     @property
     def settings(self) -> EventSettings | bool:
-        """What the engine is told."""
+        """The value for the engine."""
         return EventSettings(self.keep_days, self.max_mb) if self.enabled else False
 
 
 class MetricsSettings(_Table):
-    # ADDRESS:PORT; none, no endpoint.
+    # ADDRESS:PORT; none: no endpoint.
     bind: str | None = None
 
     @field_validator("bind")
@@ -391,13 +392,14 @@ class MetricsSettings(_Table):
 
 
 class TelemetryTable(_Table):
-    """Spans of OpenTelemetry for what happens to messages."""
+    """OpenTelemetry spans for the events of messages."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    # Of a collector that speaks OTLP over HTTP, such as http://127.0.0.1:4318; none, no spans.
+    # The URL of a collector that speaks OTLP over HTTP, such as http://127.0.0.1:4318; none: no
+    # spans.
     endpoint: str | None = None
-    # The part of the traces that is sampled, of messages whose sender has not decided.
+    # The share of traces that is sampled, for messages whose sender has not decided.
     sample: Share = 1.0
 
     @field_validator("endpoint")
@@ -414,18 +416,18 @@ class HttpTable(_Table):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     enabled: bool = True
-    # None: the address of the queue manager if that is a loopback address, else 127.0.0.1.
+    # None: the address of the queue manager if it is a loopback address, otherwise 127.0.0.1.
     bind: str | None = None
     port: Port = 15801
     tls_certificate: Annotated[Path | None, Field(strict=False)] = None
     tls_key: Annotated[Path | None, Field(strict=False)] = None
-    # What browsers may call this computer, beside its names and addresses.
+    # Names by which browsers reach this computer, in addition to its own names and addresses.
     hosts: list[str] = Field(default_factory=list)
-    # A directory whose pages (*.html) the console shows to administrators: reports of the data
+    # A directory of pages (*.html) that the console shows to administrators: reports of the data
     # pipeline.
     reports: Annotated[Path | None, Field(strict=False)] = None
-    # Seconds without a connection and a session after which the process ends, and after which a
-    # session of a browser does.
+    # Seconds without connections and sessions after which the process ends, and idle seconds after
+    # which a browser's session ends.
     idle_timeout: Interval = 300.0
     session_timeout: Interval = 1800.0
     max_connections: Number = 512
@@ -442,7 +444,10 @@ class HttpTable(_Table):
         return value
 
     def address(self, own: str) -> str:
-        """Return where it listens; SettingsError if others could read passwords."""
+        """Return the address to listen on.
+
+        Raises SettingsError if others could read passwords.
+        """
         bind = self.bind or (own if ipaddress.ip_address(own).is_loopback else "127.0.0.1")
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise SettingsError("http: tls_certificate and tls_key go together")
@@ -454,17 +459,20 @@ class HttpTable(_Table):
 
 
 class ResourceTable(_Table):
-    """A database whose in-doubt branches the daemon resolves: a PEP 249 module, and what its `connect` is given."""
+    """A database whose in-doubt branches the daemon resolves.
+
+    It has a PEP 249 module and the arguments of its `connect`.
+    """
 
     module: Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")]
-    # It may have a password, so it is never shown.
+    # May contain a password, so it is never shown.
     connection: SecretStr
 
 
 class CoordinatorTable(_Table):
-    # By the name that programs give it in `lanner.distributed`.
+    # By the name that programs use in `lanner.distributed`.
     resources: dict[str, ResourceTable] = Field(default_factory=dict)
-    # Seconds from one look at them to the next.
+    # Seconds between two checks of the databases.
     interval: Interval = 60.0
 
     @field_validator("resources")
@@ -496,11 +504,12 @@ class DirectoryTable(_Table):
     account: str = ""
     password_file: Path | None = None
     keytab: Path | None = None
-    # Where a new queue manager is put.
+    # The site of a new queue manager.
     site: str = "Default-First-Site-Name"
     # When change notifications of other computers are processed (MS-MQCN notes 3 and 14).
     notifications: Literal["delayed", "immediate"] = "delayed"
-    # Version 1 is sent by a queue manager that is a directory server: Windows 2000 reads no other.
+    # Version 1 is sent only by a queue manager that is a directory server: Windows 2000 reads no
+    # other.
     notification_version: Literal[1, 2] = 2
 
     @field_validator("domain")
@@ -528,7 +537,7 @@ class DirectoryTable(_Table):
 
 
 class PeerTable(_Table):
-    """What is known about another computer. Its address alone may stand for the table."""
+    """The settings of another computer. An address alone may replace the table."""
 
     addresses: list[str]
     guid: UUID | None = None
@@ -556,15 +565,15 @@ class PeerTable(_Table):
 
 
 class Settings(BaseSettings):
-    """Everything `lanner serve` can be told.
+    """All settings of `lanner serve`.
 
-    The command line wins over the file, the file over the defaults.
+    The command line takes precedence over the file, and the file over the defaults.
     """
 
     model_config = SettingsConfigDict(extra="forbid")
 
     data: Path = Field(default_factory=lambda: Path(os.environ.get("LANNER_DATA", "data")))
-    # None: the name the data directory has; the host's for a new one.
+    # None: the name in the data directory; the host's for a new one.
     name: str | None = None
     bind: str = "127.0.0.1"
     # None: the domain of this machine's host name.
@@ -588,7 +597,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _follow_profile(self) -> Self:
-        """Give settings that the operator did not write the default of the profile."""
+        """Apply the defaults of the profile to settings that the operator did not write."""
         if self.security.profile == "document":
             for name, default in DOCUMENT_DEFAULTS.items():
                 table_name, _, key = name.partition(".")
@@ -606,7 +615,7 @@ class Settings(BaseSettings):
 
     @property
     def known_peers(self) -> dict[str, Peer]:
-        """The peers as transfer has them."""
+        """The peers in the form of the transfer."""
         return {
             name: Peer(name, tuple(peer.addresses), peer.guid, peer.certificate, peer.tls)
             for name, peer in self.peers.items()
@@ -614,7 +623,7 @@ class Settings(BaseSettings):
 
     @property
     def transfer_settings(self) -> TransferSettings:
-        """What transfer is told."""
+        """The settings for the transfer."""
         given = self.transfer.model_dump(exclude={"enabled", "peers"})
         return TransferSettings(**given, peer_policy=PeerPolicy(self.transfer.peers), peers=self.known_peers)
 
@@ -640,7 +649,7 @@ _NAMED_TABLES: dict[str, type[BaseModel]] = {"peers": PeerTable, "coordinator.re
 
 
 def split_address(text: str) -> tuple[str, int]:
-    """`127.0.0.1:9182` or `[::1]:9182`."""
+    """Split `127.0.0.1:9182` or `[::1]:9182`."""
     host, _, port = text.rpartition(":")
     try:
         address = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
@@ -653,7 +662,7 @@ def split_address(text: str) -> tuple[str, int]:
 
 
 def setting_names(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:
-    """Every setting by its dotted name."""
+    """Yield the dotted name of every setting."""
     for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from setting_names(field.annotation, f"{prefix}{name}.")
@@ -662,9 +671,9 @@ def setting_names(model: type[BaseModel] = Settings, prefix: str = "") -> Iterat
 
 
 def load_settings(config: Path | None, overrides: dict[str, object]) -> Settings:
-    """The settings of a file, and what the command line says instead.
+    """Return the settings of a file, overridden by the command line.
 
-    SettingsError says what cannot be used.
+    Raises SettingsError, which names what cannot be used.
     """
     where = "command line" if config is None else str(config)
     if config is not None:
@@ -685,12 +694,13 @@ def load_settings(config: Path | None, overrides: dict[str, object]) -> Settings
             dotenv_settings: PydanticBaseSettingsSource,
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            del env_settings, dotenv_settings, file_secret_settings  # one file and the command line
+            # only the file and the command line
+            del env_settings, dotenv_settings, file_secret_settings
             if config is None:
                 return (init_settings,)
             return (init_settings, TomlConfigSettingsSource(settings_cls, config))
 
-    # The values come from outside and are checked here.
+    # The values are unchecked input; validation is done here.
     given: dict[str, Any] = overrides
     try:
         return FromFile(**given)
@@ -702,7 +712,7 @@ def _complaints(error: ValidationError) -> Iterator[str]:
     known = list(setting_names())
     tables = {name.rpartition(".")[0] for name in known} - {""}
     for item in error.errors():
-        # A union names its member last: no part of the key.
+        # The location in a union ends with the name of its member, which is no part of the key.
         parts = [str(part) for part in item["loc"]]
         key = next((".".join(parts[:end]) for end in (2, 1) if ".".join(parts[:end]) in known), ".".join(parts))
         if key in _NAMED_TABLES:
@@ -724,7 +734,7 @@ def _complaints(error: ValidationError) -> Iterator[str]:
 
 
 def dotted(settings: Settings) -> dict[str, object]:
-    """Every setting with its value."""
+    """Return every setting with its value, by dotted name."""
     values: dict[str, object] = {}
     for name in setting_names():
         value: object = settings

@@ -1,7 +1,7 @@
-"""How the queue manager fares: rates, ages, quotas, dead letters, ways to other computers, transactions, commits.
+"""Metrics of the queue manager's state: rates, ages, quotas, dead letters, routes, commits.
 
-A scrape reads what is counted anyway. Of a queue it looks at the first message of each priority, so
-it takes the same time for a deep queue as for a shallow one.
+Also of transactions and logons. A scrape reads counters that are kept anyway. Of each queue it
+examines the first message of each priority, so the time does not depend on the depth of the queue.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily
 
 def metric_name(queue: Queue) -> str:
     """Return the label `name` of a queue."""
-    # The names of outgoing queues come from messages: half a surrogate pair cannot be written as
-    # UTF-8.
+    # The names of outgoing queues come from messages, and half a surrogate pair cannot be written
+    # as UTF-8.
     return one_line(queue.destination_format_name if isinstance(queue, OutgoingQueue) else queue.pathname.lower())
 
 
 class RateCollector(Collector):
-    """Messages in and out of each queue, the age of its oldest one, and its quota."""
+    """Messages in and out of each queue, the age of its oldest message, and its quota."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        # Messages that were there when the service began do not count as come in.
+        # Messages that were there when the service began do not count as arrived.
         self._before = {
             queue.number: queue.message_count for queue in runtime.engine.queue_manager.queue_collection.values()
         }
 
     def describe(self) -> list[Family]:
-        """Return what `collect` gives, without asking the engine."""
+        """Return the families of `collect`, without asking the engine."""
         return [
             CounterMetricFamily("lanner_messages_in", "Messages that came into the queue", labels=["name"]),
             CounterMetricFamily(
@@ -64,7 +64,7 @@ class RateCollector(Collector):
         ]
 
     def collect(self) -> list[Family]:
-        """Return a sample of each for every queue that is not a system queue, and for the dead-letter queues."""
+        """Return samples for the dead-letter queues and all queues that are no system queues."""
         came, left, ages, quotas, quota, used = families = self.describe()
         engine = self._runtime.engine
         qm = engine.queue_manager
@@ -104,7 +104,7 @@ class StateCollector(Collector):
         self._transfer = transfer
 
     def describe(self) -> list[Family]:
-        """Return what `collect` gives, without asking the engine."""
+        """Return the families of `collect`, without asking the engine."""
         return [
             CounterMetricFamily("lanner_dead_letters", "Messages that became dead letters", labels=["class"]),
             GaugeMetricFamily(
@@ -156,7 +156,7 @@ class CommitCollector(Collector):
         self._store = runtime.store
 
     def describe(self) -> list[HistogramMetricFamily]:
-        """Return what `collect` gives, without asking the store."""
+        """Return the families of `collect`, without asking the store."""
         return [
             HistogramMetricFamily("lanner_commit_seconds", "How long a batch took to become durable"),
             HistogramMetricFamily("lanner_commit_messages", "Messages written or removed in a batch"),
@@ -171,7 +171,7 @@ class CommitCollector(Collector):
 
 
 def _blocks(directory: Path) -> Iterator[int]:
-    """Yield the disk space of the files of a directory; the database file has holes."""
+    """Yield the disk space of the files of a directory; the database file is sparse."""
     with os.scandir(directory) as entries:
         for entry in entries:
             if entry.is_file(follow_symlinks=False):

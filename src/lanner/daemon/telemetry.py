@@ -1,9 +1,9 @@
-"""Spans of OpenTelemetry: the send, the transfers and the receive of each message, as this queue manager sees them.
+"""OpenTelemetry spans for each message's send, transfers and receive on this queue manager.
 
-The engine tells of each event with the store's lock held: a note is made then, and a thread makes
-spans of the notes. Too many notes are counted and thrown away, so that nothing waits for a
-collector. A message belongs to the trace that its Extension carries, or to one that is made from
-its identifier (`wire.trace_context`), which other computers make as well.
+The engine reports each event with the store's lock held. At that point only a note is made; a
+thread turns notes into spans. Excess notes are counted and dropped, so that nothing waits for a
+collector. A message belongs to the trace in its Extension, or to a trace derived from its
+identifier (`wire.trace_context`), which other computers derive in the same way.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 # Not in the specification: notes that wait for the thread, messages whose arrival is remembered,
-# seconds between two looks.
+# and seconds between two looks.
 MAX_NOTES: Final = 20_000
 MAX_ARRIVALS: Final = 100_000
 _INTERVAL: Final = 0.25
-# Seconds for which the last spans may be waited for at the end.
+# Seconds to wait for the last spans at shutdown.
 _PATIENCE: Final = 5.0
 _MILLISECONDS: Final = 1000
 _EXTRA: Final = "telemetry"
@@ -52,10 +52,10 @@ class Shape(NamedTuple):
 
     operation: str
     kind: str  # a member of OpenTelemetry's SpanKind
-    # It lasts from the arrival of the message in the queue; else it is a moment.
+    # The span begins with the arrival of the message in the queue; otherwise it is a moment.
     is_stay: bool = False
     is_failure: bool = False
-    # It is the span that others of the same message hang from.
+    # The span is the parent of the other spans of the message.
     is_root: bool = False
 
 
@@ -73,7 +73,7 @@ _ARRIVALS: Final = frozenset({EventKind.ARRIVED, EventKind.SENT, EventKind.TRANS
 
 
 class Note(NamedTuple):
-    """An event, as far as its span needs it."""
+    """The data of an event that its span needs."""
 
     shape: Shape
     begun: int  # nanoseconds since 1970
@@ -91,12 +91,13 @@ class Telemetry:
     def __init__(self, settings: TelemetryTable) -> None:
         if find_spec("opentelemetry.sdk") is None or find_spec("opentelemetry.exporter") is None:
             raise SettingsError(
-                "telemetry.endpoint: OpenTelemetry is not installed: pip install 'lanner[telemetry]', or remove the setting"
+                "telemetry.endpoint: OpenTelemetry is not installed: pip install 'lanner[telemetry]', or remove the "
+                "setting"
             )
         self._settings = settings
         self._notes: deque[Note] = deque()
         self._lost = 0
-        # When messages came that are still here.
+        # Arrival times of messages that are still here.
         self._arrived: OrderedDict[tuple[int, int], int] = OrderedDict()
         self._spans: Spans | None = None
         self._stopping = threading.Event()
@@ -108,21 +109,21 @@ class Telemetry:
         self._thread.start()
 
     def stop(self) -> None:
-        """Send what waits, as far as the collector takes it."""
+        """Send the waiting spans, as far as the collector accepts them."""
         self._stopping.set()
         if self._spans is not None:
             self._thread.join()
             self._spans.close()
 
     def usage(self) -> Usage:
-        """The notes that wait."""
+        """Return how many notes wait."""
         return Usage("events waiting to become spans", len(self._notes), MAX_NOTES, refused=self._lost)
 
     def heard(self, kind: EventKind, queue: Queue | None, lookup_id: int, packet: bytes, reason: int) -> None:
         """Make a note of an event."""
         shape = SHAPES.get(kind)
         if shape is None or _message_class(packet) != MessageClass.NORMAL:
-            # Acknowledgments and reports tell of a message that has spans of its own.
+            # Acknowledgments and reports are about a message that has spans of its own.
             return
         now = time.time_ns()
         key = (0 if queue is None else queue.number, lookup_id)
@@ -163,10 +164,10 @@ class Telemetry:
 
 
 class Spans:
-    """Spans by the SDK of OpenTelemetry, with our identifiers."""
+    """Spans by the SDK of OpenTelemetry, with Lanner's own identifiers."""
 
     def __init__(self, computer: str, settings: TelemetryTable) -> None:
-        # An extra, which takes its time to import.
+        # Optional packages, which take time to import.
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
@@ -175,7 +176,7 @@ class Spans:
         from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
         class Identifiers(RandomIdGenerator):
-            """Gives the next span what was chosen for it."""
+            """Gives the next span its chosen identifiers."""
 
             chosen: TraceContext | None = None
 
@@ -188,8 +189,8 @@ class Spans:
         self._identifiers = Identifiers()
         self._computer = computer
         self._limit = round(settings.sample * (1 << 64))
-        # What is sampled is decided here, by the trace: every computer with the same share takes
-        # the same ones.
+        # Sampling is decided here, by the trace: every computer with the same share samples the
+        # same traces.
         self._provider: TracerProvider = TracerProvider(
             sampler=ALWAYS_ON,
             id_generator=self._identifiers,
@@ -229,13 +230,17 @@ class Spans:
         span.end(note.ended)
 
     def _is_sampled(self, trace: TraceContext, *, is_carried: bool) -> bool:
-        """A program has decided for its traces; of the others those with a low identifier are sampled."""
+        """Return whether to sample a trace.
+
+        For a trace that the message carries, its sender has decided. Others with a low identifier
+        are sampled.
+        """
         if is_carried:
             return bool(trace.flags & SAMPLED)
         return trace.trace_id & (1 << 64) - 1 < self._limit
 
     def _attributes(self, note: Note) -> dict[str, Any]:
-        """The names of OpenTelemetry's conventions for messaging, where there are any."""
+        """Return the attributes, named by OpenTelemetry's messaging conventions where possible."""
         identifier = MessageIdentifier.unpack(Reader(note.identifier))
         found: dict[str, Any] = {
             "messaging.system": "msmq",
@@ -264,7 +269,7 @@ def _name_of(queue: Queue | None) -> str:
 
 
 def _context(parent: TraceContext | None = None) -> Any:  # noqa: ANN401 (of an extra)
-    """Return a context of OpenTelemetry, with a span of elsewhere if one is given."""
+    """Return a context of OpenTelemetry, with a remote span if one is given."""
     from opentelemetry import trace as api
     from opentelemetry.context import Context
 

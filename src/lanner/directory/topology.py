@@ -318,7 +318,8 @@ class _Provisioning:
         wanted = 2 if kind == "link" else 1
         if kind not in ways or len(names) != wanted:
             raise TopologyError(
-                "what is removed is a site, a computer or a list by its name, a link by its two sites, or a user by its SID"
+                "what is removed is a site, a computer or a list by its name, a link by its two sites, or a user by "
+                "its SID"
             )
         ways[kind](*names)
 
@@ -374,7 +375,7 @@ class _Provisioning:
         _require(keeper.remove_named(keeper.user_names()[user.identifier]), what)
 
     # Computers
-    # --------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _ensure_computer(self, computer: Computer) -> None:
         what = f"computer {computer.name}"
@@ -430,7 +431,7 @@ class _Provisioning:
         return [self._computer(name, what).identifier for name in names]
 
     # Links
-    # --------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _set_link(self, link: Link) -> None:
         what = f"routing link {link.site1} - {link.site2}"
@@ -471,7 +472,7 @@ class _Provisioning:
         return self._directory
 
     # Users
-    # --------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _set_signer(self, signer: Signer) -> None:
         """Certificates are added: a computer knows those of its own users, and a file may be older."""
@@ -500,7 +501,7 @@ class _Provisioning:
             self._write(user, ["Certificates", "CertificateDigestList"], what)
 
     # The directory
-    # ------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _site(self, name: str, what: str) -> uuid.UUID:
         site = self._find(Site, "Name", name)

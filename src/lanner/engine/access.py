@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lanner.model.directory_objects import Queue, QueueManager
     from lanner.security.identity import Identity
 
-# Each for a part of a descriptor: its list and group, its owner, its audit list.
+# One right for each part of a descriptor: access list and group, owner, audit list.
 _SECURING: Final = (
     QueueAccess.CHANGE_QUEUE_PERMISSIONS,
     QueueAccess.TAKE_QUEUE_OWNERSHIP,
@@ -35,7 +35,7 @@ _SECURING: Final = (
 class Access:
     """Checks against the descriptors of the queue manager and its queues.
 
-    Each raises AccessDenied.
+    Each check raises AccessDenied.
     """
 
     def __init__(self, queue_manager: QueueManager) -> None:
@@ -48,8 +48,8 @@ class Access:
         _check_scope(covers_queue_rights(identity, rights), identity, rights, queue.pathname)
         is_own = queue.is_system and not queue.parent and queue.security is None
         if isinstance(queue, OutgoingQueue) or is_own:
-            # They have no descriptor. `check_open` decides what may be read; the rest is
-            # administration.
+            # These queues have no descriptor. `check_open` decides who may read them; everything
+            # else is administration.
             _require_administrator(queue, identity, rights)
         elif not (
             is_granted(self.guarding_queue(queue).security, identity, rights) or role_grants_on_queue(identity, rights)
@@ -59,9 +59,10 @@ class Access:
     def check_securing(
         self, queue: Queue, identity: Identity, missing: QueueAccess = QueueAccess.CHANGE_QUEUE_PERMISSIONS
     ) -> None:
-        """Raise AccessDenied, which names `missing`, for an identity that can change no part of a queue's descriptor.
+        """Raise AccessDenied for an identity that can change no part of a queue's descriptor.
 
-        Cheap, and so asked before a new descriptor is read, which can be large.
+        The error names `missing`. This check is cheap, so it comes before a new descriptor is
+        parsed, which can be large.
         """
         for rights in _SECURING:
             with suppress(AccessDenied):

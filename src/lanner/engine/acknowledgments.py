@@ -1,8 +1,8 @@
-"""The acknowledger: what a message asks for when it arrives, leaves or is refused.
+"""The acknowledger: the effects that a message requests for its arrival, removal or refusal.
 
-It sends administration acknowledgments (MS-MQQB 3.1.5.8.10, 3.1.7.2.1, 3.1.7.15) and has journal
-copies and dead letters made (`copies`). It subscribes to arrivals and removals, so the parts that
-raise these events do not know it.
+It sends administration acknowledgments (MS-MQQB 3.1.5.8.10, 3.1.7.2.1, 3.1.7.15) and has `copies`
+make journal copies and dead letters. It subscribes to arrivals and removals, so the parts that
+raise these events do not depend on it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# MS-MQQB 3.1.7.15: these would reveal to a stranger what is here and how it is protected.
+# MS-MQQB 3.1.7.15: these would reveal to a stranger which queues exist and how they are protected.
 INSECURE_NACKS: Final = frozenset(
     {
         MessageClass.NACK_BAD_DEST_QUEUE,
@@ -56,17 +56,17 @@ INSECURE_NACKS: Final = frozenset(
 )
 # A positive acknowledgment has no body; a negative one returns the body of the message.
 WITHOUT_BODY: Final = frozenset({MessageClass.ACK_REACH_QUEUE, MessageClass.ACK_RECEIVE})
-# Ours, with profile SAFE: the longest body that a negative acknowledgment returns to a peer that
-# the operator has not named.
+# Not in the specification, with profile SAFE: the longest body that a negative acknowledgment
+# returns to a peer that the operator has not named.
 MAX_BODY_FOR_STRANGERS: Final = 4096
 
-# A module-level name instead of `Queue.is_system`, because each message that leaves asks.
+# A module-level name instead of `Queue.is_system`, because every message that leaves is checked.
 _SYSTEM: Final = QueueType.SYSTEM
 _ACK_RECEIVE: Final = MessageClass.ACK_RECEIVE
 
 
 class Acknowledger:
-    """Answers arrivals and removals with what the message asks for."""
+    """Answers arrivals and removals with the effects that the message requests."""
 
     def __init__(self, core: Core, opening: OpenQueues, sending: Sending, copies: Copies, delivery: Delivery) -> None:
         self._settings = core.settings
@@ -90,7 +90,7 @@ class Acknowledger:
     def message_removed(self, queue: Queue, position: MessagePosition, reason: MessageClass) -> None:
         """Acknowledge, journal or dead-letter a message that left a queue."""
         if queue.queue_type is _SYSTEM:
-            # A journal, a dead-letter or an internal queue: no acknowledgment.
+            # A journal, dead-letter or internal queue: no acknowledgment.
             self._delivery.system_message_removed(queue, position)
             return
         record = position.record
@@ -100,7 +100,7 @@ class Acknowledger:
             return
         message = Message(record.packet)
         if isinstance(queue, OutgoingQueue):
-            # It was removed on its way: NackPurged, regardless of who emptied the queue.
+            # The message was removed on its way: NackPurged, whichever way the queue was emptied.
             removed = reason in (MessageClass.NACK_QUEUE_PURGED, MessageClass.NACK_QUEUE_DELETED)
             self.refused(message, MessageClass.NACK_PURGED if removed else reason)
             return
@@ -120,7 +120,7 @@ class Acknowledger:
         self._copies.dead_letter(message, reason)
 
     def send_administration_acknowledgment(self, message: Message, message_class: MessageClass) -> None:
-        """MS-MQQB 3.1.7.15 Send Administration Acknowledgment."""
+        """3.1.7.15 Send Administration Acknowledgment (MS-MQQB)."""
         destination = message.administration_queue_format_name
         if destination is None:
             return
@@ -134,8 +134,8 @@ class Acknowledger:
             response_queue_format_name=message.destination_queue_format_name,
             delivery_guarantee=message.delivery_guarantee,
             time_to_reach_queue=INFINITE,
-            # A queue that is open to Everyone accepts this (MS-MQQB 3.1.5.8.3, ST 2). A message
-            # without a sender needs an entry for the anonymous.
+            # A queue that is open to Everyone accepts this (MS-MQQB 3.1.5.8.3, ST 2). For a message
+            # without a sender, its list would need an entry for the anonymous user.
             sender_identifier_type=SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER,
         )
         is_for_others = not self._copies.is_from_here(message)
@@ -161,14 +161,14 @@ class Acknowledger:
     ) -> EnqueueStatus | None:
         """Send a message of the queue manager itself.
 
-        Return None if its queue cannot be opened or the disk is full.
+        Returns None if its queue cannot be opened or the disk is full.
 
-        `for_others`: it answers a message of another computer, so the limit for outgoing queues
+        With `for_others`, it answers a message of another computer, so the limit on outgoing queues
         applies.
         """
         try:
-            # Not the event for applications: a message can also leave while the queue manager
-            # starts or stops.
+            # Not the event for applications, because a message can also leave while the queue
+            # manager starts or stops.
             descriptor = self.opening.open(
                 destination, QueueAccessType.SEND, QueueShareMode.DENY_NONE, identity, for_others=for_others
             )
@@ -188,14 +188,14 @@ class Acknowledger:
             self.opening.close_queue(descriptor)
 
     def sender_of(self, message: Message) -> Identity:
-        """Return the identity that asked for an acknowledgment or a report.
+        """Return the identity that requested an acknowledgment or a report.
 
         The answer may go only where that identity may send. Otherwise a message to a queue that is
-        open to all could put its body into one that is not. A SID is accepted for messages that
-        were sent here, where the engine wrote it.
+        open to all could put its body into a queue that is not. A SID is trusted in messages that
+        were sent here, because the engine wrote it.
         """
         if message.sender_identifier_type != SenderIdentifierType.SID or not self._copies.is_from_here(message):
-            # The acknowledgment is the queue manager's own: it may go to a queue that is open to
+            # The acknowledgment is the queue manager's own, so it may go to a queue that is open to
             # everyone.
             return ANONYMOUS_IN_EVERYONE
         return self._copies.deadletters.identity_of(Sid.unpack(message.sender_identifier))

@@ -1,4 +1,4 @@
-"""Messages from other queue managers are stored, passed on or refused.
+"""Admission: messages from other queue managers are stored, forwarded or refused.
 
 MS-MQQB 3.1.5.8.3, 3.1.5.8.5, 3.1.5.8.8.
 """
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from lanner.wire.format_name import FormatName
     from lanner.wire.message import Message
 
-    # The queue, if there is one, the message, the class, and details for an operator.
+    # The queue (if there is one), the message, the class, and details for an operator.
     MessageRefused = Callable[[Queue | None, Message, MessageClass, str], None]
 
-# Not in the specification: seconds for which the descriptor of a public queue is not read from the
-# directory again.
+# Not in the specification: seconds for which the descriptor of a public queue from the directory is
+# cached.
 PUBLISHED_SECURITY_LIFETIME: Final = 60.0
 
 REFUSALS: Final = {
@@ -56,7 +56,7 @@ _OK: Final = EnqueueStatus.OK
 
 
 class Admission:
-    """Decides whether a message of another queue manager is stored here, passed on, or refused."""
+    """Decides whether to store, forward or refuse a message of another queue manager."""
 
     def __init__(self, core: Core, examiner: Examiner, arrivals: Arrivals, acknowledger: Acknowledger) -> None:
         self._queue_manager = core.queue_manager
@@ -69,8 +69,8 @@ class Admission:
         self._acknowledger = acknowledger
         self._opening = acknowledger.opening
         self._names = acknowledger.opening.names
-        # Descriptors of public queues, by number: valid until when, the one here, the one in the
-        # directory.
+        # Descriptors of public queues, by queue number: end of validity, local descriptor,
+        # descriptor in the directory.
         self._published_securities: dict[int, tuple[float, bytes | None, bytes | None]] = {}
         self.refused_subscribers: list[MessageRefused] = []
 
@@ -83,13 +83,15 @@ class Admission:
     ) -> MessageClass:
         """Store a message from a transfer protocol in a local queue.
 
-        Return ACK_REACH_QUEUE or the class of the refusal. A refused message is not stored; the
-        negative acknowledgment and the dead-letter copy that it asks for are made (MS-MQQB
-        3.1.5.8.3, 3.1.5.8.8). InsufficientResources: this computer has no room, and the message
-        counts as not received. `sender` is the identity that the message names, None if it could
-        not be determined; without a verified signature it is a claim. `examination` is of this
-        message, made by `security.examination.examine` in a thread; without it, RSA is computed
-        here.
+        Returns ACK_REACH_QUEUE or the class of the refusal. A refused message is not stored, and
+        the negative acknowledgment and the dead-letter copy that it requests are made (MS-MQQB
+        3.1.5.8.3, 3.1.5.8.8). Raises InsufficientResources if this computer has no room; the
+        message then counts as not received.
+
+        `sender` is the identity that the message names, or None if it could not be determined.
+        Without a verified signature it is only a claim. `examination` is the result of
+        `security.examination.examine` for this message, computed in a thread. Without it, RSA is
+        computed here.
         """
         if self._queue_manager.queue_manager_state is not READY:
             raise not_ready(self._queue_manager)
@@ -108,9 +110,9 @@ class Admission:
     def forward_message(self, name: FormatName, message: Message) -> tuple[MessageClass, OutgoingQueue | None]:
         """Put a message for another queue manager into an outgoing queue (MS-MQQB 3.1.5.8.5).
 
-        Return it with the class. As with `insert_message`, anything but ACK_REACH_QUEUE is a
-        refusal, and InsufficientResources is raised when there is no room, also when there may be
-        no further outgoing queue.
+        Returns the class and the queue. As with `insert_message`, a class other than
+        ACK_REACH_QUEUE is a refusal. Raises InsufficientResources if there is no room, or if the
+        limit of outgoing queues is reached.
         """
         require_ready(self._queue_manager)
         verdict, detail = MessageClass.NACK_BAD_DEST_QUEUE, "the queue is here, the packet is for another queue manager"
@@ -125,8 +127,8 @@ class Admission:
         else:
             try:
                 queue = descriptor.queue
-                # A packet for another queue manager may name a queue here; the sender's rights on
-                # it were not checked.
+                # A packet for another queue manager may name a queue here, but the sender's rights
+                # on that queue were not checked.
                 if isinstance(queue, OutgoingQueue):
                     status = self._arrivals.enqueue(queue, message.packet, None)
                     if status is _OK:
@@ -138,13 +140,13 @@ class Admission:
         return verdict, None
 
     def refuse_message(self, message: Message, reason: MessageClass, detail: str) -> None:
-        """Refuse a message from another queue manager that cannot be passed on."""
+        """Refuse a message from another queue manager that cannot be forwarded."""
         self._refuse(None, message, reason, detail)
 
     def _refusal(self, status: EnqueueStatus, queue: Queue, message: Message) -> tuple[MessageClass, str]:
         """Return the class and the details of a failed Enqueue Message.
 
-        Raise if this computer has no room.
+        Raises an error if this computer has no room.
         """
         if status is EnqueueStatus.QUEUE_MANAGER_QUOTA_EXCEEDED:
             raise self._quota_exceeded(len(message.packet))
@@ -161,7 +163,7 @@ class Admission:
         return REFUSALS[status], detail
 
     def _refuse(self, queue: Queue | None, message: Message, reason: MessageClass, detail: str) -> None:
-        """Discard a message; make the acknowledgment and the dead letter that it asks for."""
+        """Discard a message; make the acknowledgment and the dead letter that it requests."""
         if self._recorder is not None:
             self._recorder.tell(EventKind.REFUSED, queue, 0, message.packet, reason=reason)
         self._acknowledger.refused(message, reason)
@@ -169,7 +171,7 @@ class Admission:
             subscriber(queue, message, reason, detail)
 
     def _is_too_late(self, message: Message) -> bool:
-        """Whether its time ran out on the way (QQB-3.1.1.1.1.4-1).
+        """Return whether a message's time ran out on the way (QQB-3.1.1.1.1.4-1).
 
         TimeToBeReceived counts from the same moment.
         """
@@ -203,8 +205,8 @@ class Admission:
         examination = self._examiner.sender_checked(examination or self._examiner.examine_message(message))
         if examination.refusal is not None:
             return examination.refusal, message, examination.reason
-        # EB says how the body came (MQMQ-2.2.20.6-5). A PrivacyLevel beside a plain body is only a
-        # claim.
+        # EB states whether the body was encrypted (MQMQ-2.2.20.6-5). A PrivacyLevel with a plain
+        # body is only a claim.
         if queue.privacy_level is QueuePrivacyLevel.BODY and not examination.was_encrypted:
             return MessageClass.NACK_BAD_ENCRYPTION, message, "the queue requires an encrypted body"
         if queue.privacy_level is QueuePrivacyLevel.NONE and message.privacy_level != MessagePrivacyLevel.NONE:
@@ -223,9 +225,9 @@ class Admission:
         return _ACK_REACH_QUEUE, examination.message, ""
 
     def _is_claim(self, message: Message, sender: Identity | None, examination: Examination) -> bool:
-        """Whether nothing proves the SID that a message names as its sender.
+        """Return whether the SID that a message names as its sender is unproven.
 
-        The sender SYSTEM is this queue manager itself: no SID in a packet gives that identity.
+        The sender SYSTEM means this queue manager itself; no SID in a packet grants that identity.
         """
         return (
             not examination.authentication_level
@@ -235,9 +237,9 @@ class Admission:
         )
 
     def _may_claimant_send(self, queue: Queue, claimed: Identity) -> bool:
-        """Whether a message may be taken from somebody who only says that it is `claimed`.
+        """Return whether to accept a message from a sender that only claims to be `claimed`.
 
-        The claim gives no rights: Everyone or the anonymous user must have them. An entry that
+        The claim gives no rights: Everyone or the anonymous user must have them. But an entry that
         denies them to `claimed` applies.
         """
         if self._may_send(queue, EVERYONE_ALONE) and self._may_send(queue, claimed):
@@ -246,7 +248,7 @@ class Admission:
         return self._may_send(queue, ANONYMOUS) and self._may_send(queue, unnamed)
 
     def _may_send(self, queue: Queue, sender: Identity) -> bool:
-        """3.1.5.8.3: whether the queue's descriptor grants MQSEC_WRITE_MESSAGE.
+        """Return whether the queue's descriptor grants MQSEC_WRITE_MESSAGE (3.1.5.8.3).
 
         The descriptor of a public queue is read from the directory.
         """
@@ -262,7 +264,7 @@ class Admission:
     def _published_security(self, queue: Queue) -> bytes | None:
         now = self._clocks.monotonic()
         known = self._published_securities.get(queue.number)
-        # A change that is made here takes effect at once.
+        # A change made on this computer takes effect at once.
         if known is not None and known[0] > now and known[1] == queue.security:
             return known[2]
         found = self._names.read_queue(queue.identifier)

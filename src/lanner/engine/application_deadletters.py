@@ -1,9 +1,9 @@
-"""The dead-letter queues that messages name themselves: ApplicationDeadletterQueue (MS-MQDMPR 3.1.1.12).
+"""The dead-letter queues that messages name: ApplicationDeadletterQueue (MS-MQDMPR 3.1.1.12).
 
-Not in the specification: a sender has to be one that could send the message to its dead-letter
-queue. Otherwise each user could put messages into queues that it may not send to. The rights are
-asked when the message is sent, and once more when it becomes a dead letter, where the message names
-its sender (that of a local account is withheld on the way to other computers).
+Not in the specification: a sender must have the right to send the message to its dead-letter queue.
+Otherwise each user could put messages into queues that it may not send to. The rights are checked
+when the message is sent, and again when it becomes a dead letter, if the message names its sender
+(that of a local account is withheld on the way to other computers).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ApplicationDeadletters:
-    """Finds the dead-letter queue of a message, and says whether its sender may use it."""
+    """Finds the dead-letter queue of a message and checks whether its sender may use it."""
 
     def __init__(self, core: Core, registry: QueueRegistry) -> None:
         self._access = core.access
@@ -33,7 +33,7 @@ class ApplicationDeadletters:
         self._registry = registry
 
     def check_sender(self, pathname: str, sid: bytes) -> None:
-        """Raise AccessDenied if a sender may not send to the dead-letter queue that its message names."""
+        """Raise AccessDenied if a sender may not send to the dead-letter queue of its message."""
         queue = self._find(pathname)
         if queue is None:
             return
@@ -46,7 +46,7 @@ class ApplicationDeadletters:
             ) from None
 
     def queue_for(self, message: Message) -> Queue | None:
-        """The queue that a message of this computer names, if it may be put there."""
+        """Return the queue that a message of this computer names, if it may be put there."""
         queue = self._find(message.application_deadletter_queue)
         if queue is None or not _takes(queue, message):
             return None
@@ -64,11 +64,11 @@ class ApplicationDeadletters:
             queue = self._registry.find_by_path(PathName.parse(pathname))
         except StatusError:
             return None
-        # Nobody sends to a journal or to another queue of the queue manager itself.
+        # Programs cannot send to a journal or to another queue of the queue manager itself.
         return None if queue is None or queue.is_system or isinstance(queue, OutgoingQueue) else queue
 
     def identity_of(self, sid: Sid) -> Identity:
-        """The identity that a SID which the engine wrote into a message belongs to."""
+        """Return the identity of a SID that the engine wrote into a message."""
         if sid == SYSTEM.sid:
             return SYSTEM
         resolve = self._settings.resolve_identity
@@ -76,11 +76,11 @@ class ApplicationDeadletters:
 
 
 def _takes(queue: Queue, message: Message) -> bool:
-    """Whether a queue's Transactional, Authentication and PrivacyLevel allow a message."""
+    """Return whether a queue's Transactional, Authentication and PrivacyLevel allow a message."""
     is_private = message.privacy_level != MessagePrivacyLevel.NONE
     return (
         queue.transactional == message.is_transactional
-        # A signature was verified only if the message was in a queue here.
+        # A signature was verified only if the message was in a local queue.
         and (not queue.authentication or bool(message.authentication_level))
         and queue.privacy_level is not (QueuePrivacyLevel.NONE if is_private else QueuePrivacyLevel.BODY)
     )

@@ -1,4 +1,4 @@
-"""Messages come into queues: Enqueue Message (MS-MQDMPR 3.1.7.1.9), quotas, new places."""
+"""Arrivals of messages in queues: Enqueue Message (MS-MQDMPR 3.1.7.1.9), quotas, new positions."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from lanner.model.live import Transaction
     from lanner.wire.message import Message
 
-# Module-level names, because each message asks and an enumeration looks up its members slowly
-# (Python 3.11).
+# Module-level names: they are used for each message, and Python 3.11 looks up members of an
+# enumeration slowly.
 _OK: Final = EnqueueStatus.OK
 _ENQUEUE: Final = OperationType.ENQUEUE
 _LOCKED: Final = PositionState.LOCKED
@@ -43,8 +43,8 @@ class Arrivals:
         self._expiry = positions.expiry
         self.shares = core.shares
         self._express_memory = core.express_memory
-        # Called for a message that was sent, committed or delivered to a queue; not for one that
-        # was moved or given back.
+        # Called for a message that was sent, committed or delivered to a queue, but not for one
+        # that was moved or given back.
         self.arrived_subscribers: list[Callable[[Queue, MessagePosition], None]] = []
 
     def enqueue_message(self, queue: Queue, message: Message, transaction: Transaction | None = None) -> EnqueueStatus:
@@ -63,7 +63,7 @@ class Arrivals:
     ) -> EnqueueStatus:
         """Do the steps of Enqueue Message in any state of the queue manager.
 
-        The transaction is open, and `holder` is the SID of the user whose it is.
+        The transaction is open, and `holder` is the SID of its user.
         """
         if transaction is not None:
             self._positions.held_memory.check(holder)
@@ -102,11 +102,11 @@ class Arrivals:
     def enqueue_run(
         self, queue: Queue, packets: Sequence[bytes], transaction: Transaction | None = None, holder: bytes = b""
     ) -> int:
-        """Do Enqueue Message for messages that have the same shape; return how many are stored.
+        """Do Enqueue Message for messages of the same shape; return how many are stored.
 
-        All are, or none: then something speaks against one of them, and `enqueue` says what. Each
-        test below holds for every message if it holds for all together. The packets are equal in
-        what `Envelope` has but SentTime (`wire.packet_runs`).
+        All are stored, or none. If any check fails, none is stored, and `enqueue` finds the reason
+        message by message. Each check below holds for every message if it holds for all together.
+        The packets are equal in all fields of `Envelope` except SentTime (`wire.packet_runs`).
         """
         if self._queue_manager.queue_manager_state is not READY:
             raise not_ready(self._queue_manager)
@@ -146,7 +146,7 @@ class Arrivals:
 
     @staticmethod
     def _is_in_time(packets: Sequence[bytes], envelope: Envelope, now: int, *, is_leaving: bool) -> bool:
-        """Whether TimeToReachQueue of no message is over, and all expire together if they do."""
+        """Return whether no TimeToReachQueue has passed and all share one deadline, if any."""
         longest = envelope.time_to_reach_queue
         may_expire = is_leaving or envelope.time_to_be_received != INFINITE
         if longest == INFINITE and not may_expire:
@@ -176,9 +176,9 @@ class Arrivals:
         transaction.transactional_operations.extend([TransactionalOperation(_ENQUEUE, each) for each in positions])
 
     def check_quota(self, queue: Queue, size: int) -> EnqueueStatus:
-        """Compare the quotas with a message of this size.
+        """Check the quotas for a message of this size.
 
-        The queue manager's comes first (DMPR-3.1.7.1.9-1).
+        The queue manager's quota comes first (DMPR-3.1.7.1.9-1).
         """
         qm = self._queue_manager
         quota = qm.queue_manager_quota
@@ -190,16 +190,16 @@ class Arrivals:
         return _OK
 
     def new_position(self, queue: Queue, packet: bytes, envelope: Envelope, now: int) -> MessagePosition:
-        """Return a place at the end of its priority.
+        """Return a position at the end of its priority.
 
-        The bytes count from here on (DECISIONS, TotalBytes).
+        From now on the totals include the message's bytes (DECISIONS, TotalBytes).
         """
         if self.shares.sources:
             self.shares.placed(queue, packet, len(packet))
         return self._counted_position(queue, packet, envelope, now)
 
     def _counted_position(self, queue: Queue, packet: bytes, envelope: Envelope, now: int) -> MessagePosition:
-        """Return a place for a message that the share of its peer counts already."""
+        """Return a position for a message that is already charged to its peer."""
         sequential_id = self._numbers.sequential_id.next() & SEQUENTIAL_ID_MASK
         lookup_id = (LOWEST_LANE - envelope.priority) << LANE_SHIFT | sequential_id
         size = len(packet)
@@ -214,7 +214,10 @@ class Arrivals:
         self._positions.message_position_available(position.queue, position)
 
     def arrive_run(self, queue: Queue, first: int, records: Sequence[Record], envelope: Envelope) -> None:
-        """Do the same for messages of equal envelopes under lookup ids in a row, whose bytes are counted already."""
+        """Do the same as `arrive` for messages under consecutive lookup ids.
+
+        Their envelopes are equal, and their bytes are counted already.
+        """
         self._positions.write_run(queue, first, records, envelope)
         if envelope.user_flags & WANTS_ATTENTION:
             for lookup_id, record in enumerate(records, first):
@@ -224,24 +227,25 @@ class Arrivals:
         self._positions.message_positions_available(queue, first, records)
 
     def _tell(self, position: MessagePosition, envelope: Envelope) -> None:
-        """Record an arrival; inform subscribers if it asks for that."""
+        """Record an arrival; inform subscribers if the message asks for it."""
         if self._recorder is not None:
             self._recorder.arrived(position)
         if envelope.user_flags & WANTS_ATTENTION:
             self.tell_arrived(position)
 
     def tell_arrived(self, position: MessagePosition) -> None:
-        """Inform subscribers of an arrival that asks for a journal copy or an acknowledgment."""
+        """Inform subscribers of an arrival that requests a journal copy or an acknowledgment."""
         for subscriber in self.arrived_subscribers:
             subscriber(position.queue, position)
 
     def restore_message(
         self, queue: Queue, packet: bytes, *, arrived: int, abort_count: int = 0, move_count: int = 0
     ) -> MessagePosition:
-        """Put a message into a queue as it was elsewhere, with its arrival time and counts.
+        """Put a message back into a queue with its former arrival time and counts.
 
-        Not in the specification. A waiting read gets it. It does not count as an arrival: no quota
-        is checked, no acknowledgment, journal copy or event is made, and the message never expires.
+        Not in the specification. A waiting read gets the message. It does not count as an arrival:
+        no quota is checked, no acknowledgment, journal copy or event is made, and the message never
+        expires.
         """
         if isinstance(queue, OutgoingQueue):
             raise InvalidParameter("an outgoing queue sends what is in it: a message cannot be restored there")
@@ -255,7 +259,8 @@ class Arrivals:
 
 
 def disk_full() -> InsufficientResources:
-    """Return the error of a recoverable send while the store refuses sends."""
+    """Return the error for a recoverable send while the store refuses sends."""
     return InsufficientResources(
-        "the disk of the data directory is full: recoverable messages are refused until there is room; receiving goes on"
+        "the disk of the data directory is full: recoverable messages are refused until there is room; receiving "
+        "goes on"
     )

@@ -1,8 +1,7 @@
 """Checks before an event: the state of the queue manager, a handle, a transaction.
 
-Events that run once per message compare
-the state themselves (`QueueManager.queue_manager_state`) and call `not_ready` only to make the
-error.
+Events that run once per message compare the state themselves (`QueueManager.queue_manager_state`)
+and call `not_ready` only to make the error.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ if TYPE_CHECKING:
 RECEIVE_ACCESS: Final = (QueueAccessType.RECEIVE, QueueAccessType.RECEIVE_ADMIN)
 PEEK_ACCESS: Final = (*RECEIVE_ACCESS, QueueAccessType.PEEK, QueueAccessType.PEEK_ADMIN)
 
-# A module-level name, because each event asks and an enumeration looks up its members slowly.
+# A module-level name: each event uses it, and Python 3.11 looks up members of an enumeration
+# slowly.
 READY: Final = QueueManagerState.READY
 
 
@@ -32,7 +32,7 @@ def not_ready(queue_manager: QueueManager) -> ServiceNotAvailable:
 
 
 def require_ready(queue_manager: QueueManager) -> None:
-    """MS-MQDMPR 3.1.1.1 QueueManagerState: raise ServiceNotAvailable outside state Ready."""
+    """Raise ServiceNotAvailable outside state Ready (QueueManagerState, MS-MQDMPR 3.1.1.1)."""
     if queue_manager.queue_manager_state is not READY:
         raise not_ready(queue_manager)
 
@@ -40,7 +40,7 @@ def require_ready(queue_manager: QueueManager) -> None:
 def require_open(transaction: Transaction) -> None:
     """Raise TransactionSequence if a transaction has ended or is prepared.
 
-    No operation can join it.
+    No operation can join it then.
     """
     if transaction.is_over or transaction.is_prepared:
         state = "has ended" if transaction.is_over else "is prepared"
@@ -66,6 +66,6 @@ def wrong_access(descriptor: OpenQueueDescriptor) -> AccessDenied:
 
 
 def not_available(descriptor: OpenQueueDescriptor) -> QueueNotAvailable:
-    """Return the error of an operation through a descriptor that has no queue any more."""
+    """Return the error of an operation through a descriptor whose queue was deleted."""
     state = "closed" if descriptor.is_closed else "deleted"
     return QueueNotAvailable(f"{descriptor.format_name}: the queue was {state}")

@@ -21,5 +21,5 @@ class Clocks:
     def __init__(self, wall: Callable[[], float], monotonic: Callable[[], float]) -> None:
         self.wall = wall  # seconds since 1970 UTC
         self.monotonic = monotonic  # seconds, never set back
-        # The host sets this: the thread that sleeps until the next deadline must compute it again.
+        # Set by the host: the thread that sleeps until the next deadline must compute it again.
         self.deadline_changed: Callable[[], None] = _no_alarm

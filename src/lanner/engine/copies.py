@@ -1,8 +1,8 @@
 """Copies of messages: journals and dead letters.
 
-This part implements target and source journaling (MS-MQDMPR 3.1.1.2 Journaling, 3.1.1.12). The
-attributes of a message that ask for copies are PositiveJournalingRequested,
-NegativeJournalingRequested and ApplicationDeadletterQueue.
+This part implements target and source journaling (MS-MQDMPR 3.1.1.2 Journaling, 3.1.1.12). Three
+attributes of a message request copies: PositiveJournalingRequested, NegativeJournalingRequested and
+ApplicationDeadletterQueue.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# MS-MQQB 3.1.5.8.8, 3.1.7.1.2, MC-MQAC 3.1.6.1.1: a non-transactional message that fails here for
-# one of these reasons has no other queue manager left that could keep it. 3.1.7.1.2 is about
-# outgoing queues; no section says what becomes of a message whose time is over when it arrives
-# (status 3 of Enqueue Message), and it is kept in the same way.
+# MS-MQQB 3.1.5.8.8, 3.1.7.1.2, MC-MQAC 3.1.6.1.1: after a non-transactional message fails here for
+# one of these reasons, no other queue manager is left to keep it. 3.1.7.1.2 is about outgoing
+# queues. No section covers a message whose time is over on arrival (status 3 of Enqueue Message);
+# it is kept in the same way.
 KEPT_WHERE_IT_FAILED: Final = frozenset(
     {
         MessageClass.NACK_QUEUE_EXCEED_QUOTA,
@@ -74,11 +74,11 @@ class Copies:
         self._full_queues: set[int] = set()
 
     def is_from_here(self, message: Message) -> bool:
-        """Whether this queue manager is the source of a message."""
+        """Return whether this queue manager is the source of a message."""
         return self._registry.is_own(message.source_machine_identifier)
 
     def is_to_internal_queue(self, message: Message) -> bool:
-        """Whether a message goes to a queue of queue managers themselves (QQB-3.1.5.8.10-2)."""
+        """Return whether a message goes to a queue of queue managers (QQB-3.1.5.8.10-2)."""
         name = message.destination_queue_format_name
         if isinstance(name, DirectFormatName):
             part = name.queue_part
@@ -93,7 +93,7 @@ class Copies:
     def journal_sent(self, message: Message) -> None:
         """Make the copy of source journaling.
 
-        Messages to internal queues get none (QQB-3.1.5.8.10-2).
+        Messages to internal queues are not copied (QQB-3.1.5.8.10-2).
         """
         if not self.is_to_internal_queue(message):
             self._journal(self._queue_manager.system_journal_queue, message.packet)
@@ -105,7 +105,7 @@ class Copies:
     def _journal(self, target: Queue | None, packet: bytes) -> None:
         """Make a journal copy.
 
-        On a full disk the room that is left is for receiving and dead letters.
+        On a full disk, the remaining room is reserved for receives and dead letters.
         """
         if self._store.refuses_sends:
             if target is not None and self._is_newly_full(target):
@@ -114,7 +114,7 @@ class Copies:
             self._copy_to(target, packet, EventKind.JOURNALED)
 
     def dead_letter(self, message: Message, reason: int) -> None:
-        """Keep a message that was not delivered, if it asks for that (DMPR-3.1.1.12-2, -12)."""
+        """Keep a message that was not delivered, if it requests that (DMPR-3.1.1.12-2, -12)."""
         is_from_here = self.is_from_here(message)
         is_kept = is_from_here or (reason in KEPT_WHERE_IT_FAILED and not message.is_transactional)
         if not message.negative_journaling_requested or not is_kept:
@@ -130,7 +130,7 @@ class Copies:
         self.dead_letters[reason] += 1
 
     def _is_newly_full(self, target: Queue) -> bool:
-        """Whether the log has not yet reported a queue as full.
+        """Return whether the log has not yet reported a queue as full.
 
         It is reported once, because the log may be on the same disk.
         """

@@ -1,8 +1,8 @@
-"""The core: what nearly every part of the engine uses, in one object.
+"""The core: objects that nearly every part of the engine uses, bundled in one.
 
-The core has no behaviour. A part gets it as its first argument and keeps references to what it
-uses. The other arguments of a part are the parts that it calls; a part that is a public attribute
-of one of these is not passed a second time.
+The core has no behaviour. A part gets it as its first argument and keeps references to the objects
+that it uses. The other arguments of a part are the parts that it calls; a part that is a public
+attribute of one of these is not passed a second time.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class Core:
-    """The store, the QueueManager object, and what reads or writes them for all parts."""
+    """The store, the QueueManager object, and the services that use them for all parts."""
 
     def __init__(self, store: Store, settings: EngineSettings, clocks: Clocks) -> None:
         self.store = store
         self.settings = settings
         self.clocks = clocks
         self.queue_manager = QueueManager()
-        # None: nobody wants to know of events.
+        # None: events are neither logged nor reported to a listener.
         self.recorder = make_recorder(store, self.queue_manager, clocks, settings)
         self.numbers = Numbers(store)
         self.attributes = AttributeTables(store, self.queue_manager)

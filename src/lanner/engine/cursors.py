@@ -1,8 +1,8 @@
 """The cursor (MS-MQDMPR 3.2) and the events that open and close one (3.1.7.1.1, 3.1.7.1.2).
 
-A cursor is a lookup id and a state. `ANSWERS` is the state machine: whether an event seeks, looks
-at the current message, or is illegal in a state. A second operation on a cursor that already waits
-is illegal too (DMPR-3.2.1.2-2), so every pair has an answer.
+A cursor is a lookup id and a state. `ANSWERS` is the state machine: in each state, an event seeks,
+examines the current message, or is illegal. A second operation on a cursor that already waits is
+illegal too (DMPR-3.2.1.2-2), so every pair has an answer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class CursorEvent(enum.Enum):
 
 
 class Answer(enum.Enum):
-    """What a cursor does for an event."""
+    """The action of a cursor for an event."""
 
     SEEK = "take the next message after the cursor"
     CURRENT = "take the message under the cursor"
@@ -54,7 +54,7 @@ FOUND: dict[CursorEvent, CursorState] = {
     CursorEvent.GET_NEXT_MESSAGE_FOR_PEEK: CursorState.READ,
     CursorEvent.GET_NEXT_MESSAGE_FOR_DEQUEUE: CursorState.UNREAD,
 }
-# The state while it waits for a message, and the state after the wait (3.2.7.5, 3.2.7.6).
+# The state during a wait for a message, and the state after it (3.2.7.5, 3.2.7.6).
 WAITING: dict[CursorEvent, CursorState] = {
     CursorEvent.GET_MESSAGE_FOR_PEEK: CursorState.WAIT_PEEK,
     CursorEvent.GET_NEXT_MESSAGE_FOR_PEEK: CursorState.WAIT_PEEK,
@@ -78,7 +78,7 @@ class Cursors:
     def open_cursor(self, descriptor: OpenQueueDescriptor) -> Cursor | None:
         """3.1.7.1.1 Open Cursor and 3.2.7.1 Initialize.
 
-        Return None if the descriptor has no queue.
+        Returns None if the descriptor has no queue.
         """
         if descriptor.queue is None:
             return None
@@ -87,7 +87,7 @@ class Cursors:
         return cursor
 
     def close_cursor(self, cursor: Cursor) -> None:
-        """3.1.7.1.2 Close Cursor: ends the waiting reads tied to this cursor only."""
+        """3.1.7.1.2 Close Cursor. Ends the waiting reads of this cursor only."""
         descriptor = cursor.descriptor
         readers = [reader for reader in descriptor.waiting_reads if reader.cursor is cursor]
         self._waiting.stop_all(readers, OperationCancelled("the cursor was closed"))
@@ -96,9 +96,9 @@ class Cursors:
             descriptor.cursors.remove(cursor)
 
     def get_message(self, cursor: Cursor, event: CursorEvent, *, no_wait: bool) -> MessagePosition | None:
-        """3.2.7.2 to 3.2.7.4. Return None if no message is ahead.
+        """Get the message for an event (3.2.7.2 to 3.2.7.4); return None if no message is ahead.
 
-        The cursor then waits, unless a dequeue may not.
+        The cursor then waits, except in a dequeue with `no_wait`.
         """
         if cursor.is_closed:
             raise InvalidHandle(f"cursor {cursor.handle} is closed")
@@ -139,7 +139,7 @@ class Cursors:
         cursor.state = MESSAGE_AVAILABLE[cursor.state]
 
     def wait_time_expired(self, cursor: Cursor) -> None:
-        """3.2.7.6 Wait Time Expired: a waiting receive is parked at End, a peek keeps its place."""
+        """3.2.7.6 Wait Time Expired. A waiting receive moves to End; a peek keeps its place."""
         if cursor.state is CursorState.WAIT_RECEIVE:
             queue = cursor.descriptor.queue
             tail = None if queue is None else self._store.previous(queue.number, END)

@@ -1,9 +1,9 @@
-"""Messages that another queue manager has (MS-MQQB 3.1.5.5.2-3.1.5.5.4, 3.1.5.6, 3.1.5.7).
+"""Messages that another queue manager has accepted (MS-MQQB 3.1.5.5.2-3.1.5.5.4, 3.1.5.6, 3.1.5.7).
 
-A transactional message with source journaling or dead-lettering is kept until its FinalAck says how
-it ended. By then it has left its outgoing queue and is in a queue of its own,
+A transactional message with source journaling or dead-lettering is kept until its FinalAck reports
+its outcome. By then it has left its outgoing queue and is in a queue of its own,
 AwaitingFinalACKTable, under the ordinal of its message identifier, which the FinalAck names. There
-it counts against the quota of the queue manager, and an administrator can look at it.
+it counts against the quota of the queue manager, and an administrator can see it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Delivery:
-    """Removes messages from outgoing queues when they are acknowledged."""
+    """Removal of messages from outgoing queues when they are acknowledged."""
 
     def __init__(self, core: Core, positions: Positions, sequences: OutgoingSequences, copies: Copies) -> None:
         self._store = core.store
@@ -43,7 +43,7 @@ class Delivery:
     def messages_delivered(self, queue: OutgoingQueue, delivered: Iterable[tuple[int, Record | None]]) -> None:
         """Remove messages that another queue manager has acknowledged, and journal them.
 
-        Each comes with the record that was read when it was sent, if it is still known.
+        Each comes with the record that was read when it was sent, if that is still known.
         """
         for packet in self._take_delivered(queue, delivered):
             message = Message(packet)
@@ -66,15 +66,16 @@ class Delivery:
             self._count_unread(queue, waiting)
 
     def _take_delivered(self, queue: OutgoingQueue, delivered: Iterable[tuple[int, Record | None]]) -> list[bytes]:
-        """Remove messages, and return the packets of those that ask for journaling, dead-lettering or acknowledgments.
+        """Remove messages, and return the packets that need further work.
 
-        Messages that have expired or were purged are not among them.
+        These packets request journaling, dead-lettering or acknowledgment. Messages that have
+        expired or were purged are not among them.
         """
         sent: list[tuple[int, Record]] = []
         packets: dict[int, bytes] = {}
         for lookup_id, record in delivered:
             if record is not None and lookup_id not in queue.held_positions:
-                # Reading it again would cost more than all that follows.
+                # Reading the record again would cost more than all later steps.
                 sent.append((lookup_id, record))
             elif (packet := self._take(queue, lookup_id)) is not None:
                 packets[lookup_id] = packet
@@ -91,7 +92,7 @@ class Delivery:
         record = self._store.get(queue.number, lookup_id)
         if record is None:
             return None
-        # A lock of an administrator does not keep it: a delivered message cannot be received here.
+        # An administrator's lock does not keep it: a delivered message cannot be received here.
         position = queue.held_positions.get(lookup_id) or MessagePosition(queue, lookup_id, record)
         self._positions.forget_purge(position)
         if self._recorder is not None:
@@ -102,7 +103,7 @@ class Delivery:
     # AwaitingFinalACKTable ------------------------------------------------------------------------
 
     def await_final_ack(self, packet: bytes) -> None:
-        """Keep a message that has left its outgoing queue until its FinalAck comes."""
+        """Keep a message that has left its outgoing queue until its FinalAck arrives."""
         queue = self._queue_manager.awaiting_final_ack_queue
         if queue is None:
             return
@@ -117,8 +118,9 @@ class Delivery:
     ) -> bool:
         """3.1.5.7: end the wait of a message.
 
-        Return False if none has that identifier and that place in its sequence. Identifiers are
-        counted up, so any peer could guess one; only the receiver knows the place in the sequence.
+        Returns False if no message has that identifier and that place in its sequence. Identifiers
+        are consecutive, so any peer could guess one; only the receiver knows the place in the
+        sequence.
         """
         queue = self._queue_manager.awaiting_final_ack_queue
         record = None if queue is None else self._store.get(queue.number, ordinal)
@@ -130,9 +132,9 @@ class Delivery:
         return True
 
     def final_acknowledgment_in_queue(self, queue: OutgoingQueue, lookup_id: int, message_class: int) -> bool:
-        """3.1.5.7 for a message whose OrderAck has not come.
+        """3.1.5.7 for a message whose OrderAck has not arrived.
 
-        Remove it, so that it is not sent again.
+        Removes it, so that it is not sent again.
         """
         packet = self._take(queue, lookup_id)
         if packet is None:

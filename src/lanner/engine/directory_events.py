@@ -33,9 +33,9 @@ _T = TypeVar("_T", bound=DirectoryObject)
 # MS-MQDMPR 3.1.2.5.
 DIRECTORY_ONLINE_INTERVAL = 60.0
 
-# Not in the specification: seconds. MS-MQBR 3.1.3 reads the enterprise once an hour; here a change
-# takes effect sooner. It is not read for each attempt to connect: a router with many unreachable
-# queues would do nothing else.
+# Not in the specification: seconds. MS-MQBR 3.1.3 reads the enterprise once an hour; with this
+# value a change takes effect sooner. The enterprise is not read for each connection attempt,
+# because a router with many unreachable queues would do little else.
 ROUTING_DATA_LIFETIME = 60.0
 
 # The place of a queue manager in its enterprise (MS-MQDMPR 3.1.1.1).
@@ -48,7 +48,7 @@ _ROUTING_ATTRIBUTES = (
 
 
 class ChangeNotification(enum.Enum):
-    """MS-MQCN 3.3.4.1 iOperation."""
+    """Values of iOperation (MS-MQCN 3.3.4.1)."""
 
     QUEUE_CREATION = "QueueCreation"
     QUEUE_DELETION = "QueueDeletion"
@@ -56,17 +56,17 @@ class ChangeNotification(enum.Enum):
     QUEUE_MANAGER_UPDATE = "QueueManagerUpdate"
 
 
-# What a subscriber of Send Change Notification wants to do once the directory has made the change,
-# with the identifier of the object; None: nothing.
+# Called by a subscriber of Send Change Notification once the directory has made the change, with
+# the identifier of the object. None: the subscriber has nothing to do.
 Completion: TypeAlias = "Callable[[uuid.UUID], None] | None"
-# iOperation, iDirectoryObject, and the attributes that a write changes (None: all of them).
+# iOperation, iDirectoryObject, and the attributes that a write changes (None: all attributes).
 ChangeNotificationSubscriber: TypeAlias = (
     "Callable[[ChangeNotification, DirectoryObject, Sequence[str] | None], Completion]"
 )
 
 
 class _Announcing:
-    """The events of a queue manager as `topology` calls them, so that owners hear of its changes."""
+    """The directory events that `topology` calls, so that owners are notified of its changes."""
 
     def __init__(self, events: DirectoryEvents) -> None:
         self.create_object = events.create_directory_object
@@ -89,22 +89,22 @@ class DirectoryEvents:
         self._clocks = core.clocks
         self.directory = directory
         self.change_notification_subscribers: list[ChangeNotificationSubscriber] = []
-        # When the timers 3.1.2.1, 3.1.2.2 and 3.1.2.5 expire on the monotonic clock; None: they do
-        # not run.
+        # When the timers 3.1.2.1, 3.1.2.2 and 3.1.2.5 expire on the monotonic clock. None: the
+        # timer is not running.
         self._sites_due: float | None = None
         self._site_gates_due: float | None = None
         self._online_due: float | None = None
         # The Directory Server List Update Timer (3.1.3).
         self._servers_due: float | None = None
-        # What routing reads again and again: when it was read, and all objects of the kind.
+        # Cache for routing: the time of the last read, and all objects of that kind.
         self._routing_data: dict[type[DirectoryObject], tuple[float, list[Any]]] = {}
 
     def directory_of(self, identity: Identity) -> Directory:
-        """Return the directory with the credentials that a change for a user carries (MS-MQDMPR 3.1.1.6).
+        """Return the directory with the credentials for a change by a user (MS-MQDMPR 3.1.1.6).
 
-        With Enterprise.WeakenedSecurity they are the computer's, else those of the user. The queue
-        manager itself and its administrators act as the computer if they delegate nothing.
-        Raises CannotImpersonateClient.
+        With Enterprise.WeakenedSecurity these are the computer's credentials, otherwise the user's.
+        The queue manager itself and its administrators act as the computer if they delegate no
+        credentials. Raises CannotImpersonateClient.
         """
         qm = self._queue_manager
         weakened = qm.enterprise_reference is not None and qm.enterprise_reference.weakened_security
@@ -117,9 +117,10 @@ class DirectoryEvents:
         if identity.is_administrator:
             return self.directory
         raise CannotImpersonateClient(
-            f"the directory of the domain decides what {identity.name} may change, and {qm.computer_name} cannot show it "
-            f"credentials of {identity.name}: be a user of the domain, and have the domain trust {qm.computer_name} for "
-            f"delegation to the service ldap; or ask an administrator of {qm.computer_name}"
+            f"the directory of the domain decides what {identity.name} may change, and {qm.computer_name} cannot "
+            "show it "
+            f"credentials of {identity.name}: be a user of the domain, and have the domain trust {qm.computer_name} "
+            f"for delegation to the service ldap; or ask an administrator of {qm.computer_name}"
         )
 
     def create_directory_object(
@@ -186,10 +187,10 @@ class DirectoryEvents:
     def read_directory_at(
         self, server: str, object_type: str, identifier: uuid.UUID, attributes: Sequence[str]
     ) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
-        """Do Read Directory at a directory server, or at any one if `server` is empty (MS-MQCN 3.2.5.2).
+        """Do Read Directory at a directory server, at any if `server` is empty (MS-MQCN 3.2.5.2).
 
-        The event itself takes no server. While the directory is offline nothing is read: the local
-        answers are what the caller has already.
+        The event itself has no parameter for a server. While the directory is offline nothing is
+        read, because the local answers are values that the caller has already.
         """
         if self._queue_manager.directory_offline:
             return DirectoryOperationResult.DIRECTORY_NOT_CONNECTED, None
@@ -217,9 +218,9 @@ class DirectoryEvents:
         return self.directory.read_end(query_handle)
 
     def read_all_of(self, kind: type[_T], filters: Sequence[AttributeFilter] | None = None) -> list[_T] | None:
-        """MS-MQBR 3.1.5.9 GetDirectoryData.
+        """Do GetDirectoryData (MS-MQBR 3.1.5.9).
 
-        Return every object of a kind, or None if one could not be read.
+        Returns every object of a kind, or None if one of them could not be read.
         """
         result, handle = self.read_directory_begin(kind.__name__, filters)
         if result is not DirectoryOperationResult.SUCCESS or handle is None:
@@ -273,7 +274,7 @@ class DirectoryEvents:
                     self._attributes.save_queue(queue)
 
     def read_collections(self) -> None:
-        """Sites and routing servers follow their identifier lists (DMPR-3.1.1.1-9)."""
+        """Read the sites and routing servers that the identifier lists name (DMPR-3.1.1.1-9)."""
         qm = self._queue_manager
         qm.site_collection = self._listed(Site, qm.site_identifier_list, qm.site_collection)
         qm.out_routing_server_collection = self._listed(
@@ -290,7 +291,7 @@ class DirectoryEvents:
     def _listed(self, kind: type[_T], identifiers: Sequence[uuid.UUID], known: Sequence[_T]) -> list[_T]:
         """Return the objects of a list of identifiers.
 
-        The cached object stands for one that cannot be read.
+        An object that cannot be read is taken from the cache.
         """
         cached = {member.identifier: member for member in known}
         found: list[_T] = []
@@ -302,10 +303,10 @@ class DirectoryEvents:
         return found
 
     def site_gates(self, site: uuid.UUID, links: Iterable[RoutingLink]) -> list[QueueManager]:
-        """Return Site.SiteGateCollection (3.1.1.7), which no directory keeps.
+        """Return Site.SiteGateCollection (3.1.1.7), which no directory stores.
 
-        The routing links of a site name its gates. A link names the gates of both its sites; a gate
-        belongs to the site that it is in (MS-MQBR 1.5).
+        The routing links of a site name its gates. A link names the gates of both its sites, and a
+        gate belongs to the site that it is in (MS-MQBR 1.5).
         """
         named = {
             gate: None
@@ -316,11 +317,11 @@ class DirectoryEvents:
         return [gate for gate in self._listed(QueueManager, list(named), ()) if site in gate.site_identifier_list]
 
     def routing_links(self) -> list[RoutingLink]:
-        """Return every routing link of the enterprise, at most a minute old."""
+        """Return every routing link of the enterprise. The answer is at most a minute old."""
         return self._remembered(RoutingLink, None)
 
     def routing_servers(self) -> list[QueueManager]:
-        """Return every routing server of the enterprise, at most a minute old."""
+        """Return every routing server of the enterprise. The answer is at most a minute old."""
         return self._remembered(QueueManager, [AttributeFilter("RoutingServer", Operator.EQUALS, value=True)])
 
     def _remembered(self, kind: type[_T], filters: Sequence[AttributeFilter] | None) -> list[_T]:
@@ -340,7 +341,7 @@ class DirectoryEvents:
     def provision_directory(self, topology: Topology) -> list[str]:
         """Write an administrator's topology to the directory and apply it.
 
-        Return what was done (`topology.provision`).
+        Returns the list of changes made (`topology.provision`).
         """
         own = self._queue_manager.computer_name.casefold()
         for computer in topology.computers:
@@ -351,7 +352,7 @@ class DirectoryEvents:
         return done
 
     def _check_own_keys(self, computer: Computer) -> None:
-        """Raise TopologyError if a topology has other public keys of this computer than it has."""
+        """Raise TopologyError if the topology has other public keys for this computer."""
         own = self._queue_manager
         for wanted, keys in (
             (computer.encryption_keys, own.public_encryption_key_list),
@@ -374,7 +375,8 @@ class DirectoryEvents:
     def read_routing_data(self) -> None:
         """Read this queue manager's sites, site gates and routing servers again.
 
-        For changes that were just made; otherwise they are read at the start and by the timers.
+        Needed after changes that were just made. Otherwise they are read at the start and by
+        timers.
         """
         qm = self._queue_manager
         result, found = self.read_directory("QueueManager", identifier_is(qm.identifier))
@@ -387,7 +389,7 @@ class DirectoryEvents:
         self.read_collections()
 
     def directory_sites_update(self) -> None:
-        """3.1.6.1 Directory Sites Update: a site that cannot be read keeps its cached values."""
+        """3.1.6.1 Directory Sites Update. A site that cannot be read keeps its cached values."""
         for site in self._queue_manager.site_collection:
             result, fresh = self.read_directory("Site", identifier_is(site.identifier))
             if result is DirectoryOperationResult.SUCCESS and fresh is not None:
@@ -396,7 +398,7 @@ class DirectoryEvents:
     def directory_site_gates_update(self) -> None:
         """3.1.6.2 Directory Site Gates Update.
 
-        Gates that were named since the last one are added.
+        Adds the gates that were named since the last update.
         """
         links = self.read_all_of(RoutingLink) or ()
         for site in self._queue_manager.site_collection:
@@ -409,14 +411,14 @@ class DirectoryEvents:
             site.site_gate_collection += [gate for gate in named if gate.identifier not in known]
 
     def directory_server_list_update(self) -> None:
-        """3.1.3: read DirectoryServerList again; while no answer comes it stays."""
+        """Read DirectoryServerList again (3.1.3). Without an answer it stays as it is."""
         servers = self.directory.servers()
         if servers:
             self._queue_manager.directory_server_list = servers
             self._attributes.save_queue_manager()
 
     def _note_connection(self, result: DirectoryOperationResult) -> DirectoryOperationResult:
-        """Begin the offline mode if the directory is away, except in a workgroup.
+        """Enter the offline mode if the directory is unreachable, except in a workgroup.
 
         DMPR-3.1.7.1.20-6.
         """
@@ -434,10 +436,11 @@ class DirectoryEvents:
         directory_object: DirectoryObject,
         attributes: Sequence[str] | None = None,
     ) -> Callable[[uuid.UUID], None]:
-        """Raise MS-MQCN 3.3.4.1 Send Change Notification; return what is to be done after the change.
+        """Raise Send Change Notification (MS-MQCN 3.3.4.1); return the work to do after the change.
 
-        DECISIONS: MS-MQDMPR raises it before a create or a delete. The message needs the identifier
-        that the directory gives a new object, and must not announce what then fails.
+        DECISIONS: MS-MQDMPR raises it before a create or a delete. But the message needs the
+        identifier that the directory gives a new object, and must not announce a change that then
+        fails.
         """
         found = [
             subscriber(operation, directory_object, attributes) for subscriber in self.change_notification_subscribers
@@ -460,7 +463,7 @@ class DirectoryEvents:
         self._servers_due = now + self._settings.directory_server_list_update_interval
 
     def next_deadline(self) -> float | None:
-        """Return when `on_timer` has something to do, on the monotonic clock."""
+        """Return when `on_timer` is next due, on the monotonic clock."""
         timers = (self._sites_due, self._site_gates_due, self._online_due, self._servers_due)
         return min((due for due in timers if due is not None), default=None)
 
@@ -482,7 +485,7 @@ class DirectoryEvents:
 
 
 def _nothing_to_complete(_identifier: uuid.UUID) -> None:
-    """Do nothing: nobody was told of the change."""
+    """Do nothing: the change has no owner to notify."""
 
 
 def _is_public_queue(directory_object: DirectoryObject) -> bool:
@@ -492,7 +495,7 @@ def _is_public_queue(directory_object: DirectoryObject) -> bool:
 def adopt(mine: DirectoryObject, fresh: DirectoryObject) -> None:
     """Copy the directory attributes of `fresh` to `mine`.
 
-    Its other attributes are local and stay.
+    The other attributes of `mine` are local and stay.
     """
     for name in attributes_of(type(fresh), "directory"):
         if name != "identifier":

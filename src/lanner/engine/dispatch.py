@@ -36,10 +36,10 @@ class Dispatch:
         self.dispatch_send_message(entry)
 
     def remove_message_from_dispatch_collection(self, position: MessagePosition) -> None:
-        """3.1.7.1.29 Remove Message From Dispatch Collection; harmless when it is not there."""
+        """3.1.7.1.29 Remove Message From Dispatch Collection. A missing message is ignored."""
         collection = self._queue_manager.dispatch_collection
         queue, lookup_id = position.queue, position.lookup_id
-        # Not by the position itself: one that is not held is a new object for each request.
+        # Compared by lookup id: a position that is not held is a new object for each request.
         collection[:] = [
             entry
             for entry in collection
@@ -58,8 +58,8 @@ class Dispatch:
 
         After a send that completes at once, the loop here starts the next.
 
-        `just_read`: a message that the caller has just read from its queue with the lock held, so
-        that it is there.
+        `just_read` is a message that the caller has just read from its queue with the lock held, so
+        it is known to be there.
         """
         if self._is_dispatching:
             return
@@ -90,7 +90,7 @@ class Dispatch:
         return True
 
     def _is_eligible(self, position: MessagePosition, *, is_there: bool) -> bool:
-        """Whether its queue is active and not paused, and the message is still in the queue."""
+        """Return whether a message is still in its queue, which is active and not paused."""
         queue = position.queue
         # DMPR-3.1.7.2.3-1: no message leaves a queue on hold.
         is_paused = isinstance(queue, OutgoingQueue) and queue.state is OutgoingState.ON_HOLD

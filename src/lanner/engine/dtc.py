@@ -22,24 +22,24 @@ class Outcome(enum.Enum):
     COMMITTED = "committed"
     ABORTED = "aborted"
     TIMEOUT = "timeout"
-    # Not in the specification: another coordinator decides, and will call when it has.
+    # Not in the specification: another coordinator decides, and reports the outcome later.
     IN_DOUBT = "in doubt"
 
 
 class LocalTransactionManager(Protocol):
-    """What decides external transactions: `host.coordinator`.
+    """The decision maker of external transactions: `host.coordinator`.
 
     Each `_done` method is called when the step is durable.
     """
 
     def prepare_request_done(self, identifier: uuid.UUID) -> None:
-        """TXUSER_ENLISTMENT_MTAG_PREPAREREQDONE."""
+        """Report TXUSER_ENLISTMENT_MTAG_PREPAREREQDONE."""
 
     def commit_request_done(self, identifier: uuid.UUID) -> None:
-        """TXUSER_ENLISTMENT_MTAG_COMMITREQDONE."""
+        """Report TXUSER_ENLISTMENT_MTAG_COMMITREQDONE."""
 
     def abort_request_done(self, identifier: uuid.UUID) -> None:
-        """TXUSER_ENLISTMENT_MTAG_ABORTREQDONE."""
+        """Report TXUSER_ENLISTMENT_MTAG_ABORTREQDONE."""
 
     def reenlist(self, transaction: Transaction) -> Outcome:
         """Return the outcome of a transaction that was prepared before the last stop."""
@@ -52,13 +52,13 @@ class DistributedTransactions:
         self._store = core.store
         self._queue_manager = core.queue_manager
         self._transactions = transactions
-        # None: there is nobody to tell.
+        # None: there is no coordinator to report to.
         self.coordinator = coordinator
-        # Calls that wait until a batch of the store is synced.
+        # Callbacks that wait until a batch of the store is synced.
         self._durable_callbacks: list[tuple[int, Callable[[], None]]] = []
 
     def dtc_transaction_prepare(self, identifier: uuid.UUID, *, single_phase: bool) -> None:
-        """3.1.4.6 DTC Transaction Prepare: TXUSER_ENLISTMENT_MTAG_PREPAREREQ came."""
+        """3.1.4.6 DTC Transaction Prepare: TXUSER_ENLISTMENT_MTAG_PREPAREREQ has arrived."""
         try:
             self._transactions.transaction_prepare(identifier, single_phase=False)
         except TransactionSequence:
@@ -70,15 +70,15 @@ class DistributedTransactions:
             self._tell_when_durable(lambda coordinator: coordinator.prepare_request_done(identifier))
 
     def dtc_transaction_commit(self, identifier: uuid.UUID) -> None:
-        """3.1.4.7 DTC Transaction Commit: TXUSER_ENLISTMENT_MTAG_COMMITREQ came."""
+        """3.1.4.7 DTC Transaction Commit: TXUSER_ENLISTMENT_MTAG_COMMITREQ has arrived."""
         if identifier in self._queue_manager.transaction_collection:
             self._transactions.transaction_commit(identifier)
-        # The specification answers in any case: a coordinator that asks again has missed the first
-        # answer.
+        # The specification answers in any case: a coordinator that repeats its request has missed
+        # the first answer.
         self._tell_when_durable(lambda coordinator: coordinator.commit_request_done(identifier))
 
     def dtc_transaction_abort(self, identifier: uuid.UUID) -> None:
-        """3.1.4.8 DTC Transaction Abort: TXUSER_ENLISTMENT_MTAG_ABORTREQ came."""
+        """3.1.4.8 DTC Transaction Abort: TXUSER_ENLISTMENT_MTAG_ABORTREQ has arrived."""
         if identifier in self._queue_manager.transaction_collection:
             self._transactions.transaction_abort(identifier)
         self._tell_when_durable(lambda coordinator: coordinator.abort_request_done(identifier))
@@ -99,7 +99,7 @@ class DistributedTransactions:
         raise DtcConnect(f"transaction {identifier} is in doubt and its coordinator does not answer")
 
     def reenlist(self) -> None:
-        """3.1.3: ask the coordinator for the outcome of each recovered transaction."""
+        """Ask the coordinator for the outcome of each recovered transaction (3.1.3)."""
         if self.coordinator is None:
             return
         answers = {
@@ -119,7 +119,7 @@ class DistributedTransactions:
             self._when_durable(lambda: tell(coordinator))
 
     def _when_durable(self, callback: Callable[[], None]) -> None:
-        """Call back when everything done so far is durable; never, if that fails."""
+        """Call back when all changes so far are durable; never, if that fails."""
         batch = self._store.pending_batch()
         if batch <= self._store.synced:
             callback()
@@ -127,7 +127,7 @@ class DistributedTransactions:
             self._durable_callbacks.append((batch, callback))
 
     def on_synced(self, synced: int) -> None:
-        """Make the calls that waited for a batch of the store."""
+        """Make the callbacks that waited for a batch of the store."""
         if not self._durable_callbacks:
             return
         ready = [callback for batch, callback in self._durable_callbacks if batch <= synced]
@@ -136,5 +136,5 @@ class DistributedTransactions:
             callback()
 
     def go_back(self) -> None:
-        """Drop the calls that waited for a batch that failed."""
+        """Drop the callbacks that waited for a batch that failed."""
         self._durable_callbacks.clear()

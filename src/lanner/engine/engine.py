@@ -59,7 +59,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Engine:
-    """The queue manager. Every event is raised with the store's lock held."""
+    """The queue manager. The caller of every event holds the store's lock."""
 
     def __init__(
         self,
@@ -71,7 +71,10 @@ class Engine:
         monotonic: Callable[[], float],
         coordinator: LocalTransactionManager | None = None,
     ) -> None:
-        """`clock` returns seconds since 1970 UTC, `monotonic` seconds that are never set back."""
+        """Create the parts of the engine.
+
+        `clock` returns seconds since 1970 UTC. `monotonic` returns seconds that never go back.
+        """
         self.store = store
         self.settings = settings
         self.directory = directory
@@ -83,15 +86,15 @@ class Engine:
         self.express_memory = core.express_memory
         self.held_memory = core.held_memory
         access, attributes = core.access, core.attributes
-        # None: nobody wants to know of events.
+        # None: events are neither logged nor reported to a listener.
         self.events = core.recorder
         self.audit = core.audit
         self._identifier_text = ""
-        # ConnectionActive has changed; not in the specification.
+        # Not in the specification: called when ConnectionActive has changed.
         self.connection_active_subscribers: list[Callable[[], None]] = []
         self.stopped_subscribers: list[Callable[[], None]] = []
 
-        # Parts, each with the parts that it uses.
+        # The parts, each with the parts that it uses.
         self.waiting = waiting = WaitingReads(core)
         self.expiry = expiry = Expiry(core)
         self.positions = positions = Positions(core, waiting, expiry)
@@ -333,17 +336,20 @@ class Engine:
         self.dtc.reenlist()
 
     def check_leaving_identifier(self) -> None:
-        """Raise CannotJoinDomain while messages are on their way that need the identifier of this queue manager."""
+        """Raise CannotJoinDomain if messages on their way carry this queue manager's identifier."""
         self._initialization.membership.refuse_messages_on_their_way()
 
     def restore_queue(self, identifier: uuid.UUID) -> Queue | None:
-        """Make the queue of an object that this queue manager has in its domain; None if the queue is here."""
+        """Create the queue for an object that this queue manager has in its domain.
+
+        Returns None if the queue exists here.
+        """
         return self._initialization.membership.restore_queue(identifier)
 
     def queue_manager_stopped(self) -> None:
-        """3.1.4.2 Queue Manager Stopped: every protocol that subscribed shuts down.
+        """3.1.4.2 Queue Manager Stopped.
 
-        Waiting reads end.
+        Every subscribed protocol shuts down, and waiting reads end.
         """
         qm = self.queue_manager
         qm.queue_manager_state = QueueManagerState.STOPPING
@@ -379,7 +385,7 @@ class Engine:
     def resume_queue(self, queue: OutgoingQueue) -> None:
         """3.1.4.15 and 3.1.7.2.4 Resume Queue.
 
-        Messages that were dispatched for it may leave now.
+        Messages that were dispatched for the queue may be sent again.
         """
         self.outgoing.set_state(queue, OutgoingState.INACTIVE)
         self.dispatch.dispatch_send_message()
@@ -410,7 +416,7 @@ class Engine:
     # A failing store ------------------------------------------------------------------------------
 
     def _on_failed(self, _batch: int) -> None:
-        """Undo in memory what the store has undone: everything that was not synced."""
+        """Undo in memory every change that the store has undone because it was not synced."""
         self.dtc.go_back()
         self.queues.go_back()
         self.positions.go_back()
@@ -418,7 +424,7 @@ class Engine:
         self._initialization.reload_queues()
         self.sequences.load()
         self.shares.load()
-        # An outcome that was not stored was not reached: those transactions are in doubt again.
+        # An outcome that was not stored does not count: those transactions are in doubt again.
         self.transactions.recover_prepared()
         self.expiry.go_back()
         _LOG.error("the store could not be written: everything since the last sync is undone")

@@ -1,8 +1,8 @@
-"""The recorder: one row in the log of events per event of a message (`model.events`), and a call to who wants to hear of it.
+"""The recorder: one row in the log of events for each event of a message (`model.events`).
 
-An engine without a log of events and without a listener has no recorder; its parts compare one
-attribute with None. The fields of a row are taken from their places in the packet
-(`wire.envelope`); nothing is decoded. Every method is called with the store's lock held.
+It also calls the listener, if there is one. An engine with neither has no recorder, and its parts
+compare one attribute with None. The fields of a row are copied from fixed places in the packet
+(`wire.envelope`); nothing is decoded. The caller of every method holds the store's lock.
 """
 
 from __future__ import annotations
@@ -34,20 +34,21 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# QUEUE_KEY: JSON of the name and the kind of a queue that has events; the row outlives the queue.
+# QUEUE_KEY: JSON with the name and kind of a queue that has events. The row outlives the queue.
 EVENT_QUEUES: Final = "event_queues"
 
-# SENDER_KEY: a sender that was named by a message, as `envelope.sender_of` has it.
+# SENDER_KEY: the sender named in a message, in the form of `envelope.sender_of`.
 EVENT_SENDERS: Final = "event_senders"
 SENDER_KEY: Final = struct.Struct(">I")
-# Not in the specification: senders that the log tells apart. A sender is a claim, so peers could
-# invent any number of them; messages of those after these have nobody as their sender in the log.
+# Not in the specification: senders that the log distinguishes. A sender is an unverified claim, so
+# peers could invent any number of them. Messages of further senders appear in the log without a
+# sender.
 MAX_SENDERS: Final = 16_384
 
 # Set in the number of a sender whose signature was verified here.
 VERIFIED: Final = 1 << 31
 
-# Only they tell of the sender.
+# The only events whose rows contain the sender.
 ARRIVALS: Final = frozenset({EventKind.ARRIVED, EventKind.SENT, EventKind.TRANSFERRED_IN, EventKind.REFUSED})
 
 REMOVALS: Final = {
@@ -72,7 +73,7 @@ class EventRecorder:
         listener: EventListener | None = None,
         is_kept: bool = True,
     ) -> None:
-        """`listener` hears of each event; with `is_kept` it is in the log, too."""
+        """Record events in the log if `is_kept`, and pass each to `listener`."""
         self._store = store
         self._listener = listener
         self._is_kept = is_kept
@@ -81,19 +82,19 @@ class EventRecorder:
         self._append = store.events.add_run
         self._queues = store.table(EVENT_QUEUES)
         self._source = b""
-        # Numbers of the queues whose name and kind are written.
+        # Numbers of the queues whose name and kind have been written.
         self._named: set[int] = set()
         self._sender_rows = store.table(EVENT_SENDERS)
         self._senders: dict[bytes, int] = {}
-        # SecurityHeaders up to their sender identifiers, and what EVENT says of them. Most messages
-        # have one of a few.
+        # From SecurityHeaders, up to the sender identifier, to the sender fields of EVENT. Most
+        # messages have one of a few headers.
         self._headers: dict[bytes, tuple[int, int]] = {}
         self._is_full = False
-        # Numbers of the protocols' own queues. Their messages have no events.
+        # Numbers of the protocols' own queues, whose messages have no events.
         self._inner: frozenset[int] = frozenset()
 
     def start(self) -> None:
-        """Take over the identifier and the system queues of the queue manager."""
+        """Read the identifier and the system queues of the queue manager."""
         qm = self._queue_manager
         self._source = qm.identifier.bytes_le
         inner = (qm.order_acknowledgment_queue, qm.change_notification_queue, qm.awaiting_final_ack_queue)
@@ -111,7 +112,7 @@ class EventRecorder:
         self._senders = {row: SENDER_KEY.unpack(key)[0] for key, row in self._sender_rows.items()}
 
     def arrived(self, position: MessagePosition) -> None:
-        """Record that a message came to a queue from outside it."""
+        """Record that a message arrived in a queue from outside it."""
         queue, record = position.queue, position.record
         packet = record.packet
         self.tell(
@@ -129,7 +130,7 @@ class EventRecorder:
         return EventKind.SENT if isinstance(queue, OutgoingQueue) else EventKind.ARRIVED
 
     def removed(self, position: MessagePosition, reason: MessageClass) -> None:
-        """Record that a message left its queue for a reason."""
+        """Record that a message left its queue, with the reason."""
         record = position.record
         kind = REMOVALS.get(reason, EventKind.PURGED)
         self.tell(
@@ -143,23 +144,23 @@ class EventRecorder:
         )
 
     def run_arrived(self, queue: Queue, first: int, records: Sequence[Record]) -> None:
-        """Record that messages of one queue manager came to a queue from outside it, under lookup ids in a row."""
+        """Record the arrival of messages of one queue manager under consecutive lookup ids."""
         kind = self._arrival(queue, records[0].packet)
         self._tell_run(kind, queue, list(range(first, first + len(records))), records)
 
     def run_removed(self, queue: Queue, rows: Sequence[tuple[int, Record]], reason: MessageClass) -> None:
-        """Record that messages left a queue for one reason."""
+        """Record that messages left a queue for one common reason."""
         kind = REMOVALS.get(reason, EventKind.PURGED)
         self._tell_run(kind, queue, [row[0] for row in rows], [row[1] for row in rows], reason)
 
     def run_delivered(self, queue: Queue, rows: Sequence[tuple[int, Record]]) -> None:
-        """Record that another queue manager has messages of an outgoing queue."""
+        """Record that another queue manager has accepted messages of an outgoing queue."""
         self._tell_run(EventKind.TRANSFERRED_OUT, queue, [row[0] for row in rows], [row[1] for row in rows])
 
     def _tell_run(
         self, kind: EventKind, queue: Queue, lookup_ids: list[int], records: Sequence[Record], reason: int = 0
     ) -> None:
-        """Record one event of each message, as `tell` does."""
+        """Record one event for each message, as `tell` does."""
         number = queue.number
         if not records or number in self._inner:
             return
@@ -219,7 +220,7 @@ class EventRecorder:
             _LOG.warning("%s not in the log: %s", "an event is" if len(rows) == 1 else f"{len(rows)} events are", error)
 
     def _has_no_room(self) -> bool:
-        """Whether the disk is full. The room that is left is reserved for receiving."""
+        """Return whether the disk is full. The remaining room is reserved for receiving."""
         is_full = self._store.refuses_sends
         if is_full is not self._is_full:
             self._is_full = is_full
@@ -227,7 +228,7 @@ class EventRecorder:
         return is_full
 
     def published(self, number: int) -> EventMaker:
-        """Return the function that makes the events of messages that are published to a queue."""
+        """Return the function that makes the events of messages published to a queue."""
         queue = self._queue_manager.queue_collection[number]
         if self._is_kept and number not in self._named:
             self._name(queue)
@@ -240,14 +241,14 @@ class EventRecorder:
                 listener(kind, queue, lookup_id, packet, 0)
             if not is_kept:
                 return b""
-            # The batch is closed: no sender can get a number any more.
+            # The batch is closed, so no new sender can be given a number.
             [row] = self._rows(kind, now, number, [lookup_id], [packet], [visibility], 0, 0, [0], is_closed=True)
             return row
 
         return make
 
     def _name(self, queue: Queue) -> None:
-        """Write the name and the kind of a queue, so that they are known after its deletion."""
+        """Write the name and kind of a queue, so that they remain known after its deletion."""
         number = queue.number
         self._named.add(number)
         value = json.dumps([queue_text(self._queue_manager, queue), queue_kind(self._queue_manager, queue)]).encode()
@@ -269,14 +270,14 @@ class EventRecorder:
         *,
         is_closed: bool = False,
     ) -> Sequence[bytes]:
-        """Return the row of one event of each message; `now` is in milliseconds."""
+        """Return one row for each message; `now` is in milliseconds."""
         senders = self._headers if kind in ARRIVALS else None
         rows = event_rows(kind, now, queue, reason, other, lookup_ids, packets, visibilities, aborts, senders)
         if senders is not None and None in rows:
             for index, packet in enumerate(packets):
                 if rows[index] is None:
                     *_, security, header = event_fields(packet)
-                    # An earlier message of these may have had the same.
+                    # An earlier message in this run may have had the same header.
                     found = senders.get(header) or self._read_header(header, packet, security, is_closed=is_closed)
                     place = slice(index, index + 1)
                     columns = lookup_ids[place], [packet], visibilities[place], aborts[place]
@@ -284,7 +285,7 @@ class EventRecorder:
         return cast("list[bytes]", rows)
 
     def _read_header(self, header: bytes, packet: bytes, security: int, *, is_closed: bool) -> tuple[int, int]:
-        """Return EVENT's `other` and flags for a SecurityHeader up to its sender identifier."""
+        """Return `other` and flags of EVENT for a SecurityHeader up to its sender identifier."""
         sender, level, is_signed = sender_of(packet, security)
         number = self._senders.get(sender) or (0 if is_closed else self._new_sender(sender))
         found = number | (VERIFIED if level else 0), SIGNED if is_signed else 0
@@ -295,7 +296,7 @@ class EventRecorder:
         return found
 
     def _new_sender(self, sender: bytes) -> int:
-        """Give a sender a number; 0 to nobody."""
+        """Assign a number to a sender; return 0 for no sender."""
         number = len(self._senders) + 1
         if not sender or number > MAX_SENDERS:
             return 0
@@ -307,7 +308,7 @@ class EventRecorder:
 def make_recorder(
     store: Store, queue_manager: QueueManager, clocks: Clocks, settings: EngineSettings
 ) -> EventRecorder | None:
-    """Return what the settings ask for."""
+    """Return the recorder that the settings request, or None."""
     is_kept, listener = settings.event_settings is not None, settings.event_listener
     if not is_kept and listener is None:
         return None

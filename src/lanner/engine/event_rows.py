@@ -1,4 +1,4 @@
-"""The rows of the log of events that messages in one queue have at one time (`store.event_log.EVENT`).
+"""Rows of the log of events for messages in one queue at one time (`store.event_log.EVENT`).
 
 The loop runs once for each message. `lanner.native` chooses between it and the same function in C.
 """
@@ -15,7 +15,7 @@ from lanner.wire.fields import source_queue_manager
 
 __all__ = ["ACKNOWLEDGE_SHIFT", "ENCRYPTED", "RECOVERABLE", "SIGNED", "TRANSACTIONAL", "event_rows"]
 
-# EVENT's flags. Above them are the acknowledgments that the message asks for.
+# The flags of EVENT. The bits above them are the acknowledgments that the message requests.
 RECOVERABLE: Final = 0x01
 TRANSACTIONAL: Final = 0x02
 SIGNED: Final = 0x04
@@ -41,8 +41,9 @@ def _event_rows(
 ) -> list[bytes | None]:
     """Return the row of each message; `now` is in milliseconds.
 
-    With `senders`, rows tell of senders: `other` and further flags by the SecurityHeader up to its
-    sender identifier. A message whose header is not there has None for its row.
+    With `senders`, rows contain the sender: `other` and further flags are looked up by the
+    SecurityHeader, up to its sender identifier. A message whose header is not in `senders` has None
+    for its row.
     """
     rows: list[bytes | None] = []
     for lookup_id, packet, visibility, aborted in zip(lookup_ids, packets, visibilities, aborts, strict=True):

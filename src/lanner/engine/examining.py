@@ -1,7 +1,7 @@
-"""Signatures and encrypted bodies of messages that come to a local queue (MS-MQQB 3.1.5.8.3).
+"""Signatures and encrypted bodies of messages that arrive in a local queue (MS-MQQB 3.1.5.8.3).
 
-`security.examination` does the arithmetic. The examiner fetches what it needs from the queue
-manager and its directory, and publishes the certificates of local users.
+`security.examination` does the cryptography. The examiner fetches its inputs from the queue manager
+and the directory, and publishes the certificates of local users.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 
 def names_certified_sender(examination: Examination) -> bool:
-    """Whether there is a sender to verify: the message was signed, and names a user.
+    """Return whether there is a user to verify: the message is signed and names a user.
 
-    A queue manager's own signature was verified with the key the directory has for it.
+    The signature of a queue manager was verified with the key that the directory has for it.
     """
     return (
         bool(examination.authentication_level)
@@ -56,7 +56,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Examiner:
-    """What a message proves about its sender."""
+    """Checks of the claims that a message makes about its sender."""
 
     def __init__(self, core: Core, directory_events: DirectoryEvents) -> None:
         self._queue_manager = core.queue_manager
@@ -64,15 +64,15 @@ class Examiner:
         self._directory = directory_events
 
     def private_keys(self) -> PrivateKeys:
-        """Return the private keys for messages that are encrypted for this queue manager."""
+        """Return the private keys for messages encrypted for this queue manager."""
         keys = self._settings.private_keys
         return NO_KEYS if keys is None else keys()
 
     def signing_keys_of(self, message: Message) -> MqdsPublicKeys | None:
         """Return PublicSigningKeyList of the queue manager that signed the message.
 
-        Return None if a user signed it. DECISIONS: a certificate in the message must be one of the
-        list, or that of a key in it.
+        Returns None if a user signed it. DECISIONS: a certificate in the message must be one of the
+        list, or belong to a key in it.
         """
         if message.sender_identifier_type is not SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER:
             return None
@@ -93,7 +93,7 @@ class Examiner:
     def encryption_keys_of(self, identifier: uuid.UUID) -> MqdsPublicKeys:
         """Return PublicEncryptionKeyList of a queue manager (MS-MQQB 3.1.7.1.5).
 
-        Raises NoDs, PublicKeyNotFound.
+        Raises NoDs or PublicKeyNotFound.
         """
         result, found = self._directory.read_directory(
             "QueueManager", identifier_is(identifier), ["PublicEncryptionKeyList"]
@@ -110,7 +110,7 @@ class Examiner:
     def examine_message(self, message: Message) -> Examination:
         """Decrypt and verify a message in this thread.
 
-        A transfer protocol uses `security.examination` in another.
+        Transfer protocols call `security.examination` in another thread instead.
         """
         if not message.has_security_header:
             return examine(message)
@@ -119,7 +119,7 @@ class Examiner:
         return examine(message, keys, signing_keys=signing_keys, preferences=self._settings.encryption_preferences)
 
     def sender_checked(self, examination: Examination) -> Examination:
-        """Return the examination; refused if the certificate is not the sender's (3.1.5.8.3)."""
+        """Return the examination, refused if the certificate is not the sender's (3.1.5.8.3)."""
         if examination.refusal is not None or examination.is_sender_known or not names_certified_sender(examination):
             return examination
         if self._is_sender_verified(examination.message):
@@ -128,7 +128,7 @@ class Examiner:
         return replace(examination, refusal=MessageClass.NACK_BAD_SIGNATURE, reason=reason)
 
     def _is_sender_verified(self, message: Message) -> bool:
-        """Whether the directory has the message's certificate for the user whom it names."""
+        """Return whether the directory has the message's certificate for the user that it names."""
         sid = message.sender_identifier
         try:
             internal = self._queue_manager.internal_certificate_collection.get(sid_text(sid))
@@ -144,8 +144,8 @@ class Examiner:
     def register_certificate(self, identity: Identity, certificate: bytes, *, is_internal: bool = False) -> bool:
         """Publish a certificate on the user's object, where receivers look for it.
 
-        Return False if that fails. An internal certificate is known here in any case (MS-MQDMPR
-        3.1.1.19).
+        Returns False if that fails. An internal certificate is registered here in any case
+        (MS-MQDMPR 3.1.1.19).
         """
         user = self._user_of(identity)
         if user is None:
@@ -167,9 +167,9 @@ class Examiner:
         return result is DirectoryOperationResult.SUCCESS
 
     def unregister_certificate(self, identity: Identity, certificate: bytes) -> bool:
-        """Remove a certificate from the user's object, and an internal one here too.
+        """Remove a certificate from the user's object; an internal one here too.
 
-        Return False if that fails.
+        Returns False if that fails.
         """
         collection = self._queue_manager.internal_certificate_collection
         internal = collection.get(str(identity.sid))
@@ -185,7 +185,7 @@ class Examiner:
     def _user_of(self, identity: Identity) -> User | None:
         """Return the user's object.
 
-        The embedded directory creates it on first use; a domain has all of them.
+        The embedded directory creates it on first use. A domain has an object for every user.
         """
         if identity.is_anonymous:
             return None
@@ -205,12 +205,13 @@ class Examiner:
         return found if is_found and isinstance(found, User) else None
 
     def examined_here(self, queue: Queue, message: Message) -> Message:
-        """Return a message from here to a queue here as it is stored.
+        """Return a message from this computer to a local queue in the form that is stored.
 
-        Raise an error if it fails the examination.
+        Raises an error if it fails the examination.
         """
         if message.is_body_encrypted and not message.symmetric_key:
-            # It would be encrypted when it is transferred, and it is not transferred.
+            # The body would be encrypted when the message is transferred, but it is not
+            # transferred.
             message = Message(clear_encrypted(message.packet))
         examination = self.sender_checked(self.examine_message(message))
         if examination.refusal is None:

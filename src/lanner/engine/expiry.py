@@ -1,15 +1,16 @@
 """When messages expire: Time To Be Received (MS-MQDMPR 3.1.2.4) and Time To Reach Queue.
 
-The latter counts in outgoing queues only. Deadlines of
-recoverable messages are rows of a table, so that they survive a crash and cost no memory. Messages
-that come one after the other mostly expire in the same second: all messages of a block of lookup
-ids with the same deadline share a row. How many messages a row from before the start stands for is
-not known; such a row stays until it is due. Deadlines of express messages and of uncommitted sends
-are a heap in memory.
+Time To Reach Queue counts in outgoing queues only.
 
-Not in the specification: a hold keeps messages that are being processed from expiring. The data
-pipeline needs it, because the range that a batch reads is written before it is read, and is read
-again after a crash.
+Deadlines of recoverable messages are rows of a table, so they survive a crash and use no memory.
+Messages that arrive in succession mostly expire in the same second, so all messages of a block of
+lookup ids with the same deadline share a row. For a row written before the start, the number of its
+messages is not known; such a row stays until it is due. Deadlines of express messages and of
+uncommitted sends are a heap in memory.
+
+Not in the specification: a hold keeps messages from expiring while they are being processed. The
+data pipeline needs it, because it writes the range of a batch before it reads the messages, and
+reads the range again after a crash.
 
 This part decides what is due. `Positions` removes the messages, through the callback that
 `expire_messages` takes.
@@ -37,17 +38,18 @@ if TYPE_CHECKING:
 
 _MAX_DEADLINE: Final = 0xFFFF_FFFF
 _BLOCK_MASK: Final = -EXPIRY_BLOCK
-# The count of a row that also stands for messages from before the start.
+# Added to the count of a row that also stands for messages from before the start.
 _UNCOUNTED: Final = 1 << 40
-# Not in the specification: a shorter heap of deadlines is not searched for messages that have left.
+# Not in the specification: a heap of deadlines shorter than this is not searched for messages that
+# have left.
 _MIN_EXPIRY: Final = 1024
-# Not in the specification: messages that expire under one hold of the store's lock, and in one
+# Not in the specification: messages that expire under one hold of the store's lock and in one
 # commit.
 EXPIRY_SLICE: Final = 1000
 
 
 def expiry_reason(queue: Queue) -> MessageClass:
-    """Return the class of an expiry.
+    """Return the message class for an expiry.
 
     A message in an outgoing queue did not reach its queue (DMPR-3.1.1.12-6).
     """
@@ -75,23 +77,26 @@ class Expiry:
         self.volatile: list[tuple[int, int, int]] = []
         self._volatile_limit = 0  # a longer heap is searched for messages that have left
         # (deadline, queue, first lookup id) of a row: how many messages it stands for, as far as
-        # that is known.
+        # known.
         self.blocks: dict[tuple[int, int, int], int] = {}
         self._next: int | None = None
-        # Queue number: the visibility number up to which nothing expires for now, and when that
-        # ends on the monotonic clock (None: when the hold is released).
+        # By queue number: the visibility number up to which nothing expires for now, and when the
+        # hold ends on the monotonic clock (None: when it is released).
         self.holds: dict[int, tuple[int, float | None]] = {}
 
     # Deadlines ------------------------------------------------------------------------------------
 
     def arm(self, position: MessagePosition, envelope: Envelope) -> None:
-        """Note the deadline of a message that has come, if it has one."""
+        """Note the deadline of a message that has arrived, if it has one."""
         if not position.record.flags & DEAD_LETTER:
             is_volatile = envelope.is_express or position.is_uncommitted_send
             self.arm_run(position.queue, position.lookup_id, 1, envelope, is_volatile=is_volatile)
 
     def arm_run(self, queue: Queue, first: int, count: int, envelope: Envelope, *, is_volatile: bool) -> None:
-        """Note the deadline of new messages of equal envelopes under lookup ids in a row, if they have one."""
+        """Note the common deadline, if any, of new messages under consecutive lookup ids.
+
+        Their envelopes are equal.
+        """
         deadline = _deadline(queue, envelope)
         if deadline is None:
             return
@@ -110,7 +115,7 @@ class Expiry:
     def _drop_volatile(self) -> None:
         """Remove messages from the heap that were received or stored.
 
-        Their deadlines may be days away.
+        Otherwise they would stay until their deadlines, which may be days away.
         """
         heap = self.volatile
         heap[:] = [entry for entry in heap if self._is_volatile(*entry[1:])]
@@ -123,9 +128,9 @@ class Expiry:
         return (held is not None and held.is_uncommitted_send) or self._store.is_express(number, lookup_id)
 
     def disarm(self, queue: Queue, rows: Iterable[tuple[int, Record]]) -> None:
-        """Drop the deadlines of messages, by lookup id, that leave their queue."""
-        # Those that came one after the other mostly have equal times: their deadline is computed
-        # once.
+        """Drop the deadlines of messages, given by lookup id, that leave their queue."""
+        # Consecutive messages mostly have equal times, so a deadline is computed once for all of
+        # them.
         leaving: dict[tuple[bytes, int], int] = {}
         packets: dict[tuple[bytes, int], bytes] = {}
         for lookup_id, record in rows:
@@ -169,7 +174,7 @@ class Expiry:
             self._end_block(block)
 
     def _end_block(self, block: tuple[int, int, int]) -> None:
-        """Drop a row, unless a message of its block still has its deadline."""
+        """Drop a row unless a message of its block still has its deadline."""
         if next(self._expiring(*block), None) is None:
             self.blocks.pop(block, None)
             self._table.delete(EXPIRY_KEY.pack(*block))
@@ -188,7 +193,7 @@ class Expiry:
                     yield found
 
     def has_expired(self, position: MessagePosition) -> bool:
-        """Whether the deadline of a message has passed."""
+        """Return whether the deadline of a message has passed."""
         deadline = _deadline(position.queue, read_envelope(position.record.packet))
         return deadline is not None and deadline <= self._clocks.wall() and not position.record.flags & DEAD_LETTER
 
@@ -196,7 +201,7 @@ class Expiry:
 
     @property
     def next_deadline(self) -> int | None:
-        """The next deadline of a message in Unix seconds; None if no message has one."""
+        """Return the next deadline of a message in Unix seconds; None if no message has one."""
         return self._next
 
     def find_next(self) -> None:
@@ -208,15 +213,15 @@ class Expiry:
         self._next = min(due, default=None)
 
     def go_back(self) -> None:
-        """Forget counts that were made since the last sync, after the store has undone it."""
+        """Undo the counts made since the last sync, after the store has undone it."""
         self.blocks.clear()
         self.find_next()
 
     def expire_messages(self, expire: Callable[[MessagePosition], bool]) -> None:
         """Raise Time To Be Received Timer Expired for every message that is due.
 
-        `expire` removes a message. It returns False if the message is locked and expires when the
-        lock ends.
+        `expire` removes a message. It returns False if the message is locked; the message then
+        expires when the lock ends.
         """
         now = self._clocks.wall()
         if self._next is None or self._next > now:
@@ -238,7 +243,7 @@ class Expiry:
                 still_locked = True
         for entry in held:
             if self._store.is_express(*entry[1:]):
-                # Taken out of the heap above; the end of a hold does not add it again.
+                # It was popped from the heap above, and the end of a hold does not add it again.
                 heapq.heappush(self.volatile, entry)
         self.find_next()
         if still_locked and ended < EXPIRY_SLICE:
@@ -246,9 +251,9 @@ class Expiry:
             self._next = int(now) + 1
 
     def _due(self, now: int) -> Iterator[tuple[int, int, int]]:
-        """Yield what expires now.
+        """Yield the messages that expire now.
 
-        An entry of the heap is removed afterwards; a row is removed with its messages.
+        The caller removes an entry of the heap afterwards. A row is removed with its messages.
         """
         heap = self.volatile
         while heap and heap[0][0] <= now:
@@ -278,7 +283,7 @@ class Expiry:
     # Holds ----------------------------------------------------------------------------------------
 
     def hold_expiry(self, queue: Queue, upto: int, seconds: int) -> None:
-        """Let nothing of a queue expire up to a visibility number until `release_expiry`.
+        """Prevent messages up to a visibility number from expiring until `release_expiry`.
 
         After a restart the hold lasts for `seconds`.
         """
@@ -286,7 +291,7 @@ class Expiry:
         self._holds_table.put(QUEUE_KEY.pack(queue.number), HOLD.pack(upto, seconds))
 
     def release_expiry(self, queue: Queue, upto: int | None = None) -> None:
-        """Let messages expire again, if the hold reaches no further than `upto`."""
+        """Let messages expire again if the hold reaches no further than `upto`."""
         hold = self.holds.get(queue.number)
         if hold is not None and (upto is None or hold[0] <= upto):
             self._drop_hold(queue.number)
@@ -296,7 +301,7 @@ class Expiry:
         self._holds_table.delete(QUEUE_KEY.pack(number))
 
     def load_holds(self) -> None:
-        """Take over the holds of the last run. Those of deleted queues are dropped."""
+        """Load the holds of the last run. Holds on deleted queues are dropped."""
         now = self._clocks.monotonic()
         for key, value in list(self._holds_table.items()):
             number = QUEUE_KEY.unpack(key)[0]
@@ -313,7 +318,7 @@ class Expiry:
             return False
         upto, until = hold
         if until is not None and until <= self._clocks.monotonic():
-            # The reader of the last run has not come back.
+            # The reader of the last run has not returned.
             self._drop_hold(number)
             return False
         record = self._store.get(number, lookup_id)

@@ -1,13 +1,13 @@
-"""How much memory express messages may take. Not in the specification.
+"""The limit on memory for express messages. Not in the specification.
 
 Express messages are kept in memory only, and the quota of the queue manager may be larger than the
-memory. What a program here sends beyond the limit is refused. What a peer sends beyond it waits at
-its session (`transfer.flow_control`): the shortage begins, and until it ends no further express
-message is taken, so programs here do not take the room that the peer waits for.
+memory. A message of a local program beyond the limit is refused. A message of a peer beyond it
+waits at its session (`transfer.flow_control`): the shortage begins. Until it ends no further
+express message is accepted, so local programs cannot take the room that the peer waits for.
 
-Messages that leave for other computers have three quarters of the limit. Else two queue managers
-that are both full of messages for each other would wait for ever. Copies in journals and
-dead-letter queues count and are never refused, because each takes the place of a message.
+Messages that leave for other computers may use three quarters of the limit. Otherwise two queue
+managers that are both full of messages for each other would wait for ever. Copies in journals and
+dead-letter queues count but are never refused, because each replaces a message.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from lanner.store import Store
 
 _MEBIBYTE: Final = 1 << 20
-# The room that there must be at the end of a shortage: an eighth of the limit, and the largest
-# message.
+# The room required to end a shortage: an eighth of the limit, and the largest message.
 _MARGIN_PART: Final = 8
 _LEAST_MARGIN: Final = MIN_EXPRESS_MEMORY // 8 + 4096
 
@@ -33,14 +32,14 @@ class _Level:
 
     def __init__(self) -> None:
         self.limit = math.inf
-        self.end = math.inf  # the use at which a shortage is over
+        self.end = math.inf  # the use at which a shortage ends
         self.is_short = False
 
 
 class ExpressMemory:
     """The memory for express messages.
 
-    The store's lock is held, but for what an operator is shown.
+    The caller holds the store's lock, except to read the values shown to an operator.
     """
 
     def __init__(self, store: Store, limit: int | None) -> None:
@@ -49,14 +48,14 @@ class ExpressMemory:
         self._staying = _Level()
         self._leaving = _Level()
         self.set_limit(limit)
-        # The last error, and what it was about.
+        # The last error, and its arguments: reused while they are the same.
         self._error: InsufficientResources | None = None
         self._error_level = self._staying
-        # For an operator.
+        # Shown to an operator.
         self.refused = 0
 
     def set_limit(self, limit: int | None) -> None:
-        """Set the limit in bytes; None: there is none."""
+        """Set the limit in bytes; None: no limit."""
         self.limit = limit
         for level, most in ((self._staying, limit), (self._leaving, None if limit is None else limit * 3 // 4)):
             level.limit = math.inf if most is None else most
@@ -64,7 +63,7 @@ class ExpressMemory:
 
     @property
     def used(self) -> int:
-        """Bytes that are taken."""
+        """Bytes in use."""
         return self._store.express_bytes
 
     @property
@@ -73,7 +72,7 @@ class ExpressMemory:
         return self._staying.is_short or self._leaving.is_short
 
     def has_room(self, size: int, *, is_leaving: bool) -> bool:
-        """Whether there is room for messages of so many bytes."""
+        """Return whether there is room for messages of this many bytes."""
         level = self._leaving if is_leaving else self._staying
         return not level.is_short and self._store.express_bytes + size <= level.limit
 
@@ -98,7 +97,10 @@ class ExpressMemory:
         return self._error
 
     def begin_shortage(self, error: InsufficientResources) -> bool:
-        """A message of a peer was refused and waits. False: for another reason than memory."""
+        """Note that a message of a peer was refused and waits.
+
+        Returns False if the reason was not memory.
+        """
         if error is not self._error:
             return False
         self._error = None
@@ -106,7 +108,7 @@ class ExpressMemory:
         return True
 
     def end_shortage(self) -> bool:
-        """Go on where there is room; whether there is room anywhere that was not there before."""
+        """End shortages where there is room again; return whether any has ended."""
         has_ended = False
         for level in (self._staying, self._leaving):
             if level.is_short and self._store.express_bytes <= level.end:
@@ -115,5 +117,5 @@ class ExpressMemory:
         return has_ended
 
     def forget_shortage(self) -> None:
-        """Nobody waits any longer."""
+        """Forget the shortage: no peer waits any longer."""
         self._staying.is_short = self._leaving.is_short = False

@@ -1,7 +1,7 @@
-"""Initialization of a queue manager, its object in the directory and its queues (MS-MQDMPR 3.1.3).
+"""Initialization of a queue manager, its directory object and its queues (MS-MQDMPR 3.1.3).
 
-An error in a step ends the initialization
-before any later step. Nothing here grows with the number of messages.
+An error in a step ends the initialization before any later step. No step takes longer with the
+number of messages.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# MS-MQDMPR 3.1.3, and the last one not in the specification: attribute of the queue manager, path,
-# label.
+# MS-MQDMPR 3.1.3, except the last, which is not in the specification: attribute of the queue
+# manager, path, label.
 SYSTEM_QUEUES: Final = (
     ("system_deadletter_queue", r".\system$;DEADLETTER", "Deadletter queue"),
     ("system_transactional_deadletter_queue", r".\system$;DEADXACT", "Transactional dead-letter queue"),
@@ -44,7 +44,7 @@ SYSTEM_QUEUES: Final = (
     ("awaiting_final_ack_queue", r".\private$\awaiting_final_ack$", "Messages that await their final acknowledgment"),
 )
 # The system queue that other queue managers send to, with its private queue number (MS-MQCN 1.9).
-# Anyone may send to it: what its messages may cause is checked when they are processed.
+# Everyone may send to it; its messages are checked when they are processed.
 _ADDRESSED: Final = {
     "change_notification_queue": (
         NOTIFY_QUEUE_NUMBER,
@@ -95,11 +95,11 @@ class Initialization:
         self._outgoing.reset_states()
 
     def _query_policy(self) -> None:
-        """Set the names of the computer, and what the settings decide."""
+        """Set the names of the computer and the values that the settings determine."""
         qm, settings = self._queue_manager, self._settings
         policy = settings.query_policy()
         qm.machine_domain_id = policy.domain_guid
-        # Without a name in the settings the queue manager keeps the one it has.
+        # Without a name in the settings, the queue manager keeps its present one.
         name = policy.account_domain_name or qm.computer_name or settings.default_computer_name
         if qm.computer_name and name.lower() != qm.computer_name.lower():
             _LOG.warning(
@@ -129,10 +129,10 @@ class Initialization:
         qm.directory_server_list = self._directory.directory.servers()
         result, identifier = self._directory.directory.create_object(qm)
         if identifier is not None:
-            # A computer that is set up again keeps the object it has (MS-MQDSSM 3.1.6.1.1.2).
+            # A computer that is set up again keeps its existing object (MS-MQDSSM 3.1.6.1.1.2).
             qm.identifier = identifier
             if qm.directory_integrated:
-                # That object says nothing of the keys that this computer has now.
+                # That object does not have the present keys of this computer.
                 self._directory.directory.write(qm, ["PublicEncryptionKeyList", "PublicSigningKeyList"])
         else:
             _LOG.warning("the queue manager's object was not created in the directory: %s", result.value)
@@ -155,7 +155,7 @@ class Initialization:
             _raise_unless_offline(result, "the enterprise's object cannot be read")
         _, found = self._directory.read_directory("Enterprise", None, ["WeakenedSecurity"])
         if isinstance(found, Enterprise) and qm.enterprise_reference is not None:
-            # It decides whose credentials a change of the directory carries (3.1.1.6).
+            # Determines whose credentials are used for a change of the directory (3.1.1.6).
             qm.enterprise_reference.weakened_security = found.weakened_security
 
     def _load_queues(self) -> None:
@@ -172,7 +172,7 @@ class Initialization:
         qm.total_bytes = sum(queue.total_bytes for queue in qm.queue_collection.values())
 
     def _name_host(self, queue: Queue) -> None:
-        """Put the name of this computer into a queue's path names; it may have been renamed."""
+        """Put the name of this computer into a queue's path names, in case it was renamed."""
         if isinstance(queue, OutgoingQueue) or queue.queue_type is QueueType.CONNECTOR:
             return
         path = PathName.parse(queue.pathname)
@@ -190,7 +190,7 @@ class Initialization:
                     path, label, transactional=is_transactional, number=number, security=security
                 )
             elif (queue.private_queue_number, queue.security) != (number, security):
-                # It was made by a version without change notifications.
+                # The queue was created by a version without change notifications.
                 self._registry.unindex(queue)
                 queue.private_queue_number, queue.security = number, security
                 self._registry.register(queue)
@@ -202,10 +202,10 @@ class Initialization:
             self._queues.make(request, path)
 
     def reload_queues(self) -> None:
-        """Load the attributes of all queues again, after the store has undone what was not synced.
+        """Load the attributes of all queues again, after the store has undone unsynced changes.
 
-        The state of the connection to a destination is not the disk's to decide; whether a queue is
-        paused is.
+        The disk does not decide the state of the connection to a destination. It does decide
+        whether a queue is paused.
         """
         outgoing = self._registry.outgoing_queues
         states = {queue.number: queue.state for queue in outgoing()}
@@ -216,6 +216,6 @@ class Initialization:
 
 
 def _raise_unless_offline(result: DirectoryOperationResult, what: str) -> None:
-    """Raise DsError, unless the directory is not connected: that begins the offline mode."""
+    """Raise DsError, unless the directory is disconnected, which begins the offline mode."""
     if result is not DirectoryOperationResult.DIRECTORY_NOT_CONNECTED:
         raise DsError(f"{what}: {result.value}")

@@ -1,11 +1,12 @@
-"""A queue manager that enters a domain, leaves it, or comes back after its computer was set up again.
+"""Membership changes: a queue manager enters a domain, leaves it, or returns after a new setup.
 
-The identifiers of a queue manager and of its public queues are their objects' GUIDs (MS-MQDMPR
-3.1.1), and a domain chooses those. So whatever enters one gets other identifiers. The former ones
-are remembered: names that programs and stored messages have still mean the same queues here.
+The identifiers of a queue manager and of its public queues are the GUIDs of their objects
+(MS-MQDMPR 3.1.1), and a domain chooses those. A queue manager that enters a domain therefore gets
+other identifiers. The former ones are remembered, so that names in programs and stored messages
+still mean the same queues here.
 
-Each of these changes is one commit. The objects are made first, and making them again finds them,
-so a change that was interrupted is done at the next start.
+Each of these changes is one commit. The objects are created first. Creating them again finds the
+existing ones, so an interrupted change is completed at the next start.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _SUCCESS = DirectoryOperationResult.SUCCESS
 
 
 class Membership:
-    """Changes between a domain and none."""
+    """Changes between membership in a domain and none."""
 
     def __init__(self, core: Core, names: Names, queues: Queues) -> None:
         self._queue_manager = core.queue_manager
@@ -44,7 +45,7 @@ class Membership:
         self._queues = queues
 
     def change(self) -> None:
-        """Enter the domain of the settings, or leave the one that the queue manager is in."""
+        """Enter the domain of the settings, or leave the present one."""
         qm = self._queue_manager
         self.refuse_messages_on_their_way()
         qm.directory_integrated = self._settings.directory_integrated
@@ -58,7 +59,7 @@ class Membership:
         if identifier is None:
             raise _failed(result, f"the object of the queue manager {qm.computer_name} could not be made")
         if qm.directory_integrated:
-            # A computer that comes back has an object, with the keys that it had then.
+            # A computer that returns has an object with its former keys.
             self._directory.directory.write(qm, ["PublicEncryptionKeyList", "PublicSigningKeyList"])
         if identifier != qm.identifier:
             _remember(qm.former_identifiers, qm.identifier)
@@ -71,19 +72,19 @@ class Membership:
     def refuse_messages_on_their_way(self) -> None:
         """Raise CannotJoinDomain while messages wait for other computers.
 
-        Each has the identifier of its sender inside, and so has what acknowledges it.
+        Each message contains the identifier of its sender, and so do its acknowledgments.
         """
         waiting = [queue for queue in self._registry.outgoing_queues() if queue.message_count]
         if waiting:
             messages = sum(queue.message_count for queue in waiting)
             raise CannotJoinDomain(
                 f"{messages} messages for other computers wait in {len(waiting)} outgoing queues, the first of them "
-                f"{waiting[0].pathname}, and answers to them could not be assigned afterwards: let `lanner serve` deliver "
-                "them first, or purge those queues"
+                f"{waiting[0].pathname}, and answers to them could not be assigned afterwards: let `lanner serve` "
+                "deliver them first, or purge those queues"
             )
 
     def _publish(self, queue: Queue) -> None:
-        """Make the object of a public queue, whose messages stay where they are."""
+        """Create the object of a public queue, whose messages stay in place."""
         self._registry.unindex(queue)
         try:
             queue.full_path = queue.directory_path = ""
@@ -104,7 +105,7 @@ class Membership:
         directory = self._directory.directory
         result, identifier = directory.create_object(queue)
         if result is DirectoryOperationResult.OBJECT_ALREADY_EXISTS:
-            # Made before an interruption, or by this computer in an earlier life.
+            # Created before an interruption, or by an earlier installation of this computer.
             by_path = [AttributeFilter("Pathname", Operator.EQUALS, queue.pathname)]
             result, found = directory.read("Queue", by_path)
             identifier = None if found is None else found.identifier
@@ -113,9 +114,10 @@ class Membership:
         return identifier
 
     def restore_queue(self, identifier: uuid.UUID) -> Queue | None:
-        """Make the queue of an object that this queue manager has in the directory, if it is not here.
+        """Create the queue for an object that this queue manager has in the directory.
 
-        The messages that it had are lost with the store that had them.
+        Returns None if the queue exists here. The messages of the former queue were lost with its
+        store.
         """
         if identifier in {queue.identifier for queue in self._registry.local_queues()}:
             return None

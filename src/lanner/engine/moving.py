@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Moving:
-    """Takes messages from one place to another, or away."""
+    """Moves messages between queues, puts them back, and purges queues."""
 
     def __init__(self, core: Core, positions: Positions) -> None:
         self._store = core.store
@@ -42,9 +42,10 @@ class Moving:
     def move_message(
         self, position: MessagePosition, target: Queue, transaction: Transaction | None = None, holder: bytes = b""
     ) -> None:
-        """3.1.7.1.16 Move Message; `holder` is the SID of the user whose transaction it is.
+        """3.1.7.1.16 Move Message.
 
-        No Message Position Deleted, so no acknowledgment (DMPR-3.1.7.1.16-5).
+        `holder` is the SID of the transaction's user. Message Position Deleted is not raised, so
+        there is no acknowledgment (DMPR-3.1.7.1.16-5).
         """
         if transaction is not None and not transaction.is_null:
             if target.is_system:
@@ -72,13 +73,13 @@ class Moving:
     def undo_receive(self, position: MessagePosition) -> None:
         """Undo a receive whose client disconnected before the removal was durable.
 
-        A journal copy or an acknowledgment of the receive stays: it may be durable already.
+        A journal copy or an acknowledgment of the receive stays, because it may be durable already.
         """
         queue, record = position.queue, position.record
         if self._queue_manager.queue_manager_state is not QueueManagerState.READY or queue.is_deleted:
             return
         if self._store.get(queue.number, position.lookup_id) is not None:
-            return  # the removal was not stored, and the message is still there
+            return  # the removal was not stored, and the message is still in the queue
         back = self._place(queue, position.lookup_id, _copied(record, move_count=record.move_count))
         if self._recorder is not None:
             self._recorder.add(EventKind.RECEIVE_ABORTED, back)
@@ -119,8 +120,8 @@ class Moving:
         """3.1.7.1.7 Purge Queue; return how many messages were removed at once.
 
         Uncommitted sends stay (DECISIONS). A long queue can be purged in slices of `limit`
-        messages, so that other callers are served in between. Then `newest`, the SequentialID
-        issued last when the purge began, keeps the messages that came after it.
+        messages, so that other callers are served in between. In that case `newest`, the
+        SequentialID issued last when the purge began, protects the messages that arrived later.
         """
         require_ready(self._queue_manager)
         for position in list(queue.held_positions.values()):

@@ -1,6 +1,6 @@
-"""Names that need the directory, and names of queues here (MS-MQDMPR 3.1.7.1.26, 3.1.7.3.8).
+"""Names that need the directory, and names of local queues (MS-MQDMPR 3.1.7.1.26, 3.1.7.3.8).
 
-Which queue here a name means is a question to the `registry`.
+The `registry` decides which local queue a name means.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Names:
-    """From names to names."""
+    """Conversions between names."""
 
     def __init__(self, core: Core, registry: QueueRegistry, directory_events: DirectoryEvents) -> None:
         self._queue_manager = core.queue_manager
@@ -39,7 +39,7 @@ class Names:
         self.directory_events = directory_events
 
     def where(self) -> str:
-        """Where names that are not direct ones are looked up, for the error that one is not there."""
+        """Return where indirect names are looked up, for the error about a missing one."""
         if self._queue_manager.directory_integrated:
             return "in the directory"
         return (
@@ -48,7 +48,7 @@ class Names:
         )
 
     def private_format_name(self, path: PathName) -> PrivateFormatName:
-        """MS-MQMP 3.1.4.11: return the private format name of a queue here or of its journal."""
+        """Return the private format name of a local queue or of its journal (MS-MQMP 3.1.4.11)."""
         queue = None if path.subqueue is not None else self.registry.find_by_path(path.without_suffix())
         if queue is None or not queue.private_queue_number:
             raise QueueNotFound(f"no private queue {path}")
@@ -57,7 +57,7 @@ class Names:
     def get_queue_path(self, name: FormatName) -> tuple[str, str]:
         """3.1.7.1.26 Get Queue Path.
 
-        Return path name and machine name, each empty if there is none.
+        Returns the path name and the machine name, each empty if there is none.
         """
         if isinstance(name, DirectFormatName):
             if name.is_http:
@@ -87,7 +87,8 @@ class Names:
     def expand_format_name(self, name: FormatName) -> FormatName:
         """3.1.7.3.8 Expand Format Name.
 
-        Return the name with distribution lists replaced by their members, each list once.
+        Returns the name with distribution lists replaced by their members. Each list is expanded
+        once.
         """
         if not isinstance(name, (DistributionListFormatName, MultipleElementFormatName)):
             return name

@@ -1,11 +1,12 @@
-"""What a change notification does here (MS-MQCN 3.2.5.1, 3.2.5.2).
+"""The processing of change notifications (MS-MQCN 3.2.5.1, 3.2.5.2).
 
-A notification is a claim. Version 0x02 only names an object: what is done follows from the object
-in the directory. Version 0x01 has values and must be signed by a queue manager. Profile SAFE asks
-for more: version 0x01 must come from a directory server, an unknown directory server is not asked,
-and a queue is deleted only if the directory has it no more (docs/decisions.md).
+A notification is an unverified claim. Version 0x02 only names an object, and this module acts on
+the object as the directory has it. Version 0x01 carries values and must be signed by a queue
+manager. Profile SAFE demands more: version 0x01 must come from a directory server, this computer
+never queries a directory server that it does not know, and it deletes a queue only if the directory
+no longer has it (docs/decisions.md).
 
-Nothing here writes to the directory, and so nothing here causes a notification.
+Nothing here writes to the directory, so a notification never causes another one.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# 3.2.5.2 iAttributeList of a queue, which names Journaling "Journal", and of a queue manager.
+# 3.2.5.2 iAttributeList of a queue, which calls Journaling "Journal", and of a queue manager.
 _QUEUE_LIST: Final = (
     "Type",
     "Identifier",
@@ -69,11 +70,12 @@ _QUEUE_LIST: Final = (
     "DirectoryPath",
 )
 _QUEUE_MANAGER_LIST: Final = ("QueueManagerQuota", "JournalQuota", "Security")
-# What Create Queue does not take from a request; MS-MQCN sets it afterwards (DECISIONS).
+# Attributes that Create Queue does not take from a request; MS-MQCN sets them afterwards
+# (DECISIONS).
 _SET_AFTERWARDS: Final = ("create_time", "modify_time", "scope", "directory_path")
 
-# Not in the specification: seconds. A queue that has been here for so long is known to every domain
-# controller, so that one that does not have it proves that it was deleted.
+# Not in the specification: seconds. A queue of this age has been replicated to every domain
+# controller, so if a domain controller does not have it, it was deleted.
 _REPLICATED_AFTER: Final = 86_400
 
 
@@ -90,9 +92,9 @@ class NotificationProcessing:
         self._queues = queues
 
     def process(self, message: ChangeNotificationMessage, sender: uuid.UUID) -> None:
-        """Apply a message; `sender` is the queue manager that has signed one of version 0x01.
+        """Apply a message; `sender` is the queue manager that signed a version 0x01 message.
 
-        What makes no sense ends the message: what was applied before stays, the rest is not.
+        An invalid update ends the message: updates before it stay applied, later ones are ignored.
         """
         try:
             if message.version != VERSION_1:
@@ -106,7 +108,11 @@ class NotificationProcessing:
             _LOG.info("a change notification is disregarded: %s", error)
 
     def _is_directory_server(self, identifier: uuid.UUID) -> bool:
-        """DECISIONS: 1.7 and 2.2.4 leave version 0x01 to directory servers, and the steps do not check it."""
+        """Return whether the sender of a version 0x01 message is a directory server.
+
+        DECISIONS: 1.7 and 2.2.4 leave version 0x01 to directory servers, but the steps do not check
+        it.
+        """
         result, found = self._directory.read_directory_at("", "QueueManager", identifier, ["DirectoryServer"])
         return result is DirectoryOperationResult.SUCCESS and isinstance(found, QueueManager) and found.directory_server
 
@@ -122,7 +128,7 @@ class NotificationProcessing:
             if queue is not None:
                 self._delete(queue)
         elif kind == MQDS_MACHINE:
-            # No rule is given for the creation of a queue manager.
+            # The specification has no rule for the creation of a queue manager.
             names = {one: QUEUE_MANAGER_ATTRIBUTES[one] for one in CHANGED_QUEUE_MANAGER}
             is_own = update.guid_identifier == self._queue_manager.identifier
             if is_own and update.command is NotificationCommand.CHANGE:
@@ -136,7 +142,7 @@ class NotificationProcessing:
                 self._change(queue, attribute_values(update.values, wanted))
 
     def _queue_named(self, update: NotificationUpdate) -> Queue | None:
-        """Return the public queue here that an update is about."""
+        """Return the local public queue that an update is about."""
         if update.guid_identifier is not None:
             return self._queue(update.guid_identifier)
         path = PathName.parse(update.path_name or "")
@@ -160,30 +166,31 @@ class NotificationProcessing:
                     self.refresh_queue_manager(server)
 
     def _server_to_ask(self, named: str) -> str:
-        """Return the directory server that is asked; empty: the one that is always asked.
+        """Return the directory server to query; empty: the default one.
 
-        DECISIONS: a name in an unsigned message must not make this computer log on to any server.
+        DECISIONS: a name in an unsigned message must not make this computer log on to an arbitrary
+        server.
         """
         if self._is_safe and not self._directory.directory.knows_server(named):
             return ""
         return named
 
     def create_from_directory(self, identifier: uuid.UUID, server: str = "") -> None:
-        """Event 1: create the queue that the directory has and this queue manager has not."""
+        """Handle event 1: create a queue that the directory has and this queue manager lacks."""
         if self._queue(identifier) is None:
             found = self._read_queue(identifier, server)
             if found is not None:
                 self._create(_attributes_of(found))
 
     def refresh_queue(self, identifier: uuid.UUID, server: str = "") -> None:
-        """Event 2: give a queue the attributes that it has in the directory."""
+        """Handle event 2: give a queue the attributes that it has in the directory."""
         queue = self._queue(identifier)
         found = None if queue is None else self._read_queue(identifier, server)
         if queue is not None and found is not None:
             self._change(queue, _attributes_of(found))
 
     def refresh_queue_manager(self, server: str = "") -> None:
-        """Event 4: take over the quotas and the descriptor of this queue manager's object."""
+        """Handle event 4: adopt the quotas and the descriptor of this queue manager's object."""
         own = self._queue_manager
         result, found = self._directory.read_directory_at(server, "QueueManager", own.identifier, _QUEUE_MANAGER_LIST)
         if result is DirectoryOperationResult.SUCCESS and isinstance(found, QueueManager):
@@ -191,12 +198,12 @@ class NotificationProcessing:
             self._change_queue_manager({name: getattr(found, name) for name in names})
 
     def missing_queues(self) -> list[uuid.UUID]:
-        """Return the public queues that the directory has for this computer and that are not here."""
+        """Return the public queues of this computer that are in the directory but not here."""
         _, found = self._directory.directory.queues_of(self._queue_manager.computer_name)
         return [identifier for identifier in found or () if self._queue(identifier) is None]
 
     def public_queues(self) -> list[uuid.UUID]:
-        """Return the public queues that are here."""
+        """Return the local public queues."""
         return [queue.identifier for queue in self._registry.local_queues() if queue.queue_type is QueueType.PUBLIC]
 
     def _read_queue(self, identifier: uuid.UUID, server: str) -> Queue | None:
@@ -204,10 +211,10 @@ class NotificationProcessing:
         return found if result is DirectoryOperationResult.SUCCESS and isinstance(found, Queue) else None
 
     def _is_gone(self, queue: Queue, server: str) -> bool:
-        """Return whether the directory has a queue no more (DECISIONS, profile SAFE).
+        """Return whether the directory no longer has a queue (DECISIONS, profile SAFE).
 
-        The server of the change says so. A forged notification may name a server that has not heard
-        of a new queue yet, so for such a queue the one that is always asked must say so too.
+        The server of the change must say so. A forged notification may name a server to which a new
+        queue has not been replicated, so for such a queue the default server must confirm it.
         """
         is_young = self._clocks.wall() - queue.create_time < _REPLICATED_AFTER
         for asked in dict.fromkeys((server, "") if is_young else (server,)):
@@ -220,11 +227,11 @@ class NotificationProcessing:
     # Changes here ---------------------------------------------------------------------------------
 
     def _queue(self, identifier: uuid.UUID) -> Queue | None:
-        """Return the public queue here with an identifier."""
+        """Return the local public queue with an identifier."""
         return self._registry.find_by_identifier(identifier)
 
     def _create(self, values: Mapping[str, object]) -> None:
-        """Create Queue, and then what the event does not copy (DECISIONS)."""
+        """Do Create Queue, then set the attributes that the event does not copy (DECISIONS)."""
         path = PathName.parse(str(values.get("pathname", "")))
         identifier = values.get("identifier")
         if not _is_public(path) or not self._registry.is_local_host(path.computer):
@@ -242,7 +249,7 @@ class NotificationProcessing:
             if name in values:
                 setattr(queue, name, values[name])
         if request.security is not None:
-            # As it is in the directory; for Create Queue it is what a caller asks for.
+            # The descriptor as the directory has it. Create Queue treats it as a caller's request.
             queue.security = checked_descriptor(request.security, Guarded.QUEUE).pack()
         if isinstance(identifier, uuid.UUID):
             self._registry.set_identifier(queue, identifier)
@@ -250,7 +257,7 @@ class NotificationProcessing:
         _LOG.info("queue %s was created in the directory and is here now", queue.pathname)
 
     def _change(self, queue: Queue, values: Mapping[str, object]) -> None:
-        """Give a queue the values of attributes; its messages, journal and handles stay."""
+        """Set attributes of a queue. Its messages, journal and handles stay."""
         checked = {
             name: check_value(name, value) if name in COPIED_ATTRIBUTES else value
             for name, value in values.items()
@@ -264,7 +271,7 @@ class NotificationProcessing:
         self._attributes.save_queue(queue)
 
     def _rename(self, queue: Queue, path: PathName) -> None:
-        """Give a queue another name here, unless the name is no free one of this computer."""
+        """Rename a queue here, unless the name is taken or belongs to another computer."""
         is_ours = _is_public(path) and self._registry.is_local_host(path.computer)
         if is_ours and not self._registry.has_path(path):
             self._registry.rename(queue, path)

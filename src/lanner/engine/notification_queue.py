@@ -1,12 +1,12 @@
 """The server side of MS-MQCN: the notification queue, and when its messages are processed (3.2).
 
-Notes 3 and 14 delay the processing, so that messages which anyone may send cause few reads of the
-directory: the first one starts a timer of a minute, or of what remains of 15 minutes since the last
-processing. All that have come when it expires are processed in their order; if they are 100 or
-more, they are dropped, and everything is read from the directory once instead.
+Notes 3 and 14 delay the processing, so that messages that anyone may send cause few reads of the
+directory. The first message starts a timer of one minute, or of the rest of the 15 minutes since
+the last processing. When the timer expires, all messages so far are processed in order. If there
+are 100 or more, they are dropped, and everything is read from the directory once instead.
 
-The messages are dequeued when they arrive, and only what can be processed is kept. The timer
-processes one after the other and releases the store's lock between them, because each may read the
+Messages are dequeued when they arrive, and only those that can be processed are kept. The timer
+processes one after the other and releases the store's lock in between, because each may read the
 directory.
 """
 
@@ -53,12 +53,12 @@ _LOG = logging.getLogger(__name__)
 FIRST_DELAY: Final = 60.0
 INTERVAL: Final = 15 * 60.0
 OVERFLOW: Final = 100
-# Not in the specification: octets of messages that wait. More counts as an overflow too.
+# Not in the specification: octets of messages that wait. Exceeding it counts as an overflow too.
 MAX_WAITING: Final = 4 << 20
 
 
 class NotificationQueue:
-    """Reads the notification queue for as long as the queue manager runs."""
+    """Reads the notification queue while the queue manager runs."""
 
     def __init__(self, core: Core, opening: OpenQueues, reading: Reading, processing: NotificationProcessing) -> None:
         self._queue_manager = core.queue_manager
@@ -68,24 +68,24 @@ class NotificationQueue:
         self._reading = reading
         self._processing = processing
         self._descriptor: OpenQueueDescriptor | None = None
-        # What has come since the last processing, with the queue manager that signed it; empty
+        # Messages since the last processing, each with the queue manager that signed it; empty
         # after an overflow.
         self._waiting: list[tuple[ChangeNotificationMessage, uuid.UUID]] = []
         self._waiting_size = 0
         self._count = 0
-        # When the timer expires on the monotonic clock; None: it does not run.
+        # When the timer expires on the monotonic clock; None: it is not running.
         self._due: float | None = None
         self._processed_at: float | None = None
-        # What is left of the processing that is under way.
+        # The remaining steps of the processing under way.
         self._work: deque[Callable[[], None]] = deque()
 
     @property
     def is_open(self) -> bool:
-        """Whether messages for the notification queue are taken."""
+        """Return whether messages for the notification queue are accepted."""
         return self._descriptor is not None and not self._descriptor.is_closed
 
     def start(self) -> None:
-        """3.2.3 Initialization. In workgroup mode the protocol is not initialized (note 8)."""
+        """Initialize (3.2.3). In workgroup mode the protocol is not initialized (note 8)."""
         if not self._queue_manager.directory_integrated:
             return
         name = PrivateFormatName(self._queue_manager.identifier, NOTIFY_QUEUE_NUMBER)
@@ -99,7 +99,7 @@ class NotificationQueue:
     # Receiving ------------------------------------------------------------------------------------
 
     def _read_on(self, descriptor: OpenQueueDescriptor) -> None:
-        """Dequeue what is there, and wait for more."""
+        """Dequeue the available messages, and wait for more."""
 
         def came(end: MessagePosition | StatusError) -> None:
             if isinstance(end, StatusError):
@@ -135,7 +135,10 @@ class NotificationQueue:
 
     @staticmethod
     def _accepted(message: Message) -> ChangeNotificationMessage:
-        """Return a message that may be processed (3.2.5, 3.2.5.1). Raises RemoteProtocolError."""
+        """Return the content of a message that may be processed (3.2.5, 3.2.5.1).
+
+        Raises RemoteProtocolError.
+        """
         notification = ChangeNotificationMessage.unpack(message.body)
         if notification.version == VERSION_1:
             if message.sender_identifier_type is not SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER:
@@ -143,7 +146,7 @@ class NotificationQueue:
             if message.authentication_level == AuthenticationLevel.NONE:
                 raise RemoteProtocolError("version 0x01 without a signature")
         elif notification.version == VERSION_2:
-            # Read now, so that what means nothing starts no timer.
+            # Decoded now, so that a malformed message starts no timer.
             _ = notification.notification_body
         else:
             raise RemoteProtocolError(f"Version {notification.version:#04x}")
@@ -156,7 +159,7 @@ class NotificationQueue:
     # The timer (notes 3 and 14) -------------------------------------------------------------------
 
     def _start_timer(self) -> None:
-        """Start the timer unless it runs."""
+        """Start the timer unless it is running."""
         if self._due is not None:
             return
         now = self._clocks.monotonic()
@@ -168,11 +171,11 @@ class NotificationQueue:
         self._clocks.deadline_changed()
 
     def next_deadline(self) -> float | None:
-        """Return when `on_timer` has something to do, on the monotonic clock."""
+        """Return when `on_timer` is next due, on the monotonic clock."""
         return self._clocks.monotonic() if self._work else self._due
 
     def on_timer(self) -> None:
-        """Process what has come, one notification or one object at a time."""
+        """Process the waiting messages, one notification or one object at a time."""
         now = self._clocks.monotonic()
         if not self._work and self._due is not None and self._due <= now:
             self._due = None
@@ -192,7 +195,7 @@ class NotificationQueue:
             self._work.extend(partial(process.process, message, sender) for message, sender in waiting)
             return
         _LOG.warning("too many change notifications: all public queues are read from the directory instead")
-        # DECISIONS: the notes name the queues alone, which would lose events 1 and 4. None is
+        # DECISIONS: the notes mention only queues, which would lose events 1 and 4. No queue is
         # deleted.
         self._work.append(process.refresh_queue_manager)
         self._work.extend(partial(process.refresh_queue, identifier) for identifier in process.public_queues())

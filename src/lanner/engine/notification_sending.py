@@ -1,8 +1,9 @@
-"""The client side of MS-MQCN: tell a queue manager that an object of it was changed (3.3).
+"""The client side of MS-MQCN: notify a queue manager of a change to one of its objects (3.3).
 
 The directory events raise Send Change Notification. This part prepares the message and sends it to
 the notification queue of the owner, like any other message of the queue manager itself. An error
-here never changes the result of the directory operation: the notification is logged and lost.
+here never changes the result of the directory operation: it is logged, and the notification is
+lost.
 """
 
 from __future__ import annotations
@@ -75,8 +76,9 @@ class NotificationSending:
     ) -> Completion:
         """3.3.4.1 Send Change Notification.
 
-        Return what sends the message once the directory has made the change; None where no message
-        is due. DECISIONS: the owner of what is changed hears of it, unless it is this queue manager.
+        Returns a function that sends the message once the directory has made the change, or None if
+        no message is needed. DECISIONS: the owner of the changed object is notified, unless it is
+        this queue manager.
         """
         if not self._queue_manager.directory_integrated:
             return None
@@ -89,7 +91,7 @@ class NotificationSending:
         destination = owner
 
         def send(identifier: uuid.UUID) -> None:
-            # The server of the change, before anything else is asked of the directory.
+            # The server of the change, read before any other call to the directory.
             server = self._directory.directory.server
             try:
                 if self._is_version_1:
@@ -108,7 +110,10 @@ class NotificationSending:
         return send
 
     def _owner_of(self, changed: DirectoryObject) -> uuid.UUID | None:
-        """Return the queue manager that owns a public queue; None for this one, and for one that is not known."""
+        """Return the queue manager that owns a public queue.
+
+        Returns None if it is this queue manager, or not known.
+        """
         if not isinstance(changed, Queue):
             return None
         host = changed.queue_manager
@@ -133,7 +138,7 @@ class NotificationSending:
 
     @property
     def _is_version_1(self) -> bool:
-        """Whether messages of version 0x01 are sent: MS-MQCN 1.7 leaves them to directory servers."""
+        """Return whether to send version 0x01, which MS-MQCN 1.7 leaves to directory servers."""
         return self._settings.notifications.sends_version_1 and self._queue_manager.directory_server
 
     # Sending --------------------------------------------------------------------------------------
@@ -163,7 +168,10 @@ class NotificationSending:
             raise RemoteProtocolError(f"the message cannot be stored: {status.name}")
 
     def _signing_key(self) -> SigningKey:
-        """Return the signing key that receivers can verify: one that the directory lists, if there is any."""
+        """Return a signing key that receivers can verify.
+
+        It is one that the directory lists, if there is any.
+        """
         keys = () if self._settings.signing_keys is None else self._settings.signing_keys()
         if not keys:
             raise RemoteProtocolError("this queue manager has no keys to sign the notification with")
@@ -174,8 +182,8 @@ class NotificationSending:
         """Set the sender of a notification (3.3.5.3, DECISIONS).
 
         Version 0x01 comes from this queue manager, which signs it. Version 0x02 comes from the
-        account of this computer where the domain lists the certificate for it; elsewhere a receiver
-        would look for the certificate in vain and refuse the message.
+        account of this computer, if the domain lists its certificate. Otherwise it names no sender,
+        because a receiver would not find the certificate and would refuse the message.
         """
         if self._is_version_1:
             properties.sender_identifier_type = SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER

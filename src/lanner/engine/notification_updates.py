@@ -1,8 +1,7 @@
 """Notification Updates and the attributes of objects (MS-MQCN 3.1.1.2, 3.1.1.3, 3.3.5.2).
 
-The tables say which property stands for which attribute. A value on the wire has the type of its
-property; `attribute_values` returns it in the type of the attribute, and raises for one that makes
-no sense.
+The tables map properties to attributes. A value on the wire has the type of its property.
+`attribute_values` returns it in the type of the attribute, and raises for an invalid value.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from lanner.model.directory_objects import DirectoryObject
     from lanner.wire.notification_values import PropertyValue
 
-# 3.1.1.3, in the order of 3.3.5.2; the last two of them are in no list that is sent.
+# 3.1.1.3, in the order of 3.3.5.2. The last two are in no list that is sent.
 QUEUE_ATTRIBUTES: Final[dict[int, str]] = {
     QueueProperty.TYPE: "type",
     QueueProperty.INSTANCE: "identifier",
@@ -92,10 +91,10 @@ def update_of(
     master: uuid.UUID,
     owner: uuid.UUID,
 ) -> NotificationUpdate:
-    """3.3.5.2: return the Notification Update that a directory server sends of a change.
+    """Return the Notification Update that a directory server sends about a change (3.3.5.2).
 
-    `attributes` are the names of those that were written; None: all. `master` is the directory
-    server, `owner` the queue manager that is told.
+    `attributes` are the names of the written attributes; None: all. `master` is the directory
+    server, and `owner` the queue manager to notify.
     """
     if operation is ChangeNotification.QUEUE_DELETION:
         return NotificationUpdate(

@@ -1,7 +1,6 @@
 """The numbers that a queue manager gives to messages, queues, transactions and handles.
 
-All but the handles are counters of the
-store, which never give a number twice, also after a crash.
+All except handles are counters of the store, which never issues a number twice, even after a crash.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from lanner.store import Counter, Store
 
-# Not in the specification: a crash skips up to this many numbers. With fewer, each new queue would
-# wait for the disk.
+# Not in the specification: a crash skips up to this many numbers. With a smaller value, each new
+# queue would wait for the disk.
 _QUEUE_NUMBERS: Final = 256
 # MS-MQMQ 2.2.20.5: the transaction id has 20 bits.
 _INDEX_MASK: Final = 0xF_FFFF
-# Not in the specification: more messages than are sent between a backup and its use.
+# Not in the specification: more messages than are sent between a backup and its restore.
 _SKIPPED_IDENTIFIERS: Final = 1 << 30
 
 
@@ -33,21 +32,24 @@ class Numbers:
         self._handles = 0
 
     def next_message_ordinal(self) -> int:
-        """Return the next MessageIdOrdinal (MS-MQQB 3.1.1.3): from 0, and again after 32 bits."""
+        """Return the next MessageIdOrdinal (MS-MQQB 3.1.1.3).
+
+        It begins at 0 and wraps after 32 bits.
+        """
         return self._message_ordinal.next() - 1 & 0xFFFF_FFFF
 
     @property
     def coming_message_ordinal(self) -> int:
-        """Where the next ordinals begin; only its lower 32 bits count."""
+        """The first of the next ordinals. Only its lower 32 bits count."""
         return self._message_ordinal.last
 
     def next_message_ordinals(self, count: int) -> range:
-        """Return as many ordinals in a row; only their lower 32 bits count."""
+        """Return `count` consecutive ordinals. Only their lower 32 bits count."""
         first = self._message_ordinal.next(count) - 1
         return range(first, first + count)
 
     def skip_message_ordinals(self) -> None:
-        """Leave out more ordinals than can have been given since a backup that was restored."""
+        """Skip more ordinals than can have been issued since a backup that was restored."""
         self._message_ordinal.next(_SKIPPED_IDENTIFIERS)
 
     def next_transaction_index(self) -> int:
@@ -60,7 +62,7 @@ class Numbers:
         return self._transaction_index.last + 1 & _INDEX_MASK
 
     def skip_transaction_indexes(self, count: int) -> None:
-        """Leave out as many numbers in a row: they are given to packets already."""
+        """Skip `count` numbers that packets carry already."""
         self._transaction_index.next(count)
 
     def next_handle(self) -> int:

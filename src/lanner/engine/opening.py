@@ -76,7 +76,7 @@ class OpenQueues:
     ) -> OpenQueueDescriptor:
         """Open a queue in any state of the queue manager.
 
-        `for_others`: a message of another computer causes it, so the limit for outgoing queues
+        With `for_others`, a message of another computer causes it, so the limit on outgoing queues
         applies.
         """
         name = self.names.expand_format_name(name)
@@ -91,7 +91,7 @@ class OpenQueues:
         self._access.check_open(queue, access, identity)
         check_sharing(queue, access, share_mode)
         if isinstance(name, DirectFormatName) and name.is_on_this_computer:
-            # A packet must not carry ".": every computer would take it for itself.
+            # A packet must not contain ".": every computer would take it for itself.
             name = format_name_of(queue)
         descriptor = self._new_descriptor(name, access, share_mode)
         descriptor.queue = queue
@@ -122,7 +122,7 @@ class OpenQueues:
             except StatusError:
                 self.close_queue(descriptor)
                 raise
-        # The names of the children, because a packet must not carry ".".
+        # The names of the children instead, because a packet must not contain ".".
         descriptor.format_name = ",".join(child.format_name for child in descriptor.children)
         return descriptor
 
@@ -136,7 +136,7 @@ class OpenQueues:
             path = name.path_name
             parent = None if path.subqueue is None else self._registry.find_by_path(path.without_suffix())
             if parent is not None:
-                # A subqueue is made when an identity that may open its parent first opens it.
+                # A subqueue is created when an identity that may open its parent first opens it.
                 self._access.check_open(parent, access, identity)
                 return self._queues.make(self._queues.set_queue_defaults(str(path)), path)
         if isinstance(name, ConnectorFormatName):
@@ -161,7 +161,7 @@ class OpenQueues:
     def close_queue(self, descriptor: OpenQueueDescriptor) -> None:
         """3.1.7.1.6 Close Queue.
 
-        Waiting reads of the descriptor end, unfinished reads are undone (DECISIONS).
+        Waiting reads of the descriptor end, and unfinished reads are undone (DECISIONS).
         """
         self.descriptors.pop(descriptor.handle, None)
         descriptor.is_closed = True
@@ -194,15 +194,16 @@ def _check_operation(name: FormatName, access: QueueAccessType) -> None:
     is_subqueue = isinstance(name, DirectFormatName) and (
         name.queue_part is not None and name.queue_part.subqueue is not None
     )
-    # Journals and dead-letter queues are filled by queue managers, subqueues by moves; a connector
-    # queue by messages to the queues behind it, and no packet can name it (MS-MQMQ 2.2.19.2).
+    # Queue managers fill journals and dead-letter queues, moves fill subqueues, and messages to the
+    # queues behind a connector queue fill the connector queue. No packet can name a connector queue
+    # (MS-MQMQ 2.2.19.2).
     is_filled_by_others = isinstance(name, (MachineFormatName, ConnectorFormatName)) or name.is_read_only
     if is_send and (is_filled_by_others or is_subqueue):
         raise UnsupportedFormatnameOperation(f"{name} cannot be opened for sending")
 
 
 def check_sharing(queue: Queue, access: QueueAccessType, share_mode: QueueShareMode) -> None:
-    """Apply the three sharing rules of Open Queue, in their order. Raises SharingViolation."""
+    """Apply the three sharing rules of Open Queue, in order. Raises SharingViolation."""
     exclusive = share_mode is QueueShareMode.DENY_RECEIVE
     opened = {(d.access_type, d.share_mode) for d in queue.open_queue_descriptors}
     deny, share = QueueShareMode.DENY_RECEIVE, QueueShareMode.DENY_NONE

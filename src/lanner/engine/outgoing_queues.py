@@ -1,9 +1,9 @@
 """Queues for other computers: outgoing and connector queues.
 
-This part implements MS-MQDMPR 3.1.4.14, 3.1.4.15, 3.1.7.1.5, 3.1.7.2.3, 3.1.7.2.4. They
-are made when they are first opened, and an idle outgoing queue can be removed. Another computer can
-name any number of destinations, and messages for destinations that do not answer stay; so the
-number of outgoing queues that are made for other computers has a limit.
+This part implements MS-MQDMPR 3.1.4.14, 3.1.4.15, 3.1.7.1.5, 3.1.7.2.3, 3.1.7.2.4. These queues are
+created when they are first opened, and an idle outgoing queue can be removed. Another computer can
+name any number of destinations, and messages for destinations that do not answer stay. Therefore
+the number of outgoing queues created for messages of other computers is limited.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# Not in the specification, seconds: other computers can cause this warning with every message, so
-# it is rare.
+# Not in the specification: seconds. Other computers can cause this warning with every message, so
+# it is logged only this often.
 _COMPLAINT_INTERVAL: Final = 10.0
 
 
 class OutgoingQueues:
-    """Makes, pauses, resumes and removes queues for other computers."""
+    """Creation, pausing, resuming and removal of queues for other computers."""
 
     def __init__(self, core: Core, names: Names, queues: Queues, sequences: OutgoingSequences) -> None:
         self._queue_manager = core.queue_manager
@@ -62,32 +62,32 @@ class OutgoingQueues:
         self._directory = names.directory_events
         self.queues = queues
         self._sequences = sequences
-        # How many outgoing queues other computers may cause; transfer sets it.
+        # Limit on outgoing queues created for messages of other computers; set by the transfer.
         self.max_for_others = INFINITE
-        # Who causes the queues that are made now: a peer; empty: not known. One peer may cause so
-        # many.
+        # The peer that causes the queues created now; empty: unknown. The number per peer is
+        # limited.
         self.cause = ""
         self.max_per_cause = INFINITE
         self._causes: dict[int, str] = {}
-        # The peer whose transactional messages are acknowledged now; empty: nothing of that kind is
-        # sent. A queue for that is not one of those made for others, because these may be used up
-        # by strangers. One peer may cause so many of these too.
+        # The peer whose transactional messages are being acknowledged; empty: none. Queues for
+        # these acknowledgments do not count as created for others, because strangers may have used
+        # up that limit. Their number per peer is limited too.
         self.acknowledged_peer = ""
-        # How many may exist for messages of one user who is no administrator; transfer sets it.
+        # Limit on queues for messages of one user who is no administrator; set by the transfer.
         self.max_per_user = INFINITE
         self._order_queues: dict[int, str] = {}
-        # Called with a cause that has reached the limit.
+        # Called with a cause that has reached its limit.
         self.too_many_subscribers: list[Callable[[str, str], None]] = []
-        # Called when a limit is reached: queues that are idle may be removed later.
+        # Called when a limit is reached, so that idle queues are removed soon.
         self.full_subscribers: list[Callable[[], None]] = []
         self._complaint_due = 0.0
         self.state_subscribers: list[Callable[[OutgoingQueue], None]] = []
 
     def make_connector_queue(self, name: ConnectorFormatName, identity: Identity) -> Queue | None:
-        """MS-MQDMPR 3.1.1.2 Connector: return a new queue for messages to a foreign site.
+        """Return a new queue for messages to a foreign site (Connector, MS-MQDMPR 3.1.1.2).
 
-        Return None if there is no such site. An identity may read it if the site's descriptor
-        grants MQSEC_CN_OPEN_CONNECTOR (MS-MQMQ 2.2.27).
+        Returns None if there is no such site. An identity may read the queue if the site's
+        descriptor grants MQSEC_CN_OPEN_CONNECTOR (MS-MQMQ 2.2.27).
         """
         _, site = self._directory.read_directory("Site", identifier_is(name.identifier))
         if not isinstance(site, Site) or not site.foreign_site:
@@ -100,10 +100,11 @@ class OutgoingQueues:
         return queue
 
     def make(self, name: FormatName, identity: Identity, *, for_others: bool) -> OutgoingQueue:
-        """Return a new outgoing queue for a destination that is not here (the steps of Open Queue).
+        """Return a new outgoing queue for a remote destination (the steps of Open Queue).
 
-        `for_others`: a message of another computer causes it. InsufficientResources if there are
-        too many such queues, or too many of an identity that is no administrator.
+        With `for_others`, a message of another computer causes the queue. Raises
+        InsufficientResources if there are too many such queues, or too many of an identity that is
+        no administrator.
         """
         acknowledged = self.acknowledged_peer if for_others else ""
         is_counted = for_others and not acknowledged
@@ -114,7 +115,7 @@ class OutgoingQueues:
             try:
                 check_computer(name.host)
             except ValueError as error:
-                # No computer can have this name: messages to it would wait for ever.
+                # No computer can have this name, so messages to it would wait for ever.
                 raise IllegalFormatname(f"{name}: {error}") from None
         if isinstance(name, PublicFormatName):
             found = self._names.read_queue(name.identifier)
@@ -122,8 +123,8 @@ class OutgoingQueues:
                 raise UnsupportedFormatnameOperation(f"{name}: no such public queue {self._names.where()}")
             if found.queue_manager is not None and self._registry.is_local_host(found.queue_manager.computer_name):
                 raise self._registry.no_queue(name)
-            # The specification reads again for the new queue; the object may have been deleted in
-            # between.
+            # The specification reads the object again for the new queue, because it may have been
+            # deleted in between.
             found = self._names.read_queue(name.identifier)
             if found is None:
                 raise QueueNotFound(f"{name}: the directory no longer tells of this queue")
@@ -149,7 +150,10 @@ class OutgoingQueues:
         return queue
 
     def _check_cause(self, name: FormatName, cause: str, causes: dict[int, str]) -> None:
-        """InsufficientResources if a peer has caused too many queues; removed ones do not count."""
+        """Raise InsufficientResources if a peer has caused too many queues.
+
+        Removed ones do not count.
+        """
         existing = self._queue_manager.queue_collection
         for number in [number for number in causes if number not in existing]:
             del causes[number]
@@ -162,13 +166,17 @@ class OutgoingQueues:
         raise InsufficientResources(text)
 
     def _check_user(self, name: FormatName, identity: Identity) -> None:
-        """InsufficientResources if a user has made too many queues: any name of a computer makes one."""
+        """Raise InsufficientResources if a user has created too many queues.
+
+        Any computer name that the user invents creates one.
+        """
         count = self._registry.count_made_by(str(identity.sid))
         if count >= self.max_per_user:
             self._report_full()
             raise InsufficientResources(
                 f"{name}: there are {count} outgoing queues for messages of {identity.name} already, as many as "
-                "transfer.max_queues_per_user allows; empty ones are removed in a moment, and an administrator can purge others"
+                "transfer.max_queues_per_user allows; empty ones are removed in a moment, and an administrator can "
+                "purge others"
             )
 
     def _report_full(self) -> None:
@@ -200,7 +208,7 @@ class OutgoingQueues:
         return OutgoingState.INACTIVE
 
     def reset_states(self) -> None:
-        """Set the state of each outgoing queue at the start.
+        """Set the state of each outgoing queue at startup.
 
         HardenedSecurity locks them (DMPR-3.1.3-12).
         """
@@ -229,7 +237,7 @@ class OutgoingQueues:
     # Idle queues ----------------------------------------------------------------------------------
 
     def is_idle(self, queue: OutgoingQueue) -> bool:
-        """Whether a queue is empty, closed, not paused, and no message waits for a FinalAck."""
+        """Return whether a queue is empty, closed, not paused, and waits for no FinalAck."""
         if queue.open_queue_descriptors or queue.message_count or queue.held_positions:
             return False
         sequence = self._sequences.outgoing_sequence(queue)
@@ -238,7 +246,7 @@ class OutgoingQueues:
     def remove_idle_outgoing_queue(self, queue: OutgoingQueue) -> bool:
         """Remove an outgoing queue that is idle.
 
-        It is made again when a message is sent to its destination.
+        It is created again when a message is sent to its destination.
         """
         if queue.is_deleted or not self.is_idle(queue):
             return False

@@ -1,9 +1,10 @@
 """Sequences of transactional messages to a destination (MS-MQQB 3.1.1.3.1, 3.1.1.5, 3.1.7.1.3).
 
-The specification numbers a message when it is first sent. Here it is numbered when its transaction
-commits into the outgoing queue, in the same batch of the store: no message is written twice, and a
-crash can neither lose a number nor give it to another message. A message gets its place in the
-queue together with its number, so the order of the queue is the order of the sequence.
+The specification numbers a message when it is first sent. Here a message is numbered when its
+transaction commits into the outgoing queue, in the same batch of the store. No message is written
+twice, and a crash can neither lose a number nor assign it to another message. A message gets its
+position in the queue together with its number, so the order of the queue is the order of the
+sequence.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 _ROW = struct.Struct(">IIQIQ")
 _MAX_NUMBER = 0xFFFF_FFFF
-# No queue has this number: the row of the newest Timestamp that was given to any.
+# No queue has this number: it is the key of the row with the newest Timestamp of any sequence.
 _NEWEST = QUEUE_KEY.pack(0)
 
 
@@ -39,7 +40,7 @@ class OutgoingSequence(NamedTuple):
     time_stamp: int
     number: int  # of the next message
     no_read_count: int  # messages of this queue that wait for their FinalAck
-    epoch: int  # of the store that gave the Timestamp
+    epoch: int  # epoch of the store that assigned the Timestamp
 
     @property
     def tx_sequence_id(self) -> TxSequenceID:
@@ -48,7 +49,7 @@ class OutgoingSequence(NamedTuple):
 
 
 class OutgoingSequences:
-    """One sequence per outgoing queue.
+    """The sequences of all outgoing queues, one each.
 
     No two have the same Timestamp, so a Timestamp identifies the queue.
     """
@@ -61,7 +62,7 @@ class OutgoingSequences:
         self._attributes = core.attributes
         self._positions = positions
         self._table = core.store.table(OUTGOING_SEQUENCES)
-        # Timestamp of a sequence: the number of its queue.
+        # From the Timestamp of a sequence to the number of its queue.
         self.queues: dict[int, int] = {}
 
     def outgoing_sequence(self, queue: OutgoingQueue) -> OutgoingSequence | None:
@@ -79,7 +80,7 @@ class OutgoingSequences:
         return queue if sequence is not None and sequence.time_stamp == tx_sequence_id.time_stamp else None
 
     def begin_outgoing_sequence(self, queue: OutgoingQueue) -> None:
-        """MS-MQQB 3.1.5.6: every message of the sequence was acknowledged, a new one begins."""
+        """Begin a new sequence: all messages of the old one are acknowledged (MS-MQQB 3.1.5.6)."""
         sequence = self.outgoing_sequence(queue)
         if sequence is not None:
             self.save(queue, sequence._replace(ordinal=sequence.ordinal + 1, number=1))
@@ -99,9 +100,10 @@ class OutgoingSequences:
         return sequence
 
     def take_numbers(self, queue: OutgoingQueue, positions: Sequence[MessagePosition]) -> None:
-        """Give messages that enter an outgoing queue the next numbers and places in a row.
+        """Give messages that enter an outgoing queue the next numbers and consecutive lookup ids.
 
-        They had lookup identifiers since they were sent; transactions may commit in another order.
+        Their former lookup identifiers date from the send, and transactions may commit in another
+        order.
         """
         for position in positions:
             if position.transaction is not None and position.transaction.is_prepared:
@@ -136,7 +138,7 @@ class OutgoingSequences:
     # Start ----------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Take over the stored sequences, at the start and after a failure of the store."""
+        """Load the stored sequences, at startup and after a failure of the store."""
         self._skip_given_identifiers()
         for key, row in list(self._table.items()):
             sequence = OutgoingSequence._make(_ROW.unpack(row))
@@ -149,9 +151,9 @@ class OutgoingSequences:
                 self._renew_sequence(queue, sequence)
 
     def _skip_given_identifiers(self) -> None:
-        """Skip message identifiers that may have been given since a backup that was restored.
+        """Skip message identifiers that may have been used after a backup that was restored.
 
-        Given again, they would make receivers drop new messages as duplicates (MS-MQQB 3.1.5.8.1).
+        Receivers would drop new messages with these identifiers as duplicates (MS-MQQB 3.1.5.8.1).
         """
         epoch = self._store.epoch
         known = self._attributes.replace_epoch(epoch)
@@ -159,10 +161,10 @@ class OutgoingSequences:
             self._numbers.skip_message_ordinals()
 
     def _renew_sequence(self, queue: OutgoingQueue, old: OutgoingSequence) -> None:
-        """Begin a new sequence: numbers given since a restored backup are not known.
+        """Begin a new sequence after a restore: the numbers used since the backup are not known.
 
-        It has a Timestamp above any earlier one (MS-MQQB 3.1.1.3.1). The messages that wait are
-        numbered again, because none may be sent under the older identifier.
+        Its Timestamp is above any earlier one (MS-MQQB 3.1.1.3.1). The waiting messages are
+        numbered again, because none may be sent under the old identifier.
         """
         sequence = self._first_sequence(queue)._replace(no_read_count=old.no_read_count)
         after = START

@@ -1,22 +1,24 @@
-"""How much of the quota the messages of other computers may take, each computer and all of them.
+"""Limits on how much of the quota messages of other computers may use, per computer and in total.
 
 Not in the specification.
 
-Everybody may send to a queue with the default access list, so the quota of the queue manager alone
-would let one sender fill it for all.
-- A stranger is a peer that the operator has not named. A queue without a quota of its own takes
-  messages of strangers up to `queue_share` of the queue manager's quota. More are refused as with a
-  quota of the queue, so their senders get the acknowledgments that they have asked for.
-- All messages of one peer, wherever they lie, may take up to `peer_share`, and those of all
-  strangers up to `strangers_share`, of the quota and of the memory for express messages. More count
-  as not received, as with a full queue manager: the session ends, and the sender keeps them.
+With the default access list everyone may send to a queue. With only the quota of the queue manager,
+one sender could therefore use it up for all others.
+- A stranger is a peer that the operator has not named. A queue without a quota of its own accepts
+  messages of strangers up to `queue_share` of the queue manager's quota. Further messages are
+  refused as if the queue's quota were reached, so their senders get the acknowledgments that they
+  requested.
+- All messages of one peer, in all queues together, may use up to `peer_share` of the quota and of
+  the memory for express messages. Those of all strangers may use up to `strangers_share`. Further
+  messages count as not received, as when the queue manager is full: the session ends, and the
+  sender keeps them.
 
-A peer is an address. A message is charged to the address that first brought one of its source
-(SourceQueueManager), since the packet says nothing more when it leaves. An acknowledgment of ours
-is charged as the message that it answers. The sums per queue and source are rows of the store,
-written with recoverable messages. Removals are written with the next of them, or at the end, so
-after a crash a sum may be too high. It is corrected at the start, when it is above what is in the
-queue, and when the queue is empty.
+A peer is an address. A message is charged to the address that first delivered a message of the same
+source (SourceQueueManager), because the packet holds nothing else to go by when it leaves. An
+acknowledgment from this queue manager is charged like the message that it answers. The sums per
+queue and source are rows of the store, written together with recoverable messages. Removals are
+written with the next such message, or at shutdown, so after a crash a sum may be too high. It is
+corrected at startup, if it exceeds the size of the queue, and whenever the queue is empty.
 """
 
 from __future__ import annotations
@@ -36,32 +38,32 @@ if TYPE_CHECKING:
     from lanner.engine.core import Core
     from lanner.model.directory_objects import Queue
 
-# Ours: sources that are told apart, of one peer and of all. The messages of further ones count as
-# there until their queue is empty.
+# Not in the specification: sources counted separately, per peer and in total. Messages of further
+# sources count as present until their queue is empty.
 _MAX_SOURCES_OF_PEER: Final = 1024
 _MAX_SOURCES: Final = 65_536
 _KEY: Final = struct.Struct(">I16s")  # queue, source
-_BYTES: Final = struct.Struct(">Q")  # and behind it the peer
+_BYTES: Final = struct.Struct(">Q")  # the peer of that source
 _OK: Final = EnqueueStatus.OK
 
 
 class _Peer:
-    """An address, and what its messages take."""
+    """An address, and the resources that its messages use."""
 
     __slots__ = ("express", "name", "size", "sources")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.size = 0
-        self.express = 0  # of it, in memory
-        self.sources = 0  # that are told apart
+        self.express = 0  # of `size`, in memory
+        self.sources = 0  # sources counted separately
 
 
 class _Sum:
-    """What the messages of one source take in one queue.
+    """The use of one queue by the messages of one source.
 
-    Each message changes only the size; the peer gets the difference when somebody asks
-    (`PeerShares._charge`).
+    Each message changes only the size. The peer is charged with the difference when its total is
+    needed (`PeerShares._charge`).
     """
 
     __slots__ = ("charged", "charged_express", "express", "is_changed", "key", "peer", "size")
@@ -77,7 +79,7 @@ class _Sum:
 
 
 class PeerShares:
-    """What the messages of each peer take. The store's lock is held."""
+    """The use of resources by each peer. The caller holds the store's lock."""
 
     def __init__(self, core: Core) -> None:
         self._queue_manager = core.queue_manager
@@ -85,13 +87,12 @@ class PeerShares:
         self._express_memory = core.express_memory
         self._store = core.store
         self._table = core.store.table(PEER_BYTES)
-        # Sources of messages that are not our own; empty: there are none.
+        # Sources of messages from other computers; empty: there are none.
         self.sources: dict[bytes, _Peer] = {}
         self._peers: dict[str, _Peer] = {}
         self._sums: dict[int, dict[bytes, _Sum]] = {}  # by queue and source
         self._changed: list[_Sum] = []
-        # The sum that the last message belonged to, and where it is found: the next one mostly
-        # belongs to it, too.
+        # The sum of the last message, and its key: the next message mostly belongs to it too.
         self._last = _Sum(b"", _Peer(""))
         self._last_source = b""
         self._last_queue: Queue | None = None
@@ -99,12 +100,12 @@ class PeerShares:
         self._total = 0
         self._total_express = 0
         self._known_peers: frozenset[str] = frozenset()
-        # Whose messages are being taken; None: nobody's.
+        # The peer whose messages are being accepted; None outside `begin` and `end`.
         self._peer: _Peer | None = None
         self.is_taking = False
         self._is_stranger = False
-        self._room = 0.0  # bytes that it may bring
-        # Of express messages: that stay here, and that leave.
+        self._room = 0.0  # bytes that it may still bring
+        # Express messages: those that stay here, and those that leave.
         self._express_room = 0.0
         self._leaving_room = 0.0
         # Bytes that may be in a queue without a quota of its own.
@@ -112,14 +113,14 @@ class PeerShares:
 
     @property
     def by_peer(self) -> dict[str, int]:
-        """What the messages of each peer take."""
+        """Return the use of resources by each peer."""
         self._charge()
         return {peer.name: peer.size for peer in self._peers.values() if peer.size}
 
     # Arrivals -------------------------------------------------------------------------------------
 
     def begin(self, name: str, known_peers: frozenset[str] = frozenset()) -> None:
-        """Take what a peer brings, until `end`. `known_peers`: those that are not strangers."""
+        """Charge messages to a peer until `end`. Peers in `known_peers` are not strangers."""
         settings, quota = self._settings, self._queue_manager.queue_manager_quota
         self._peer, self.is_taking = None, False
         self._known_peers = known_peers
@@ -146,10 +147,10 @@ class PeerShares:
             self._leaving_room = min(self._leaving_room, _part(memory * 3 / 4, share) - express)
 
     def end(self) -> None:
-        """What comes now is our own.
+        """Stop charging messages to a peer.
 
-        What has changed is written if there is something to write: no express message waits for the
-        disk.
+        Changed sums are written if there is something else to write, because no express message may
+        wait for the disk.
         """
         peer, self._peer, self.is_taking = self._peer, None, False
         if self._changed and self._store.pending_batch():
@@ -158,12 +159,10 @@ class PeerShares:
             self._peers.pop(peer.name, None)
 
     def take(self, queue: Queue, packet: bytes, size: int, *, express: bool) -> EnqueueStatus:
-        """Judge a message that is stored next, while `is_taking`.
+        """Judge the message that is stored next, while `is_taking`.
 
-        If it is fine, it counts as placed.
-
-        The same for several of one source: the first, and the size of all. If there is no room for
-        all, none is placed.
+        If it is accepted, it counts as placed. Several messages of one source are judged together:
+        `size` is their total. If there is no room for all, none is placed.
         """
         source = fields.source_queue_manager(packet)
         if source == self._own:
@@ -191,18 +190,18 @@ class PeerShares:
         return _OK
 
     def is_of_stranger(self, source: bytes) -> bool:
-        """Whether a message of this source has come from a peer that the operator has not named."""
+        """Return whether messages of this source come from a stranger."""
         peer = self.sources.get(source, self._peer)
         return peer is not None and source != self._own and peer.name not in self._known_peers
 
     def explain(self) -> str:
-        """Why a message counts as not received, if it is for its peer's sake."""
+        """Return why a message counts as not received, if the reason is its peer's share."""
         if self._peer is None:
             return ""
         self._charge()
         return (
-            f"messages of {self._peer.name} take {self._peer.size} bytes, {self._peer.express} of them in memory, and no more is taken from it for now "
-            "(quota.peer_share, quota.strangers_share)"
+            f"messages of {self._peer.name} take {self._peer.size} bytes, {self._peer.express} of them in memory, "
+            "and no more is taken from it for now (quota.peer_share, quota.strangers_share)"
         )
 
     def _named(self, name: str) -> _Peer:
@@ -214,13 +213,13 @@ class PeerShares:
     def _add_source(self, source: bytes, peer: _Peer) -> None:
         if peer.sources >= _MAX_SOURCES_OF_PEER or len(self.sources) >= _MAX_SOURCES:
             self._forget_sources()
-        # Also if there are too many: then it is charged to its peer.
+        # A source beyond the limits has no entry of its own and is charged to its peer.
         if peer.sources < _MAX_SOURCES_OF_PEER and len(self.sources) < _MAX_SOURCES:
             self.sources[source] = peer
             peer.sources += 1
 
     def _forget_sources(self) -> None:
-        """Forget those that have no messages here, and their peers."""
+        """Forget sources that have no messages here, and their peers."""
         self.write()
         there = {source for sums in self._sums.values() for source in sums}
         for source in [one for one in self.sources if one not in there]:
@@ -232,9 +231,9 @@ class PeerShares:
     # Sums -----------------------------------------------------------------------------------------
 
     def placed(self, queue: Queue, packet: bytes, size: int) -> None:
-        """A message lies in a queue now: it has come, was moved there, or is a copy.
+        """Count a message that now lies in a queue: it arrived, was moved there, or is a copy.
 
-        As in `take`, several may.
+        As in `take`, it may be several messages.
         """
         source = fields.source_queue_manager(packet)
         if source == self._own:
@@ -259,7 +258,7 @@ class PeerShares:
             self._note(found)
 
     def removed(self, queue: Queue, packet: bytes) -> None:
-        """A message has left a queue, whose total bytes are without it already."""
+        """Count a message that has left a queue. The queue's total no longer includes it."""
         source = fields.source_queue_manager(packet)
         if source == self._own:
             source = _cause(packet)
@@ -289,7 +288,7 @@ class PeerShares:
             self._changed.append(found)
 
     def _charge(self) -> None:
-        """Charge the peers with what has changed."""
+        """Charge the peers with all changes so far."""
         for one in self._changed:
             one.size = max(one.size, 0)
             one.express = min(max(one.express, 0), one.size)
@@ -321,9 +320,9 @@ class PeerShares:
         self._changed.clear()
 
     def load(self) -> None:
-        """Read the sums: at the start, and when the store has undone what was not synced."""
+        """Read the sums, at startup and when the store has undone unsynced changes."""
         self._own = self._queue_manager.identifier.bytes_le
-        # Express messages are not undone, and after a start there are none.
+        # The store does not undo express messages, and after a start there are none.
         express = {one.key: one.express for sums in self._sums.values() for one in sums.values()}
         self.sources.clear()
         self._peers.clear()
@@ -351,20 +350,23 @@ class PeerShares:
 
 
 def _all_sources_of(peer: str) -> bytes:
-    """What stands for the sources of a peer that are not told apart."""
+    """Return the key that stands for the sources of a peer that are not counted separately."""
     return hashlib.blake2s(peer.encode(), digest_size=16).digest()
 
 
 def _part(limit: float, share: float) -> float:
-    """The bytes of a share. Who may have all of a limit is stopped by the limit itself."""
+    """Return the bytes of a share.
+
+    A share of the whole limit never applies: the limit itself does.
+    """
     return math.inf if share >= 1 else limit * share
 
 
 def _cause(packet: bytes) -> bytes:
-    """The source of the message that one of ours answers; without such a message, our own.
+    """Return the source to charge: that of the message which this one answers, else its own.
 
-    A FinalAck names no message where all acknowledgments do, so its destination stands for the
-    source.
+    A FinalAck names no message in the place where other acknowledgments do, so its destination
+    stands for the source.
     """
     _, _, _, _, message_class, correlation, _, _, _ = event_fields(packet)
     if message_class == MessageClass.NORMAL:

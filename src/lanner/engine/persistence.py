@@ -1,8 +1,8 @@
 """Attributes of queues and of the queue manager as JSON in the store's tables.
 
-A value that JSON lacks is written with its kind: {"guid": ...}, {"bytes": ...}, {"enum": [type,
-name]}. An attribute that this version does not know is ignored, so an older store opens with
-defaults.
+A value of a type that JSON lacks is written with its kind: {"guid": ...}, {"bytes": ...}, {"enum":
+[type, name]}. Unknown attributes are ignored, and missing ones get their defaults, so stores of
+other versions open.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class AttributeTables:
         return True
 
     def save_queue(self, queue: Queue) -> None:
-        """Write a queue's persistent attributes here; the directory is not informed."""
+        """Write a queue's persistent attributes here. The directory is not informed."""
         self._queues.put(QUEUE_KEY.pack(queue.number), dump_attributes(queue))
 
     def delete_queue(self, queue: Queue) -> None:
@@ -66,7 +66,7 @@ class AttributeTables:
     def replace_epoch(self, epoch: int) -> int | None:
         """Write the epoch of the store.
 
-        Return the one that was written before, None if there was none.
+        Returns the previous one; None if there was none.
         """
         known = self._settings.get(EPOCH_KEY)
         if known is not None and EPOCH.unpack(known)[0] == epoch:

@@ -44,16 +44,15 @@ if TYPE_CHECKING:
 
     # MS-MQDMPR 3.1.7.2: events that co-located protocols consume.
     PositionDeleted = Callable[[Queue, MessagePosition, MessageClass], None]
-    # Messages under lookup ids in a row: the first of these, and their records.
+    # Messages under consecutive lookup ids: the first lookup id, and the records.
     PositionsAvailable = Callable[[Queue, int, Sequence[Record]], None]
 
-# MS-MQQP passes these with SeekNext and SeekPrevious for "from the end of the list"
+# MS-MQQP passes these with SeekNext and SeekPrevious to mean "from the end of the list"
 # (DMPR-3.1.7.3.3-6).
 LOOKUP_ID_BEFORE_FIRST: Final = 0
 LOOKUP_ID_AFTER_LAST: Final = MAX_LOOKUP_ID
 
-# Module-level names: in Python 3.11 the lookup of a member in an enumeration is several times as
-# slow.
+# Module-level names: Python 3.11 looks up members of an enumeration several times as slowly.
 _AVAILABLE, _DELETED = PositionState.AVAILABLE, PositionState.DELETED
 _ACK_RECEIVE: Final = MessageClass.ACK_RECEIVE
 _LOCKED, _PURGE_PENDING = PositionState.LOCKED, PositionState.PURGE_PENDING
@@ -71,7 +70,7 @@ class Positions:
         self.waiting = waiting
         self.expiry = expiry
         self._purge_pending_table = core.store.table(PURGE_PENDING)
-        # Messages that have expired since the start.
+        # Messages that have expired since the queue manager started.
         self.expiries = 0
         self.deleted_subscribers: list[PositionDeleted] = []
         self.available_subscribers: list[PositionsAvailable] = []
@@ -81,7 +80,7 @@ class Positions:
     def seek_available_message_position(
         self, queue: Queue, initial: int, *, peek: bool, backward: bool = False
     ) -> MessagePosition | None:
-        """3.1.7.3.2 Seek Available Message Position; None stands for the End position."""
+        """3.1.7.3.2 Seek Available Message Position. None stands for the End position."""
         found = self._seek_backward(queue, initial) if backward else self.seek_forward(queue, initial)
         if peek and queue.peekable_locks:
             return self._nearer_peekable_lock(queue, initial, found, backward=backward)
@@ -104,10 +103,10 @@ class Positions:
         return MessagePosition(queue, lookup_id, record)
 
     def seek_run(self, queue: Queue, count: int, size: int, *, is_taken: bool) -> list[tuple[int, Record]]:
-        """Return the first Available messages: so many at most, and none after `size` bytes of packets.
+        """Return the first Available messages, at most `count` and `size` bytes of packets.
 
-        `is_taken`: they are deleted in the store. The others are for the caller to lock. Either way
-        they are no longer Available.
+        With `is_taken` they are deleted in the store. Otherwise the caller must lock them. Either
+        way they are no longer Available.
         """
         work = self._store.take_run if is_taken else self._store.read_run
         rows = work(queue.number, queue.head_hint, MAX_LOOKUP_ID, count, size, queue.held_positions)
@@ -169,7 +168,7 @@ class Positions:
         return found
 
     def seek_current(self, queue: Queue, lookup_id: int, *, peek: bool) -> MessagePosition:
-        """Return the position of a lookup id, if it is Available or a peek may see it."""
+        """Return the position of a lookup id if it is Available or a peek may see it."""
         held = queue.held_positions.get(lookup_id)
         if held is not None:
             if peek and held.state is _LOCKED:
@@ -193,9 +192,9 @@ class Positions:
 
     @staticmethod
     def _is_under_a_cursor(queue: Queue, lookup_id: int) -> bool:
-        """Whether a cursor rests on a position.
+        """Return whether a cursor rests on a position.
 
-        Such a position still exists when it is deleted (DMPR-3.1.1.11-4).
+        Such a position still exists after its message is deleted (DMPR-3.1.1.11-4).
         """
         return any(
             cursor.position == lookup_id for descriptor in queue.open_queue_descriptors for cursor in descriptor.cursors
@@ -204,7 +203,10 @@ class Positions:
     # Holding --------------------------------------------------------------------------------------
 
     def lock(self, position: MessagePosition, holder: bytes = b"") -> None:
-        """Set the state to Locked, in memory; `holder` is the SID of the user for whom."""
+        """Set the state to Locked, in memory.
+
+        `holder` is the SID of the user that locks the message.
+        """
         if holder:
             self.held_memory.hold(position, holder)
         position.state = _LOCKED
@@ -216,7 +218,7 @@ class Positions:
             queue.peekable_locks[position.lookup_id] = position
 
     def lock_run(self, queue: Queue, positions: Sequence[MessagePosition], holder: bytes) -> None:
-        """Set the state of messages that have just come, or that `seek_run` has found, to Locked."""
+        """Set new messages, or messages that `seek_run` found, to Locked."""
         size = 0
         held = queue.held_positions
         for position in positions:
@@ -229,12 +231,13 @@ class Positions:
                 queue.peekable_locks[position.lookup_id] = position
         if holder:
             self.held_memory.add(holder, size)
-        # Those that have just come are in a row; `seek_run` has moved the hint already.
+        # New messages have consecutive lookup ids. For others, `seek_run` has moved the hint
+        # already.
         if queue.head_hint == positions[0].lookup_id - 1:
             queue.head_hint = positions[-1].lookup_id
 
     def unhold(self, position: MessagePosition) -> None:
-        """Release the lock of a position; the caller decides its state."""
+        """Release the lock of a position. The caller sets its state."""
         if position.holder:
             self.held_memory.release(position)
         queue = position.queue
@@ -243,7 +246,7 @@ class Positions:
         position.transaction = None
 
     def unhold_run(self, queue: Queue, positions: Sequence[MessagePosition]) -> None:
-        """Release the locks of positions that are sent in one transaction."""
+        """Release the locks of positions that one transaction sends."""
         size, holder = 0, positions[0].holder
         held, peekable = queue.held_positions, queue.peekable_locks
         for position in positions:
@@ -262,24 +265,24 @@ class Positions:
     def purge_pending(self, position: MessagePosition) -> None:
         """Set the state to PurgePending, durably.
 
-        The message must not return after a crash (DMPR-3.1.1.11-5).
+        Otherwise the message would return after a crash (DMPR-3.1.1.11-5).
         """
         position.state = _PURGE_PENDING
         position.queue.peekable_locks.pop(position.lookup_id, None)
         self._purge_pending_table.put(_position_key(position), b"")
 
     def forget_purge(self, position: MessagePosition) -> None:
-        """Drop the note that a locked message was purged, where there is one.
+        """Delete the note that a locked message was purged, if there is one.
 
-        The message leaves in another way.
+        Called for messages that leave the queue in another way.
         """
         if position.state is _PURGE_PENDING:
             self._purge_pending_table.delete(_position_key(position))
 
     def recover_purges(self) -> None:
-        """Remove what a purge before the last stop left behind.
+        """Remove messages that were purged, but locked, before the last stop.
 
-        Locks of prepared transactions stay.
+        Locks of prepared transactions remain.
         """
         for key, _ in list(self._purge_pending_table.items()):
             number, lookup_id = POSITION_KEY.unpack(key)
@@ -296,7 +299,7 @@ class Positions:
                 self.message_position_deleted(queue, position, MessageClass.NACK_QUEUE_PURGED)
 
     def all_positions(self, queue: Queue) -> Iterator[MessagePosition]:
-        """Yield every position of the list, held or not, while the caller removes them."""
+        """Yield every position of the list, held or not. The caller may remove them meanwhile."""
         yield from list(queue.held_positions.values())
         after = START
         while (lookup_id := self._store.next(queue.number, after)) is not None:
@@ -331,7 +334,7 @@ class Positions:
             subscriber(queue, position, reason)
 
     def remove(self, queue: Queue, position: MessagePosition) -> None:
-        """Remove a position and its bytes from the totals, without an event."""
+        """Remove a position and subtract its bytes from the totals, without an event."""
         record, lookup_id = position.record, position.lookup_id
         size = len(record.packet)
         queue.total_bytes -= size
@@ -353,7 +356,10 @@ class Positions:
                 self.expiry.disarm(queue, ((lookup_id, record),))
 
     def messages_received(self, queue: Queue, rows: Sequence[tuple[int, Record]]) -> list[MessagePosition]:
-        """3.1.7.2.1 Message Position Deleted for messages that `seek_run` has taken; return their positions."""
+        """3.1.7.2.1 Message Position Deleted for messages that `seek_run` has taken.
+
+        Returns their positions.
+        """
         positions = [MessagePosition(queue, lookup_id, record, _DELETED) for lookup_id, record in rows]
         self._tell_received(queue, positions, rows)
         return positions
@@ -378,7 +384,10 @@ class Positions:
                 subscriber(queue, position, _ACK_RECEIVE)
 
     def remove_run(self, queue: Queue, rows: Sequence[tuple[int, Record]]) -> None:
-        """Remove messages that nobody holds, and that the caller has deleted in the store, from the totals of their queue."""
+        """Subtract messages that no reader holds from the totals of their queue.
+
+        The caller has deleted them in the store.
+        """
         size = 0
         for lookup_id, record in rows:
             size += len(record.packet)
@@ -397,7 +406,7 @@ class Positions:
     def message_position_available(self, queue: Queue, position: MessagePosition) -> None:
         """3.1.7.2.2 Message Position Available.
 
-        The bytes were counted when the message came (DECISIONS).
+        The bytes of the message were counted when it arrived (DECISIONS).
         """
         position.state = _AVAILABLE
         for subscriber in self.available_subscribers:
@@ -406,7 +415,7 @@ class Positions:
             self.waiting.serve(queue, position)
 
     def message_positions_available(self, queue: Queue, first: int, records: Sequence[Record]) -> None:
-        """3.1.7.2.2 Message Position Available for new messages under lookup ids in a row."""
+        """3.1.7.2.2 Message Position Available for new messages under consecutive lookup ids."""
         for subscriber in self.available_subscribers:
             subscriber(queue, first, records)
         for lookup_id, record in enumerate(records, first):
@@ -415,9 +424,9 @@ class Positions:
             self.waiting.serve(queue, MessagePosition(queue, lookup_id, record))
 
     def give_back(self, position: MessagePosition, *, is_abort: bool) -> None:
-        """End a lock without a receive.
+        """Release a lock whose message was not received.
 
-        The message is Available in its old place, unless it has expired.
+        The message becomes Available in its old place, unless it has expired.
         """
         queue = position.queue
         if position.state is _PURGE_PENDING:
@@ -432,13 +441,14 @@ class Positions:
         if is_abort:
             position.record.abort_count += 1
         position.record.state = _AVAILABLE
-        # It belongs to the lock that ends: the next reader may not want it (MC-MQAC 3.11.4.1.33).
+        # The flag belongs to the lock that ends; the next reader may not want it (MC-MQAC
+        # 3.11.4.1.33).
         position.record.flags &= ~ALLOW_PEEK_WHEN_LOCKED
         queue.head_hint = min(queue.head_hint, position.lookup_id - 1)
         if self._recorder is not None:
             self._recorder.add(EventKind.RECEIVE_ABORTED, position)
-        # Written again: it gets a new number in the visibility sequence, and its abort count is
-        # stored.
+        # Written again to store the abort count and to give it a new number in the visibility
+        # sequence.
         self._store.put(queue.number, position.lookup_id, position.record, express=is_express(position.record.packet))
         self.message_position_available(queue, position)
 
@@ -455,7 +465,7 @@ class Positions:
     # Storing --------------------------------------------------------------------------------------
 
     def write(self, position: MessagePosition, envelope: Envelope) -> None:
-        """Write a position whose bytes are counted already; it becomes visible with this commit."""
+        """Write a position whose bytes are counted already. The next commit makes it visible."""
         queue = position.queue
         queue.message_count += 1
         if position.lookup_id <= queue.head_hint:
@@ -467,7 +477,10 @@ class Positions:
             self.expiry.arm(position, envelope)
 
     def write_run(self, queue: Queue, first: int, records: Sequence[Record], envelope: Envelope) -> None:
-        """Write new messages of equal envelopes under lookup ids in a row, whose bytes are counted already."""
+        """Write new messages with equal envelopes under consecutive lookup ids.
+
+        Their bytes are counted already.
+        """
         queue.message_count += len(records)
         if first <= queue.head_hint:
             queue.head_hint = first - 1
@@ -479,7 +492,7 @@ class Positions:
     def time_to_be_received_timer_expired(self, position: MessagePosition) -> bool:
         """3.1.7.2.7 Time To Be Received Timer Expired.
 
-        Return False if it waits for the end of a lock.
+        Returns False if the message is locked; it then expires when the lock ends.
         """
         if position.is_uncommitted_send and position.transaction is not None:
             position.transaction.transactional_operations.append(

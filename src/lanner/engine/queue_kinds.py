@@ -52,5 +52,5 @@ def queue_text(qm: QueueManager, queue: Queue) -> str:
 
 
 def format_name_of(queue: Queue) -> FormatName:
-    """Return the name that other computers use: DIRECT=OS:computer and the path of the queue."""
+    """Return the name for other computers: DIRECT=OS:computer and the path of the queue."""
     return parse(f"DIRECT=OS:{queue.pathname}")

@@ -1,4 +1,4 @@
-"""Values of the attributes of a queue (MS-MQDMPR 3.1.1.2), and rights to change them."""
+"""Values of the attributes of a queue (MS-MQDMPR 3.1.1.2), and the rights needed to change them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from lanner.model.directory_objects import Queue
     from lanner.security.identity import Identity
 
-# MS-MQDMPR 3.1.7.1.3: what Create Queue takes from the request, and the type of each; the rest it
-# sets itself.
+# MS-MQDMPR 3.1.7.1.3: the attributes that Create Queue takes from the request, and their types. It
+# sets the others itself.
 COPIED_ATTRIBUTES: Final[dict[str, type]] = {
     "label": str,
     "type": uuid.UUID,
@@ -40,7 +40,7 @@ COPIED_ATTRIBUTES: Final[dict[str, type]] = {
     "security": bytes,
     "base_priority": int,
 }
-# A queue's name and whether it is transactional are fixed when it is made.
+# A queue's name and whether it is transactional are fixed at its creation.
 CHANGEABLE_ATTRIBUTES: Final = tuple(name for name in COPIED_ATTRIBUTES if name not in ("pathname", "transactional"))
 
 # MS-MQMQ 2.3.1.8.
@@ -57,7 +57,10 @@ _OPTIONAL: Final = frozenset({"multicast_address"})
 
 
 def copied_attributes(request: Queue) -> dict[str, Any]:
-    """Return what a new queue takes from the request; a missing descriptor is made later."""
+    """Return the attributes that a new queue takes from the request.
+
+    A missing descriptor is made later.
+    """
     return {
         name: None if name == "security" and request.security is None else check_value(name, getattr(request, name))
         for name in COPIED_ATTRIBUTES
@@ -65,7 +68,7 @@ def copied_attributes(request: Queue) -> dict[str, Any]:
 
 
 def check_changes(changes: Mapping[str, object]) -> dict[str, Any]:
-    """Return the values as a queue keeps them.
+    """Return the values in the form in which a queue keeps them.
 
     An error names the attribute that cannot be changed, or cannot have that value.
     """
@@ -78,7 +81,7 @@ def check_changes(changes: Mapping[str, object]) -> dict[str, Any]:
 
 
 def check_value(name: str, value: object) -> object:
-    """Return one attribute's value as a queue keeps it."""
+    """Return the value of one attribute in the form in which a queue keeps it."""
     if value is None and name in _OPTIONAL:
         return None
     wanted = COPIED_ATTRIBUTES[name]
@@ -118,7 +121,8 @@ def rights_to_change(changes: Mapping[str, object], security: bytes | None, iden
 def _rights_to_secure(old: bytes | None, new: bytes, identity: Identity) -> int:
     """Return the rights that a change of a descriptor needs (MS-DTYP 2.5.3.2, 2.4.3).
 
-    Each part of a descriptor has a right of its own. An identity can take ownership, not give it.
+    Each part of a descriptor has a right of its own. An identity can take ownership, but not give
+    it to another.
     """
     before = SecurityDescriptor() if old is None else SecurityDescriptor.unpack(old)
     after = SecurityDescriptor.unpack(new)

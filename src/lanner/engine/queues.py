@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from lanner.security.identity import Identity
     from lanner.wire.format_name import FormatName
 
-# Private queues that every queue manager has have fixed numbers, order_queue$ 4 (MS-MQQB 2.2.4);
-# others begin after them.
+# Private queues that every queue manager has use fixed numbers; order_queue$ is 4 (MS-MQQB 2.2.4).
+# The numbers of other queues begin after them.
 LAST_SYSTEM_QUEUE_NUMBER: Final = 15
 _PUBLISHED: Final = frozenset(attributes_of(Queue, "directory"))
 
 
 class Queues:
-    """Makes, changes and deletes queues."""
+    """Creation, change and deletion of queues."""
 
     def __init__(self, core: Core, names: Names, positions: Positions, sequences: OutgoingSequences) -> None:
         self._store = core.store
@@ -70,7 +70,7 @@ class Queues:
     def set_queue_defaults(self, pathname: str = "") -> Queue:
         """3.1.7.1.33 Set Queue Defaults.
 
-        Return a request for Create Queue, which makes the descriptor.
+        Returns a request for Create Queue, which makes the descriptor.
         """
         return Queue(pathname=pathname)
 
@@ -92,7 +92,7 @@ class Queues:
     def make(
         self, request: Queue, path: PathName, *, skip_directory: bool = True, identity: Identity = SYSTEM
     ) -> Queue:
-        """Create a queue and its journal in any state of the queue manager; checks no access."""
+        """Create a queue and its journal in any state of the queue manager; check no access."""
         qm = self._queue_manager
         path = path.with_computer(qm.computer_name)
         if self._registry.has_path(path):
@@ -128,8 +128,8 @@ class Queues:
     def create_elsewhere(self, request: Queue, identity: Identity) -> Queue:
         """Create a public queue of another computer in the directory (MC-MQAC 3.10.4.1.26).
 
-        The queue manager that owns it hears of it (MS-MQCN). The descriptor that the directory has
-        for that queue manager says who may do this.
+        The queue manager that owns the queue is notified (MS-MQCN). The descriptor of that queue
+        manager's object in the directory decides who may do this.
         """
         require_ready(self._queue_manager)
         path = PathName.parse(request.pathname)
@@ -162,9 +162,9 @@ class Queues:
     def make_system_queue(
         self, path: PathName, label: str, *, transactional: bool, number: int = 0, security: bytes | None = None
     ) -> Queue:
-        """Create one of the queue manager's own queues; it has no journal.
+        """Create one of the queue manager's own queues, without a journal.
 
-        `number`: it is addressed as a private queue with this number.
+        With `number`, the queue can be addressed as a private queue of that number.
         """
         queue = Queue(label=label, queue_type=QueueType.SYSTEM, transactional=transactional)
         queue.private_queue_number, queue.security = number, security
@@ -181,7 +181,7 @@ class Queues:
         self._registry.register(journal)
 
     def _complete(self, queue: Queue, path: PathName) -> None:
-        """Set the attributes that the queue manager decides."""
+        """Set the attributes that the queue manager chooses."""
         now = int(self._clocks.wall())
         queue.number = self._numbers.queue.next()
         queue.create_time = queue.modify_time = now
@@ -195,7 +195,7 @@ class Queues:
             queue.private_queue_number = number
 
     def machine_sid(self) -> Sid | None:
-        """Return the SID of the computer's account in the directory, None if the directory does not have it."""
+        """Return the SID of the computer's account; None if the directory does not have it."""
         return self._sid_of(self._queue_manager.computer_name)
 
     def _sid_of(self, computer: str) -> Sid | None:
@@ -208,15 +208,14 @@ class Queues:
             raise _directory_error(result, f"queue {queue.pathname} could not be created in the directory")
         queue.identifier = identifier
         found = self._names.read_queue(identifier)
-        # A directory may set its paths in the object that it creates; only what is read back
-        # counts.
+        # A directory may choose the paths of the object that it creates, so read them back.
         queue.full_path = "" if found is None else found.full_path
         queue.directory_path = "" if found is None else found.directory_path
 
     # Change ---------------------------------------------------------------------------------------
 
     def require_queue(self, name: FormatName) -> Queue:
-        """Return the queue of a name, local or outgoing, for its attributes.
+        """Return the local or outgoing queue of a name, for access to its attributes.
 
         Raises QueueNotFound.
         """
@@ -227,7 +226,7 @@ class Queues:
         return queue
 
     def set_queue_properties(self, queue: Queue, changes: dict[str, object], *, identity: Identity = SYSTEM) -> None:
-        """Change attributes that Create Queue would take, except pathname and transactional."""
+        """Change attributes that Create Queue accepts, except pathname and transactional."""
         require_ready(self._queue_manager)
         if "security" not in changes:
             self._set_queue_properties(queue, changes, identity)
@@ -248,7 +247,7 @@ class Queues:
             if queue.security is None or owner != SecurityDescriptor.unpack(queue.security).owner:
                 check_owner(owner)
         if queue.queue_type is QueueType.PUBLIC and not queue.parent and not _PUBLISHED.isdisjoint(checked):
-            # Raises before anything is changed.
+            # May raise, so it comes before the first change.
             self._directory.directory_of(identity)
             if isinstance(security, bytes) and self._queue_manager.directory_integrated:
                 checked["security"] = readable_in_a_domain(security, self.machine_sid(), by_all=False)
@@ -257,12 +256,15 @@ class Queues:
         self._save(queue, checked, identity)
 
     def replace_security(self, queue: Queue, security: bytes) -> None:
-        """Give a queue another descriptor while the queue manager starts; checks no access."""
+        """Give a queue another descriptor during startup, without an access check."""
         queue.security = security
         self._save(queue, ["security"], SYSTEM)
 
     def get_queue_properties(self, queue: Queue, *, identity: Identity = SYSTEM) -> Queue:
-        """Return a copy of a queue's attributes; Security only if the identity may read it."""
+        """Return a copy of a queue's attributes.
+
+        Security is included only if the identity may read it.
+        """
         self._access.check_queue_access(queue, identity, QueueAccess.GET_QUEUE_PROPERTIES)
         snapshot = copy.copy(queue)
         try:
@@ -274,8 +276,8 @@ class Queues:
     def _save(self, queue: Queue, changed: Iterable[str], identity: Identity) -> None:
         """Write changed attributes; those of a public queue also to the directory.
 
-        The others are not written there: the rights to them may be another's (a computer cannot
-        write the owner of its queue).
+        Unchanged attributes are not written there: the computer may lack the rights to write them,
+        for example the owner of its queue.
         """
         queue.modify_time = int(self._clocks.wall())
         self._attributes.save_queue(queue)
@@ -301,7 +303,7 @@ class Queues:
     def _delete_queue(self, queue: Queue, *, skip_directory: bool, identity: Identity) -> None:
         is_published = queue.queue_type is QueueType.PUBLIC and not queue.parent
         if is_published and not skip_directory:
-            # Raises before anything is gone.
+            # May raise, so it comes before the first deletion.
             self._directory.directory_of(identity)
         for part in [*queue.subqueues.values(), queue, queue.journal_queue]:
             if part is not None:
@@ -312,10 +314,10 @@ class Queues:
                 raise _directory_error(result, f"queue {queue.pathname} is gone here but not in the directory")
 
     def delete_one(self, queue: Queue) -> None:
-        """Delete one queue with its messages, without its journal and subqueues."""
+        """Delete one queue with its messages, but not its journal and subqueues."""
         error = f"queue {queue.pathname} was deleted"
         self._waiting.stop_all(queue.waiting_reads, QueueNotAvailable(error))
-        # Before the messages: their acknowledgments and dead letters must not go to this queue.
+        # Before its messages: their acknowledgments and dead letters must not go to this queue.
         self._registry.unindex(queue)
         for position in self._positions.all_positions(queue):
             if position.is_uncommitted_send:
@@ -336,7 +338,7 @@ class Queues:
             descriptor.queue = None
 
     def go_back(self) -> None:
-        """Remove the queues that the store has undone because they were not synced."""
+        """Remove queues that the store has undone because they were not synced."""
         stored = self._attributes.queue_numbers()
         for number, queue in list(self._queue_manager.queue_collection.items()):
             if number not in stored:
@@ -347,7 +349,7 @@ class Queues:
 
 
 def _shown(security: bytes | None) -> str | None:
-    """Return a descriptor as the audit log shows it."""
+    """Return a descriptor in the form that the audit log shows."""
     return None if security is None else descriptor_text(SecurityDescriptor.unpack(security))
 
 

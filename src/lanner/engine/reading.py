@@ -1,7 +1,7 @@
 """Receiving and peeking (MS-MQDMPR 3.1.7.1.10-3.1.7.1.15).
 
 A read that finds a message returns its position at once. A read that must wait returns the waiting
-read and calls `on_end` exactly once later, with the position or with the error. Time-outs are
+read, and calls `on_end` exactly once later, with the position or with the error. Time-outs are in
 milliseconds.
 """
 
@@ -44,12 +44,13 @@ if TYPE_CHECKING:
     from lanner.model.live import Cursor, OpenQueueDescriptor, Transaction
 
 ReadEnd = Callable[[MessagePosition | StatusError], None]
-# The message that was there, or the wait for one.
+# The position of a message that was available, or the waiting read.
 ReadStart = MessagePosition | WaitingMessageReadOperation
 
 _LOG = logging.getLogger(__name__)
 
-# A module-level name, because each receive asks and an enumeration looks up its members slowly.
+# A module-level name: each receive uses it, and Python 3.11 looks up members of an enumeration
+# slowly.
 _ACK_RECEIVE = MessageClass.ACK_RECEIVE
 _DEQUEUE = OperationType.DEQUEUE
 
@@ -59,7 +60,7 @@ def _no_waiter(_: MessagePosition | StatusError) -> None:
 
 
 def _tell(on_end: ReadEnd, end: MessagePosition | StatusError) -> None:
-    """End a wait. An error of the callback is logged: it must not reach the sender."""
+    """End a wait. An error of the callback is logged, because it must not reach the sender."""
     try:
         on_end(end)
     except Exception:  # noqa: BLE001 (logged)
@@ -67,7 +68,7 @@ def _tell(on_end: ReadEnd, end: MessagePosition | StatusError) -> None:
 
 
 class Reading:
-    """Events that read messages."""
+    """The events that read messages."""
 
     def __init__(self, core: Core, cursors: Cursors) -> None:
         self._queue_manager = core.queue_manager
@@ -123,10 +124,10 @@ class Reading:
         transaction: Transaction | None = None,
         tag: object | None = None,
     ) -> WaitingMessageReadOperation:
-        """The second half of Dequeue Message, for callers that have just found no message.
+        """Do the second half of Dequeue Message, for callers that have just found no message.
 
-        The caller has held the store's lock since then, so that no message can have come. IOTimeout
-        if `timeout` is 0.
+        The caller has held the store's lock since it looked, so no message can have arrived. Raises
+        IOTimeout if `timeout` is 0.
         """
 
         def satisfied(position: MessagePosition) -> None:
@@ -142,9 +143,9 @@ class Reading:
     def try_dequeue_message(
         self, descriptor: OpenQueueDescriptor, transaction: Transaction | None = None
     ) -> MessagePosition | None:
-        """Dequeue Message with time-out 0.
+        """Do Dequeue Message with time-out 0.
 
-        Return None instead of raising when the queue is empty.
+        Returns None instead of raising when the queue is empty.
         """
         queue = readable(self._queue_manager, descriptor, RECEIVE_ACCESS)
         if transaction is not None:
@@ -167,10 +168,10 @@ class Reading:
         *,
         two_phase_read: bool = False,
     ) -> list[MessagePosition]:
-        """Do Dequeue Message with time-out 0 for the messages that are there; return them, or none if the queue is empty.
+        """Do Dequeue Message with time-out 0 for available messages, and return them.
 
-        So many at most, none after `size` bytes of packets, and no more than the user may have
-        locked.
+        Returns at most `count` messages, at most `size` bytes of packets, and no more than the user
+        may have locked; an empty list if the queue is empty.
         """
         queue = readable(self._queue_manager, descriptor, RECEIVE_ACCESS)
         if transaction is not None:
@@ -232,7 +233,8 @@ class Reading:
     ) -> None:
         """3.1.7.1.12 Dequeue Message End.
 
-        `counts_purged`: a message that was purged meanwhile is received all the same (DECISIONS).
+        With `counts_purged`, a message that was purged meanwhile is received all the same
+        (DECISIONS).
         """
         queue = descriptor.queue
         if queue is None:
@@ -248,7 +250,7 @@ class Reading:
             self._positions.give_back(position, is_abort=False)
 
     def dequeue_messages_end(self, descriptor: OpenQueueDescriptor, positions: Sequence[MessagePosition]) -> None:
-        """Do Dequeue Message End, with deletion, for messages that reads through one handle have Locked."""
+        """Do Dequeue Message End, with deletion, for messages that one handle has Locked."""
         queue = descriptor.queue
         if queue is None:
             raise not_available(descriptor)
@@ -275,9 +277,9 @@ class Reading:
         two_phase_read: bool = False,
         allow_peek_when_locked: bool = False,
     ) -> MessagePosition:
-        """3.1.7.1.13 Read Message By Lookup Identifier: never waits.
+        """3.1.7.1.13 Read Message By Lookup Identifier. It never waits.
 
-        `allow_peek_when_locked`: peeks see the message while the transaction has it (MC-MQAC
+        With `allow_peek_when_locked`, peeks see the message while the transaction holds it (MC-MQAC
         3.11.4.1.33).
         """
         if peek_operation and transaction is not None:
@@ -305,7 +307,7 @@ class Reading:
         tag: object | None = None,
         on_end: ReadEnd = _no_waiter,
     ) -> ReadStart:
-        """3.1.7.1.14 Peek Next Message; a peek can be cancelled by its tag, too (DECISIONS)."""
+        """3.1.7.1.14 Peek Next Message. A peek can be cancelled by its tag, too (DECISIONS)."""
         readable(self._queue_manager, descriptor, PEEK_ACCESS)
         found = self.cursors.get_message(cursor, CursorEvent.GET_NEXT_MESSAGE_FOR_PEEK, no_wait=False)
         return self._wait_to_peek(descriptor, timeout, cursor, tag, on_end) if found is None else found
@@ -319,7 +321,7 @@ class Reading:
         tag: object | None = None,
         on_end: ReadEnd = _no_waiter,
     ) -> ReadStart:
-        """3.1.7.1.15 Peek Message; a peek can be cancelled by its tag, too (DECISIONS)."""
+        """3.1.7.1.15 Peek Message. A peek can be cancelled by its tag, too (DECISIONS)."""
         queue = readable(self._queue_manager, descriptor, PEEK_ACCESS)
         if cursor is not None:
             found = self.cursors.get_message(cursor, CursorEvent.GET_MESSAGE_FOR_PEEK, no_wait=False)

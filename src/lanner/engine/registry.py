@@ -1,7 +1,7 @@
 """The registry: QueueCollection with its indexes, and which queue a name means.
 
-Queues that have a path here are found by path, by identifier (public) and by number (private).
-Outgoing and connector queues are found by their format name.
+Queues that have a path on this computer are found by path, by identifier (public) and by number
+(private). Outgoing and connector queues are found by their format name.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ class QueueRegistry:
         self._by_path: dict[str, Queue] = {}
         self._by_identifier: dict[uuid.UUID, Queue] = {}
         self._by_private_number: dict[int, Queue] = {}
-        # Private queues by the number that MC-MQAC 3.1.6.2 computes from the name; a number that
-        # was given to a queue takes precedence.
+        # Private queues by the number that MC-MQAC 3.1.6.2 computes from the name. A number that
+        # was assigned to a queue takes precedence.
         self._by_private_name: dict[int, Queue] = {}
         self._by_destination: dict[str, Queue] = {}
         self._by_connector: dict[str, Queue] = {}
-        # Numbers of the outgoing queues that were made for messages of other computers.
+        # Numbers of the outgoing queues created for messages of other computers.
         self._for_others: set[int] = set()
-        # Numbers of those that were made for messages of users, by the SIDs of these.
+        # Numbers of the outgoing queues created for messages of users, by the user's SID.
         self._by_maker: dict[str, set[int]] = {}
 
     @property
     def count_for_others(self) -> int:
-        """How many outgoing queues were made for messages of other computers."""
+        """Return the number of outgoing queues created for messages of other computers."""
         return len(self._for_others)
 
     def count_made_by(self, maker: str) -> int:
-        """How many outgoing queues were made for messages of a user, by its SID."""
+        """Return the number of outgoing queues created for messages of a user, given by its SID."""
         return len(self._by_maker.get(maker, ()))
 
     # Membership -----------------------------------------------------------------------------------
@@ -125,19 +125,22 @@ class QueueRegistry:
             parent.subqueues.pop(part.subqueue.lower(), None)
 
     def _by_format_name(self, queue: Queue) -> dict[str, Queue] | None:
-        """Return the index of a queue that has no path here; None for the others."""
+        """Return the index of a queue that has no path here; None for other queues."""
         if isinstance(queue, OutgoingQueue):
             return self._by_destination
         return self._by_connector if queue.queue_type is QueueType.CONNECTOR else None
 
     def set_identifier(self, queue: Queue, identifier: uuid.UUID) -> None:
-        """Give a public queue the identifier that the directory has for it. The caller saves the queue."""
+        """Set the identifier that the directory has for a public queue.
+
+        The caller saves the queue.
+        """
         self._by_identifier.pop(queue.identifier, None)
         queue.identifier = identifier
         self._by_identifier[identifier] = queue
 
     def rename(self, queue: Queue, path: PathName) -> None:
-        """Give a queue another path name, with its journal and subqueues, durably."""
+        """Give a queue, its journal and its subqueues another path name, durably."""
         qm = self._queue_manager
         parts = [part for part in (queue, queue.journal_queue, *queue.subqueues.values()) if part is not None]
         for part in parts:
@@ -150,7 +153,7 @@ class QueueRegistry:
             self.register(part)
 
     def local_queues(self) -> Iterator[Queue]:
-        """Yield public and private queues; no journals, subqueues, system or outgoing queues."""
+        """Yield public and private queues, no journals, subqueues, system or outgoing queues."""
         for queue in self._queue_manager.queue_collection.values():
             is_local = queue.queue_type in (QueueType.PRIVATE, QueueType.PUBLIC) and not queue.parent
             if is_local and not isinstance(queue, OutgoingQueue):
@@ -165,7 +168,10 @@ class QueueRegistry:
     # Names ----------------------------------------------------------------------------------------
 
     def is_local_host(self, host: str) -> bool:
-        """DECISIONS: NetBIOS name, FQDN, every local address and localhost mean this computer."""
+        """Return whether a host name or address means this computer.
+
+        DECISIONS: NetBIOS name, FQDN, every local address and localhost do.
+        """
         host = _canonical_host(host)
         qm = self._queue_manager
         return (
@@ -174,12 +180,12 @@ class QueueRegistry:
         )
 
     def is_own(self, identifier: uuid.UUID) -> bool:
-        """Whether an identifier is, or was, that of this queue manager."""
+        """Return whether an identifier is, or was, that of this queue manager."""
         qm = self._queue_manager
         return identifier == qm.identifier or identifier in qm.former_identifiers
 
     def has_path(self, path: PathName) -> bool:
-        """Whether a queue has this path; the computer in it is not compared."""
+        """Return whether a queue has this path. The path's computer is not compared."""
         return path_key(path.queue_part) in self._by_path
 
     def find_by_path(self, path: PathName) -> Queue | None:
@@ -187,7 +193,7 @@ class QueueRegistry:
         return self._by_path.get(path_key(path.queue_part)) if self.is_local_host(path.computer) else None
 
     def find_queue(self, name: FormatName) -> Queue | None:
-        """Return the queue here that a single-element format name means, if there is one."""
+        """Return the local queue that a single-element format name means, if there is one."""
         if isinstance(name, DirectFormatName):
             if name.queue_part is not None and self.is_local_host(name.host):
                 return self._by_path.get(path_key(name.queue_part))
@@ -205,7 +211,7 @@ class QueueRegistry:
         return None
 
     def find_by_identifier(self, identifier: uuid.UUID) -> Queue | None:
-        """Return the public queue here that has an identifier in the directory."""
+        """Return the local public queue with an identifier in the directory."""
         return self._by_identifier.get(identifier)
 
     def find_outgoing_queue(self, name: FormatName) -> Queue | None:
@@ -221,13 +227,13 @@ class QueueRegistry:
         }.get(suffix)
 
     def no_queue(self, name: FormatName) -> QueueNotFound:
-        """Return the error for a name that means no queue here."""
+        """Return the error for a name that means no local queue."""
         return QueueNotFound(f"no queue {name} on {self._queue_manager.computer_name}")
 
 
 @lru_cache(maxsize=1024)
 def _canonical_host(host: str) -> str:
-    """Return a host in lower case; an address in its shortest form, since IPv6 has several."""
+    """Return a host in lower case. An address is shortened, because IPv6 has several spellings."""
     try:
         return str(ipaddress.ip_address(host.removeprefix("[").removesuffix("]")))
     except ValueError:
@@ -235,7 +241,7 @@ def _canonical_host(host: str) -> str:
 
 
 def private_queue_local_identifier(name: str) -> int:
-    """MC-MQAC 3.1.6.2: return the 32-bit number that follows from the name of a private queue."""
+    """Return the 32-bit number computed from the name of a private queue (MC-MQAC 3.1.6.2)."""
     value = 0
     for character in name:
         value = (value << 5) + ord(character) + value & 0xFFFF_FFFF

@@ -1,7 +1,7 @@
 """Sends through open handles: Enqueue Message To An Open Queue (MS-MQDMPR 3.1.7.1.27).
 
-A send builds the packet and puts it into the queue (`arrivals`). What is the same for all messages
-of a handle is computed once, in `sender`.
+A send builds the packet and puts it into the queue (`arrivals`). Values that are the same for all
+messages of a handle are computed once, in `sender`.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ if TYPE_CHECKING:
     from lanner.model.directory_objects import Queue
     from lanner.model.live import OpenQueueDescriptor, Transaction
 
-# Module-level names, because each message asks and an enumeration looks up its members slowly
-# (Python 3.11).
+# Module-level names: they are used for each message, and Python 3.11 looks up members of an
+# enumeration slowly.
 _OK: Final = EnqueueStatus.OK
 _SEND: Final = QueueAccessType.SEND
 _SID: Final = SenderIdentifierType.SID
 _NO_SENDER: Final = SenderIdentifierType.NONE
-# What queues demand of a message is compared with this, if it is neither signed nor encrypted.
+# The demands of a queue are checked against this if a message is neither signed nor encrypted.
 _PLAIN: Final = MessageProperties()
-# Not in the specification: SIDs that are not looked up again.
+# Not in the specification: size of the cache of looked-up SIDs.
 _MAX_SIDS: Final = 1024
 _U32: Final = 0xFFFF_FFFF
 
 
 class Sending:
-    """Builds messages and puts them into the queues of open handles."""
+    """Messages of programs: built here and put into the queues of open handles."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Sending:
         self._long_live_time = core.settings.long_live_time
         self._is_local_account = core.settings.is_local_account
         self._withholds_local_senders = core.settings.profile is Profile.SAFE
-        # Per instance, because the accounts are this queue manager's.
+        # Per instance: the cached answers depend on the accounts of this queue manager.
         self._means_nothing_elsewhere = lru_cache(maxsize=_MAX_SIDS)(self._read_whether_local)
         self._templates = Templates()
         # The ordinal of the message that was sent last.
@@ -94,7 +94,10 @@ class Sending:
         properties: MessageProperties,
         transaction: Transaction | None = None,
     ) -> EnqueueStatus:
-        """3.1.7.1.27 Enqueue Message To An Open Queue: builds the packet, one per destination."""
+        """3.1.7.1.27 Enqueue Message To An Open Queue.
+
+        Builds one packet for each destination.
+        """
         if self._queue_manager.queue_manager_state is not READY:
             raise not_ready(self._queue_manager)
         if properties.time_to_reach_queue > self._long_live_time:
@@ -108,9 +111,10 @@ class Sending:
         ordinals: list[int],
         transaction: Transaction | None = None,
     ) -> EnqueueStatus:
-        """Do Enqueue Message To An Open Queue for several messages, and add the ordinal of each that is sent.
+        """Do Enqueue Message To An Open Queue for several messages.
 
-        Return the result of the first that is not, if there is one; those behind it are not tried.
+        Adds the ordinal of each message sent to `ordinals`. Returns the status of the first message
+        that fails; the messages after it are not tried.
         """
         require_ready(self._queue_manager)
         send = self.sender(descriptor, transaction)
@@ -146,10 +150,10 @@ class Sending:
         ordinals: list[int],
         transaction: Transaction | None = None,
     ) -> tuple[EnqueueStatus, bool]:
-        """Do the same for packets that a program has built, one behind the other, and `most` of them.
+        """Send packets that a program has built, at most `most` of them, concatenated in `octets`.
 
-        What only the queue manager can say is written into them; the rest is checked
-        (`wire.client_packet`). Return also whether all of them are express.
+        Writes the fields into them that only the queue manager can set, and checks the others
+        (`wire.client_packet`). Returns the status and whether all packets are express.
         """
         require_ready(self._queue_manager)
         if descriptor.multiple:
@@ -177,7 +181,7 @@ class Sending:
         transaction: Transaction | None,
         holder: bytes,
     ) -> EnqueueStatus:
-        """Put packets of equal envelopes into a queue, whose ordinals begin with `first`."""
+        """Put packets with equal envelopes into a queue; their ordinals begin with `first`."""
         if len(packets) > 1 and self._arrivals.enqueue_run(queue, packets, transaction, holder):
             ordinals += [ordinal & _U32 for ordinal in range(first, first + len(packets))]
             self.last_ordinal = ordinals[-1]
@@ -186,7 +190,7 @@ class Sending:
             status = self._arrivals.enqueue(queue, packet, transaction, holder)
             if status is not _OK:
                 return status
-            # Set only now: the arrival may have sent an acknowledgment, which is a message too.
+            # Set last: the arrival may have sent an acknowledgment, which takes an ordinal too.
             self.last_ordinal = ordinal & _U32
             ordinals.append(self.last_ordinal)
         return _OK
@@ -194,10 +198,10 @@ class Sending:
     def stamp(
         self, descriptor: OpenQueueDescriptor, queue: Queue, index: int | None, *, is_alone: bool = False
     ) -> Stamp:
-        """Return what makes the packets of a program this queue manager's own.
+        """Return the values that make packets of a program packets of this queue manager.
 
-        `index`: the number of the transaction, or of the first of them if each packet is alone in
-        its own.
+        `index` is the number of the transaction. If each packet is a transaction of its own, it is
+        the number of the first.
         """
         if not isinstance(queue, OutgoingQueue):
             check_demands(queue, _PLAIN)
@@ -214,7 +218,7 @@ class Sending:
         )
 
     def sender_shown(self, descriptor: OpenQueueDescriptor) -> bytes:
-        """Return the SID that a message without a signature names as its sender; empty: none."""
+        """Return the SID that an unsigned message names as its sender; empty if it names none."""
         properties = MessageProperties(sender_identifier=descriptor.sender_identifier)
         is_local = not isinstance(descriptor.queue, OutgoingQueue)
         return b"" if not is_local and self.withholds_sender(properties) else descriptor.sender_identifier
@@ -228,7 +232,7 @@ class Sending:
     ) -> Callable[[MessageProperties], EnqueueStatus]:
         """Return the function that sends messages to an open queue.
 
-        It is valid while the store's lock is held.
+        It is valid while the caller holds the store's lock.
         """
         if descriptor.access_type is not _SEND:
             raise wrong_access(descriptor)
@@ -258,7 +262,7 @@ class Sending:
                 properties = dataclasses.replace(properties, destination_queue_manager_identifier=host)
             is_withheld = may_withhold and self.withholds_sender(properties)
             if is_withheld:
-                # In place and undone below, because a copy of the properties takes longer.
+                # Changed in place and restored below: a copy of the properties takes longer.
                 properties.sender_identifier_type = _NO_SENDER
             try:
                 packet = build(
@@ -270,7 +274,7 @@ class Sending:
             if is_local and _is_examined(properties):
                 packet = self._examiner.examined_here(queue, Message(packet)).packet
             status = self._arrivals.enqueue(queue, packet, transaction, sid)
-            # Set only now: the arrival may have sent an acknowledgment, which is a message too.
+            # Set last: the arrival may have sent an acknowledgment, which takes an ordinal too.
             self.last_ordinal = ordinal
             return status
 
@@ -279,7 +283,7 @@ class Sending:
     def _send_run(
         self, descriptor: OpenQueueDescriptor, transaction: Transaction | None, run: MessageRun, ordinals: list[int]
     ) -> EnqueueStatus:
-        """Send messages that have everything but label and body in common."""
+        """Send messages that differ only in label and body."""
         queue, transaction = self._destination(descriptor, transaction)
         template = self._templates.get(
             self._of_run(run.properties, descriptor, queue),
@@ -299,7 +303,10 @@ class Sending:
     def _of_run(
         self, properties: MessageProperties, descriptor: OpenQueueDescriptor, queue: Queue
     ) -> MessageProperties:
-        """Return the properties of messages as their packets are built from, with what the queue manager adds to them."""
+        """Return the properties to build the packets of a run from.
+
+        They include the values that the queue manager adds.
+        """
         is_local = not isinstance(queue, OutgoingQueue)
         properties = bare(properties)
         properties.time_to_reach_queue = min(properties.time_to_reach_queue, self._long_live_time)
@@ -353,23 +360,23 @@ class Sending:
         return _OK
 
     def sender_identifier(self, descriptor: OpenQueueDescriptor, kind: SenderIdentifierType) -> bytes:
-        """MS-MQDMPR 3.1.1.12 SenderIdentifier.
+        """Return SenderIdentifier (MS-MQDMPR 3.1.1.12).
 
-        Return that of the identity that opened the queue, or of this queue manager.
+        It is that of the identity that opened the queue, or of this queue manager.
         """
         if kind is _SID:
             return descriptor.sender_identifier
         return self._queue_manager.identifier.bytes_le if kind else b""
 
     def check_deadletters(self, descriptor: OpenQueueDescriptor, properties: MessageProperties) -> None:
-        """Raise AccessDenied if the opener may not send to the dead-letter queue that a message names."""
+        """Raise AccessDenied if the opener may not send to the dead-letter queue of a message."""
         self._deadletters.check_sender(properties.application_deadletter_queue, descriptor.sender_identifier)
 
     def withholds_sender(self, properties: MessageProperties) -> bool:
-        """Whether a message to another computer is sent without its SID (DECISIONS, safe defaults).
+        """Return whether a message to another computer omits its SID (DECISIONS, safe defaults).
 
-        The SID of a local account means nothing there. A signed message keeps it, because its
-        receiver looks up the certificate by it (MS-MQQB 3.1.5.8.3).
+        The SID of a local account means nothing on another computer. A signed message keeps it,
+        because the receiver uses it to look up the certificate (MS-MQQB 3.1.5.8.3).
         """
         return (
             self._withholds_local_senders
@@ -383,7 +390,7 @@ class Sending:
             sid = Sid.unpack(data)
         except RemoteProtocolError:
             return False
-        # Every computer has its own SYSTEM, Administrators and Unix users.
+        # SYSTEM, Administrators and Unix users exist on every computer and differ on each.
         return not sid.is_account or (self._is_local_account is not None and self._is_local_account(sid))
 
     def host_of(self, queue: Queue, name: PublicFormatName) -> uuid.UUID:
@@ -397,7 +404,7 @@ class Sending:
 def _packed(
     template: PacketTemplate, numbers: range, run: MessageRun, indexes: list[int]
 ) -> tuple[list[bytes], InsufficientResources | None]:
-    """Return the packets of messages, up to one that is too large, and its error."""
+    """Return the packets of messages, up to the first that is too large, and its error."""
     try:
         return template.pack(numbers, run.labels, run.bodies, indexes), None
     except InsufficientResources:
@@ -411,14 +418,14 @@ def _packed(
 
 
 def _is_examined(properties: MessageProperties) -> bool:
-    """Whether a local queue looks at the signature or the encryption of a message."""
+    """Return whether a local queue checks the signature or the encryption of a message."""
     return bool(properties.signature or properties.multiple_destination_signature or properties.privacy_level)
 
 
 def check_demands(queue: Queue, properties: MessageProperties) -> None:
-    """Compare a message with Authentication and PrivacyLevel of a local queue (DMPR-3.1.1.2-3).
+    """Check a message against Authentication and PrivacyLevel of a local queue (DMPR-3.1.1.2-3).
 
-    Raises at once.
+    Raises the error of the first demand that the message does not meet.
     """
     if queue.authentication and not (properties.signature or properties.multiple_destination_signature):
         raise MessageNotAuthenticated(f"queue {queue.pathname} takes signed messages only")

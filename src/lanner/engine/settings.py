@@ -20,11 +20,11 @@ from lanner.wire.sid import Sid
 
 # For a new queue manager on a host whose name cannot be used.
 DEFAULT_COMPUTER_NAME = "LANNER"
-# Of EngineSettings.express_memory.
+# Lower limit of EngineSettings.express_memory.
 MIN_EXPRESS_MEMORY = 32 << 20
 _LONGEST_KEEP = 3650
 
-# Kind, queue, lookup identifier, packet, and the class of its end, 0 if it has none.
+# Kind, queue, lookup identifier, packet, and the class of its removal (0 if there is none).
 EventListener: TypeAlias = Callable[[EventKind, Queue | None, int, bytes, int], None]
 
 
@@ -39,7 +39,7 @@ class HostPolicy:
 
 @dataclass(frozen=True, slots=True)
 class EventSettings:
-    """How far the log of events reaches back: the stricter of the two limits counts.
+    """How far the log of events reaches back. The stricter of the two limits applies.
 
     Raises ValueError for values that are not allowed.
     """
@@ -68,78 +68,80 @@ class NotificationSettings:
 class EngineSettings:
     """Names, limits and switches. Times are seconds."""
 
-    # Empty: the name that the store has, or for a new one the default below.
+    # Empty: the name in the store, or the default below for a new store.
     computer_name: str
     default_computer_name: str = DEFAULT_COMPUTER_NAME
     dns_domain: str = ""
-    # Asks the host for its names instead; an exception from it ends the start.
+    # Returns the names of the host, to be used instead. An exception from it ends the start.
     host_policy: Callable[[], HostPolicy] | None = None
     # Other names and addresses that mean this computer, in lower case (DECISIONS: "is this host
     # me").
     local_addresses: frozenset[str] = field(default_factory=frozenset)
     directory_integrated: bool = False
-    # Whether a queue manager that was made outside a domain enters the one of the directory, or one
-    # of a domain leaves it: `lanner domain` has changed the membership of this computer.
+    # Whether a queue manager may change its membership at startup: enter the domain of the
+    # directory, or leave its former one. Set when `lanner domain` has changed the membership of
+    # this computer.
     changes_membership: bool = False
     hardened_security: bool = False
-    # The documents' defaults, or ours where theirs are not safe.
+    # The defaults of the documents, or safer ones.
     profile: Profile = Profile.SAFE
-    # Whether queues that the anonymous owns get another owner at the start, with profile SAFE.
+    # Whether queues that the anonymous user owns get another owner at startup, with profile SAFE.
     migrates_owners: bool = True
-    # Kilobytes; None keeps what the store has.
+    # Kilobytes; None keeps the value in the store.
     queue_manager_quota: int | None = None
     journal_quota: int | None = None
     # Bytes of memory for express messages; None: no limit. At least MIN_EXPRESS_MEMORY, so that the
-    # largest message has room.
+    # largest message fits.
     express_memory: int | None = 1 << 30
-    # Parts of the queue manager's quota for messages of other computers: in a queue without a quota
-    # of its own, of one address, and of all addresses that transfer was not told of
+    # Shares of the queue manager's quota for messages of other computers: in a queue without a
+    # quota of its own, of one address, and of all addresses that the operator has not named
     # (`peer_shares`).
     queue_share: float = 0.5
     peer_share: float = 0.5
     strangers_share: float = 0.75
-    # What an application may ask for as TimeToReachQueue (MS-MQDMPR 6, note 12: LongLiveTime).
+    # Upper limit of TimeToReachQueue for applications (MS-MQDMPR 6, note 12: LongLiveTime).
     long_live_time: int = DEFAULT_TIME_TO_REACH_QUEUE
     # MS-MQQB 3.1.1.2 SendInsecureNacks: tell strangers why a message was refused.
     send_insecure_nacks: bool = False
-    # Whether the SID in a message without a signature has the rights of that account (MS-MQQB
-    # 3.1.5.8.3). None: as the profile says.
+    # Whether the SID in an unsigned message has the rights of that account (MS-MQQB 3.1.5.8.3).
+    # None: as the profile says.
     trust_unsigned_sid: bool | None = None
     # MS-MQDMPR 3.1.2.1 and 3.1.2.2.
     directory_sites_update_interval: float = 12 * 3600.0
     directory_site_gates_update_interval: float = 3600.0
-    # The Directory Server List Update Timer of MS-MQDMPR 3.1.3: no published document says how
-    # often.
+    # The Directory Server List Update Timer of MS-MQDMPR 3.1.3. No published document gives its
+    # interval.
     directory_server_list_update_interval: float = 12 * 3600.0
-    # Sites of the queue manager in the directory, set at provisioning (MS-MQDMPR 3.1.3); no
-    # directory takes a queue manager without one, and without its object no public queue can be
-    # made.
+    # Sites of the queue manager in the directory, set at provisioning (MS-MQDMPR 3.1.3). No
+    # directory accepts a queue manager without a site, and without its object no public queue can
+    # be created.
     site_identifiers: tuple[str, ...] = ()
-    # Makes the encryption and signing key lists (MQDSPUBLICKEYS) at provisioning.
+    # Returns the encryption and signing key lists (MQDSPUBLICKEYS) at provisioning.
     public_keys: Callable[[], tuple[bytes, bytes]] | None = None
     # Returns the private encryption keys; called when a message arrives that is encrypted for this
     # queue manager.
     private_keys: Callable[[], PrivateKeys] | None = None
-    # Returns the private signing keys with certificates of them; called for a message that the
-    # queue manager itself signs.
+    # Returns the private signing keys with their certificates; called for a message that the queue
+    # manager itself signs.
     signing_keys: Callable[[], Sequence[SigningKey]] | None = None
-    # What is done about change notifications (MS-MQCN) in a directory-integrated queue manager.
+    # How a directory-integrated queue manager handles change notifications (MS-MQCN).
     notifications: NotificationSettings = NotificationSettings()
     encryption: EncryptionPreferences = DEFAULT_PREFERENCES
-    # Whether RSA keys below 1,024 bits are used. None: as the profile says.
+    # Whether RSA keys below 1,024 bits are accepted. None: as the profile says.
     legacy_crypto: bool | None = None
-    # Whether a signature counts whose hash leaves out the destination (the 1.0 hash, for one).
-    # None: as the profile says.
+    # Whether a signature is accepted whose hash leaves out the destination, for example the 1.0
+    # hash. None: as the profile says.
     legacy_signatures: bool | None = None
-    # Whether the log of events is kept, and for how long; True: with the defaults of EventSettings.
+    # Whether to keep the log of events, and for how long; True: with the defaults of EventSettings.
     events: EventSettings | bool = False
-    # Hears of each event of a message, with the store's lock held.
+    # Called for each event of a message, with the store's lock held.
     event_listener: EventListener | None = None
 
-    # Whether an account is one of ours; without it only the caller itself can own what it creates.
+    # Whether an account is known here. Without it, a caller can create objects only for itself as
+    # the owner.
     is_domain_user: Callable[[Sid], bool] | None = None
 
-    # Whether a SID is one that only this computer's account file gives a meaning.
+    # Whether a SID has a meaning only in the account file of this computer.
     is_local_account: Callable[[Sid], bool] | None = None
 
     # The names of accounts, for access lists in words.
@@ -147,20 +149,21 @@ class EngineSettings:
 
     # Where changes are recorded; None: the runtime writes a file in the data directory.
     audit: AuditLog | None = None
-    # What the audit log says about callers in this process.
+    # How the audit log describes callers in this process.
     local_origin: str = ""
 
-    # The user of a SID with its groups, None where it is not known (DECISIONS: a pluggable
+    # Returns the user of a SID with its groups, or None if it is not known (DECISIONS: a pluggable
     # resolver).
     resolve_identity: Callable[[Sid], Identity | None] | None = None
-    # The groups of this computer that name one of several SIDs: a domain cannot know them.
+    # Returns the groups of this computer that contain one of several SIDs, which a domain cannot
+    # know.
     groups_naming: Callable[[Iterable[Sid]], frozenset[Sid]] | None = None
 
     @property
     def encryption_preferences(self) -> EncryptionPreferences:
-        """`encryption`, with what the profile says about short keys and old signatures.
+        """`encryption`, with the profile's rules about short keys and old signatures.
 
-        `legacy_crypto` and `legacy_signatures` come before the profile.
+        `legacy_crypto` and `legacy_signatures` take precedence over the profile.
         """
         default = self.profile is Profile.DOCUMENT
         preferences = self.encryption
@@ -172,7 +175,7 @@ class EngineSettings:
 
     @property
     def trusts_unsigned_sid(self) -> bool:
-        """Whether an unsigned SID is more than a claim."""
+        """Whether an unsigned SID is treated as more than a claim."""
         trusts = self.trust_unsigned_sid
         return self.profile is Profile.DOCUMENT if trusts is None else trusts
 

@@ -1,9 +1,9 @@
-"""Staged sends: many messages written under a token, made visible together.
+"""Staged sends: many messages written under a token and made visible together.
 
-No specification has this event; the data pipeline's sink is built on it. A staged message is
-durable and in no queue. Publishing puts all messages of some tokens into their queues in one
-commit, once per key: a second publication under the same key does nothing. A stage that is not
-published is dropped after a day.
+Not in the specification; the sink of the data pipeline is built on it. A staged message is durable
+but in no queue. Publishing puts all messages of some tokens into their queues in one commit, once
+per key: a second publication under the same key does nothing. A stage that is not published is
+dropped after a day.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from lanner.model.live import OpenQueueDescriptor
     from lanner.wire.packet_template import MessageRun
 
-# Not in the specification: a stage without a write for a day belongs to a job that no longer runs.
+# Not in the specification: a stage that was not written to for a day belongs to a job that no
+# longer runs.
 ABANDONED_STAGE = 86_400  # seconds
 
 
@@ -51,7 +52,7 @@ class Staging:
         self._expiry = positions.expiry
         self._arrivals = arrivals
         self._sending = sending
-        # Tokens of stages whose messages are looked at one by one when they are published.
+        # Tokens of stages whose messages must be examined one by one when they are published.
         self._visits = core.store.table(STAGE_VISITS)
 
     def stage_messages(self, descriptor: OpenQueueDescriptor, token: bytes, runs: Iterable[MessageRun]) -> None:
@@ -65,17 +66,21 @@ class Staging:
         self._stage(queue, token, packed, now)
 
     def stage_terms(self, descriptor: OpenQueueDescriptor) -> tuple[bytes, bool]:
-        """Return what packets for `stage_packets` must say: the SID of their sender (empty: none), and whether they are transactional."""
+        """Return the values that packets for `stage_packets` must contain.
+
+        These are the SID of their sender (empty: none) and whether they are transactional.
+        """
         queue = self._stageable(descriptor)
         return self._sending.sender_shown(descriptor), queue.transactional
 
     def stage_packets(
         self, descriptor: OpenQueueDescriptor, token: bytes, octets: memoryview, count: int
     ) -> list[list[bytes]]:
-        """Write `count` messages under a token whose packets a program has built, one behind the other.
+        """Write `count` messages under a token, whose packets a program has built and concatenated.
 
-        What only the queue manager can say is written into them; the rest is checked
-        (`wire.client_packet`). All are staged, or none. Return the packets, in runs of equal shape.
+        Writes the fields into them that only the queue manager can set, and checks the others
+        (`wire.client_packet`). All are staged, or none. Returns the packets, in runs of equal
+        shape.
         """
         queue = self._stageable(descriptor)
         numbers = self._numbers
@@ -152,13 +157,13 @@ class Staging:
     def publish_stages(self, key: bytes, tokens: Sequence[bytes]) -> bool:
         """Make the messages of these tokens visible in one commit.
 
-        Return False if `key` was published before.
+        Returns False if `key` was published before.
         """
         require_ready(self._queue_manager)
         if self._store.published(key) is not None:
             return False
         self._check_room(tokens)
-        # Messages that expire or ask for acknowledgments must be looked at one by one when they
+        # Messages that expire or request acknowledgments must be examined one by one when they
         # arrive.
         needs_visit = any(self._visits.get(token) is not None for token in tokens)
         for token in tokens:
@@ -211,7 +216,7 @@ class Staging:
     def _tell_of_published(self, queue: OutgoingQueue) -> None:
         """Raise Message Position Available for the first message of each priority.
 
-        The sender reads on from there.
+        The transfer continues from there by itself.
         """
         after = START
         while (lookup_id := self._store.next(queue.number, after)) is not None:
@@ -219,7 +224,7 @@ class Staging:
             record = self._store.get(queue.number, lookup_id)
             if record is not None:
                 self._positions.message_position_available(queue, MessagePosition(queue, lookup_id, record))
-                after |= SEQUENTIAL_ID_MASK  # the last lookup identifier of this lane
+                after |= SEQUENTIAL_ID_MASK  # the last lookup identifier of this priority
 
     def _visit(self, queue: Queue, after: int) -> None:
         with self._store.scan(queue.number, after) as scan:
@@ -235,5 +240,5 @@ class Staging:
         return self._store.drop_stage(token)
 
     def drop_abandoned_stages(self) -> int:
-        """Drop the stages without a write for a day; return how many there were."""
+        """Drop the stages that were not written to for a day; return how many there were."""
         return self._store.expire_stages(int(self._clocks.wall()) - ABANDONED_STAGE)

@@ -12,26 +12,29 @@ import struct
 from typing import Final
 
 QUEUES: Final = "queues"  # QUEUE_KEY: attributes of a queue
-# QUEUE_MANAGER_KEY: attributes of the queue manager; EPOCH_KEY: the store that gave the last
+# QUEUE_MANAGER_KEY: attributes of the queue manager; EPOCH_KEY: the store that issued the last
 # message identifier
 SETTINGS: Final = "settings"
 TRANSACTIONS: Final = "transactions"  # GUID of a prepared transaction: its operations
-# COORDINATOR_KEY: who this coordinator is; GUID of a distributed transaction that it has committed:
-# the resources that have not heard of it
+# COORDINATOR_KEY: the identity of this coordinator; GUID of a distributed transaction that it has
+# committed: the resources that have not confirmed the commit
 COORDINATOR: Final = "coordinator"
-PURGE_PENDING: Final = "purge_pending"  # POSITION_KEY: a message that was purged while it was locked
+# POSITION_KEY: a message that was purged while it was locked
+PURGE_PENDING: Final = "purge_pending"
 EXPIRY: Final = "expiry"  # EXPIRY_KEY: recoverable messages that expire
-OUTGOING_SEQUENCES: Final = "outgoing_sequences"  # QUEUE_KEY: the transactional sequence to its destination
+# QUEUE_KEY: the transactional sequence to its destination
+OUTGOING_SEQUENCES: Final = "outgoing_sequences"
 EXPIRY_HOLDS: Final = "expiry_holds"  # QUEUE_KEY: HOLD of the messages that do not expire for now
-STAGE_VISITS: Final = "stage_visits"  # token of a stage: its messages are looked at one by one when published
-PEER_BYTES: Final = "peer_bytes"  # queue and source: how much the messages of other computers take
+# token of a stage: its messages are examined one by one when published
+STAGE_VISITS: Final = "stage_visits"
+PEER_BYTES: Final = "peer_bytes"  # queue and source: the use by messages of other computers
 
 QUEUE_KEY: Final = struct.Struct(">I")  # queue
 POSITION_KEY: Final = struct.Struct(">IQ")  # queue, lookup id
-# seconds since 1970, queue, lookup id: some of the EXPIRY_BLOCK messages around it expire then.
+# seconds since 1970, queue, lookup id: some of the EXPIRY_BLOCK messages around it expire then
 EXPIRY_KEY: Final = struct.Struct(">IIQ")
 EXPIRY_BLOCK: Final = 64
-HOLD: Final = struct.Struct(">QI")  # visibility number, seconds that it lasts after a start
+HOLD: Final = struct.Struct(">QI")  # visibility number, duration in seconds after a start
 QUEUE_MANAGER_KEY: Final = b"queue_manager"
 EPOCH_KEY: Final = b"epoch"
 COORDINATOR_KEY: Final = b"coordinator"

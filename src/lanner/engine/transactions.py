@@ -1,9 +1,9 @@
 """Transactions: commit, abort, two phases (MS-MQDMPR 3.1.4.3-3.1.4.5, 3.1.7.1.8).
 
-A transaction is in memory until it is prepared for two phases. An unprepared one is aborted by a
-crash (3.1.3), which needs no work because nothing of it is on disk. Prepare writes the operations
-and locks the messages durably. Commit and abort are one batch of the store each, so they are
-atomic. The side of a distributed transaction coordinator is in `dtc`.
+A transaction is in memory until it is prepared for two phases. A crash aborts an unprepared
+transaction (3.1.3), which takes no work because nothing of it is on disk. Prepare writes the
+operations and locks the messages durably. Commit and abort are one batch of the store each, so they
+are atomic. The interface to a distributed transaction coordinator is in `dtc`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from lanner.engine.outgoing_sequences import OutgoingSequences
 
 
-# Module-level names: an enumeration looks up its members slowly (Python 3.11).
+# Module-level names: Python 3.11 looks up members of an enumeration slowly.
 _ENQUEUE, _DEQUEUE = OperationType.ENQUEUE, OperationType.DEQUEUE
 _AVAILABLE, _DELETED, _LOCKED = PositionState.AVAILABLE, PositionState.DELETED, PositionState.LOCKED
 _ACK_RECEIVE = MessageClass.ACK_RECEIVE
 
 
 class Transactions:
-    """Units of work."""
+    """The transactions of the queue manager."""
 
     def __init__(self, core: Core, arrivals: Arrivals, moving: Moving, sequences: OutgoingSequences) -> None:
         self._store = core.store
@@ -63,7 +63,10 @@ class Transactions:
         return transaction
 
     def transaction_prepare(self, identifier: uuid.UUID, *, single_phase: bool = True) -> None:
-        """3.1.4.3 Transaction Prepare. With `single_phase` False it survives a crash."""
+        """3.1.4.3 Transaction Prepare.
+
+        With `single_phase` False the transaction survives a crash.
+        """
         transaction = self._transaction(identifier)
         transaction.single_phase = single_phase
         _mark_first_and_last(transaction)
@@ -74,13 +77,13 @@ class Transactions:
         """3.1.4.4 Transaction Commit."""
         transaction = self._transaction(identifier)
         if not transaction.is_prepared:
-            # MS-MQMP commits internal transactions without Prepare (DECISIONS: flags are set at
+            # MS-MQMP commits internal transactions without Prepare (DECISIONS: the flags are set at
             # commit).
             _mark_first_and_last(transaction)
         self._forget(transaction)
         operations = transaction.transactional_operations
-        # Messages that were sent and expired before this commit; a later operation of the same list
-        # removes them.
+        # Messages sent in this transaction that have expired before its commit. A later operation
+        # in the same list removes them.
         timed_out = {
             id(operation.message_position)
             for operation in operations
@@ -112,7 +115,7 @@ class Transactions:
         operations.clear()
 
     def _commit_sends(self, positions: list[MessagePosition]) -> None:
-        """Have messages arrive that were sent to one queue one after the other."""
+        """Have consecutively sent messages arrive in their queue."""
         queue = positions[0].queue
         if isinstance(queue, OutgoingQueue):
             self._sequences.take_numbers(queue, positions)
@@ -128,7 +131,7 @@ class Transactions:
         self._arrivals.arrive_run(queue, positions[0].lookup_id, records, read_envelope(records[0].packet))
 
     def _commit_send_to_deleted_queue(self, position: MessagePosition) -> None:
-        """Raise the event now: before the commit there was no message for the sender to hear of."""
+        """Raise the event at commit, because until then the message was not sent."""
         for subscriber in self._positions.deleted_subscribers:
             subscriber(position.queue, position, MessageClass.NACK_QUEUE_DELETED)
 
@@ -145,12 +148,12 @@ class Transactions:
         if target is None or target.is_deleted:
             self._positions.give_back(position, is_abort=False)
             return
-        # A move that commits moves, also if the queue was purged meanwhile (DECISIONS).
+        # A committed move takes effect even if the queue was purged meanwhile (DECISIONS).
         self._positions.forget_purge(position)
         self._moving.move_now(position, target)
 
     def abort_unprepared(self) -> None:
-        """Abort every transaction that is not prepared: the queue manager stops."""
+        """Abort every transaction that is not prepared, because the queue manager stops."""
         for transaction in list(self._queue_manager.transaction_collection.values()):
             if not transaction.is_prepared:
                 self.transaction_abort(transaction.identifier)
@@ -227,7 +230,7 @@ class Transactions:
         self._table.put(transaction.identifier.bytes, json.dumps(document).encode())
 
     def recover_prepared(self) -> None:
-        """Restore TransactionCollection after a restart: the prepared transactions."""
+        """Restore TransactionCollection after a restart with the prepared transactions."""
         collection = self._queue_manager.queue_collection
         for key, value in list(self._table.items()):
             if uuid.UUID(bytes=key) in self._queue_manager.transaction_collection:
@@ -238,7 +241,7 @@ class Transactions:
                 single_phase=False,
                 is_prepared=True,
                 index=document["index"],
-                # Stores of before have neither.
+                # Stores of earlier versions have neither.
                 branch=read_branch(document.get("branch")),
                 owner=document.get("owner", ""),
             )
@@ -246,7 +249,7 @@ class Transactions:
                 queue = collection.get(number)
                 record = None if queue is None else self._store.get(number, lookup_id)
                 if queue is None or record is None:
-                    continue  # an express message, or its queue, is gone
+                    continue  # the message was express, or its queue was deleted
                 position = queue.held_positions.get(lookup_id) or MessagePosition(queue, lookup_id, record)
                 position.transaction = transaction
                 self._positions.lock(position)
@@ -280,12 +283,15 @@ def read_branch(value: list[str] | None) -> Branch | None:
 
 
 def _is_gone(position: MessagePosition) -> bool:
-    """Whether its queue was deleted (DMPR-3.1.7.1.4-4), or a failing store has undone it."""
+    """Return whether a position's queue was deleted (DMPR-3.1.7.1.4-4) or undone by the store."""
     return position.queue.is_deleted or position.state is _DELETED
 
 
 def _run_of(operations: list[TransactionalOperation], index: int, timed_out: set[int]) -> list[MessagePosition]:
-    """Return the position of a send, and those of the sends behind it that went to the same queue and have equal envelopes."""
+    """Return the positions of a send and of the sends that can be stored together with it.
+
+    These are the following sends to the same queue with equal envelopes.
+    """
     first = operations[index].message_position
     positions = [first]
     queue, lookup_id = first.queue, first.lookup_id
@@ -307,7 +313,7 @@ def _run_of(operations: list[TransactionalOperation], index: int, timed_out: set
 
 
 def _received_run(operations: list[TransactionalOperation], index: int) -> list[MessagePosition]:
-    """Return the positions of receives from one queue, one after the other, that end as all others do."""
+    """Return the positions of consecutive receives from one queue that end in the same way."""
     queue = operations[index].message_position.queue
     positions = []
     for operation in islice(operations, index, None):
@@ -325,7 +331,7 @@ def _received_run(operations: list[TransactionalOperation], index: int) -> list[
 
 
 def _mark_first_and_last(transaction: Transaction) -> None:
-    """Set FM and LM of MS-MQMQ 2.2.20.5; they count the messages that are sent (DMPR-3.1.4.3-2)."""
+    """Set FM and LM of MS-MQMQ 2.2.20.5. They count only sent messages (DMPR-3.1.4.3-2)."""
     sends = [operation for operation in transaction.transactional_operations if operation.operation_type is _ENQUEUE]
     if not sends:
         return

@@ -1,9 +1,9 @@
 """Waiting reads (MS-MQDMPR 3.1.2.3, 3.1.6.3, 3.1.7.1.17, 3.1.7.3.1, 3.1.7.3.4-3.1.7.3.7).
 
-The specification keeps a collection of waiting reads per descriptor and serves descriptor by
-descriptor. Here each queue has one first-in first-out line: reads are served in the order in which
-they began, also between descriptors, and so in order on each descriptor. Times are milliseconds, as
-on the wire (DECISIONS).
+The specification keeps a collection of waiting reads per descriptor and serves one descriptor after
+the other. Here each queue has one first-in, first-out line. Reads are served in the order in which
+they began, across descriptors and therefore on each descriptor. Times are milliseconds, as on the
+wire (DECISIONS).
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from lanner.model.live import Cursor, MessagePosition, OpenQueueDescriptor, Transaction
     from lanner.store import Store
 
-# Not in the specification: a shorter heap of timers is not searched for waits that have ended.
+# Not in the specification: a heap of timers shorter than this is not searched for waits that have
+# ended.
 _MIN_TIMERS: Final = 256
 
 _AVAILABLE: Final = PositionState.AVAILABLE
 
 
 def is_available(store: Store, queue: Queue, lookup_id: int) -> bool:
-    """Whether the message under a lookup id is in the queue and in state Available."""
+    """Return whether the message under a lookup id is in the queue and in state Available."""
     held = queue.held_positions.get(lookup_id)
     if held is not None:
         return held.state is _AVAILABLE
@@ -38,13 +39,13 @@ def is_available(store: Store, queue: Queue, lookup_id: int) -> bool:
 
 
 class WaitingReads:
-    """The reads that wait for a message, their timers, and which of them gets the next message."""
+    """The reads that wait for a message, their timers, and which read gets the next message."""
 
     def __init__(self, core: Core) -> None:
         self._store = core.store
         self._clocks = core.clocks
         self._held_memory = core.held_memory
-        # (deadline, number, read), a heap. A wait that has ended stays in it until it is due or
+        # A heap of (deadline, number, read). A wait that has ended stays in it until it is due or
         # dropped.
         self.timers: list[tuple[float, int, WaitingMessageReadOperation]] = []
         self._timers_limit = 0  # a longer heap is searched for waits that have ended
@@ -99,7 +100,7 @@ class WaitingReads:
         self._timers_limit = 2 * len(timers) + _MIN_TIMERS
 
     def waiting_message_read_timer_stop(self, reader: WaitingMessageReadOperation, status: StatusError) -> None:
-        """3.1.7.3.5 Waiting Message Read Timer Stop: the wait ends with that status."""
+        """3.1.7.3.5 Waiting Message Read Timer Stop. The wait ends with `status`."""
         if self._end(reader):
             reader.stopped(status)
 
@@ -113,13 +114,13 @@ class WaitingReads:
             self.waiting_message_read_timer_stop(reader, status)
 
     def waiting_message_read_satisfied(self, reader: WaitingMessageReadOperation, position: MessagePosition) -> None:
-        """3.1.7.3.6 Waiting Message Read Satisfied: this read, and no other, gets the position."""
+        """3.1.7.3.6 Waiting Message Read Satisfied. Only this read gets the position."""
         if self._end(reader):
             reader.satisfied(position)
 
     @staticmethod
     def _end(reader: WaitingMessageReadOperation) -> bool:
-        """Remove a read from the line of its queue; return False if its wait has ended before."""
+        """Remove a read from the line of its queue; return False if its wait had already ended."""
         if not reader.is_waiting:
             return False
         reader.is_waiting = False
@@ -154,16 +155,16 @@ class WaitingReads:
         raise StatusNotFound(f"no waiting read with tag {tag!r} on queue {queue.pathname}")
 
     def serve(self, queue: Queue, position: MessagePosition) -> None:
-        """The reader loop of 3.1.7.2.2: peekers in turn, then exactly one receiver."""
+        """Run the reader loop of 3.1.7.2.2: peekers in turn, then exactly one receiver."""
         queue.unserved_positions.append((position, self._count))
         if not queue.waiting_for_release:
             self._serve_next(queue)
 
     def release_next_reader(self, queue: Queue) -> None:
-        """3.1.7.3.7 Release Next Reader: on this queue only."""
+        """3.1.7.3.7 Release Next Reader, on this queue only."""
         if queue.waiting_for_release:
             queue.waiting_for_release = False
-            # Inside _serve_next its loop continues; outside, it is started again here.
+            # Inside _serve_next, that method's loop continues. Outside, it is started again here.
             if not self._serving or self._serving[-1] is not queue:
                 self._serve_next(queue)
 
@@ -174,7 +175,7 @@ class WaitingReads:
                 position, last_number = queue.unserved_positions[0]
                 reader = next(iter(queue.waiting_reads))
                 if (
-                    # A read that began later has looked at this position itself, and waits for
+                    # A read that began later has examined this position itself, and waits for
                     # another one.
                     reader.number > last_number
                     or position.state is not _AVAILABLE
@@ -182,7 +183,7 @@ class WaitingReads:
                 ):
                     queue.unserved_positions.pop(0)
                 elif reader.destructive_read and self._held_memory.is_full(reader.descriptor.sender_identifier):
-                    # The message is for the next one.
+                    # The message goes to the next reader.
                     refusal = self._held_memory.refusal(reader.descriptor.sender_identifier)
                     self.waiting_message_read_timer_stop(reader, refusal)
                 elif reader.destructive_read:

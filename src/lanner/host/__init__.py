@@ -5,9 +5,9 @@ group commit, and offers the idioms that every protocol above it uses:
 
 - `Change` (change.py): change something under the store's lock, then wait until it is durable.
 - `Read` (reads.py): read a message, wait for one if there is none, then take it or give it back.
-- `Operations` (operations.py): what a program can do with a queue manager, as one identity.
+- `Operations` (operations.py): the operations of a program on a queue manager, as one identity.
 - `QueueNames` (names.py): every spelling of a queue's name.
 - `LoopThread` (loop_thread.py): an event loop in a thread of its own.
-- `Budget` (budget.py): what peers may cost, in total and each. `Acceptor` (accepting.py) lets their
-  connections in.
+- `Budget` (budget.py): the limits on what peers may cost, in total and each. `Acceptor`
+  (accepting.py) admits their connections.
 """

@@ -1,8 +1,8 @@
-"""Taking connections: one way for every listener, within its budget.
+"""Acceptance of connections, in the same way for every listener and within its budget.
 
-A connection that is not let in is closed at once, so whoever connected hears of it and no
-descriptor is held. If the process has no descriptor left, accepting pauses for a second. Both are
-logged within the limits of `security.log_lines`.
+A connection that is not admitted is closed at once, so its client learns of it and no descriptor is
+held. If the process has no descriptor left, accepting pauses for a second. Both are logged within
+the limits of `security.log_lines`.
 """
 
 from __future__ import annotations
@@ -27,24 +27,23 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 _BACKLOG: Final = 1024
-# Connections that are taken before other work has its turn.
+# Connections that are accepted before other work has its turn.
 _AT_ONCE: Final = 64
-# Seconds: before accepting is tried again, and for the handshake of TLS.
+# Seconds: before accepting is tried again, and for the TLS handshake.
 _PAUSE: Final = 1.0
 _TLS_TIMEOUT: Final = 20.0
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-# What SO_PEERCRED tells: process, user, group.
+# The content of SO_PEERCRED: process, user, group.
 _UCRED: Final = struct.Struct("3i")
 
-# Makes the protocol of a connection that was let in. It returns the pass when the connection is
-# lost.
+# Makes the protocol of an admitted connection. It returns the pass when the connection is lost.
 MakeProtocol = Callable[[Pass], asyncio.BaseProtocol]
 
 
 def listen_tcp(address: str, port: int) -> socket.socket:
-    """A listening socket at an address, never a name; 0 is any port.
+    """Return a listening socket at an address, which is not a name; port 0 is any port.
 
-    An OSError says why there can be none.
+    Raises OSError.
     """
     early = take_early(address, port)
     if early is not None:
@@ -68,20 +67,20 @@ def listen_tcp(address: str, port: int) -> socket.socket:
 
 
 def local_user(connected: socket.socket) -> int:
-    """The user at the other end of a Unix socket, as the kernel knows it."""
+    """Return the user at the other end of a Unix socket, as reported by the kernel."""
     uid: int = _UCRED.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))[1]
     return uid
 
 
 def peer_at(connected: socket.socket) -> str:
-    """Who is at the other end, as the budget counts it."""
+    """Return the peer at the other end, in the form that the budget counts."""
     if connected.family == socket.AF_UNIX:
         return f"uid {local_user(connected)}"
     return peer_of(str(connected.getpeername()[0]))
 
 
 class Handshake:
-    """A connection whose handshake of TLS is under way."""
+    """A connection whose TLS handshake is under way."""
 
     def __init__(self, granted: Pass, task: asyncio.Task[None]) -> None:
         self.granted = granted
@@ -105,13 +104,11 @@ class Acceptor:
         tls: ssl.SSLContext | None = None,
         on_handshake: Callable[[Handshake], Callable[[], None]] | None = None,
     ) -> None:
-        """Begin.
+        """Begin to accept.
 
-        `make_room` ends a connection that has not said who it is, for a new one of a peer; False:
-        there is none.
-
-        `on_handshake` hears of each handshake of TLS that begins, and what it returns is called at
-        the end of it.
+        `make_room` closes an unidentified connection in favour of a new one of a peer; it returns
+        False if there is none. `on_handshake` is called with each TLS handshake that begins; the
+        function that it returns is called at the end of the handshake.
         """
         self.port: int = 0 if listening.family == socket.AF_UNIX else listening.getsockname()[1]
         self._listening = listening
@@ -126,7 +123,7 @@ class Acceptor:
         self._loop.add_reader(listening, self._accept)
 
     def close(self) -> None:
-        """Take no more connections. Those that are there stay."""
+        """Accept no more connections. Existing ones stay."""
         if self._listening.fileno() < 0:
             return
         if self._pause is not None:
@@ -138,7 +135,7 @@ class Acceptor:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Until nothing is under way after `close`."""
+        """Wait until nothing is under way after `close`."""
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
@@ -150,7 +147,7 @@ class Acceptor:
                 return
             except OSError as error:
                 if error.errno not in _OUT_OF_RESOURCES:
-                    # It was gone before it was taken.
+                    # The connection was gone before it was accepted.
                     continue
                 log_of_peer(
                     _LOG, logging.ERROR, "accept", "", "%s: no connection can be taken: %s", self._door.name, error
@@ -203,6 +200,6 @@ class Acceptor:
             connected.close()
             if not isinstance(error, OSError):
                 raise
-            # Gone, or the handshake of TLS has failed.
+            # The client has disconnected, or the TLS handshake has failed.
             text = "%s: a connection of %s ended at its beginning: %s"
             log_of_peer(_LOG, logging.INFO, "beginning", granted.peer, text, self._door.name, granted.peer, error)

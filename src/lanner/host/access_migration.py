@@ -1,9 +1,9 @@
-"""Take queues from the anonymous owner that older versions, and profile DOCUMENT, gave them.
+"""Migration of queues that the anonymous user owns, from older versions or profile DOCUMENT.
 
-At the start with profile SAFE each queue that S-1-5-7 owns gets the Administrators as owner, and a
+At a start with profile SAFE, each queue that S-1-5-7 owns gets the Administrators as owner, and a
 new list if it has the old default one. The old descriptors are written to a file first, durably and
 under a new name each time. A crash before the store's commit leaves such a file and unchanged
-queues, and the next start does the same again with another file.
+queues, and the next start repeats the migration with another file.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _PREFIX: Final = "access-lists-"
 
 
 class SavedAccessError(LannerError):
-    """The file is none with saved access lists; the message says why."""
+    """The file does not contain saved access lists; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedAccess:
-    """The descriptor that a queue had."""
+    """The former descriptor of a queue."""
 
     pathname: str
     security: bytes
@@ -75,7 +75,7 @@ def _read_one(one: dict[str, Any]) -> SavedAccess:
 
 
 def migrate(engine: Engine, directory: Path) -> Path | None:
-    """Take queues from the anonymous owner; return the file with the old descriptors, if there were any.
+    """Replace the anonymous owner of queues; return the file with the old descriptors, if any.
 
     The caller holds the store's lock and commits afterwards.
     """
@@ -95,7 +95,7 @@ def migrate(engine: Engine, directory: Path) -> Path | None:
         try:
             engine.replace_security(queue, after.pack())
         except StatusError as error:
-            # The queue manager itself goes by its own copy, which is changed.
+            # The queue manager itself uses its own copy, which is changed.
             _LOG.warning("the directory keeps the old access list: %s", error)
         engine.audit.done(
             "change access",
@@ -105,8 +105,9 @@ def migrate(engine: Engine, directory: Path) -> Path | None:
             after=descriptor_text(after),
         )
     _LOG.warning(
-        "%d queues belonged to the anonymous and now belong to the Administrators; %d of them had the old default access list and have "
-        "the new one, with which others may only send. The old ones are in %s: `lanner queue access restore` reads it",
+        "%d queues belonged to the anonymous and now belong to the Administrators; %d of them had the old default "
+        "access list and have the new one, with which others may only send. The old ones are in %s: `lanner queue "
+        "access restore` reads it",
         len(owned),
         changed,
         path,
@@ -119,7 +120,7 @@ def _descriptor(queue: Queue) -> SecurityDescriptor:
 
 
 def _is_anonymous(queue: Queue) -> bool:
-    # Every start asks this about each queue. The SID is found in the octets before they are
+    # Every start checks each queue. The SID is searched for in the octets before they are
     # decoded.
     return queue.security is not None and _ANONYMOUS in queue.security and _descriptor(queue).owner == ANONYMOUS_LOGON
 

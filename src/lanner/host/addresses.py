@@ -1,8 +1,8 @@
 """The names and addresses of this machine, as the settings of a queue manager need them.
 
-A new queue manager that is given no name has the host's: `host_computer_name`. Whatever names this
-machine, by any of its names or addresses, means the queue manager on it, unless several share the
-machine: those differ in the addresses that they are bound to (`addresses_of`).
+A new queue manager without a given name takes the host's: `host_computer_name`. Any name or address
+of this machine means the queue manager on it, unless several share the machine. Those differ in the
+addresses that they are bound to (`addresses_of`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lanner.wire.spelling import check_computer
 
 _LOG = logging.getLogger(__name__)
 
-# A computer has a NetBIOS name of at most 15 characters, and MSMQ knows it by that.
+# A computer has a NetBIOS name of at most 15 characters, which MSMQ uses to address it.
 MAX_NETBIOS_NAME = 15
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _LOOPBACK = frozenset(("127.0.0.1", "::1"))
@@ -42,9 +42,9 @@ _MAX_ANSWER = 65536
 def local_settings(name: str | None, **overrides: object) -> EngineSettings:
     """Return the settings of a queue manager on this machine: its name and addresses.
 
-    `name` None: the name that the data directory has, or the host's for a new one.
-    IllegalQueuePathname if no path name could contain the name, so that none of the queues could be
-    opened.
+    `name` None: the name in the data directory, or the host's for a new one. Raises
+    IllegalQueuePathname if no path name could contain the name, because then none of the queues
+    could be opened.
     """
     if name is not None:
         try:
@@ -64,16 +64,16 @@ def local_settings(name: str | None, **overrides: object) -> EngineSettings:
 
 
 def host_computer_name(host: str | None = None) -> str:
-    """Return the host's name as that of a computer.
+    """Return the host's name as the name of a computer.
 
-    In capitals, 15 characters, `-` for what no name can have.
+    It is in capitals, has at most 15 characters, and has `-` for characters that no name can have.
     """
     short = (socket.gethostname() if host is None else host).partition(".")[0]
     return _NOT_IN_NAME.sub("-", short)[:MAX_NETBIOS_NAME].upper().strip("-") or DEFAULT_COMPUTER_NAME
 
 
 def local_addresses() -> frozenset[str]:
-    """Return the names and addresses that other programs have for this machine, in lower case."""
+    """Return the names and addresses by which other programs reach this machine, in lower case."""
     names, addresses = _host()
     return names | addresses | _LOOPBACK | frozenset(_interface_addresses())
 
@@ -81,9 +81,9 @@ def local_addresses() -> frozenset[str]:
 def addresses_of(bind: str) -> frozenset[str]:
     """Return the names and addresses that mean the queue manager bound to `bind`.
 
-    Queue managers on one machine differ in their addresses: one that is bound to 127.0.0.2 is not
+    Queue managers on one machine differ in their addresses. One that is bound to 127.0.0.2 is not
     127.0.0.1, and one that is bound to the address of a network is not the one at another address.
-    The names of the host mean any of them but those at further addresses of 127.0.0.0/8.
+    The names of the host mean any of them, except those at further addresses of 127.0.0.0/8.
     """
     address = ipaddress.ip_address(bind)
     if address.is_unspecified or str(address) in _LOOPBACK:
@@ -94,9 +94,9 @@ def addresses_of(bind: str) -> frozenset[str]:
 
 
 def _host() -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names of the host and the addresses that it has by them.
+    """Return the names of the host and the addresses that these names have.
 
-    The names are the whole one, the short one, and the one of the computer.
+    The names are the full one, the short one, and that of the computer.
     """
     host = socket.gethostname().lower()
     names = {host, host.partition(".")[0], host_computer_name().lower()}
@@ -113,7 +113,7 @@ def _host() -> tuple[frozenset[str], frozenset[str]]:
 def _interface_addresses() -> Iterator[str]:
     """Yield the addresses of all network interfaces, from the kernel.
 
-    Of 127.0.0.0/8 none: see `addresses_of`.
+    Addresses of 127.0.0.0/8 are left out: see `addresses_of`.
     """
     with (
         contextlib.suppress(OSError),
@@ -137,7 +137,7 @@ def _interface_addresses() -> Iterator[str]:
 def _address_in(message: memoryview) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """Return the address of an ifaddrmsg.
 
-    Of a point-to-point link IFA_LOCAL is its own, IFA_ADDRESS the peer's.
+    On a point-to-point link, IFA_LOCAL is its own address and IFA_ADDRESS the peer's.
     """
     found: dict[int, bytes] = {}
     message = message[_MESSAGE.size :]

@@ -1,4 +1,4 @@
-"""Who administers a queue manager, as its accounts say now."""
+"""Administrators of a queue manager, according to the present state of its accounts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 
 def is_administrator(engine: Engine, identity: Identity, scope: str = ADMIN) -> bool:
-    """Return whether a caller is an administrator now, or has a role for a scope; and if it came by a token, whether that has the scope.
+    """Return whether a caller is an administrator now, or has a role for a scope.
 
-    A connection may live longer than a right: the accounts are asked again with each call
-    (MS-MQMR 5.1), and a caller whom they no longer know is nobody.
+    If the caller logged on with a token, the token must have the scope, too. A connection may live
+    longer than a right, so the accounts are consulted at each call (MS-MQMR 5.1). A caller that has
+    been removed from them has no rights.
     """
     if not has_scope(identity, scope):
         return False
@@ -28,7 +29,7 @@ def is_administrator(engine: Engine, identity: Identity, scope: str = ADMIN) -> 
     current = identity if resolve is None else resolve(identity.sid)
     if current is not None and has_role_for(current, scope):
         return True
-    # The account file does not know users of a domain, but may name their groups.
+    # The account file has no users of a domain, but may contain their groups.
     if not identity.is_domain_user or groups_naming is None:
         return False
     here = groups_naming(identity.groups)

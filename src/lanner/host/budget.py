@@ -1,19 +1,19 @@
-"""What all peers together may cost, and what one of them may: connections, descriptors, memory.
+"""Limits on what peers may cost, in total and each: connections, descriptors, memory.
 
-Every listener counts here what a peer makes it hold, so that no peer can stop the others, and no
-listener another one. A peer is an address (`peer_of`), or a local user. `lanner status`, `lanner
-doctor` and the metrics show the use and the limits.
+Every listener counts here the resources that a peer makes it hold, so that no peer can block the
+others, and no listener another one. A peer is an address (`peer_of`), or a local user. `lanner
+status`, `lanner doctor` and the metrics show the use and the limits.
 
-- `Resource` counts one thing, in total and per peer.
+- `Resource` counts one resource, in total and per peer.
 - `Descriptors` divides the descriptors of the process among the listeners. Each has a part that no
   other listener can take.
-- `Door` is both for the connections of one listener. It gives a `Pass` for each connection, which
-  is returned when that ends.
+- `Door` combines both for the connections of one listener. It issues a `Pass` for each connection,
+  which is returned when the connection ends.
 - `Rate` counts how often something happens in a second.
-- `Newcomers` are connections that have not said who they are. The oldest of the peer with most of
-  them goes when there are too many.
-- `Unfinished` counts the bytes of packets whose end has not come. Whoever has been silent for
-  longest goes when there are too many.
+- `Newcomers` are connections that have not identified themselves. If there are too many, the oldest
+  one of the peer with the most is closed.
+- `Unfinished` counts the bytes of incomplete packets. If there are too many, the connection that
+  has been silent for longest is closed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ from typing import Final, Generic, TypeVar
 
 from lanner.host.memory import return_memory
 
-# Descriptors for everything that is no connection: the store, logs, listening sockets, threads,
-# files that are read.
+# Descriptors for everything other than connections: the store, logs, listening sockets, threads,
+# files being read.
 KEPT_BACK: Final = 96
-# More than this is of no use, and what a container calls unlimited may be a thousand million.
+# More than this is of no use, and a container may report a thousand million as unlimited.
 _MOST_DESCRIPTORS: Final = 1 << 20
-# From so many bytes of unfinished packets on, the memory is given back to the system when they are
-# gone.
+# After unfinished packets have held this many bytes, their memory is returned to the system.
 _WORTH_RETURNING: Final = 8 << 20
 
 T = TypeVar("T")
@@ -40,17 +39,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How much of a resource is in use, for people and programs."""
+    """The use of one resource, for users and programs."""
 
     resource: str
     used: int
     limit: int
-    # What one peer may have; None: as much as there is.
+    # The limit per peer; None: as much as there is.
     per_peer: int | None = None
-    # Who has most of it, and how much; nobody, if nobody has any.
+    # The peer that uses most of it, and how much; None if there is no use.
     greatest_peer: str | None = None
     greatest: int = 0
-    # How often something was refused for want of it, since the start.
+    # Refusals for lack of this resource since the start.
     refused: int = 0
 
     def document(self) -> dict[str, object]:
@@ -58,7 +57,7 @@ class Usage:
 
 
 class Resource:
-    """Something of which there is only so much, in total and for one peer. Any thread may ask."""
+    """A limited resource, in total and per peer. Thread-safe."""
 
     def __init__(self, name: str, limit: int, per_peer: int | None = None) -> None:
         self.name = name
@@ -70,17 +69,17 @@ class Resource:
         self._lock = threading.Lock()
 
     def of(self, peer: str) -> int:
-        """How much a peer has."""
+        """Return how much a peer has."""
         return self._by_peer.get(peer, 0)
 
     def has_room(self, peer: str, amount: int = 1) -> bool:
-        """Whether a peer may have more."""
+        """Return whether a peer may have more."""
         if self.used + amount > self.limit:
             return False
         return self.per_peer is None or self._by_peer.get(peer, 0) + amount <= self.per_peer
 
     def take(self, peer: str, amount: int = 1) -> bool:
-        """Take some for a peer; False, and nothing is taken, if there is no more."""
+        """Take an amount for a peer; return False, and take nothing, if that exceeds a limit."""
         with self._lock:
             if not self.has_room(peer, amount):
                 self.refused += 1
@@ -90,7 +89,7 @@ class Resource:
             return True
 
     def hold(self, peer: str, amount: int) -> None:
-        """Count what a peer has more, or less, whether there is room or not."""
+        """Add an amount, which may be negative, to a peer's use, whether there is room or not."""
         with self._lock:
             self.used += amount
             left = self._by_peer.get(peer, 0) + amount
@@ -104,7 +103,7 @@ class Resource:
 
     @property
     def greatest(self) -> tuple[str, int] | None:
-        """The peer that has most."""
+        """The peer that has most, and how much."""
         with self._lock:
             return max(self._by_peer.items(), key=lambda item: item[1], default=None)
 
@@ -114,7 +113,7 @@ class Resource:
 
 
 class Rate:
-    """How often something may happen in a second, in total and for one peer. One thread."""
+    """How often something may happen in a second, in total and per peer. For one thread."""
 
     def __init__(self, name: str, limit: int, per_peer: int, monotonic: Callable[[], float]) -> None:
         self.name = name
@@ -127,7 +126,7 @@ class Rate:
         self._refused = 0
 
     def allows(self, peer: str) -> bool:
-        """Whether it may happen once more in this second. It has happened then."""
+        """Return whether it may happen once more in this second, and if so count it."""
         self._begin_second()
         of_peer = self._by_peer.get(peer, 0)
         if self._used >= self._limit or of_peer >= self._per_peer:
@@ -150,10 +149,10 @@ class Rate:
 
 
 class Descriptors:
-    """The descriptors that connections may have. Any thread may ask.
+    """The descriptors that connections may use. Thread-safe.
 
-    A listener has a part of them for itself and may have more of the rest: the sum over all
-    listeners of what each has, or of its part if that is more, is never above the limit.
+    A listener has a part reserved for itself and may use more of the rest. Each listener counts
+    with its use or its part, whichever is larger; the sum never exceeds the limit.
     """
 
     def __init__(self, limit: int) -> None:
@@ -164,13 +163,13 @@ class Descriptors:
         self._lock = threading.Lock()
 
     def reserve(self, listener: str, share: float) -> None:
-        """Keep a share of them for a listener."""
+        """Reserve a share of the descriptors for a listener."""
         with self._lock:
             self._parts[listener] = int(self.limit * share)
             self._used.setdefault(listener, 0)
 
     def take(self, listener: str, amount: int = 1) -> bool:
-        """Take some for a listener; False, and nothing is taken, if there is no more for it."""
+        """Take descriptors for a listener; return False, and take nothing, if there are too few."""
         with self._lock:
             used, part = self._used.get(listener, 0), self._parts.get(listener, 0)
             others = sum(max(count, self._parts.get(name, 0)) for name, count in self._used.items() if name != listener)
@@ -199,7 +198,7 @@ class Descriptors:
 
 
 class Pass:
-    """The right of one connection to be there."""
+    """The right of one connection to exist."""
 
     __slots__ = ("_door", "peer")
 
@@ -208,14 +207,14 @@ class Pass:
         self.peer = peer
 
     def give_back(self) -> None:
-        """The connection has ended. A second time is harmless."""
+        """Return the pass, because the connection has ended. A second call is harmless."""
         door, self._door = self._door, None
         if door is not None:
             door.left(self.peer)
 
 
 class Door:
-    """The connections of one listener. `cost`: the descriptors that each of them takes."""
+    """The connections of one listener. `cost`: the descriptors that each of them uses."""
 
     def __init__(
         self,
@@ -234,7 +233,7 @@ class Door:
         self._descriptors.reserve(name, share)
 
     def admit(self, peer: str) -> Pass | None:
-        """Let one more connection of a peer in; None: it cannot stay."""
+        """Admit one more connection of a peer; return None if it must be closed."""
         if not self.connections.take(peer):
             return None
         if not self._descriptors.take(self.name, self._cost):
@@ -244,12 +243,12 @@ class Door:
         return Pass(self, peer)
 
     def is_greedy(self, peer: str) -> bool:
-        """Whether a peer has as many connections as one may have."""
+        """Return whether a peer has as many connections as one peer may have."""
         per_peer = self.connections.per_peer
         return per_peer is not None and self.connections.of(peer) >= per_peer
 
     def situation(self, peer: str) -> str:
-        """Why a peer is not let in, in words."""
+        """Return a description of why a peer is not admitted."""
         counted = self.connections
         if self.is_greedy(peer):
             return f"it has {counted.of(peer)}, and one peer may have {counted.per_peer}"
@@ -263,9 +262,9 @@ class Door:
 
 
 class Newcomers(Generic[T]):
-    """Connections of one listener that have not said who they are, in the order in which they came.
+    """Unidentified connections of one listener, in order of their arrival.
 
-    One thread.
+    For one thread.
     """
 
     def __init__(self, limit: int) -> None:
@@ -281,7 +280,7 @@ class Newcomers(Generic[T]):
         self._by_peer.setdefault(peer, {})[one] = None
 
     def of(self, peer: str) -> int:
-        """How many of a peer there are."""
+        """Return the number of a peer's connections."""
         return len(self._by_peer.get(peer, ()))
 
     @property
@@ -290,19 +289,19 @@ class Newcomers(Generic[T]):
         return max(self._by_peer, key=lambda peer: len(self._by_peer[peer]), default=None)
 
     def excess(self) -> T | None:
-        """Who has to go, if there are too many."""
+        """Return the connection to close if there are too many."""
         return self.oldest() if len(self._peers) > self._limit else None
 
     def oldest(self, peer: str | None = None) -> T | None:
-        """The oldest of a peer; of none in particular: of the one that has most of them.
+        """Return the oldest connection of a peer; without a peer, of the one that has most.
 
-        So a peer that opens connections and says nothing keeps no other peer out.
+        So a peer that opens connections and stays silent keeps no other peer out.
         """
         ones = max(self._by_peer.values(), key=len, default=None) if peer is None else self._by_peer.get(peer)
         return None if ones is None else next(iter(ones))
 
     def remove(self, one: T) -> None:
-        """It has said who it is, or has gone; a second time is harmless."""
+        """Remove a connection that has identified itself or ended. A second call is harmless."""
         peer = self._peers.pop(one, None)
         if peer is not None:
             ones = self._by_peer[peer]
@@ -312,13 +311,13 @@ class Newcomers(Generic[T]):
 
 
 class Unfinished(Generic[T]):
-    """Bytes of packets or requests whose end has not come, of all connections of a listener.
+    """Bytes of incomplete packets or requests, of all connections of a listener.
 
-    One thread.
+    For one thread.
 
-    `evict` is called with a connection that has to go, for there are too many of them: of its own
-    peer if that has too many, else of the peer that has most. It is the one from which nothing has
-    come for longest.
+    If there are too many bytes, `evict` is called with a connection to close. It is one of the
+    packet's own peer if that peer has too many, otherwise of the peer that has most; of that peer's
+    connections, it is the one that has been silent for longest.
     """
 
     def __init__(self, held: Resource, evict: Callable[[T, str], None]) -> None:
@@ -328,7 +327,7 @@ class Unfinished(Generic[T]):
         self._highest = 0  # since memory was returned
 
     def set(self, one: T, peer: str, size: int) -> None:
-        """So many bytes are there of a connection now, and something has just come from it."""
+        """Set the incomplete bytes of a connection that has just received data."""
         ones = self._by_peer.get(peer)
         if ones is None:
             if not size:
@@ -365,22 +364,22 @@ class Unfinished(Generic[T]):
 
 
 class Budget:
-    """The resources of a process, and what is shown of them."""
+    """The resources of a process, and the list of those that are shown."""
 
     def __init__(self, descriptors: int | None = None) -> None:
-        """`descriptors`: how many the process may have open; None: as many as it has been allowed."""
+        """Divide `descriptors`; None: as many as the process may have open."""
         if descriptors is None:
             descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self.descriptors = Descriptors(descriptors - KEPT_BACK)
         self._shown: dict[str, Callable[[], Usage]] = {"descriptors": self.descriptors.usage}
 
     def add(self, counted: Resource) -> Resource:
-        """Show a resource. One of the same name that was there before has ended."""
+        """Show a resource. It replaces an earlier one of the same name, which has ended."""
         self._shown[counted.name] = counted.usage
         return counted
 
     def show(self, name: str, usage: Callable[[], Usage]) -> None:
-        """Show something that is counted elsewhere."""
+        """Show a resource that is counted elsewhere."""
         self._shown[name] = usage
 
     def usage(self) -> list[Usage]:
@@ -388,7 +387,7 @@ class Budget:
 
 
 def raise_descriptor_limit() -> int:
-    """Let this process have as many descriptors open as it may (RLIMIT_NOFILE); returns the number."""
+    """Raise RLIMIT_NOFILE of this process as far as allowed; return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
     if soft == resource.RLIM_INFINITY or soft >= wanted:

@@ -6,7 +6,7 @@
     await change         # in an event loop
     change.then(answer)  # in an event loop, without a task
 
-The block runs with the store's lock held. Waiting happens without it: one thread commits for every
+The block runs with the store's lock held. The wait happens without it: one thread commits for every
 change made meanwhile (group commit, store/commit.py). A block that raises has nothing to wait for.
 """
 
@@ -37,7 +37,10 @@ class Change:
     __slots__ = ("_ask", "_committer", "_store", "batch")
 
     def __init__(self, store: Store, ask: Callable[[int], object], committer: Committer | None = None) -> None:
-        """`ask` has a batch written without a wait; a `committer` waits on behalf of an event loop."""
+        """Prepare a change.
+
+        `ask` has a batch written without a wait; a `committer` waits on behalf of an event loop.
+        """
         self._store = store
         self._ask = ask
         self._committer = committer
@@ -63,24 +66,33 @@ class Change:
         return self.batch != 0
 
     def forget(self) -> None:
-        """Skip the wait: the change concerns only what a restart loses, such as an express message."""
+        """Skip the wait: a restart loses the changed data anyway, like an express message."""
         self.batch = 0
 
     def wait(self) -> None:
-        """Block until the change is durable; InsufficientResources if it could not be written."""
+        """Block until the change is durable.
+
+        Raises InsufficientResources if it could not be written.
+        """
         if self.batch:
             with Uninterrupted():
                 self._store.sync(self.batch)
 
     def __await__(self) -> Generator[object, None, None]:
-        """Wait in an event loop until the change is durable; InsufficientResources if it could not be written."""
+        """Wait in an event loop until the change is durable.
+
+        Raises InsufficientResources if it could not be written.
+        """
         if self.batch:
             if self._committer is None:
                 raise RuntimeError("this change was not made for an event loop: use wait()")
             yield from self._committer.durable(self.batch).__await__()
 
     def then(self, callback: Callable[[BaseException | None], None]) -> None:
-        """Call back in the event loop when the change is durable, or with the error if it could not be written."""
+        """Call back in the event loop when the change is durable.
+
+        If it could not be written, the callback gets the error.
+        """
         if not self.batch:
             callback(None)
         elif self._committer is None:

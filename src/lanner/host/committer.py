@@ -1,12 +1,12 @@
-"""The thread that syncs batches for an event loop, and the futures of coroutines that wait for a batch.
+"""The thread that syncs batches for an event loop, and the futures that wait for them.
 
-A coroutine asks for a batch and gets a future, which resolves when the batch is durable. While one
+A coroutine requests a batch and gets a future, which resolves when the batch is durable. While one
 batch is being synced, the loop fills the next one. The futures of a batch resolve together.
 
 The loop writes a small batch itself, at the end of its iteration, while the disk takes a fraction
-of a millisecond for it. Waking a thread, giving it the interpreter lock and being woken by it costs
-more, and most coroutines are waiting for this batch anyway. When the disk becomes slow, the thread
-takes over.
+of a millisecond for it. Waking a thread, passing it the interpreter lock and being woken by it
+costs more, and most coroutines are waiting for this batch anyway. When the disk becomes slow, the
+thread takes over.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Committer:
     def __init__(
         self, store: Store, loop: asyncio.AbstractEventLoop, written: Callable[[], None] | None = None
     ) -> None:
-        """`written` is called in the loop after the loop has written a batch itself."""
+        """Start the thread. The loop calls `written` after it has written a batch itself."""
         self._store = store
         self._written = written
         self._loop = loop
@@ -42,7 +42,7 @@ class Committer:
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}  # by the batch they wait for
         self._wanted = threading.Condition()
         self._highest = 0
-        self._prepared = 0  # the newest batch whose record was made when it was asked for
+        self._prepared = 0  # the newest batch whose record was made when it was requested
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="lanner-committer", daemon=True)
         self._thread.start()
@@ -57,7 +57,7 @@ class Committer:
         future = self._create_future()
         waiting = self._waiting.get(batch)
         if waiting is not None:
-            # All futures of a batch resolve together, even if that is about to happen.
+            # All futures of a batch resolve together, even if the batch is about to be resolved.
             waiting.append(future)
         elif batch <= self._store.decided:
             self._resolve_batch(batch, [future])
@@ -95,7 +95,7 @@ class Committer:
             decided = store.decided
             if batch > decided:
                 self._hand_over(batch)
-            # Another thread may have written the batch for itself, and it does not resolve these
+            # Another thread may have written the batch for itself; it does not resolve these
             # futures.
             if self._waiting:
                 self._resolve(decided)
@@ -127,8 +127,8 @@ class Committer:
 
     def _resolve(self, batch: int) -> None:
         for number in [number for number in self._waiting if number <= batch]:
-            # One by one: another thread may have led one of these batches, and only that one may
-            # have failed.
+            # Resolved one by one: another thread may have led one of these batches, and only that
+            # one may have failed.
             self._resolve_batch(number, self._waiting[number])
             del self._waiting[number]
 
@@ -147,7 +147,7 @@ class Committer:
                 future.set_exception(error)
 
     def close(self) -> None:
-        """Sync the batches that were asked for, then stop the thread."""
+        """Sync the requested batches, then stop the thread."""
         with self._wanted:
             self._is_closing = True
             self._wanted.notify()

@@ -1,22 +1,22 @@
-"""The coordinator of distributed transactions: who takes part, what is decided, and what is in the log.
+"""The coordinator of distributed transactions: participants, decisions, and their log.
 
-Two phases, presumed abort. Every participant is asked to prepare its branch; when all have, the
-decision to commit is written to the log, and durable before the first participant is told of it.
-Nothing is written for an abort: a transaction that is neither active nor in the log was aborted.
-The log is a table of the queue manager's store. A row names the resources that have not committed
-yet, and goes with the last.
+The protocol is two-phase commit with presumed abort. Every participant is asked to prepare its
+branch. When all have, the decision to commit is written to the log, and is durable before the first
+participant learns of it. An abort is never written: a transaction that is neither active nor in the
+log was aborted. The log is a table of the queue manager's store. A row names the resources that
+have not committed yet, and is deleted with the last of them.
 
-- `Steps` is the procedure of one transaction without I/O: `STAGES` is its state machine. The
-  program that ends the transaction does the steps (client/_async/distributed.py) and says how each
-  went.
-- `Coordinator` is the transaction manager of one queue manager: it has the log, knows which
-  transactions are active, and is the engine's side of MS-MQDMPR 3.1.4.6-3.1.4.11, whose MTAG
-  messages are calls here.
-- `Participant` is what the steps are done with: a queue manager, or a database.
+- `Steps` is the procedure for one transaction, without I/O; `STAGES` is its state machine. The
+  program that ends the transaction performs the steps (client/_async/distributed.py) and reports
+  the result of each.
+- `Coordinator` is the transaction manager of one queue manager. It keeps the log and the set of
+  active transactions, and is the engine's side of MS-MQDMPR 3.1.4.6-3.1.4.11, whose MTAG messages
+  are calls here.
+- `Participant` is the interface through which the steps reach a queue manager or a database.
 
-The one rule to know: a branch may be committed only when the decision is durable, and aborted only
-when the transaction is neither active nor decided. `Coordinator.outcome` says which, and its answer
-may be used when the store's pending batch is durable.
+The one rule: a branch may be committed only when the decision is durable, and aborted only when the
+transaction is neither active nor decided. `Coordinator.outcome` says which applies. Its answer may
+be used once the store's pending batch is durable.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from lanner.model.live import Transaction
     from lanner.store import Store
 
-# Not in the specification: transactions of one user that are decided and that a resource has not
-# heard of.
+# Not in the specification: decided transactions of one user that some resource has not confirmed.
 MAX_UNFINISHED: Final = 1000
 
 Done_co = TypeVar("Done_co", covariant=True)
@@ -50,8 +49,8 @@ Found_co = TypeVar("Found_co", covariant=True)
 class Participant(Protocol[Done_co, Found_co]):
     """One resource of a distributed transaction, under its stable name.
 
-    The types are those that a blocking or an async method returns. Every method may fail; the
-    caller of `commit` and `end` keeps the branch among those to be resolved then.
+    The types are those that a blocking or an async method returns. Every method may fail. If
+    `commit` or `end` fails, the caller keeps the branch in the list of branches to be resolved.
     """
 
     name: str
@@ -60,7 +59,7 @@ class Participant(Protocol[Done_co, Found_co]):
         """Begin the branch."""
 
     def prepare(self) -> Done_co:
-        """Make the branch survive a crash. TransactionAborted if it cannot be committed."""
+        """Make the branch survive a crash. Raises TransactionAborted if it cannot be committed."""
 
     def commit(self) -> Done_co:
         """Commit the prepared branch."""
@@ -80,14 +79,14 @@ class Participant(Protocol[Done_co, Found_co]):
 
 
 class Stage(enum.Enum):
-    """What is being done; the last three are ends."""
+    """The stage of a transaction's end; the last three are final."""
 
     BEGINNING = "beginning"
     PREPARING = "preparing"
     DECIDING = "deciding"
     COMMITTING = "committing"
     FORGETTING = "forgetting"
-    # One queue manager takes part and nothing else: its commit is the decision.
+    # One queue manager is the only participant, so its commit is the decision.
     COMMITTING_ALONE = "committing alone"
     ABORTING = "aborting"
     ABANDONING = "abandoning"
@@ -97,21 +96,21 @@ class Stage(enum.Enum):
 
 
 class Input(enum.Enum):
-    """How a step went."""
+    """The result of a step."""
 
     DONE = "done"
     FAILED = "failed"
-    # The connection was lost before the answer: it was done, or was not.
+    # The connection was lost before the answer, so the result is unknown.
     LOST = "lost"
 
 
-# What follows a step that is done, one that failed, and one whose answer was lost.
+# The stages that follow a step that succeeded, one that failed, and one whose answer was lost.
 _NEXT: Final = {
     Stage.BEGINNING: (Stage.PREPARING, Stage.ABORTING, Stage.ABORTING),
     Stage.PREPARING: (Stage.DECIDING, Stage.ABORTING, Stage.ABORTING),
-    # Neither outcome may be guessed: the log has it, and the branches wait for it.
+    # The outcome must not be guessed: it is in the log, and the branches wait for it.
     Stage.DECIDING: (Stage.COMMITTING, Stage.ABORTING, Stage.IN_DOUBT),
-    # What one participant has not heard, it hears later: the others are told now.
+    # A participant that was not reached is informed later; the others are informed now.
     Stage.COMMITTING: (Stage.FORGETTING, Stage.FORGETTING, Stage.FORGETTING),
     Stage.FORGETTING: (Stage.COMMITTED, Stage.COMMITTED, Stage.COMMITTED),
     Stage.COMMITTING_ALONE: (Stage.COMMITTED, Stage.ABORTED, Stage.IN_DOUBT),
@@ -122,14 +121,14 @@ STAGES: Final[dict[tuple[Stage, Input], Stage]] = {
     (stage, how): after for stage, row in _NEXT.items() for how, after in zip(Input, row, strict=True)
 }
 ENDS: Final = frozenset((Stage.COMMITTED, Stage.ABORTED, Stage.IN_DOUBT))
-# The stages with a step for each participant, and those that a failure does not end.
+# The stages with a step for each participant, and the stages that a failure does not end.
 _WITH_ALL: Final = frozenset((Stage.PREPARING, Stage.COMMITTING, Stage.ABORTING))
 _THROUGH: Final = frozenset((Stage.COMMITTING, Stage.ABORTING))
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do; `resource` is empty where it is the coordinator's."""
+    """One step; `resource` is empty for a step of the coordinator."""
 
     stage: Stage
     resource: str = ""
@@ -139,9 +138,9 @@ class Step:
 
 
 class Steps:
-    """The steps of one transaction's end, in order.
+    """The steps that end one transaction, in order.
 
-    Does no I/O: the caller does each step and says how it went.
+    Does no I/O: the caller performs each step and reports its result.
     """
 
     def __init__(self, resources: Sequence[str], *, is_commit: bool, is_alone: bool = False) -> None:
@@ -151,7 +150,7 @@ class Steps:
         else:
             self.stage = Stage.ABORTING
         self._left = self._steps()
-        # The resources that were not told of the outcome, or have not confirmed it.
+        # The resources that were not informed of the outcome, or have not confirmed it.
         self.outstanding: list[str] = []
 
     def _steps(self) -> list[Step]:
@@ -161,11 +160,11 @@ class Steps:
 
     @property
     def next(self) -> Step | None:
-        """What is to be done now; None when it has ended."""
+        """Return the current step; None when the transaction has ended."""
         return self._left[0] if self._left else None
 
     def went(self, how: Input) -> None:
-        """Say how the step went that was next."""
+        """Record the result of the current step."""
         step = self._left.pop(0)
         if step.stage in _THROUGH and how is not Input.DONE:
             self.outstanding.append(step.resource)
@@ -176,7 +175,7 @@ class Steps:
             self.stage = STAGES[self.stage, how]
             self._left = self._steps()
             if not self._left and self.stage not in ENDS:
-                # Nothing takes part: on to the next stage.
+                # There are no participants: go on to the next stage.
                 self.stage = STAGES[self.stage, Input.DONE]
                 self._left = self._steps()
 
@@ -187,26 +186,27 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A transaction that is committed, and the resources that have not heard of it."""
+    """A committed transaction, and the resources that have not confirmed it."""
 
     transaction: uuid.UUID
     coordinator: uuid.UUID
     resources: tuple[str, ...]
-    # SID of the user who decided, and when.
+    # SID of the user who decided, and the time of the decision.
     owner: str
     decided: float  # seconds since 1970 UTC
 
 
 class Coordinator:
-    """The transaction manager of one queue manager. All methods need the store's lock."""
+    """The transaction manager of one queue manager.
+
+    The caller of a method holds the store's lock.
+    """
 
     def __init__(self, store: Store) -> None:
         self._table = store.table(COORDINATOR)
-        # Transactions that are being prepared, with the SIDs of their users. They are aborted by a
-        # restart.
+        # Transactions that are being prepared, with the SIDs of their users. A restart aborts them.
         self._active: dict[uuid.UUID, str] = {}
-        # What the queue manager has answered, of what it was asked and its asker has not fetched
-        # yet.
+        # Answers of the queue manager to requests, kept until the requester fetches them.
         self._answers: dict[uuid.UUID, Outcome | None] = {}
         self._unfinished: Counter[str] = Counter()
         self._is_readable = True
@@ -219,9 +219,8 @@ class Coordinator:
             self.identifier = uuid.uuid4()
             return
         if epoch != store.epoch:
-            # A new store, or one that was restored: its log lacks what was decided after the
-            # backup, so the branches of the coordinator that it was before are not this one's to
-            # abort.
+            # The store is new or was restored. A restored log lacks the decisions made after the
+            # backup, so this coordinator must not abort branches under its former identifier.
             identifier = uuid.uuid4()
             document = {"identifier": str(identifier), "epoch": store.epoch}
             self._table.put(COORDINATOR_KEY, json.dumps(document).encode())
@@ -231,16 +230,16 @@ class Coordinator:
     # ---------------------------------------------------------------------------------------------
 
     def begin(self, transaction: uuid.UUID, owner: str) -> None:
-        """Make a transaction active, so that no other process takes its branches for left behind."""
+        """Make a transaction active, so that no other process treats its branches as abandoned."""
         self.require_log()
         if transaction in self._active or self.decision(transaction) is not None:
             raise TransactionSequence(f"there is a distributed transaction {transaction} already")
         self._active[transaction] = owner
 
     def decide(self, transaction: uuid.UUID, resources: Iterable[str], owner: str, now: float) -> None:
-        """Commit: a decision, once the caller's change is durable.
+        """Commit: the decision is made once the caller's change is durable.
 
-        TransactionSequence if it was aborted before.
+        Raises TransactionSequence if the transaction was aborted before.
         """
         known = self._active.get(transaction)
         if known is not None and known != owner:
@@ -251,7 +250,7 @@ class Coordinator:
                 "or the queue manager has restarted"
             )
         if self._unfinished[owner] >= MAX_UNFINISHED:
-            # A batch that could not be written has taken rows back, but not their count.
+            # A batch that could not be written has undone rows, but not their count.
             self._unfinished = Counter(decision.owner for decision in self.decisions())
         if self._unfinished[owner] >= MAX_UNFINISHED:
             raise InsufficientResources(
@@ -263,11 +262,11 @@ class Coordinator:
         self._unfinished[owner] += 1
 
     def abandon(self, transaction: uuid.UUID) -> None:
-        """Abort a transaction that is not decided: its branches may be aborted from now on."""
+        """Abort an undecided transaction. Its branches may be aborted from now on."""
         self._active.pop(transaction, None)
 
     def done(self, transaction: uuid.UUID, resources: Iterable[str]) -> None:
-        """Note which resources have committed; with the last one the decision is forgotten."""
+        """Record which resources have committed. After the last one, the decision is deleted."""
         decision = self.decision(transaction)
         if decision is None:
             return
@@ -292,7 +291,7 @@ class Coordinator:
         return self._active.get(transaction) if decision is None else decision.owner
 
     def outcome(self, transaction: uuid.UUID) -> Outcome:
-        """Return what became of a transaction of this coordinator; IN_DOUBT while it is active.
+        """Return the outcome of a transaction of this coordinator; IN_DOUBT while it is active.
 
         The answer may be used when the store's pending batch is durable.
         """
@@ -302,15 +301,21 @@ class Coordinator:
         return Outcome.IN_DOUBT if transaction in self._active else Outcome.ABORTED
 
     def decision(self, transaction: uuid.UUID) -> Decision | None:
-        """Return the log's row of a transaction; None if it was not committed, or all have heard of it."""
+        """Return the log's row of a transaction.
+
+        Returns None if it was not committed, or if all resources have confirmed it.
+        """
         row = self._table.get(transaction.bytes)
         return None if row is None else _decision(transaction, row)
 
     def decisions(self, owner: str | None = None) -> Iterator[Decision]:
-        """Yield the transactions that a resource has not heard of yet; with `owner` those of this SID."""
+        """Yield the committed transactions that a resource has not confirmed.
+
+        With `owner`, only those of this SID.
+        """
         text = b"" if owner is None else owner.encode()
         for key, row in self._table.items():
-            # Those of others are not read.
+            # Rows of other owners are not decoded.
             if key != COORDINATOR_KEY and text in row:
                 decision = _decision(uuid.UUID(bytes=key), row)
                 if owner in (None, decision.owner):
@@ -340,19 +345,22 @@ class Coordinator:
         self._answers[identifier] = None
 
     def answer(self, identifier: uuid.UUID) -> Outcome | None:
-        """Return and forget the answer that was expected: IN_DOUBT is "prepared"; None: there was none."""
+        """Return and forget the expected answer; None if there was none.
+
+        IN_DOUBT means "prepared".
+        """
         return self._answers.pop(identifier, None)
 
     def prepare_request_done(self, identifier: uuid.UUID) -> None:
-        """TXUSER_ENLISTMENT_MTAG_PREPAREREQDONE."""
+        """Handle TXUSER_ENLISTMENT_MTAG_PREPAREREQDONE."""
         self._note(identifier, Outcome.IN_DOUBT)
 
     def commit_request_done(self, identifier: uuid.UUID) -> None:
-        """TXUSER_ENLISTMENT_MTAG_COMMITREQDONE."""
+        """Handle TXUSER_ENLISTMENT_MTAG_COMMITREQDONE."""
         self._note(identifier, Outcome.COMMITTED)
 
     def abort_request_done(self, identifier: uuid.UUID) -> None:
-        """TXUSER_ENLISTMENT_MTAG_ABORTREQDONE."""
+        """Handle TXUSER_ENLISTMENT_MTAG_ABORTREQDONE."""
         self._note(identifier, Outcome.ABORTED)
 
     def _note(self, identifier: uuid.UUID, outcome: Outcome) -> None:
@@ -362,7 +370,7 @@ class Coordinator:
     def reenlist(self, transaction: Transaction) -> Outcome:
         """Return the outcome of a prepared transaction when the queue manager starts.
 
-        The batch that ends the branch also notes that it has ended.
+        The batch that ends the branch also records that it has ended.
         """
         branch = transaction.branch
         if branch is None:
@@ -373,7 +381,8 @@ class Coordinator:
         if decision is not None and decision.coordinator == branch.coordinator:
             self.done(branch.transaction, [branch.resource])
             return Outcome.COMMITTED
-        # Another coordinator's, which resolves it: this one knows nothing about its transactions.
+        # A branch of another coordinator, which resolves it: this one has no record of its
+        # transactions.
         return Outcome.ABORTED if branch.coordinator == self.identifier else Outcome.IN_DOUBT
 
 
@@ -389,7 +398,7 @@ def _decision(transaction: uuid.UUID, row: bytes) -> Decision:
 
 
 def coordinator_of(engine: Engine) -> Coordinator:
-    """Return the coordinator of a queue manager. DtcConnect if it has none."""
+    """Return the coordinator of a queue manager. Raises DtcConnect if it has none."""
     found = engine.dtc.coordinator
     if not isinstance(found, Coordinator):
         raise DtcConnect(f"queue manager {engine.queue_manager.computer_name} has no transaction coordinator")

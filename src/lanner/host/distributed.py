@@ -2,14 +2,14 @@
 
 The embedded client and Lanner's own RPC interface both use this class, so a request has the same
 result and the same error text in the process of the queue manager and through the service. A queue
-manager has two parts in distributed transactions, and a request is about one of them:
+manager has two roles in distributed transactions, and a request is about one of them:
 
 - its coordinator: `coordinator`, `outcomes`, `begin distributed`, `decide`, `end distributed`;
-- a branch of its own queues, for whichever coordinator: `prepare`, `branches`, `end branch`.
+- a branch of its own queues, for any coordinator: `prepare`, `branches`, `end branch`.
 
-A branch and a transaction belong to the user who made them. That user and administrators may end
-them, and see them in lists. Every method needs the store's lock, and its answer may be used when
-the change around it is durable.
+A branch and a transaction belong to the user who created them. Only that user and administrators
+may end them or see them in lists. Every method needs the store's lock, and its answer may be used
+when the change around it is durable.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class DistributedRequests:
         }
 
     def answer(self, request: Request, transaction: Transaction | None = None) -> Answer:
-        """Do what a request asks for; `transaction` is the one of the caller that it is about."""
+        """Execute a request. `transaction` is the caller's transaction that it is about."""
         return self._handlers[request["request"]](request, transaction)
 
     @property
@@ -79,7 +79,7 @@ class DistributedRequests:
     # ------------------------------------------------------------------------------------------
 
     def _describe(self, request: Request, transaction: Transaction | None) -> Answer:
-        """Say who the coordinator is, and which commits a resource has not heard of."""
+        """Describe the coordinator and the commits that a resource has not confirmed."""
         del transaction
         coordinator, resource = self._coordinator, check_resource_name(request.get("resource"))
         owner = None if is_administrator(self._engine, self._identity) else self._owner
@@ -91,7 +91,7 @@ class DistributedRequests:
         return lambda: {"identifier": str(coordinator.identifier), "pending": pending}
 
     def _outcomes(self, request: Request, transaction: Transaction | None) -> Answer:
-        """Say what became of transactions; one that is active is in doubt."""
+        """Return the outcomes of transactions; an active one is in doubt."""
         del transaction
         coordinator = self._coordinator
         outcomes = {str(one): coordinator.outcome(one).value for one in _guids(request, "transactions")}
@@ -103,7 +103,7 @@ class DistributedRequests:
         return dict
 
     def _decide(self, request: Request, transaction: Transaction | None) -> Answer:
-        """Commit. The answer comes when the decision is durable."""
+        """Commit. The answer is given when the decision is durable."""
         del transaction
         resources = request.get("resources")
         if not isinstance(resources, list) or not 0 < len(resources) <= MAX_RESOURCES:
@@ -114,7 +114,7 @@ class DistributedRequests:
         return dict
 
     def _end_distributed(self, request: Request, transaction: Transaction | None) -> Answer:
-        """Note which resources have committed; a transaction that is not decided is aborted."""
+        """Record which resources have committed. An undecided transaction is aborted."""
         del transaction
         coordinator, told = self._coordinator, request.get("resources")
         if not isinstance(told, list):
@@ -131,7 +131,10 @@ class DistributedRequests:
         return dict
 
     def abandon(self, identifier: UUID) -> None:
-        """End a transaction whose program has gone: its branches here are committed if it is decided, else aborted."""
+        """End a transaction whose program has disconnected.
+
+        Its branches here are committed if it is decided, and aborted otherwise.
+        """
         coordinator = self._coordinator
         coordinator.abandon(identifier)
         is_commit = coordinator.decision(identifier) is not None
@@ -144,9 +147,9 @@ class DistributedRequests:
     # --------------------------------------------------------------------------------------------
 
     def _prepare(self, request: Request, transaction: Transaction | None) -> Answer:
-        """Prepare the caller's transaction as a branch; with `single_phase` it is committed at once.
+        """Prepare the caller's transaction as a branch; with `single_phase`, commit it at once.
 
-        Without a transaction it is the branch that a program has enlisted by its propagation token.
+        Without a transaction, the branch is one that a program enlisted by its propagation token.
         """
         branch = _branch(request)
         found = self._find(branch)
@@ -165,7 +168,7 @@ class DistributedRequests:
         return self._ask_to_prepare(identifier, is_alone=is_alone)
 
     def _prepare_enlisted(self, request: Request, branch: Branch, found: EnlistedBranch | None) -> Answer:
-        """Prepare a branch that R_QMEnlistRemoteTransaction has made; no session has it as its transaction."""
+        """Prepare a branch that R_QMEnlistRemoteTransaction created, which no session owns."""
         if found is None or found.identifier != branch.transaction:
             raise TransactionSequence(f"branch {branch} was not enlisted, or has ended")
         if not self._may_end(found.owner):
@@ -188,7 +191,7 @@ class DistributedRequests:
         return vote
 
     def _branches(self, request: Request, transaction: Transaction | None) -> Answer:
-        """Return the prepared branches of a coordinator under a name, of those that the caller may end."""
+        """Return the prepared branches of a coordinator under a name that the caller may end."""
         del transaction
         coordinator, resource = _guid(request, "coordinator"), check_resource_name(request.get("resource"))
         found = [
@@ -204,7 +207,7 @@ class DistributedRequests:
     def _end_branch(self, request: Request, transaction: Transaction | None) -> Answer:
         """Commit or abort a prepared branch.
 
-        One that is not there has ended: a coordinator may ask twice.
+        A missing branch has ended already: a coordinator may repeat its request.
         """
         del transaction
         branch, is_commit = _branch(request), request.get("commit") is True
@@ -229,7 +232,7 @@ class DistributedRequests:
         return ended
 
     def _check_outcome(self, branch: Branch, *, is_commit: bool) -> None:
-        """Raise TransactionSequence if the coordinator here knows that a branch of its own ends otherwise."""
+        """Raise TransactionSequence if the local coordinator has another outcome for its branch."""
         coordinator = self._coordinator
         if branch.coordinator != coordinator.identifier:
             return
@@ -250,7 +253,7 @@ class DistributedRequests:
     def _enlisted(self) -> Iterator[EnlistedBranch]:
         """Yield the branches here.
 
-        One that could not be written is not prepared, and can only be aborted.
+        A branch that could not be written is not prepared, and can only be aborted.
         """
         for one in list(self._engine.queue_manager.transaction_collection.values()):
             if one.branch is not None:
@@ -262,7 +265,7 @@ class DistributedRequests:
 
 @dataclass(frozen=True, slots=True)
 class EnlistedBranch:
-    """A transaction of the queue manager, and whose branch it is."""
+    """A transaction of the queue manager, with its branch and its owner."""
 
     identifier: UUID
     branch: Branch

@@ -1,7 +1,7 @@
 """Sockets that are bound before the process gives up the right to bind them.
 
 The service binds ports below 1024 first, then drops its privileges, and only then opens the store
-and parses anything. A listener asks here before it binds an address itself.
+and parses anything. A listener looks here before it binds an address itself.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ __all__ = ["bind_early", "close_early", "is_privileged", "take_early"]
 # ip(7): the first port that needs no privilege.
 _FIRST_UNPRIVILEGED: Final = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 _DEFAULT: Final = 1024
-# By address and port; or the reason why it could not be bound, for the listener to tell.
+# By address and port: the socket, or the error of binding it, for the listener to report.
 _bound: dict[tuple[str, int], socket.socket | OSError] = {}
 
 
 def is_privileged(port: int) -> bool:
-    """Whether a port can be bound only with CAP_NET_BIND_SERVICE."""
+    """Return whether a port can be bound only with CAP_NET_BIND_SERVICE."""
     try:
         first = int(_FIRST_UNPRIVILEGED.read_text(encoding="ascii"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The thread that keeps the log of events: writes what waits for a commit, and drops what is too old."""
+"""The thread that maintains the log of events: it writes pending events and drops old ones."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# Ours: so long the event of an express message may wait for a commit, in seconds.
+# Not in the specification: seconds that the event of an express message may wait for a commit.
 FLUSH_INTERVAL: Final = 1.0
-# Ours: seconds between two looks for old events, and between two slices of dropping them.
+# Not in the specification: seconds between two searches for old events, and between two slices of
+# dropping them.
 TRIM_INTERVAL: Final = 10.0
 _PAUSE: Final = 0.005
 _MEBIBYTE: Final = 1 << 20
@@ -35,7 +36,7 @@ class EventKeeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread. Events that wait are written when the store is closed."""
+        """End the thread. Pending events are written when the store is closed."""
         self._stopped.set()
         self._thread.join()
 
@@ -53,7 +54,7 @@ class EventKeeper:
                 trim_at = trim_at or time.monotonic() + TRIM_INTERVAL
 
     def trim(self, now: float) -> None:
-        """Drop what is too old at a time, and what is too much."""
+        """Drop the events that exceed the limits of age and size at time `now`."""
         before = int((now - self._settings.keep_days * _DAY) * 1000)
         while self._store.trim_events(before, self._settings.max_mb * _MEBIBYTE) and not self._stopped.is_set():
             time.sleep(_PAUSE)

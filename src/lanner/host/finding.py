@@ -1,4 +1,4 @@
-"""Looking for messages in a queue, in slices, so that a deep queue blocks nobody."""
+"""Search for messages in a queue, in slices, so that a deep queue blocks no other caller."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SLICE: Final = 0.003
 
 @dataclass(slots=True)
 class Search:
-    """One search through an open queue: `slices` does it, the other fields are its result."""
+    """One search through an open queue: `slices` performs it, the other fields are its result."""
 
     engine: Engine
     descriptor: OpenQueueDescriptor

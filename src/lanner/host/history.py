@@ -1,9 +1,9 @@
-"""How full queues were, and how fast messages came and left: the last 24 hours, in memory.
+"""Queue depths and message rates of the last 24 hours, in memory.
 
-The service takes a sample of all queues every few seconds. What is kept has one size for each
-queue: a fine series of the last quarter of an hour, and coarser ones of the last hour and the last
-day. A console that is opened shows what happened before, and a queue that nothing has come to costs
-nothing. The history begins anew with the process.
+The service samples all queues every few seconds. The history has a fixed size for each queue: a
+fine series of the last quarter of an hour, and coarser ones of the last hour and the last day. A
+console shows the past as soon as it is opened, and a queue that never received a message costs
+nothing. The history is lost when the process ends.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ if TYPE_CHECKING:
 
 # Seconds between two samples.
 INTERVAL: Final = 5.0
-# By the seconds that a series covers: every how many samples it takes one. Each has POINTS points.
+# By the seconds that a series covers: it keeps one in this many samples. Each has POINTS points.
 SPANS: Final = {900: 1, 3600: 4, 86_400: 96}
 POINTS: Final = 180
-# Not in the specification: queues with a series of their own, the first to which something came.
+# Not in the specification: queues with a series of their own. These are the first to receive a
+# message.
 MAX_QUEUES: Final = 500
 
-# Time, messages, and messages per second that came and left.
+# Time, messages, and messages per second that arrived and left.
 Point = tuple[int, int, float, float]
 
 
 @dataclass(slots=True)
 class _Series:
-    """The values of one queue, or of all: messages, and messages that ever came, at the last ticks of each span."""
+    """The values of one queue, or of all: the depth and the total of arrivals at each point."""
 
     messages: dict[int, array[int]] = field(default_factory=lambda: {span: array("Q") for span in SPANS})
     arrivals: dict[int, array[int]] = field(default_factory=lambda: {span: array("Q") for span in SPANS})
@@ -43,7 +44,7 @@ class _Series:
 
 
 class History:
-    """The series of one queue manager. The caller of every method has the store's lock."""
+    """The series of one queue manager. The caller of every method holds the store's lock."""
 
     def __init__(self) -> None:
         self._ticks = 0
@@ -80,7 +81,10 @@ class History:
             self._queues = {number: series for number, series in self._queues.items() if number in seen}
 
     def points(self, span: int, number: int | None = None) -> list[Point]:
-        """Return the points of a span for a queue, or for all queues together; none if nothing is known."""
+        """Return the points of a span for a queue, or for all queues together.
+
+        Returns an empty list if there is no history.
+        """
         series = self._total if number is None else self._queues.get(number)
         if series is None:
             return []
@@ -88,7 +92,8 @@ class History:
         times = self._times[span][len(self._times[span]) - len(messages) :]
         found: list[Point] = []
         for place in range(1, len(times)):
-            # The clock may have been set back. Of all queues, one may have been deleted.
+            # The clock may have been set back. In the sum of all queues, a queue may have been
+            # deleted.
             seconds = max(1, times[place] - times[place - 1])
             came = max(0, arrivals[place] - arrivals[place - 1])
             left = max(0, came - (messages[place] - messages[place - 1]))

@@ -1,4 +1,4 @@
-"""The certificate that a queue manager makes for a local user, and the key to sign with (MS-MQDMPR 3.1.1.19)."""
+"""The internal certificate that a queue manager makes for a local user (MS-MQDMPR 3.1.1.19)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def internal_signing_key(engine: Engine, certificates: InternalCertificates, identity: Identity) -> SigningKey:
-    """The key of a user's internal certificate, which is made and registered if there is none.
+    """Return the key of a user's internal certificate; make and register one if there is none.
 
-    Takes the lock itself, and time.
+    Takes the lock itself. The creation of a key takes time.
     """
     if identity.is_anonymous:
         raise NoInternalUserCert(f"{identity.name} is nobody: there is no internal certificate for it")

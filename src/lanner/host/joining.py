@@ -1,8 +1,8 @@
-"""Make a queue manager a member of an Active Directory domain, rename it there, and take it out again.
+"""Joining an Active Directory domain, renaming the computer there, and leaving.
 
-An administrator of the domain does it, or the computer itself with an account that an
-administrator has made. Each step finds what an interrupted attempt has done, so that the same
-command can be given again.
+These need an administrator of the domain, or an account that an administrator has created for the
+computer. Each step finds the results of an interrupted attempt, so the same command can be
+repeated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# Seconds that a call may take while a person waits.
+# Seconds that a call may take while a user waits.
 _PATIENCE: Final = 60.0
 _PASSWORD_OCTETS: Final = 48
 
@@ -47,10 +47,10 @@ class ComputerExists(LannerError):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a computer joins, and as whose rights."""
+    """The domain to join, and the credentials to join it with."""
 
     domain: str
-    # None: the computer's own account, with `password`, which an administrator has made.
+    # None: the computer's own account, with `password`, which an administrator has created.
     administrator: LogOn | None
     computer: str = ""
     password: str = field(default="", repr=False)
@@ -58,15 +58,15 @@ class Request:
     sites: tuple[str, ...] = ("Default-First-Site-Name",)
     container: str = ""
     is_router: bool = False
-    # Whether an account that is there is taken over.
+    # Whether to take over an existing account.
     takes_over: bool = False
-    # "kerberos", "ntlm", or empty: Kerberos where its library is installed and works.
+    # "kerberos", "ntlm", or empty: Kerberos if its library is installed and works.
     authentication: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """What was done."""
+    """The result of joining."""
 
     membership: Membership
     identifier: uuid.UUID
@@ -120,7 +120,7 @@ def join(data: Path, request: Request) -> Joined:
 
 
 def _name(data: Path, request: Request) -> str:
-    """Return the name of the computer, that of the queue manager if there is one."""
+    """Return the name of the computer: that of the queue manager if there is one."""
     name = request.computer.upper() or host_computer_name()
     if Store.exists(data):
         runtime = _open(data, None)
@@ -167,7 +167,7 @@ def _site_problem(result: DirectoryOperationResult) -> str:
 
 
 def _make_router(directory: LdapDirectory, accounts: ComputerAccounts, membership: Membership) -> None:
-    """Make the objects of a routing server, which the computer itself may not (DECISIONS)."""
+    """Create the objects of a routing server, which the computer itself may not (DECISIONS)."""
     for site in membership.sites:
         accounts.add_server(membership.computer, site)
     manager = QueueManager(
@@ -183,7 +183,7 @@ def _make_router(directory: LdapDirectory, accounts: ComputerAccounts, membershi
 
 def _write_keytab(data: Path, membership: Membership, account: ComputerAccount) -> None:
     names = [*principals_of(membership.computer, membership.domain), f"{membership.computer}$"]
-    # A service names itself `host` where it is looked for by its principal.
+    # A service is called `host` when it is looked up by its principal.
     names += [name.replace("HOST/", "host/") for name in names if "/" in name]
     salt = computer_salt(membership.realm, membership.computer)
     content = keytab(membership.realm, names, membership.password, salt, account.key_version)
@@ -191,7 +191,7 @@ def _write_keytab(data: Path, membership: Membership, account: ComputerAccount) 
 
 
 def _working(membership: Membership, wanted: str) -> str:
-    """Return the way in which the computer's account logs on: the first that works."""
+    """Return the first way of logging on that works for the computer's account."""
     ways = [wanted] if wanted else ["kerberos", "ntlm"]
     if not wanted and importlib.util.find_spec("gssapi") is None:
         ways = ["ntlm"]
@@ -208,7 +208,7 @@ def _working(membership: Membership, wanted: str) -> str:
 
 
 def _publish(data: Path, membership: Membership, account: ComputerAccount) -> Joined:
-    """Make the objects of the queue manager and its queues, and the queues of objects that were there."""
+    """Create the objects of the queue manager and its queues, and queues for existing objects."""
     directory = _directory(membership.domain, membership.name_servers, membership.log_on())
     runtime = _open(data, membership)
     try:
@@ -237,7 +237,7 @@ def _publish(data: Path, membership: Membership, account: ComputerAccount) -> Jo
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What was done, and what only an administrator could have done."""
+    """The result of leaving, and the steps that only an administrator could have done."""
 
     membership: Membership
     account: str
@@ -247,7 +247,7 @@ class Left:
 def leave(data: Path, administrator: LogOn | None, *, is_forced: bool = False) -> Left:
     """Take the queue manager out of its domain, with its objects and keys there.
 
-    `is_forced`: without the domain, in which all objects stay. Raises CannotJoinDomain.
+    `is_forced`: without contact to the domain, in which all objects stay. Raises CannotJoinDomain.
     """
     membership = member(data)
     with _as_refusals(f"leaving the domain {membership.domain}"):
@@ -267,7 +267,7 @@ def leave(data: Path, administrator: LogOn | None, *, is_forced: bool = False) -
 
 
 def _undo(directory: LdapDirectory, membership: Membership, administrator: LogOn | None) -> str:
-    """Remove what joining has made; return what is left."""
+    """Remove the objects that joining created; return a description of those that remain."""
     accounts = ComputerAccounts(directory.operations, membership.domain)
     try:
         dn = directory.operations.find(uuid.UUID(membership.account_guid))
@@ -300,7 +300,7 @@ def rename(data: Path, name: str, administrator: LogOn) -> Membership:
     name = name.upper()
     if len(name) > MAX_NETBIOS_NAME:
         raise CannotJoinDomain(f"{name}: a computer's name in a domain has at most {MAX_NETBIOS_NAME} characters")
-    # The directory of the data must be free, and the name one that queues can have.
+    # The data directory must not be in use, and the name must be possible in names of queues.
     local_settings(name)
     _open(data, membership).close()
     with _as_refusals(f"renaming {membership.computer} to {name}"):
@@ -325,10 +325,10 @@ def rename(data: Path, name: str, administrator: LogOn) -> Membership:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How the domain knows this computer."""
+    """The state of this computer in its domain."""
 
     membership: Membership
-    # Empty: everything is as it was joined.
+    # Empty: everything is as joining left it.
     problems: tuple[str, ...]
     servers: tuple[str, ...] = ()
     identifier: uuid.UUID | None = None
@@ -336,7 +336,7 @@ class Standing:
 
 
 def standing(data: Path) -> Standing:
-    """Ask the domain what it has of this computer. Raises CannotJoinDomain if it is in none."""
+    """Query the domain about this computer. Raises CannotJoinDomain if it is in none."""
     membership = member(data)
     try:
         directory = _directory(membership.domain, membership.name_servers, membership.log_on())
@@ -366,7 +366,7 @@ def standing(data: Path) -> Standing:
 
 
 def member(data: Path) -> Membership:
-    """Return the membership of a data directory. CannotJoinDomain if there is none."""
+    """Return the membership of a data directory. Raises CannotJoinDomain if there is none."""
     membership = Membership.load(data)
     if membership is None:
         raise CannotJoinDomain(f"the queue manager in {data} is in no domain: `lanner domain join` makes it a member")

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for components that need a loop in programs that have none."""
+"""An event loop in a thread of its own, for components in programs that have no loop."""
 
 from __future__ import annotations
 

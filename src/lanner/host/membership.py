@@ -1,8 +1,8 @@
 """The domain that `lanner domain join` has made a data directory a member of.
 
-What the queue manager needs to be a member is in one private file of the data directory, with the
-password of the computer's account; beside it are the keys with which it accepts users of the domain.
-So every program that opens the directory, and a backup of it, has the same domain.
+All data that the queue manager needs as a member is in one private file of the data directory,
+including the password of the computer's account. Beside it are the keys for authenticating users of
+the domain. So every program that opens the directory, and a backup of it, is in the same domain.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Membership:
     # Names and identifiers of the sites.
     sites: tuple[str, ...] = ()
     site_identifiers: tuple[str, ...] = ()
-    # Whether joining made the account, so that leaving deletes it.
+    # Whether joining created the account, so that leaving deletes it.
     made_account: bool = False
     is_router: bool = False
     # False while the computer leaves: the objects of the domain are being removed.
@@ -59,7 +59,7 @@ class Membership:
 
     @classmethod
     def load(cls, data: Path) -> Membership | None:
-        """Return what the file of a data directory says, None if there is none."""
+        """Return the membership in the file of a data directory; None if there is no file."""
         path = data / MEMBERSHIP_FILE
         content = read_private(path)
         if content is None:
@@ -89,7 +89,7 @@ class Membership:
             (data / name).unlink(missing_ok=True)
 
     def log_on(self) -> LogOn:
-        """Return the account of the computer, as its directory calls use it."""
+        """Return the account of the computer for calls to the directory."""
         from lanner.directory.ldap import LogOn
 
         if self.authentication == "kerberos":
@@ -97,8 +97,11 @@ class Membership:
         return LogOn(f"{self.netbios_name}\\{self.computer}$", self.password)
 
     def directory(self, profile: Profile, patience: float = PATIENCE) -> CachedDirectory:
-        """Return the directory with the rights of the computer's account; no call waits longer than `patience` seconds."""
-        # Imported here: a queue manager outside a domain does without.
+        """Return the directory, accessed with the rights of the computer's account.
+
+        No call waits longer than `patience` seconds.
+        """
+        # Imported here: a queue manager outside a domain does not need it.
         from lanner.directory.ldap import CachedDirectory, LdapDirectory, domain_controllers, named_server
 
         directory = LdapDirectory(

@@ -1,4 +1,4 @@
-"""Memory that was freed, back to the system."""
+"""Return of freed memory to the system."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 
 
 def return_memory() -> None:
-    """Have the C library return what it has free: it would keep tens of megabytes for the next time."""
+    """Have the C library return its free memory; otherwise it keeps tens of megabytes for reuse."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):  # glibc has it
         libc.malloc_trim(0)

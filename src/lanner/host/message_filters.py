@@ -1,8 +1,9 @@
 """Conditions on messages: `label~order`, `priority>=4`, `sent<2026-11-18T10:00`.
 
-A condition is a field, an operator and a value. `FIELDS` has the fields and what each compares. A
-filter is several conditions that all hold. The queue manager evaluates filters, so a client that
-looks for one message in a deep queue does not have to read the queue over the network.
+A condition consists of a field, an operator and a value. `FIELDS` lists the fields and how each is
+compared. A filter is several conditions that must all hold. The queue manager evaluates filters, so
+a client that looks for one message in a deep queue does not have to read the queue over the
+network.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _YES: Final = {"yes": True, "true": True, "1": True, "no": False, "false": False
 
 Read: TypeAlias = Callable[["Record", Packet], Any]
 Test: TypeAlias = Callable[["Record", Packet], bool]
-# An operator and the text it compares with, without regard to case.
+# An operator and the text to compare with, in folded case.
 _Comparison: TypeAlias = tuple[str, str]
 
 
@@ -62,10 +63,10 @@ def _correlation(packet: Packet) -> str:
 
 
 def _body_texts(packet: Packet) -> tuple[str, ...]:
-    """Return the body as text: by its type, else in both encodings that programs write.
+    """Return the body as text: by its type, otherwise in both encodings that programs write.
 
-    What is no such text is not mended: that takes seconds for the largest body. As Latin-1, ASCII
-    is found among other octets.
+    Octets that are not valid text are not repaired, because that takes seconds for the largest
+    body. Decoding them as Latin-1 still finds ASCII text among other octets.
     """
     body, encoding = packet.body, TEXT_BODIES.get(packet.body_type)
     first, *others = ("utf-8", "utf-16-le") if encoding is None else (encoding,)
@@ -98,7 +99,7 @@ def _seconds(text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """What a condition compares: the value of the message, and how the text of the condition is read."""
+    """How a field is compared: the message's value, and the parser for the condition's text."""
 
     read: Read
     parse: Callable[[str], Any]
@@ -152,15 +153,15 @@ class MessageFilter:
     """Conditions that all hold for a message. Without conditions, every message matches."""
 
     def __init__(self, conditions: Iterable[str], accounts: Accounts, now: float) -> None:
-        """`accounts` know the names of senders; `now` is what an age counts to.
+        """Parse conditions. Raises InvalidParameter.
 
-        Raises InvalidParameter.
+        `accounts` gives the names of senders; `now` is the time that ages count to.
         """
         given = list(conditions)
         if len(given) > MAX_CONDITIONS:
             raise InvalidParameter(f"{len(given)} conditions, at most {MAX_CONDITIONS}")
         self._tests: list[Test] = []
-        # By field: the text of a body is made once, however many conditions there are about it.
+        # Grouped by field: the text of a body is made once, however many conditions use it.
         texts: dict[Read, list[_Comparison]] = {}
         for text in given:
             test = _test(text, accounts, now)
@@ -209,7 +210,7 @@ def _test(text: object, accounts: Accounts, now: float) -> Test | _TextCondition
 
 
 def _sender(value: str, accounts: Accounts) -> bytes:
-    """Return the sender identifier that a message carries; an empty value stands for no sender."""
+    """Return the sender identifier in a message; an empty value stands for no sender."""
     if not value:
         return b""
     try:
@@ -224,7 +225,7 @@ def _compared(read: Read, sign: str, wanted: object) -> Test:
 
 
 def _textual(read: Read, comparisons: list[_Comparison]) -> Test:
-    """Compare texts without regard to case; `~` looks for a part."""
+    """Compare texts without regard to case; `~` searches for a substring."""
 
     def holds(record: Record, packet: Packet) -> bool:
         found = read(record, packet)

@@ -1,6 +1,6 @@
-"""The names of queues as a queue manager on this computer reads them: `.` and `localhost` are its own name.
+"""Names of queues as a queue manager on this computer reads them.
 
-The spellings themselves are in `lanner.wire.spelling`.
+`.` and `localhost` mean this computer. The spellings themselves are in `lanner.wire.spelling`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class QueueNames:
         return _format_name(text, self.computer_name)
 
     def path_name(self, text: str) -> PathName:
-        """Return the path name of a queue to be created. Raises as `format_name` does."""
+        """Return the path name of a queue to be created. Raises the errors of `format_name`."""
         path = spelling.path_name(text, self.computer_name)
         return path.with_computer(self.computer_name) if path.is_on_this_computer else path
 
@@ -45,8 +45,8 @@ def _format_name(text: str, computer_name: str) -> FormatName:
 
 
 def named(name: FormatName, computer_name: str) -> FormatName:
-    """Return a name of one queue with the name of this computer in the place of `.` and `localhost`."""
+    """Return a name of one queue with the name of this computer instead of `.` and `localhost`."""
     if isinstance(name, DirectFormatName) and is_relative(name) and name.path_name is not None:
-        # The name of a computer goes with OS: only, whichever protocol stood before the dot.
+        # The name of a computer is valid only with OS:, whichever protocol preceded the dot.
         return DirectFormatName.to_path(name.path_name.with_computer(computer_name))
     return name

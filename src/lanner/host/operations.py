@@ -1,4 +1,4 @@
-"""What a program can do with a queue manager, as one identity.
+"""The operations that a program can perform on a queue manager, as one identity.
 
 Every method needs the store's lock: call it inside a `change()`. The embedded client and Lanner's
 own RPC interface both use this class, so an operation has the same result and the same error text
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 # The longest finite time-out: 0xFFFFFFFF milliseconds mean no time-out.
 _LONGEST = INFINITE - 1
-# A module-level name, because every message asks and enumerations look up their members slowly.
+# A module-level name: each message uses it, and enumerations look up their members slowly.
 _OK = EnqueueStatus.OK
 
 
@@ -75,14 +75,14 @@ class Operations:
         self._changes = changes
 
     # Queues
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def new_security(self, access: Mapping[str, Any] | str | None) -> bytes | None:
         """Return the descriptor of a queue that is to be created; None: the default one.
 
-        `access` is rights by account, or SDDL. It can be large, so it is read without the store's
-        lock, which is taken here for the rights of the caller. The list of one without the right to
-        create queues is not read: `create_queue` refuses it.
+        `access` is rights by account, or SDDL. It can be large, so it is parsed without the store's
+        lock. The lock is taken here only to check the rights of the caller. The list of a caller
+        without the right to create queues is not parsed: `create_queue` refuses it.
         """
         if access is None:
             return None
@@ -93,7 +93,7 @@ class Operations:
         return packed(new_descriptor(access, self.engine.settings.accounts, self.identity.sid))
 
     def create_queue(self, pathname: str, attributes: Mapping[str, Any], security: bytes | None = None) -> Queue:
-        """Create a queue with attributes of the data model, and what `new_security` has returned."""
+        """Create a queue with attributes of the data model and the result of `new_security`."""
         request = self.engine.set_queue_defaults(pathname)
         if security is not None:
             request.security = security
@@ -115,15 +115,19 @@ class Operations:
         return True
 
     def attributes(self, name: FormatName) -> Queue:
-        """Return a copy of the queue's attributes as they are now."""
+        """Return a copy of the queue's current attributes."""
         return self.engine.get_queue_properties(self.engine.require_queue(name), identity=self.identity)
 
     def is_transactional(self, name: FormatName) -> bool | None:
-        """Return whether a queue takes transactional messages; None if it is elsewhere, or that may not be read."""
+        """Return whether a queue takes transactional messages.
+
+        Returns None if the queue is on another computer, or if the caller may not read that
+        attribute.
+        """
         queue = self.engine.find_queue(name)
         if queue is None or isinstance(queue, OutgoingQueue):
             return None
-        # A sender must know it, and would learn it by an error.
+        # A sender needs to know it, and would learn it from an error otherwise.
         for rights in (QueueAccess.GET_QUEUE_PROPERTIES, QueueAccess.WRITE_MESSAGE):
             try:
                 self.engine.check_queue_access(queue, self.identity, rights)
@@ -143,7 +147,7 @@ class Operations:
             return 0
 
     def subqueue_names(self, name: FormatName) -> list[str]:
-        """Return the path names of the subqueues, which are among the attributes of a queue."""
+        """Return the path names of the subqueues, which count as attributes of a queue."""
         return [subqueue.pathname for subqueue in self.attributes(name).subqueues.values()]
 
     def set_attributes(self, name: FormatName, changes: Mapping[str, Any]) -> None:
@@ -156,9 +160,10 @@ class Operations:
         return AccessList.of(_descriptor_of(queue), self.engine.settings.accounts)
 
     def read_change(self, name: FormatName, change: AccessChange) -> AccessChange:
-        """Read the text of a change without the store's lock, which is taken here for the rights of the caller.
+        """Parse the text of a change without the store's lock.
 
-        They come first: the text can be large, and that of a caller without them is not read.
+        The lock is taken here only to check the rights of the caller. They are checked first,
+        because the text can be large, and that of a caller without rights is not parsed.
         """
         with self.engine.store.lock:
             self._securable(name, change)
@@ -173,14 +178,15 @@ class Operations:
         return queue
 
     def change_access(self, name: FormatName, change: AccessChange, *, force: bool = False) -> None:
-        """Change the owner or the access list of a queue, as `read_change` has read it.
+        """Change the owner or the access list of a queue; `change` is the result of `read_change`.
 
-        IllegalOperation if that takes the right to change it from the caller, unless forced.
+        Raises IllegalOperation if the caller would lose the right to change it, unless `force` is
+        set.
         """
         queue = self._securable(name, change)
         before = _descriptor_of(queue)
         wanted, _ = changed(before, change, self.engine.settings.accounts)
-        # As the engine keeps it: generic rights of SDDL are replaced by those of queues.
+        # In the form that the engine keeps: generic rights of SDDL are replaced by those of queues.
         after = checked_descriptor(packed(wanted), Guarded.QUEUE)
         data = after.pack()
         self.engine.check_queue_access(
@@ -200,16 +206,16 @@ class Operations:
         return queue
 
     def find(self, text: str) -> Queue:
-        """Return the queue of a name in any spelling; QueueNotFound if there is none."""
+        """Return the queue of a name in any spelling. Raises QueueNotFound."""
         return self.engine.require_queue(self.names.format_name(text))
 
     # Handles
-    # ------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def open(
         self, name: FormatName, access: QueueAccessType, share_mode: QueueShareMode = QueueShareMode.DENY_NONE
     ) -> OpenQueueDescriptor:
-        """Open a queue; an outgoing queue is opened for reading with an administrator's access."""
+        """Open a queue. An outgoing queue is opened for reading with an administrator's access."""
         if access in TO_ADMIN_ACCESS and self._is_outgoing(name):
             access = TO_ADMIN_ACCESS[access]
         return self.engine.open_queue(name, access, share_mode, self.identity)
@@ -230,12 +236,12 @@ class Operations:
         return cursor
 
     # Messages
-    # -----------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def send(
         self, descriptor: OpenQueueDescriptor, properties: MessageProperties, transaction: Transaction | None
     ) -> str:
-        """Send a message and return its identifier; raises the reason of a refusal."""
+        """Send a message and return its identifier. Raises an error if it is refused."""
         status = self.engine.enqueue_message_to_an_open_queue(descriptor, properties, transaction)
         if status is not _OK:
             raise self._refusal(status, descriptor, len(properties.body))
@@ -248,7 +254,10 @@ class Operations:
         sent: list[str],
         transaction: Transaction | None,
     ) -> None:
-        """Send messages and add the identifier of each to those that are sent; raises the reason of the first refusal."""
+        """Send messages, and add the identifiers of those that were sent to `sent`.
+
+        Raises the error of the first message that is refused.
+        """
         ordinals: list[int] = []
         try:
             status = self.engine.enqueue_messages_to_an_open_queue(descriptor, messages, ordinals, transaction)
@@ -266,9 +275,11 @@ class Operations:
         ordinals: list[int],
         transaction: Transaction | None,
     ) -> bool:
-        """Send messages whose packets the program has built, one behind the other; return whether all are express.
+        """Send packets that the program has built; return whether all of them are express.
 
-        Adds the ordinal of each to those that are sent, and raises the reason of the first refusal.
+        `octets` contains the packets one after the other, of which at most `most` are sent. Adds
+        the ordinals of those that were sent to `ordinals`, and raises the error of the first that
+        is refused.
         """
         status, is_express_only = self.engine.enqueue_packets_to_an_open_queue(
             descriptor, octets, most, ordinals, transaction
@@ -308,7 +319,10 @@ class Operations:
         cursor: Cursor | None = None,
         transaction: Transaction | None = None,
     ) -> Read:
-        """Begin a receive: outside a transaction its message is held until the read takes it or gives it back."""
+        """Begin a receive.
+
+        Outside a transaction, its message is held until the read takes it or gives it back.
+        """
         read = Read(self.engine, self._changes, descriptor, is_receive=True, cursor=cursor, transaction=transaction)
         read.begin(
             lambda on_end: self.engine.dequeue_message(
@@ -325,9 +339,10 @@ class Operations:
     def receive_ready(
         self, descriptor: OpenQueueDescriptor, count: int, size: int, transaction: Transaction | None
     ) -> list[Read]:
-        """Receive messages that are there, so many at most and none after `size` bytes of packets; perhaps none.
+        """Receive available messages: at most `count`, and at most `size` bytes of packets.
 
-        Outside a transaction they are held, as in `receive`.
+        Returns an empty list if there are none. Outside a transaction they are held, as in
+        `receive`.
         """
         engine, changes = self.engine, self._changes
         positions = engine.dequeue_messages(descriptor, count, size, transaction, two_phase_read=transaction is None)
@@ -336,18 +351,18 @@ class Operations:
     def receive_run(
         self, descriptor: OpenQueueDescriptor, count: int, size: int, transaction: Transaction
     ) -> list[MessagePosition]:
-        """Receive messages in a transaction as `receive_ready` does, for callers that need no `Read` of each."""
+        """Receive messages in a transaction as `receive_ready` does, without a `Read` for each."""
         return self.engine.dequeue_messages(descriptor, count, size, transaction)
 
     def give_back(self, position: MessagePosition) -> None:
-        """Put a message back that a transaction has received and that did not reach its reader."""
+        """Put back a message that a transaction received and that did not reach its reader."""
         if position.transaction is not None:
             self.engine.give_back_transactional_read(position.transaction, position)
 
     def remove_all(self, reads: Sequence[Read]) -> list[tuple[int, StatusError]]:
-        """Remove what receives hold: the second step.
+        """Remove the messages that receives hold: the second step.
 
-        Return which could not be, by their place, and why.
+        Returns the index and the error of each read that failed.
         """
         failed: list[tuple[int, StatusError]] = []
         together: dict[OpenQueueDescriptor, list[MessagePosition]] = {}
@@ -366,9 +381,9 @@ class Operations:
     def wait_to_receive(
         self, descriptor: OpenQueueDescriptor, timeout: int, *, transaction: Transaction | None = None
     ) -> Read:
-        """Begin a receive from a queue that the caller has just found empty, with the lock held since then.
+        """Begin a receive from a queue that the caller has just found empty.
 
-        IOTimeout if `timeout` is 0.
+        The caller has held the store's lock since then. Raises IOTimeout if `timeout` is 0.
         """
         read = Read(self.engine, self._changes, descriptor, is_receive=True, transaction=transaction)
         read.begin(
@@ -390,7 +405,7 @@ class Operations:
         cursor: Cursor | None = None,
         is_next: bool = False,
     ) -> Read:
-        """Begin a peek; `is_next` moves the cursor first."""
+        """Begin a peek. With `is_next`, the cursor moves first."""
         read = Read(self.engine, self._changes, descriptor, is_receive=False, cursor=cursor)
         if is_next and cursor is not None:
             read.begin(lambda on_end: self.engine.peek_next_message(descriptor, cursor, timeout=timeout, on_end=on_end))
@@ -449,7 +464,7 @@ class Operations:
     def _explained(
         error: StatusError, descriptor: OpenQueueDescriptor, lookup_id: int, transaction: Transaction | None
     ) -> StatusError:
-        """Return the error of a message that could not be read, with the name of what holds it."""
+        """Return the error for a message that could not be read; it names the holder."""
         held = None if descriptor.queue is None else descriptor.queue.held_positions.get(lookup_id)
         if held is None or held.is_uncommitted_send:
             return error
@@ -466,7 +481,7 @@ class Operations:
         )
 
     def undo_receive(self, positions: Iterable[MessagePosition]) -> None:
-        """Put received messages back that did not reach their reader."""
+        """Put back received messages that did not reach their reader."""
         for position in positions:
             self.engine.undo_receive(position)
 
@@ -492,7 +507,7 @@ def _descriptor_of(queue: Queue) -> SecurityDescriptor:
 
 
 def seek_action(where: str) -> MessageSeekAction:
-    """Return the action of a word: current, next, previous, first, last."""
+    """Return the action for a word: current, next, previous, first, last."""
     try:
         return MessageSeekAction(where)
     except ValueError:
@@ -501,16 +516,16 @@ def seek_action(where: str) -> MessageSeekAction:
 
 
 def check_lookup_id(lookup_id: object) -> None:
-    """Raise InvalidParameter unless this can be a lookup identifier."""
+    """Raise InvalidParameter unless the value can be a lookup identifier."""
     if not isinstance(lookup_id, int) or not 0 <= lookup_id <= MAX_LOOKUP_ID:
         raise InvalidParameter(f"lookup id {lookup_id!r}: a number from 0 to {MAX_LOOKUP_ID:#x}")
 
 
 def milliseconds(timeout: float | None) -> int:
-    """Return a time-out of the API, in seconds, as the engine's milliseconds; None is no time-out."""
+    """Convert a time-out of the API, in seconds, to milliseconds; None means no time-out."""
     if timeout is None or timeout == math.inf:
         return INFINITE
     if not timeout >= 0:
         raise InvalidParameter(f"time-out {timeout}: 0 or more seconds, or None for ever")
-    # A wait of less than a millisecond still waits.
+    # A wait shorter than a millisecond must still wait.
     return min(max(int(timeout * 1000), 1 if timeout else 0), _LONGEST)

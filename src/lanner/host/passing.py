@@ -1,9 +1,9 @@
 """Moving, copying and resending messages to any queue, and deleting single ones: each in one step.
 
-A message that goes to another queue is sent there anew: it has the content of the old one, a new
-id, and the identity of the caller as its sender. The rights are those of a receive (or of a peek,
-for a copy) and of a send. The old message is received in the same change of the store, so a crash
-leaves either the old message or the new one. (Between a queue and its own subqueues messages keep
+A message that goes to another queue is sent there anew. It has the content of the old one, a new
+id, and the identity of the caller as its sender. It takes the rights of a receive (of a peek, for a
+copy) and of a send. The old message is received in the same change of the store, so after a crash
+there is either the old message or the new one. (Between a queue and its own subqueues messages keep
 their ids: `Operations.move`.)
 """
 
@@ -35,24 +35,24 @@ class Passing:
     # Whether the old messages stay.
     is_copy: bool
     transaction: Transaction | None = None
-    # What is sent in place of the content of the one message.
+    # The content to send instead of that of the single message.
     edited: MessageProperties | None = None
-    # Checks and completes what is sent, as for any other message of the caller.
+    # Checks and completes the properties to send, as for any other message of the caller.
     complete: Callable[[MessageProperties], None] | None = None
 
     @property
     def needs_one_transaction(self) -> bool:
-        """Whether all messages are passed on in one transaction that is still to begin."""
+        """Return whether all messages are passed on in one transaction that is still to begin."""
         queue = self.target.queue
         is_here = queue is not None and not isinstance(queue, OutgoingQueue)
         return self.transaction is None and is_here and queue is not None and queue.transactional
 
     def run(self, lookup_ids: Sequence[int]) -> list[str]:
-        """Pass the messages on and return the new identifiers. The caller holds the store's lock.
+        """Pass the messages on; return the new identifiers. The caller holds the store's lock.
 
-        All of them or none, if they are sent in a transaction: because the target is transactional,
-        or is on another computer and the message was sent in one before. Otherwise those before one
-        that is refused have been passed on.
+        All messages are passed on, or none, if they are sent in a transaction: because the target
+        is transactional, or because it is on another computer and the message was once sent in a
+        transaction. Otherwise the messages before the first that is refused have been passed on.
         """
         own: Transaction | None = None
         reads: list[Read] = []
@@ -68,7 +68,7 @@ class Passing:
                 unit = (self.transaction or own) if is_transactional else None
                 identifiers.append(self._send(packet, unit))
                 if unit is not own or unit is None:
-                    # Its send has happened, or happens together with its receive when the caller
+                    # The send has happened, or happens together with the receive when the caller
                     # commits.
                     reads.pop()
                 if unit is None and not self.is_copy:
@@ -86,7 +86,7 @@ class Passing:
         return identifiers
 
     def _read(self, lookup_id: int) -> Read:
-        """Find a message; hold it, if it is to leave its queue."""
+        """Find a message; hold it if it is to leave its queue."""
         return self.operations.look_up(
             self.source,
             lookup_id,
@@ -115,7 +115,7 @@ class Passing:
 
 
 def delete(operations: Operations, source: OpenQueueDescriptor, lookup_ids: Sequence[int]) -> None:
-    """Delete messages as a purge does: their senders hear that they were purged.
+    """Delete messages as a purge does, so their senders are notified that they were purged.
 
     The caller holds the store's lock.
     """
@@ -123,7 +123,7 @@ def delete(operations: Operations, source: OpenQueueDescriptor, lookup_ids: Sequ
     queue = readable(engine.queue_manager, source, RECEIVE_ACCESS)
     for lookup_id in lookup_ids:
         check_lookup_id(lookup_id)
-    # All of them are looked for first, so that either all are deleted or none.
+    # All are looked up first, so that either all are deleted or none.
     positions = [engine.positions.seek_current(queue, lookup_id, peek=False) for lookup_id in dict.fromkeys(lookup_ids)]
     for position in positions:
         engine.message_position_deleted(queue, position, MessageClass.NACK_QUEUE_PURGED)

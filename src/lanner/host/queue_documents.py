@@ -1,7 +1,8 @@
 """A queue's attributes as a JSON document, for clients in other processes.
 
-Attributes keep the data model's names (MS-MQDMPR 3.1.1.2 and 3.1.1.3). Identifiers are texts,
-octets are base64. What only the queue manager itself can use (positions, descriptors) stays out.
+Attributes keep the names of the data model (MS-MQDMPR 3.1.1.2 and 3.1.1.3). Identifiers are
+strings, and octets are base64. Attributes that only the queue manager itself can use (positions,
+descriptors) are left out.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _PLAIN: Final = (
 )
 _OUTGOING: Final = ("destination_format_name", "multicast", "is_for_others", "next_hops")
 _KNOWN: Final = frozenset({*_PLAIN, *_OUTGOING})
-# Attributes that JSON has no type for: how each is read.
+# Attributes whose type JSON lacks, and the parser for each.
 _READ: Final[dict[str, Callable[[Any], object]]] = {
     "identifier": uuid.UUID,
     "type": uuid.UUID,
@@ -98,16 +99,16 @@ def from_document(document: Mapping[str, Any]) -> Queue:
 
 
 def write_attributes(attributes: Mapping[str, object]) -> Document:
-    """Return attributes that a client gives to a queue as JSON has them.
+    """Return the attributes that a client sets on a queue, in the form of JSON.
 
-    A value of a wrong type is refused here: as JSON it might look like the right one.
+    A value of a wrong type is refused here, because as JSON it might look valid.
     """
     document: Document = {}
     for name, value in attributes.items():
         if name in COPIED_ATTRIBUTES:
             document[name] = _written(value if value is None else check_value(name, value))
         else:
-            # The queue manager says which names it knows.
+            # The queue manager decides which names it knows.
             document[name] = None
     return document
 
@@ -115,7 +116,7 @@ def write_attributes(attributes: Mapping[str, object]) -> Document:
 def read_attributes(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes of such a document.
 
-    Names and values that cannot be are left to the engine, whose errors say which can.
+    Invalid names and values are left to the engine, whose errors list the valid ones.
     """
     attributes: dict[str, Any] = {}
     for name, value in document.items():
@@ -127,7 +128,7 @@ def read_attributes(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_document(value: object, what: str) -> Document:
-    """Return a JSON object; InvalidParameter if it is none."""
+    """Return a JSON object. Raises InvalidParameter if the value is none."""
     if not isinstance(value, dict):
         raise InvalidParameter(f"{what}: an object expected, not {value!r}")
     return value

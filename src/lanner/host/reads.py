@@ -1,7 +1,7 @@
 """One read of a queue: found at once or waited for, then taken or given back; and purges.
 
-A receive outside a transaction takes its message in two steps, so that a message its reader cannot
-use stays in the queue, and one whose reader disappears in between returns to it:
+A receive outside a transaction takes its message in two steps. A message that its reader cannot use
+stays in the queue, and a message whose reader disappears in between returns to it:
 
     read = Read(engine, changes, descriptor, is_receive=True)
     read.begin(event)                  # raises the engine's event
@@ -9,7 +9,7 @@ use stays in the queue, and one whose reader disappears in between returns to it
     change = read.take()               # the second step
     await read.taken(change)           # durable; cancelled, the message is back in its place
 
-A wait ends with its message, its time-out, its handle, its cursor or its transaction.
+A wait ends with a message, at its time-out, or with its handle, its cursor or its transaction.
 """
 
 from __future__ import annotations
@@ -47,16 +47,17 @@ if TYPE_CHECKING:
 # Not in the specification: messages purged before other callers get their turn, about 50 ms of
 # work.
 PURGE_SLICE: Final = 5000
-# How often a thread looks whether the timer has ended its wait, once that is due, in seconds.
+# Seconds between checks of a thread whether the timer has ended its wait, once that is due.
 _TICK: Final = 0.001
 
 
 def purge_slices(
     engine: Engine, changes: Changes, descriptor: OpenQueueDescriptor, identity: Identity
 ) -> Iterator[tuple[Change, int]]:
-    """Purge Queue through a handle, in slices: yield each change, to wait for, and how many messages it removed.
+    """Purge Queue through a handle, in slices.
 
-    Messages that arrive in the meantime stay. The audit log has one record for all slices.
+    Yields each change, for the caller to wait for, and how many messages it removed. Messages that
+    arrive in the meantime stay. The audit log has one record for all slices.
     """
     newest: int | None = None
     count, total, is_begun = PURGE_SLICE, 0, False
@@ -70,7 +71,7 @@ def purge_slices(
             total, is_begun = total + count, True
             yield change, count
     finally:
-        # A client that gave up has purged the slices so far.
+        # If a client gave up, the slices so far are purged.
         if is_begun:
             engine.audit.done("purge queue", identity, **details, messages=total)
 
@@ -85,7 +86,7 @@ async def purge(engine: Engine, committer: Committer, descriptor: OpenQueueDescr
 
 
 class Read:
-    """One read: `begin`, `wait` or `block`, and for a receive `take` and `taken`, or `give_back`."""
+    """One read: `begin`, `wait` or `block`; for a receive also `take`, `taken` or `give_back`."""
 
     __slots__ = (
         "_changes",
@@ -116,7 +117,7 @@ class Read:
         self.cursor = cursor
         self.transaction = transaction
         self.is_receive = is_receive
-        # How it ended; None while it waits.
+        # The result; None while it waits.
         self.end: MessagePosition | StatusError | None = None
         self._waiting: WaitingMessageReadOperation | None = None
         self._on_over: Callable[[], object] | None = None
@@ -140,7 +141,7 @@ class Read:
 
     @property
     def is_held(self) -> bool:
-        """Whether it holds a message that can be removed with others of its handle."""
+        """Whether it holds a message that can be removed together with others of its handle."""
         end = self.end
         return (
             isinstance(end, MessagePosition)
@@ -150,7 +151,7 @@ class Read:
         )
 
     def begin(self, event: Callable[[ReadEnd], ReadStart]) -> bool:
-        """Raise one of the engine's reading events; return False if it waits.
+        """Raise one of the engine's reading events; return False if the read waits.
 
         Errors of the event are raised.
         """
@@ -173,7 +174,10 @@ class Read:
             self._on_over()
 
     def when_over(self, callback: Callable[[], object]) -> None:
-        """Have a callback called when the wait is over, in any thread; at once if it is over already."""
+        """Have a callback called when the wait is over; at once if it is over already.
+
+        It may be called in any thread.
+        """
         with self._engine.store.lock:
             if self.end is None:
                 self._on_over = callback
@@ -181,7 +185,10 @@ class Read:
         callback()
 
     async def wait(self) -> MessagePosition:
-        """Wait for the message in an event loop; a cancelled wait gives back what it got meanwhile."""
+        """Wait for the message in an event loop.
+
+        A cancelled wait gives back a message found meanwhile.
+        """
         if self.end is None:
             ended = asyncio.get_running_loop().create_future()
             self.when_over(partial(ended.get_loop().call_soon_threadsafe, self._wake, ended))
@@ -200,7 +207,7 @@ class Read:
     def block(self, timeout: float | None) -> MessagePosition:
         """Wait for the message in a thread.
 
-        `timeout` (in seconds) is the one that the engine was given.
+        `timeout` (in seconds) is the one that was passed to the engine.
         """
         if self.end is None:
             over = threading.Event()
@@ -208,7 +215,7 @@ class Read:
                 self.when_over(over.set)
                 limit = None if timeout is None else min(timeout, threading.TIMEOUT_MAX)
                 while not over.wait(limit):
-                    # The engine ends the wait; without this the thread would depend on the timer
+                    # The engine ends the wait here; otherwise the thread would depend on the timer
                     # thread.
                     with self._engine.store.lock:
                         self._engine.on_timer()
@@ -220,7 +227,7 @@ class Read:
 
     @property
     def position(self) -> MessagePosition:
-        """The position that was found; raises the error that ended the wait instead."""
+        """Return the position that was found, or raise the error that ended the wait."""
         end = self.end
         if not isinstance(end, MessagePosition):
             raise end or OperationCancelled()
@@ -246,7 +253,10 @@ class Read:
             raise MessageAlreadyReceived(f"{self.descriptor.format_name} was purged")
 
     async def taken(self, change: Change) -> None:
-        """Wait in an event loop until `take` is durable; a cancelled caller finds the message back in its place."""
+        """Wait in an event loop until `take` is durable.
+
+        If the caller is cancelled, the message returns to its place.
+        """
         try:
             await change
         except asyncio.CancelledError:
@@ -254,7 +264,7 @@ class Read:
             raise
 
     def undo(self) -> None:
-        """Put a message back whose reader was interrupted in `take`, or before that was durable."""
+        """Put back a message whose reader was interrupted in `take`, or before that was durable."""
         if self.position.state is not PositionState.DELETED:
             self.give_back()
             return
@@ -263,13 +273,13 @@ class Read:
         undo.soon()
 
     def abandon(self) -> None:
-        """End the wait without a reader; what was received meanwhile is given back."""
+        """End the wait without a reader. A message received meanwhile is given back."""
         with self._engine.store.lock:
             self._on_over = None
         self.cancel()
 
     def cancel(self) -> None:
-        """End the wait, for its reader too, with OperationCancelled; what was received meanwhile is given back."""
+        """End the wait with OperationCancelled. A message received meanwhile is given back."""
         with self._engine.store.lock:
             waiting = self._waiting
             if waiting is not None and waiting.is_waiting:
@@ -277,7 +287,10 @@ class Read:
         self.give_back()
 
     def give_back(self) -> None:
-        """Return a received message that was not taken to its queue, and the cursor to where it was."""
+        """Return a received message to its queue, and the cursor to its former place.
+
+        The message was not taken.
+        """
         position, self.end = self.end, OperationCancelled("the message was given back")
         if not self.is_receive or not isinstance(position, MessagePosition):
             return

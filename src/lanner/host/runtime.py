@@ -1,8 +1,8 @@
 """The engine in a process: its store, its clocks, its accounts and keys, its timer thread.
 
 Any thread that holds the store's lock may call the engine. A caller that needs its work on disk
-makes it in a `change()` and then waits without the lock: one thread commits for all that came
-meanwhile.
+makes it in a `change()` and then waits without the lock: one thread commits for all callers that
+have joined meanwhile.
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ class Runtime:
     """One running queue manager."""
 
     def __init__(self, data: str | Path, settings: EngineSettings, directory: Directory | None = None) -> None:
-        """`directory`: the one of a domain, in which settings.site_identifiers are.
+        """Open a data directory and start its engine.
 
-        Without it, it is that of the domain which `lanner domain` has joined, or one in the store.
+        `directory` is that of a domain, in which settings.site_identifiers are. Without it, the
+        directory is that of the domain which `lanner domain` has joined, or one in the store.
         """
         self.path = Path(data)
         self.store = Store.open(self.path)
@@ -141,7 +142,7 @@ class Runtime:
         return self_signed(self._best_signing_key, name, dt.datetime.now(dt.UTC))
 
     def _signing_keys(self) -> list[SigningKey]:
-        """Return the key that this queue manager signs with, and the certificate that it has published of it."""
+        """Return the key that this queue manager signs with, and its published certificate."""
         key = self._best_signing_key
         published = published_certificate(
             self.engine.queue_manager.public_signing_key_list, key.public_key().public_numbers().n
@@ -160,9 +161,9 @@ class Runtime:
         return internal_signing_key(self.engine, self.certificates, identity)
 
     def abandon(self, things: Iterable[OpenQueueDescriptor | Transaction]) -> None:
-        """Close what no program can reach any more.
+        """Schedule objects to be closed that no program can reach any more.
 
-        Finalizers call this, so it only makes a note.
+        Finalizers call this, so it only queues them.
         """
         found = list(things)
         if found:
@@ -170,7 +171,7 @@ class Runtime:
             self._timers.work_soon()
 
     def tidy(self) -> None:
-        """Close what was abandoned. The caller holds the lock."""
+        """Close the abandoned objects. The caller holds the lock."""
         while self._abandoned:
             thing = self._abandoned.popleft()
             if isinstance(thing, OpenQueueDescriptor):
@@ -180,7 +181,7 @@ class Runtime:
 
     def _ask(self, batch: int) -> None:
         """Have the timer thread commit a change that no caller waits for."""
-        del batch  # a commit covers every batch before it
+        del batch  # a commit covers every earlier batch
         self._timers.work_soon()
 
     def close(self) -> None:
@@ -207,5 +208,8 @@ class Runtime:
 
 
 def _account(directory: Directory, name_or_sid: str | bytes) -> tuple[str, bytes] | None:
-    """Return the name and the SID of an account of the domain, None if there is none or no answer."""
+    """Return the name and the SID of an account of the domain.
+
+    Returns None if there is no such account, or no answer.
+    """
     return directory.account(name_or_sid)[1]

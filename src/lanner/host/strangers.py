@@ -1,4 +1,4 @@
-"""Connections of one listener that nobody has logged on through, and which of them goes when there is no room for a new one."""
+"""Connections of one listener without a logon, and which one to close when there is no room."""
 
 from __future__ import annotations
 
@@ -11,15 +11,20 @@ T = TypeVar("T")
 
 
 class Strangers(Generic[T]):
-    """They are there only while nobody else needs the room. One thread.
+    """Connections that exist only while no other needs the room. For one thread.
 
-    A new connection takes the place of one of the peer that has most strangers, if that are more
-    than the new one's peer has: so a few addresses keep nobody out. First goes who has said
-    nothing, then who came first. Of its own peer only those go that have said nothing.
+    A new connection replaces one of the peer that has most strangers, if that peer has more than
+    the new one's. So a few addresses cannot keep others out. Connections that have said nothing are
+    closed first, then the oldest. Of its own peer, a new connection replaces only those that have
+    said nothing.
     """
 
     def __init__(self, is_known: Callable[[T], bool]) -> None:
-        """`is_known`: whether somebody has logged on through a connection since it was added, or it has to stay for another reason."""
+        """Begin without connections.
+
+        `is_known` returns whether a user has logged on through a connection since it was added, or
+        whether it must stay for another reason.
+        """
         self._is_known = is_known
         self._all: Newcomers[T] = Newcomers(0)
         self._silent: Newcomers[T] = Newcomers(0)
@@ -32,14 +37,14 @@ class Strangers(Generic[T]):
         self._silent.remove(one)
 
     def remove(self, one: T) -> None:
-        """It has logged on, or has gone; a second time is harmless."""
+        """Remove a connection that has logged on or ended. A second call is harmless."""
         self._all.remove(one)
         self._silent.remove(one)
 
     def victim(self, peer: str, *, is_greedy: bool) -> T | None:
-        """Who has to go for a new connection of a peer.
+        """Return the connection to close for a new one of a peer.
 
-        `is_greedy`: it has as many as one peer may have.
+        `is_greedy`: the peer has as many connections as one peer may have.
         """
         while not is_greedy:
             most = self._all.greatest

@@ -1,8 +1,7 @@
-"""How far streams of the data pipeline are behind, as the last answer told each of them.
+"""How far streams of the data pipeline are behind, according to the last answer to each.
 
-A stream keeps its position in its own checkpoint, so the queue manager knows it only from the
-question what is new after it. What was not asked again for a while is forgotten: the stream has
-ended.
+A stream keeps its position in its own checkpoint, so the queue manager learns it only when the
+stream asks for newer messages. A stream that has not asked for a while has ended and is forgotten.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from typing import Final, NamedTuple
 
 __all__ = ["Lag", "StreamLags"]
 
-# Not in the specification: seconds after which a stream that asks nothing counts as ended, and
-# streams that are remembered.
+# Not in the specification: seconds after which a silent stream counts as ended, and streams that
+# are remembered.
 FORGET_AFTER: Final = 600.0
 MAX_STREAMS: Final = 1000
 
 
 class Lag(NamedTuple):
-    """What is in a queue behind what a stream of a user has read or is about to read."""
+    """The messages in a queue beyond those that a user's stream has read or is about to read."""
 
     user: str
     queue: str
@@ -30,7 +29,7 @@ class Lag(NamedTuple):
 
 
 class StreamLags:
-    """The lags of the streams of one queue manager. Any thread may call its methods."""
+    """The lags of the streams of one queue manager. Thread-safe."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -39,7 +38,7 @@ class StreamLags:
         self._found: dict[tuple[str, str], tuple[float, Lag]] = {}
 
     def note(self, lag: Lag) -> None:
-        """Remember what a stream was told."""
+        """Remember the answer to a stream."""
         with self._lock:
             key = lag.user, lag.queue
             self._found.pop(key, None)

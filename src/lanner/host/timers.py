@@ -18,7 +18,10 @@ _SWEEP_INTERVAL: Final = 3600.0
 
 
 class Timers:
-    """Calls the engine at its deadlines, closes what was abandoned, and commits what has no caller to wait for it."""
+    """Calls the engine at its deadlines, closes abandoned objects, and commits unattended changes.
+
+    An unattended change has no caller that waits for it.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -38,7 +41,7 @@ class Timers:
         self._thread.join()
 
     def wake(self) -> None:
-        """Look at the engine's next deadline again."""
+        """Read the engine's next deadline again."""
         self._wakes.put(None)
 
     def work_soon(self) -> None:

@@ -1,14 +1,14 @@
 """Keep Ctrl-C out of a step that must not be left half done.
 
 Python runs signal handlers in the main thread, between any two instructions. If the handler of
-Ctrl-C raised while the main thread writes a batch, the batch would be dropped, with the changes
-that other threads have made in it.
+Ctrl-C raised while the main thread writes a batch, the batch would be dropped, together with the
+changes that other threads have made in it.
 """
 
 from __future__ import annotations
 
-# Not `signal`: its functions turn numbers and handlers into members of enumerations and back, which
-# takes 15 us for one block with Python 3.11. Every durable send and receive is such a block.
+# Not `signal`: its functions convert numbers and handlers to members of enumerations and back,
+# which takes 15 us for one block with Python 3.11. Every durable send and receive is such a block.
 import _signal  # type: ignore[import-not-found]  # not in the stubs
 import threading
 from collections.abc import Callable
@@ -22,10 +22,10 @@ _SIGINT: Final = int(SIGINT)
 
 
 class Uninterrupted:
-    """A block that Ctrl-C does not end before it is over; a second Ctrl-C ends it at once.
+    """A block that Ctrl-C does not interrupt before its end; a second Ctrl-C ends it at once.
 
-    An error of the block takes precedence over the interruption. In other threads than the main
-    one, and in programs that ignore Ctrl-C, it does nothing.
+    An error of the block takes precedence over the interruption. It has no effect in threads other
+    than the main one, and in programs that ignore Ctrl-C.
     """
 
     __slots__ = ("_handler", "is_interrupted")

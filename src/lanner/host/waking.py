@@ -1,8 +1,9 @@
-"""Ended waits of reads, woken a few at a time, so that one message for many waiting clients keeps nobody else waiting.
+"""Wake-up of ended reads, a few at a time, so that many waiting clients do not block the others.
 
-A message ends every peek that waits for it. Each of them is answered with all of its octets, which
-takes time and memory: were all woken in one turn of the event loop, others would wait for all of
-them, and nobody would look at whether the answers so far are taken.
+A message ends every peek that waits for it. Each of them is answered with all octets of the
+message, which takes time and memory. If all were woken in one turn of the event loop, every other
+client would wait for all of them, and the loop could not check whether earlier answers have been
+sent.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 # Not in the specification: waits that are woken in one turn, and octets of messages after which no
-# further one is.
+# further one is woken in that turn.
 _MOST: Final = 16
 _OCTETS: Final = 0x1_0000
 
 
 class _Waking:
-    """The ended waits of one event loop, by the users whose they are. One thread."""
+    """The ended waits of one event loop, by user. For one thread."""
 
     def __init__(self) -> None:
-        # Whose turn is next comes first.
+        # The user whose turn is next comes first.
         self._ended: dict[bytes, deque[tuple[asyncio.Future[None], int]]] = {}
-        # What this turn may still wake.
+        # How many waits and octets this turn may still wake.
         self._count, self._octets = _MOST, _OCTETS
         self._has_turn = False
 
@@ -36,7 +37,7 @@ class _Waking:
             ended.get_loop().call_soon(self._turn, ended.get_loop())
 
     def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The callers that were woken in the turn before have run, and others too."""
+        """Begin a turn: the callers woken in the turn before have run, and so have others."""
         self._count, self._octets = _MOST, _OCTETS
         self._has_turn = bool(self._ended)
         if self._has_turn:
@@ -62,7 +63,7 @@ _of_loop: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Waking]] = WeakKey
 def wake(ended: asyncio.Future[None], user: bytes, size: int) -> None:
     """Set the result of a future of the running loop, now or soon.
 
-    `user`: whose wait it is; each of them has turns. `size`: octets of what the waiter answers.
+    `user` is the user who waits; users take turns. `size` is the number of octets in the answer.
     """
     loop = ended.get_loop()
     waking = _of_loop.get(loop)

@@ -128,7 +128,7 @@ class AuditLog:
         self.done(event, identity, **details)
 
     # Floods
-    # -----------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _refuse(self, record: dict[str, object]) -> None:
         place_name = peer_of(str(record["from"]))

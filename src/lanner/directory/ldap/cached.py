@@ -69,7 +69,7 @@ class CachedDirectory:
         self._named_threads.shutdown(wait=False, cancel_futures=True)
 
     # Calls
-    # ------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _call(self, operation: Callable[[], T], away: T, *, forced: bool = False) -> T:
         """The answer of the thread, or `away` if it does not come in time."""
