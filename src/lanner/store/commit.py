@@ -16,6 +16,13 @@ Snapshot and overlay
     each queue, which is never written. A message that is put and deleted within one batch never
     reaches the disk.
 
+        what the engine reads        in the code        where it is durable
+        the current batch            current            nowhere yet
+        the batch in flight          inflight           nowhere, or being written
+        the logged batches           logged             write-ahead log
+        the batches of a checkpoint  checkpointing      write-ahead log
+        the snapshot                 environment.txn    database
+
 Write-ahead log and checkpoint
     A small batch becomes durable in the write-ahead log (write_ahead_log.py): one write, one wait
     for the disk. Its layers are then merged into `logged`, the changes since the last checkpoint. A
@@ -156,7 +163,7 @@ class GroupCommit:
         self._followers = 0
         self.current = Batch(1)
         self.inflight: Batch | None = None
-        # of the batch in flight, if it is to be logged and not written yet
+        # The record of the batch in flight, if it is to be logged and is not written yet.
         self._record: LogRecord | None = None
         # Changes that are in the write-ahead log but not in the snapshot: those that a checkpoint
         # is writing, and those since that checkpoint began.

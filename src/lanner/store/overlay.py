@@ -24,8 +24,8 @@ class Layer(Generic[K, V, H]):
     """The changes of one batch, or of all logged batches together, to one view.
 
     `keys` lacks the keys that a layer above hides: they are removed here when they are hidden.
-    `rows` and `hidden` are frozen once the batch is being committed, because the committing thread
-    reads them. `hidden` maps each hidden key to the facts that the commit needs about it.
+    `rows` and `hidden` do not change while a commit or a checkpoint writes them. `hidden` maps each
+    hidden key to the facts that the commit needs about it.
     """
 
     __slots__ = ("hidden", "keys", "rows")

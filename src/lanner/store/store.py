@@ -192,7 +192,10 @@ class Store:
         return view.delete(lookup_id, record)
 
     def get(self, queue: int, lookup_id: int) -> Record | None:
-        """Return a message, or None. A message that fails its checksum is quarantined: None."""
+        """Return a message; None if there is none.
+
+        A message that fails its checksum is quarantined and counts as none.
+        """
         view = self._queues.get(queue) or self._commits.queue(queue)
         try:
             return view.get(lookup_id)

@@ -11,13 +11,19 @@ checkpoint's commit also stores the number of the last record that it covers. On
 durable, the first file is free. The files are filled with zeros before use, so that writing a
 record never allocates disk blocks.
 
-Recovery. A record is a header (checksum of everything that follows, length of the operations,
-record number) and operations, each on one row. Operations are idempotent, so opening a store simply
-replays every record after the last checkpoint. In each file the valid records end at the first one
-that is incomplete, out of sequence, or from another store. (A record of another store fails its
-checksum, which starts from a seed that is private to the store.) The store never acknowledged such
-a record, with one exception: if a valid record with the next number follows, the record was
-acknowledged and is damaged. It then goes to the quarantine.
+Recovery. A record is a header and operations, each on one row:
+
+    checksum of everything that follows   4 bytes
+    length of the operations              4 bytes
+    record number                         8 bytes
+    operations
+
+Operations are idempotent, so opening a store simply replays every record after the last checkpoint.
+In each file the valid records end at the first one that is incomplete, out of sequence, or from
+another store. (A record of another store fails its checksum, which starts from a seed that is
+private to the store.) The store never acknowledged such a record, with one exception: if a valid
+record with the next number follows, the record was acknowledged and is damaged. It then goes to the
+quarantine.
 """
 
 from __future__ import annotations

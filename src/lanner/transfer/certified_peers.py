@@ -105,7 +105,8 @@ class CertifiedPeers:
         if peer is not None:
             raise TlsError(
                 f"queue manager {guid} is {peer.name}, which has TLS in [peers], and this session is in clear: "
-                f"let the settings of {peer.name} have a certificate of this computer, or find out who else uses its identifier"
+                f"let the settings of {peer.name} have a certificate of this computer, or find out who else "
+                "uses its identifier"
             )
         if any(one.guid == guid for one in self._peers.values()):
             return
@@ -114,7 +115,8 @@ class CertifiedPeers:
             if not self._guids[name] and name not in self._learnt and _is_at(one, address):
                 raise TlsError(
                     f"{address} is the address of {one.name}, which has TLS in [peers], and this session with "
-                    f"queue manager {guid} is in clear: set peers.{one.name}.guid if another queue manager may use this address"
+                    f"queue manager {guid} is in clear: set peers.{one.name}.guid if another queue manager "
+                    "may use this address"
                 )
 
     # Over TLS

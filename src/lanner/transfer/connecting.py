@@ -268,7 +268,7 @@ class Connector:
         return link.is_initiator or hop.qm_guid != GUID_NULL or route.cannot_connect
 
     def leave(self, route: Route, link: Link) -> None:
-        """Detach a queue from a link whose queue manager its messages are not meant for."""
+        """Detach a queue from a link, because its messages are for another queue manager."""
         link.routes.remove(route)
         route.link = None
         route.table.session_closed()

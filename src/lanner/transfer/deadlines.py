@@ -28,7 +28,7 @@ class Deadline:
         # clears this one.
         self.on_due: Callable[[float], None] | None = None
         self._registry: Deadlines | None = None
-        # the earliest valid entry in the heap; later ones of this deadline are void
+        # The earliest valid entry in the heap. Later entries of this deadline are void.
         self._queued: float = NEVER
 
     def set(self, due: float) -> None:

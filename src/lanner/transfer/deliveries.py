@@ -164,7 +164,8 @@ class Deliveries:
     def _refused_by_peer(self, link: Link, body: FinalAckBody, message: Message, queue: OutgoingQueue | None) -> None:
         """Count a transactional message that its destination has refused.
 
-        Without source journaling nothing may be left of it here, because its OrderAck came first.
+        Without source journaling nothing may be left of the message here, because its OrderAck came
+        first.
         """
         if body.source_guid == self._engine.queue_manager.identifier:
             self._refusals.refused_by_peer(

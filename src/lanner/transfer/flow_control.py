@@ -77,7 +77,7 @@ class FlowControl:
             self._on_end()
 
     def end(self) -> None:
-        """Stop, because the queue manager stops."""
+        """End flow control, because the queue manager stops."""
         self._memory.forget_shortage()
         self.deadline.clear()
         self._end_for_all()

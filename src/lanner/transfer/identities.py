@@ -5,13 +5,11 @@ can state any. Therefore an identifier is bound to addresses. There are three so
 in this order:
 
 1. An operator: `lanner peer trust`, and `[peers]` of the settings where an entry has the
-identifier. An address in `[peers]` without an identifier takes precedence over learnt addresses.
-
+   identifier. An address in `[peers]` without an identifier takes precedence over learnt addresses.
 2. The directory, where it has the identifier: the addresses of the computer's name, from `[peers]`
-or from DNS.
-
+   or from DNS.
 3. The first session of a queue manager for which the first two say nothing, or whose name has no
-address (`pins`).
+   address (`pins`).
 
 A binding by 1 or 2 makes a peer known. An unknown peer may deliver its own messages and nothing
 else. An identifier that comes from another address than it is bound to gets no session; this is
@@ -151,9 +149,9 @@ class Identities:
         return pin.is_learnt and not any(self._is_named(each) for each in pin.addresses if each != address)
 
     def _is_learnt(self, guid: UUID, standing: Standing) -> bool:
-        """Return whether a peer with this standing is learnt, so that its address is remembered.
+        """Return whether a peer's address must be remembered, because no source states it.
 
-        Its address is then not stated by an operator or the directory.
+        The sources are the operator and the directory.
         """
         return not standing.is_known or self._stated(guid) is None
 

@@ -590,7 +590,10 @@ class Incoming:
         return "no queue" if name is None else str(name)
 
     def _read_acknowledgment(self, link: IncomingLink, message: Message) -> None:
-        """Count an own message that an administration acknowledgment (3.1.5.11) has refused."""
+        """Count an own message that a peer reports as refused (3.1.5.11).
+
+        The report is an administration acknowledgment.
+        """
         if not is_refusal(message.message_class) or message.correlated_queue_manager != self._own_guid:
             return
         # 3.1.7.15: ResponseQueue of an acknowledgment is the destination of the original message.

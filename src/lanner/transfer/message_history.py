@@ -116,7 +116,7 @@ class MessageIDHistory:
             self._current = self._share(share.address)
 
     def unknown(self, identifiers: Sequence[bytes]) -> int:
-        """Return how many identifiers at the head are new and distinct."""
+        """Return how many of the first identifiers are new and distinct."""
         share_of = self._share_of
         seen: set[bytes] = set()
         for count, identifier in enumerate(identifiers):

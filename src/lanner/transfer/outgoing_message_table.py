@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lanner.transfer.settings import TransferSettings
     from lanner.wire.identifiers import SequenceInfo
 
-# priority 0, which every transactional message has (MS-MQDMPR 3.1.7.1.32)
+# Every transactional message has priority 0 (MS-MQDMPR 3.1.7.1.32).
 _TRANSACTIONAL_LANE = LOWEST_LANE
 # A module-level name, because every message uses it and attribute access on an enumeration is slow
 # (Python 3.11).
@@ -145,7 +145,7 @@ class OutgoingMessageTable:
         self._own_guid = engine.queue_manager.identifier.bytes_le
         self._lanes = [_Lane(index) for index in range(LOWEST_LANE + 1)]
         self._entries: dict[int, OutgoingMessagePosition] = {}  # by lookup id
-        # those of our transactional messages, by number
+        # Of these, our transactional messages, by number.
         self._numbered: dict[int, OutgoingMessagePosition] = {}
         self._offered: list[OutgoingMessagePosition] = []
         # By lookup id, acknowledged messages that are still in the queue, with their record if

@@ -15,9 +15,9 @@ class PeerPolicy(enum.Enum):
     """The values of `transfer.peers`: where a queue manager identifier is believed from."""
 
     OPEN = "open"  # from any address
-    # from stated ones; for unknown queue managers, from the one where it first appeared
+    # From stated addresses; for an unknown queue manager, from the one where it first appeared.
     PINNED = "pinned"
-    KNOWN = "known"  # from stated ones; unknown queue managers get no session
+    KNOWN = "known"  # from stated addresses; unknown queue managers get no session
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Peer:
     name: str
     addresses: tuple[str, ...]  # IPv4 or IPv6 literals, or names of the hosts file or DNS
     guid: UUID | None = None  # of its queue manager; None: any
-    # a PEM file, the only certificate that it may show; None: see `tls`
+    # A PEM file, the only certificate that it may show. None: see `tls`.
     certificate: Path | None = None
     tls: bool = False  # it has a certificate issued by one of the authorities
 

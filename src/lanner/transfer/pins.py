@@ -9,21 +9,19 @@ If there are too many learnt pins, one makes room, so that a new queue manager i
 The pins that an attacker can create in large numbers go first:
 
 1. Pins of queue managers with which no message was exchanged, because opening sessions costs
-nothing.
-
+   nothing.
 2. *Established* pins that were not used for a month. A pin is established if messages were
-exchanged and the queue manager returned after a day.
-
+   exchanged and the queue manager returned after a day.
 3. The others, first those of the address that has most of them. One message each costs an attacker
-little more, but needs many addresses.
+   little more, but needs many addresses.
 
 One address, or IPv6 network of 64 bits, has a small limit of its own. Within it, only pins of the
 same address with which no message was exchanged make room. If there is none, nothing is learnt,
 because a neighbour in a network must not displace the pins of others.
 
-So new pins never displace established ones. Established pins have three quarters of the room: an
-attacker who is patient enough to create established ones leaves a quarter for new ones, which
-displace only each other.
+So new pins never displace established ones that are in use. Established pins have three quarters of
+the room: an attacker who is patient enough to create established ones leaves a quarter for new
+ones, which displace only each other.
 """
 
 from __future__ import annotations

@@ -5,10 +5,18 @@ fetches the bytes to write (`data_to_send`) and the time of the next timer (`nex
 are no queues and no disk here: the owner processes received messages, makes recoverable ones
 durable, and then allows their acknowledgment (`allow_acknowledgment`).
 
-Handshake. The initiator sends EstablishConnection and the acceptor answers it, which tells each
-side the other's GUID. Then ConnectionParameters go both ways: the initiator proposes the timeouts,
-and each side states its window. Both sides are this class. They differ only in their table of
-states (`session_states`) and in who speaks first (`handshake`).
+Handshake. Two round trips open a session:
+
+    initiator                                               acceptor
+    WAITING_ECR_MSG    ---  EstablishConnection     -->     WAITING_EC_MSG
+                       <--  EstablishConnection     ---
+    WAITING_CPR_MSG    ---  ConnectionParameters    -->     WAITING_CP_MSG
+                       <--  ConnectionParameters    ---
+    OPEN                                                    OPEN
+
+The first tells each side the other's GUID. In the second the initiator proposes the timeouts, and
+each side states its window. Both sides are this class. They differ only in their table of states
+(`session_states`) and in which side speaks first (`handshake`).
 
 Acknowledgments. Both sides count the user messages of each direction. A SessionHeader carries these
 counts, alone in a SessionAck or attached to a UserMessage. At most a window of messages may be
