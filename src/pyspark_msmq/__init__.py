@@ -1,7 +1,8 @@
-"""Makes Spark find format("msmq"): it imports every package named `pyspark_*` and takes its `DefaultSource`.
+"""Registration of format("msmq") with Spark.
 
-An import that failed here would hide the sources of all other packages too, so what is missing is
-told when the format is used.
+Spark imports every package named `pyspark_*` and takes its `DefaultSource`. An import that failed
+here would also hide the sources of all other packages, so a missing dependency is reported when the
+format is used.
 """
 
 from __future__ import annotations
