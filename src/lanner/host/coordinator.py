@@ -160,7 +160,7 @@ class Steps:
 
     @property
     def next(self) -> Step | None:
-        """Return the current step; None when the transaction has ended."""
+        """The current step; None when the transaction has ended."""
         return self._left[0] if self._left else None
 
     def went(self, how: Input) -> None:
