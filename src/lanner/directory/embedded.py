@@ -156,7 +156,7 @@ class EmbeddedDirectory:
         """Do nothing: MS-MQDSSM 3.1.3 has nothing to prepare here."""
         return self._answer(lambda: None)[0]
 
-    # What a new forest has
+    # Provisioning
     # ------------------------------------------------------------------------------
 
     def provision(self, site_name: str = DEFAULT_SITE_NAME) -> uuid.UUID:

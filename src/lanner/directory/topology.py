@@ -250,7 +250,7 @@ class _Provisioning:
             return {site.name.casefold() for site in self._all(Site)}
         return {site.name.casefold() for site in self._all(Site) if site.identifier in found.site_identifier_list}
 
-    # What is there
+    # Survey
     # ----------------------------------------------------------------------------------------------
 
     def survey(self) -> Topology:
@@ -314,7 +314,7 @@ class _Provisioning:
     def _lists(self) -> list[tuple[str, uuid.UUID, tuple[str, ...]]]:
         return self._directory.distribution_lists() if isinstance(self._directory, EmbeddedDirectory) else []
 
-    # Taking things out
+    # Removing
     # ------------------------------------------------------------------------------------------
 
     def remove(self, kind: str, names: tuple[str, ...]) -> None:

@@ -278,7 +278,7 @@ class Coordinator:
         self._table.delete(transaction.bytes)
         self._unfinished[decision.owner] -= 1
 
-    # What is known
+    # Queries
     # --------------------------------------------------------------------------------------------
 
     def active(self) -> list[tuple[uuid.UUID, str]]:

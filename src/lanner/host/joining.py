@@ -319,7 +319,7 @@ def rename(data: Path, name: str, administrator: LogOn) -> Membership:
     return renamed
 
 
-# What is
+# Status
 # ------------------------------------------------------------------------------------------------
 
 

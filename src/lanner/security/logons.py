@@ -1,7 +1,7 @@
 """Delays after wrong passwords: the more of them, the longer the wait for the next attempt.
 
 Wrong passwords are counted in three ways: for an account at an address, for an address, and for an
-account. The first right password resets the first count, and makes the account known at that
+account. A right password resets the first and the third count, and makes the account known at that
 address. The wait before a password is checked follows from the counts:
 
 - for an account at an address, always: it grows up to MAX_DELAY, and attempts wait for each other;
@@ -168,7 +168,7 @@ class Logons:
                 line.next = max(now + wait, line.next) + max(wait, _delay(line.failures))
         return wait
 
-    # What comes of a try
+    # After an attempt
     # ------------------------------------------------------------------------------------------
 
     def failed(self, attempt: Attempt) -> None:

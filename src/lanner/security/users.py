@@ -288,7 +288,7 @@ class UserFile:
     def groups(self) -> list[Group]:
         return sorted(self._read().groups, key=lambda group: group.name.casefold())
 
-    # Questions
+    # Queries
     # ------------------------------------------------------------------------------------------
 
     @property
