@@ -439,7 +439,7 @@ class EmbeddedDirectory:
         return self._answer(lambda: self._add_named("user", name, identifier, sid_of))
 
     def ensure_user(self, name: str, security_identifier: bytes) -> DirectoryOperationResult:
-        """Another object, such as a queue alias, may have the name. The SID is unique."""
+        """Create a user's object. If another object has the name, add the unique SID to it."""
         result, _ = self.add_user(name, security_identifier)
         if result is DirectoryOperationResult.OBJECT_ALREADY_EXISTS:
             result, _ = self.add_user(f"{name} {Sid.unpack(security_identifier)}", security_identifier)

@@ -57,8 +57,9 @@ class CachedDirectory:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="directory")
         self._kept: OrderedDict[Any, tuple[float, Any]] = OrderedDict()
         self._away_until = 0.0
-        # Threads for reads at a server that a notification names: one that does not answer must not
-        # delay those of the domain. Below, by its name: until when a server counts as unreachable.
+        # A thread for reads at a server that a notification names: one that does not answer must
+        # not delay those of the domain. Below, by its name: until when a server counts as
+        # unreachable.
         self._named_threads = ThreadPoolExecutor(1, thread_name_prefix="directory-named")
         self._named_away: dict[str, float] = {}
         # When the names of the domain controllers were read, and the names.

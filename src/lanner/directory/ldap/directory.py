@@ -567,7 +567,7 @@ class LdapDirectory:
         return self._netbios_name
 
     def ensure_user(self, name: str, security_identifier: bytes) -> DirectoryOperationResult:  # noqa: ARG002
-        """Accounts are created by the domain's administrators."""
+        """Return ObjectNotFound: the domain's administrators create accounts."""
         return _NOT_FOUND
 
     # Names and values

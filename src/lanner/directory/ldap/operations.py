@@ -381,9 +381,9 @@ def _controls(attributes: Sequence[str]) -> list[Control]:
 
 
 def _flags_of(value: str | bytes) -> Control:
-    """Only the parts that a descriptor has are written.
+    """Return the control that selects the parts that a descriptor has.
 
-    A flag for another part would replace that, too.
+    Selecting another part would overwrite it in the directory.
     """
     descriptor = SecurityDescriptor.unpack(value if isinstance(value, bytes) else value.encode())
     parts = (
