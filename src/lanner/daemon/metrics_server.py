@@ -129,7 +129,7 @@ class _Request(asyncio.Protocol):
         headers = {name.strip().lower(): value.strip() for name, _, value in (one.partition(":") for one in rest)}
         try:
             answer = await self._server.answer(line, headers)
-        except Exception:  # noqa: BLE001 (logged, and the caller hears of it)
+        except Exception:  # noqa: BLE001 (logged, and the client gets an error)
             peer = self.granted.peer
             log_of_peer(_LOG, logging.ERROR, "failed", peer, "the metrics could not be collected", exc_info=True)
             answer = _answer("500 Internal Server Error", "text/plain", b"the log tells more\n")

@@ -170,9 +170,8 @@ class _Walk:
         if found.st_uid not in self._owners:
             raise SettingsError(
                 f"data directory {self._data}: {self._where}, on the way to it, belongs to "
-                f"{user_name(found.st_uid)}, who "
-                f"could put another directory there: give it to {' or '.join(self._owners.values())}, or choose "
-                "another path"
+                f"{user_name(found.st_uid)}, who could put another directory there: give it to "
+                f"{' or '.join(self._owners.values())}, or choose another path"
             )
         if mode & _WRITERS and not mode & stat.S_ISVTX:
             raise SettingsError(

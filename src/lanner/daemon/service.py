@@ -381,7 +381,7 @@ class Daemon:
 
     @property
     def addresses(self) -> dict[str, str]:
-        """Return the addresses of the listeners by purpose, in the form that people write."""
+        """The addresses of the listeners by purpose, in the form that people write."""
         found: dict[str, str] = {}
         for listener in self.listeners:
             if isinstance(listener, RpcListener | TransferListener):

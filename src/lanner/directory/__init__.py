@@ -1,4 +1,4 @@
-"""Public queues, sites and routing links: the directory of MS-MQDSSM 3.1.6, embedded in the queue manager's store."""
+"""Public queues, sites and routing links: MS-MQDSSM 3.1.6 with a directory in the store."""
 
 from lanner.directory.embedded import EmbeddedDirectory
 from lanner.directory.filters import AttributeFilter, Operator, SortOrder, matches

@@ -1,8 +1,8 @@
 """The directory inside the queue manager's own store: MS-MQDSSM 3.1.6 without an LDAP server.
 
-Where the document raises "... Using LDAP", this does what a server would: names are unique, the
-parent of a queue must exist, an object with children cannot be deleted. Where it does more it says
-so.
+Where the document says "... Using LDAP", this module does what a server would: names are unique,
+the parent of a queue must exist, and an object with children cannot be deleted. Comments mark the
+places where it does more.
 """
 
 from __future__ import annotations
@@ -75,14 +75,15 @@ T = TypeVar("T")
 
 _LOG = logging.getLogger(__name__)
 
-# Any name will do: nothing outside sees it, unless the directory is moved into a real domain.
+# Any name will do: it is visible only if the directory is moved into a real domain.
 DEFAULT_ROOT: Final = "DC=lanner,DC=local"
-# The site every new forest of Active Directory has.
+# The site that every new forest of Active Directory has.
 DEFAULT_SITE_NAME: Final = "Default-First-Site-Name"
-# Nothing outside sees it: queue managers with a directory of their own send no notifications.
+# Not visible to others: queue managers with a directory of their own send no notifications.
 EMBEDDED_SERVER: Final = "localhost"
 
-# Ours: far from the users of the local file, which start at 1000 under the same SID.
+# Not in the specification: far above the users of the local file, which start at 1000 under the
+# same SID.
 FIRST_COMPUTER_RID: Final = 0x1000_0000
 
 ADMINISTRATORS: Final = Identity("Administrators", BUILTIN_ADMINISTRATORS, is_domain_user=True)
@@ -91,7 +92,7 @@ _SERVER_ATTRIBUTES: Final = ("mSMQRoutingServices", "mSMQDsServices", "mSMQDepen
 _BY_NAME: Final = {QUEUE.name: "pathname", QUEUE_MANAGER.name: "computer_name", SITE.name: "name"}
 
 
-# What can be sent to by its place in the directory (MC-MQAC 3.12.6.1).
+# Classes that can be sent to by their path in the directory (MC-MQAC 3.12.6.1).
 _ADDRESSABLE: Final = frozenset(("mSMQQueue", "group", "mSMQ-Custom-Recipient"))
 
 
@@ -111,7 +112,7 @@ class _Query:
 class EmbeddedDirectory:
     """A directory in a table of the store.
 
-    `connected = False` makes it answer like one that cannot be reached.
+    With `connected = False` it answers like an unreachable one.
     """
 
     def __init__(
@@ -132,12 +133,12 @@ class EmbeddedDirectory:
         self._given_domain_sid = domain_sid
         self._administrator = administrator
         self._profile = profile
-        self._last_rid: int | None = None  # of the SIDs of computers, once one was needed
+        self._last_rid: int | None = None  # of the SIDs of computers; read when first needed
         self._queries: dict[int, _Query] = {}
         self._handles = itertools.count(1)
 
     def rehearsal(self) -> EmbeddedDirectory:
-        """A copy in memory, to see there whether something can be done."""
+        """Return a copy in memory, on which a change can be tried."""
         table = MemoryTable()
         table.rows.update(self._table.items(b""))
         copy = EmbeddedDirectory(
@@ -152,16 +153,17 @@ class EmbeddedDirectory:
         return copy
 
     def initialize(self) -> DirectoryOperationResult:
-        """MS-MQDSSM 3.1.3 has nothing to prepare here."""
+        """Do nothing: MS-MQDSSM 3.1.3 has nothing to prepare here."""
         return self._answer(lambda: None)[0]
 
-    # What a new forest has
+    # Provisioning
     # ------------------------------------------------------------------------------
 
     def provision(self, site_name: str = DEFAULT_SITE_NAME) -> uuid.UUID:
-        """Make the enterprise and a first site unless they are there; the site's identifier is returned.
+        """Create the enterprise and a first site if they are missing; return the site's identifier.
 
-        MS-MQDSSM 2.2.3: there is one mSMQEnterpriseSettings object in a root, made with the root.
+        MS-MQDSSM 2.2.3: there is one mSMQEnterpriseSettings object in a root, created with the
+        root.
         """
         if self._entries.find(self._naming.enterprise) is None:
             entry = self._bare_entry(ENTERPRISE.ldap_class, self._naming.enterprise, uuid.uuid4())
@@ -181,9 +183,9 @@ class EmbeddedDirectory:
     def create_object(
         self, obj: DirectoryObject, attributes: Sequence[str] | None = None
     ) -> tuple[DirectoryOperationResult, uuid.UUID | None]:
-        """Create; `obj` learns its FullPath, DirectoryPath and times.
+        """Create an object; set FullPath, DirectoryPath and times of `obj`.
 
-        Its Identifier, if any, is the GUID asked for.
+        Its Identifier, if any, becomes the GUID.
         """
         return self._answer(lambda: self._create(obj, attributes))
 
@@ -220,15 +222,15 @@ class EmbeddedDirectory:
         existing = self._entries.find(text_of(entry, "distinguishedName"))
         if existing is None:
             self._entries.check_free(entry)
-        # A real domain has the computer's account before its queue manager; here nobody else makes
-        # it.
+        # In a real domain the computer's account exists before its queue manager. Here it is
+        # created now.
         computer = self._computer(obj.computer_name) or self._new_computer(obj.computer_name)
         self._write_rows(rows, obj, entry, computer)
         if existing is None:
             self._secure_queue_manager(obj, entry, computer)
             self._entries.add(entry)
         else:
-            # 3.1.6.1.1.2: a computer that is set up again keeps the object it has, and its GUID.
+            # 3.1.6.1.1.2: a computer that is set up again keeps its existing object and the GUID.
             entry = existing
         self._entries.put(computer)
         self._synchronize_settings(entry)
@@ -236,7 +238,11 @@ class EmbeddedDirectory:
         return guid_of(entry)
 
     def _secure_queue_manager(self, obj: QueueManager, entry: Entry, computer: Entry) -> None:
-        """3.1.6.1.1.8, which always writes its own list; one that was supplied is kept, as 3.1.6.1.3.4 keeps a site's."""
+        """Set the access list of a queue manager (3.1.6.1.1.8).
+
+        The section always writes its own list. A supplied list is kept here, as 3.1.6.1.3.4 keeps
+        that of a site.
+        """
         if obj.security is not None:
             supplied = SecurityDescriptor.unpack(obj.security)
             if self._profile is Profile.SAFE and supplied.owner in NO_OWNERS:
@@ -264,7 +270,7 @@ class EmbeddedDirectory:
         object_class = _class_of(obj, QUEUE_MANAGER, QUEUE, SITE, ROUTING_LINK)
         entry = self._locate(object_class, obj)
         if self._entries.has_children(entry):
-            # What a server says to a plain delete: notAllowedOnNonLeaf.
+            # A server's answer to a plain delete: notAllowedOnNonLeaf.
             raise Refused(_GENERIC_ERROR)
         self._entries.remove(entry)
         if object_class is QUEUE_MANAGER:
@@ -284,8 +290,8 @@ class EmbeddedDirectory:
             object_class, rows = _readable(object_type, filters, attributes)
             entry = next(self._matching(object_class, filters), None)
             if entry is None:
-                # 3.1.6.3.1 passes on EndOfData from its search; MS-MQDMPR 3.1.7.1.20 knows
-                # ObjectNotFound only.
+                # 3.1.6.3.1 passes on EndOfData from its search, but MS-MQDMPR 3.1.7.1.20 has only
+                # ObjectNotFound.
                 raise Refused(DirectoryOperationResult.OBJECT_NOT_FOUND)
             return self._element(object_class, entry, rows, is_listed=attributes is not None)
 
@@ -293,7 +299,7 @@ class EmbeddedDirectory:
 
     @property
     def server(self) -> str:
-        """The name under which this directory would be asked: it has one server, which is this process."""
+        """The name of the only server of this directory, which is this process."""
         return EMBEDDED_SERVER
 
     def knows_server(self, name: str) -> bool:
@@ -327,7 +333,7 @@ class EmbeddedDirectory:
         attributes: Sequence[str] | None = None,
         sort_order: Sequence[SortOrder] | None = None,
     ) -> tuple[DirectoryOperationResult, int | None]:
-        """The result set is what the directory holds now; later changes do not show in it."""
+        """Begin a read of the present content. Later changes do not show in it."""
 
         def begin() -> int:
             object_class, rows = _readable(object_type, filters, attributes)
@@ -385,7 +391,10 @@ class EmbeddedDirectory:
     def add_distribution_list(
         self, name: str, members: Iterable[str], identifier: uuid.UUID | None = None
     ) -> tuple[DirectoryOperationResult, uuid.UUID | None]:
-        """Make a group whose members are format names; one that names an object of this directory is a link to it."""
+        """Create a group whose members are format names.
+
+        A name of an object in this directory is stored as a link to it.
+        """
 
         def members_of(entry: Entry) -> None:
             dn = text_of(entry, "distinguishedName")
@@ -395,21 +404,21 @@ class EmbeddedDirectory:
         return self._answer(lambda: self._add_named("group", name, identifier, members_of))
 
     def distribution_lists(self) -> list[tuple[str, uuid.UUID, tuple[str, ...]]]:
-        """All of them: name, identifier, and the format names of the members."""
+        """Return the name, identifier and members' format names of every list."""
         return [
             (unescape(rdn_values(text_of(entry, "distinguishedName"))[0]), guid_of(entry), self._members(entry))
             for entry in self._entries.of_class("group")
         ]
 
     def _members(self, entry: Entry) -> tuple[str, ...]:
-        """Without those that have gone."""
+        """Return the members, without those that were deleted."""
         found = (self._entries.find(str(dn)) for dn in entry.get("member", []))
         return tuple(self._format_name(member) for member in found if member is not None)
 
     def add_queue_alias(
         self, name: str, format_name: str, identifier: uuid.UUID | None = None
     ) -> tuple[DirectoryOperationResult, uuid.UUID | None]:
-        """MS-MQDSSM 2.3: a name in the directory for a direct, public or private format name."""
+        """Create an alias of a direct, public or private format name (MS-MQDSSM 2.3)."""
 
         def target_of(entry: Entry) -> None:
             put(entry, "msMQ-Recipient-FormatName", [str(FormatName.parse(format_name))])
@@ -419,7 +428,10 @@ class EmbeddedDirectory:
     def add_user(
         self, name: str, security_identifier: bytes, identifier: uuid.UUID | None = None
     ) -> tuple[DirectoryOperationResult, uuid.UUID | None]:
-        """Make a user's object: in a real domain it is there before anybody writes certificates to it."""
+        """Create a user's object.
+
+        In a real domain it exists before any certificate is written to it.
+        """
 
         def sid_of(entry: Entry) -> None:
             put(entry, "objectSid", [Sid.unpack(security_identifier).pack()])
@@ -427,14 +439,14 @@ class EmbeddedDirectory:
         return self._answer(lambda: self._add_named("user", name, identifier, sid_of))
 
     def ensure_user(self, name: str, security_identifier: bytes) -> DirectoryOperationResult:
-        """Another object may have the name, a queue alias for example; the SID is unique."""
+        """Create a user's object. If another object has the name, add the unique SID to it."""
         result, _ = self.add_user(name, security_identifier)
         if result is DirectoryOperationResult.OBJECT_ALREADY_EXISTS:
             result, _ = self.add_user(f"{name} {Sid.unpack(security_identifier)}", security_identifier)
         return result
 
     def user_names(self) -> dict[uuid.UUID, str]:
-        """The names of all users, by their objects' identifiers."""
+        """Return the names of all users, by the identifiers of their objects."""
         users = self._entries.of_class("user")
         return {guid_of(entry): unescape(rdn_values(text_of(entry, "distinguishedName"))[0]) for entry in users}
 
@@ -450,7 +462,10 @@ class EmbeddedDirectory:
         return guid_of(entry)
 
     def remove_named(self, name: str) -> DirectoryOperationResult:
-        """Remove a user, a queue alias, or a distribution list with the aliases made for its members."""
+        """Remove a user, a queue alias, or a distribution list.
+
+        The aliases created for a list's members are removed with it.
+        """
 
         def remove() -> None:
             entry = self._entries.find(self._naming.user(name))
@@ -466,7 +481,10 @@ class EmbeddedDirectory:
     def resolve_distribution_list(
         self, guid: uuid.UUID, domain: str | None
     ) -> tuple[DirectoryOperationResult, list[str] | None]:
-        """The members' format names, without those that have gone; lists inside stay DL= for the caller's cycle guard."""
+        """Return the format names of a list's members, without those that were deleted.
+
+        Lists among the members stay DL=, for the caller's protection against cycles.
+        """
 
         def members() -> list[str]:
             entry = self._entries.get(guid)
@@ -478,7 +496,7 @@ class EmbeddedDirectory:
         return self._answer(members)
 
     def resolve_queue_alias(self, full_path: str) -> str | None:
-        """3.1.6.8: the format name behind an alias."""
+        """Return the format name of an alias (3.1.6.8)."""
         entry = self._entries.find(full_path) if self.connected else None
         if entry is None or text_of(entry, "objectClass") != "mSMQ-Custom-Recipient":
             return None
@@ -519,16 +537,16 @@ class EmbeddedDirectory:
     # ------------------------------------------------------------------------------------------
 
     def acting_for(self, account: str) -> EmbeddedDirectory:
-        """Rights on its objects are checked by the queue manager."""
+        """Return this directory: the queue manager itself checks rights on the objects."""
         del account
         return self
 
     def servers(self) -> list[str]:
-        """The directory is in the queue manager itself."""
+        """Return no servers: the directory is in the queue manager itself."""
         return []
 
     def account(self, name_or_sid: str | bytes) -> tuple[DirectoryOperationResult, tuple[str, bytes] | None]:
-        """The names of accounts are those of the account file."""
+        """Return no account: the names of accounts are those of the account file."""
         del name_or_sid
         return DirectoryOperationResult.OBJECT_NOT_FOUND, None
 
@@ -542,7 +560,8 @@ class EmbeddedDirectory:
 
     def _new_computer(self, name: str) -> Entry:
         if self._last_rid is None:
-            # Once: where thousands of computers are made known, each would look at all the others.
+            # Read once: when thousands of computers are added, each would otherwise scan all
+            # others.
             sids = (entry["objectSid"][0] for entry in self._entries.of_class("computer"))
             rids = [Sid.unpack(sid).rid or 0 for sid in sids if isinstance(sid, bytes)]
             self._last_rid = max([FIRST_COMPUTER_RID - 1, *rids])
@@ -553,7 +572,10 @@ class EmbeddedDirectory:
         return entry
 
     def _domain_sid(self) -> Sid:
-        """The SID of the domain: the one given, else random numbers made once and kept on the root's object."""
+        """Return the SID of the domain.
+
+        It is the one given, or else random numbers made once and stored on the root's object.
+        """
         if self._given_domain_sid is not None:
             return self._given_domain_sid
         entry = self._entries.find(self._naming.root)
@@ -568,7 +590,10 @@ class EmbeddedDirectory:
         return Sid.unpack(value)
 
     def _synchronize_settings(self, entry: Entry) -> None:
-        """3.1.6.1.1.3, 3.1.6.2.1.3, 3.1.6.7.1.9: one mSMQSettings in each site of a server, none of others."""
+        """Keep one mSMQSettings in each site of a server, and none of other queue managers.
+
+        3.1.6.1.1.3, 3.1.6.2.1.3, 3.1.6.7.1.9.
+        """
         guid = entry["objectGUID"]
         stale = {
             text_of(one, "distinguishedName"): one
@@ -614,7 +639,7 @@ class EmbeddedDirectory:
                 row.write(value, target, self._entries)
 
     def _tell(self, obj: DirectoryObject, object_class: ObjectClass, entry: Entry) -> None:
-        """Let the caller's element know what the directory decided."""
+        """Copy the attributes that the directory has set to the caller's element."""
         for row in object_class.attributes:
             if row.field in ("full_path", "directory_path", "create_time", "modify_time"):
                 setattr(obj, row.field, row.read(entry, self._entries))
@@ -622,9 +647,9 @@ class EmbeddedDirectory:
     def _element(
         self, object_class: ObjectClass, entry: Entry, rows: Iterable[Attribute], *, is_listed: bool
     ) -> DirectoryObject:
-        """3.1.6.11 Create ADM Element From LDAP Values.
+        """Do Create ADM Element From LDAP Values (3.1.6.11).
 
-        An attribute that was listed and has no value is an error.
+        A listed attribute without a value is an error.
         """
         obj = self._lenient(object_class, entry, [IDENTIFIER])
         for row in rows:
@@ -655,7 +680,7 @@ class EmbeddedDirectory:
             return list(row.default) if isinstance(row.default, list) else row.default
 
     def _lenient(self, object_class: ObjectClass, entry: Entry, rows: Iterable[Attribute]) -> DirectoryObject:
-        """An element with whatever values the entry has."""
+        """Return an element with those values that the entry has."""
         obj = object_class.element()
         for row in rows:
             try:
@@ -676,7 +701,10 @@ class EmbeddedDirectory:
     def _candidates(
         self, object_class: ObjectClass, filters: list[AttributeFilter]
     ) -> tuple[list[Entry], list[AttributeFilter]]:
-        """The entries worth looking at, and the expressions still open: one entry, where one expression names it."""
+        """Return the entries to examine, and the remaining expressions.
+
+        It is one entry if an expression identifies it.
+        """
         for place, one in enumerate(filters):
             if one.operator is not Operator.EQUALS:
                 continue
@@ -706,7 +734,11 @@ class EmbeddedDirectory:
         return [by_guid[obj.identifier] for obj in objects]
 
     def _locate(self, object_class: ObjectClass, obj: DirectoryObject) -> Entry:
-        """The entry an element means: by GUID, else FullPath or DirectoryPath, else its own name (3.1.6.2, 3.1.6.7)."""
+        """Return the entry of an element (3.1.6.2, 3.1.6.7).
+
+        It is found by GUID, otherwise by FullPath or DirectoryPath, otherwise by the element's
+        name.
+        """
         entry = self._entries.get(obj.identifier)
         paths: list[str | None] = [getattr(obj, "full_path", None)]
         if isinstance(obj, Queue):
@@ -723,7 +755,7 @@ class EmbeddedDirectory:
         return entry
 
     def _dn_of(self, obj: DirectoryObject) -> str | None:
-        """MS-MQDSSM 2.2.1: the name an object of this kind must have, None if it says too little for one."""
+        """Return the name an object must have (MS-MQDSSM 2.2.1); None if its parts are unset."""
         match obj:
             case Queue(pathname=pathname):
                 try:
@@ -744,7 +776,7 @@ class EmbeddedDirectory:
     # ------------------------------------------------------------------------------------------
 
     def _answer(self, operation: Callable[[], T]) -> tuple[DirectoryOperationResult, T | None]:
-        """Turn whatever ends an operation into one of the results of MS-MQDMPR 3.1.1.17."""
+        """Convert the outcome of an operation into a result of MS-MQDMPR 3.1.1.17."""
         if not self.connected:
             return DirectoryOperationResult.DIRECTORY_NOT_CONNECTED, None
         try:
@@ -759,7 +791,10 @@ class EmbeddedDirectory:
 
 
 def _class_of(obj: DirectoryObject, *allowed: ObjectClass) -> ObjectClass:
-    """The row of the schema for an element; what the directory does not keep is a GenericError (3.1.6.1, 3.1.6.7)."""
+    """Return the row of the schema for an element.
+
+    An element that the directory does not store is a GenericError (3.1.6.1, 3.1.6.7).
+    """
     found = next((one for one in allowed if one.element is type(obj)), None)
     if found is None or (isinstance(obj, Queue) and obj.queue_type is not QueueType.PUBLIC):
         # 3.1.6.20.2: only public queues are stored.
@@ -768,10 +803,10 @@ def _class_of(obj: DirectoryObject, *allowed: ObjectClass) -> ObjectClass:
 
 
 def _listed(object_class: ObjectClass, names: Sequence[str] | None) -> list[Attribute]:
-    """The rows of the listed attributes, all if there is no list.
+    """Return the rows of the listed attributes; all if there is no list.
 
-    3.1.6.20 makes some attributes a GenericError. Others that the element has and the directory has
-    not are ignored; a name the element does not have is a mistake of the caller.
+    By 3.1.6.20 some attributes are a GenericError. Other attributes of the element that the
+    directory lacks are ignored. A name that the element does not have is the caller's mistake.
     """
     if names is None:
         return list(object_class.attributes)
@@ -788,8 +823,9 @@ def _readable(
     object_class = CLASSES.get(object_type)
     if object_class is None:
         raise Refused(_GENERIC_ERROR)
-    # The document ignores an expression on an attribute that LDAP cannot search for, ComputerName
-    # among them, and would return any object; here every expression counts (MS-MQDMPR 3.1.7.1.20).
+    # The document ignores an expression on an attribute that LDAP cannot search for, such as
+    # ComputerName, and would return any object. Here every expression is applied (MS-MQDMPR
+    # 3.1.7.1.20).
     _listed(object_class, [one.name for one in filters or ()])
     return object_class, _listed(object_class, attributes)
 
@@ -803,6 +839,6 @@ def _is_populated(value: object) -> bool:
 
 
 def _check_values(obj: DirectoryObject) -> None:
-    """MS-MQDMPR 3.1.1.8."""
+    """Check the values of a site link (MS-MQDMPR 3.1.1.8)."""
     if isinstance(obj, RoutingLink) and obj.actual_cost not in ROUTING_LINK_COST:
         raise Refused(_GENERIC_ERROR)

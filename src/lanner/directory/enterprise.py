@@ -1,4 +1,4 @@
-r"""An enterprise as an administrator writes it down: one document for all computers, in TOML or JSON.
+r"""The description of an enterprise: one document for all computers, in TOML or JSON.
 
     sites = ["HQ", "BRANCH"]
 
@@ -26,7 +26,7 @@ r"""An enterprise as an administrator writes it down: one document for all compu
 
 Keys of computers (`encryption_keys`, `signing_keys`) and certificates are octets, in base64.
 
-`read_enterprise` makes a `Topology` of it, `write_enterprise` the document of one.
+`read_enterprise` turns it into a `Topology`; `write_enterprise` does the reverse.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def _octets(value: object) -> object:
-    # What is no text is pydantic's to judge.
+    # Other types are left to pydantic's validation.
     return base64.b64decode(value, validate=True) if isinstance(value, str) else value
 
 
@@ -99,7 +99,7 @@ class _Enterprise(_Part):
 
 
 def load_enterprise(path: Path) -> Document:
-    """Read a file; TopologyError if it is not one of TOML."""
+    """Read a file. Raises TopologyError if it is not valid TOML."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -107,7 +107,7 @@ def load_enterprise(path: Path) -> Document:
 
 
 def read_enterprise(document: Mapping[str, object]) -> Topology:
-    """Make sense of a document; TopologyError names the part of it that makes none."""
+    """Parse a document. Raises TopologyError, which names the invalid part."""
     try:
         found = _Enterprise.model_validate(document)
     except ValidationError as error:
@@ -143,7 +143,7 @@ def _place(location: tuple[int | str, ...]) -> str:
 
 
 def write_enterprise(topology: Topology) -> Document:
-    """The document of a topology; what has its default is left out."""
+    """Return the document of a topology; values equal to their default are left out."""
     enterprise = _Enterprise(
         sites=list(topology.sites),
         links=[
@@ -173,7 +173,7 @@ def write_enterprise(topology: Topology) -> Document:
 
 
 def to_toml(document: Document) -> str:
-    """A document as `load_enterprise` reads it."""
+    """Return a document in the form that `load_enterprise` reads."""
     return "\n".join(_table(document, ())).strip() + "\n"
 
 
@@ -184,7 +184,7 @@ def _table(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
     for key, value in table.items():
         name = ".".join(map(_key, (*path, key)))
         if isinstance(value, Mapping):
-            # One that has only tables in it need not be named itself.
+            # A table that contains only tables needs no header of its own.
             if not value or any(not _is_table(inner) for inner in value.values()):
                 yield f"\n[{name}]"
             yield from _table(value, (*path, key))
@@ -203,6 +203,6 @@ def _key(key: str) -> str:
 
 
 def _value(value: object) -> str:
-    # Of strings, numbers, truth values and lists of them JSON writes what TOML reads, but for one
+    # For strings, numbers, booleans and lists of them, JSON is valid TOML, except for one
     # character.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,8 +1,8 @@
 """The rows of the embedded directory: LDAP entries as JSON, found by GUID, name and class.
 
-A row is one object, so that an object is there whole or not at all. The indexes are kept in memory
-only: a directory holds queues and computers, not messages, and indexes on disk could disagree with
-the rows.
+A row is one object, so an object exists as a whole or not at all. The indexes are in memory only: a
+directory holds queues and computers, not messages, and indexes on disk could disagree with the
+rows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _decode(value: str | dict[str, str]) -> Value:
 
 
 def text_of(entry: Entry, name: str) -> str:
-    """A value that every entry has."""
+    """Return a value that every entry has."""
     value = entry[name][0]
     return value if isinstance(value, str) else value.decode()
 
@@ -76,7 +76,7 @@ class Entries:
         return None if guid is None else self.get(guid)
 
     def of_class(self, ldap_class: str) -> list[Entry]:
-        """Every entry of a class, in the order of their names."""
+        """Return every entry of a class, ordered by name."""
         found = (self.get(guid) for _, guid in sorted(self._classes.get(ldap_class, {}).items()))
         return [entry for entry in found if entry is not None]
 
@@ -84,7 +84,7 @@ class Entries:
         return self._children.get(dn_key(text_of(entry, "distinguishedName")), 0) > 0
 
     def check_free(self, entry: Entry) -> None:
-        """Neither the name nor the GUID of a new entry may be taken."""
+        """Raise AlreadyThere if the name or the GUID of a new entry is taken."""
         dn = text_of(entry, "distinguishedName")
         if dn_key(dn) in self._guids or self._table.get(guid_of(entry).bytes_le) is not None:
             raise AlreadyThere(dn)
@@ -95,7 +95,7 @@ class Entries:
         self.put(entry)
 
     def put(self, entry: Entry) -> None:
-        """Write an entry that is there already; its name, class and GUID never change."""
+        """Write an existing entry. Its name, class and GUID never change."""
         self._table.put(guid_of(entry).bytes_le, encode_entry(entry))
 
     def remove(self, entry: Entry) -> None:
@@ -113,7 +113,7 @@ class Entries:
         parent = dn_key(parent_dn(key))
         self._children[parent] = self._children.get(parent, 0) + 1
 
-    # What rows of the schema ask (schema.Lookup).
+    # The queries of the schema's rows (schema.Lookup).
 
     def dn_of(self, object_class: str, guid: uuid.UUID) -> str | None:
         entry = self.get(guid)

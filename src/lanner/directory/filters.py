@@ -47,14 +47,14 @@ class AttributeFilter:
 
 @dataclass(frozen=True, slots=True)
 class SortOrder:
-    """MS-MQDMPR 3.1.7.1.21: a higher priority counts first, 0 is not used for sorting."""
+    """MS-MQDMPR 3.1.7.1.21: higher priorities come first; 0 is not used for sorting."""
 
     priority: int
     ascending: bool = True
 
 
 def plain_name(name: str) -> str:
-    """The form in which a document's name and a field's name are the same word."""
+    """Return a form in which a name of the document and its field are equal."""
     return name.replace("_", "").lower()
 
 
@@ -62,7 +62,7 @@ _FIELDS: Final[dict[type[DirectoryObject], dict[str, str]]] = {}
 
 
 def field_of(cls: type[DirectoryObject], name: str) -> str:
-    """The field that an attribute's name means; ValueError if the class has none."""
+    """Return the field of an attribute's name. Raises ValueError if the class has none."""
     fields = _FIELDS.get(cls)
     if fields is None:
         fields = _FIELDS[cls] = {plain_name(field.name): field.name for field in dataclasses.fields(cls)}
@@ -73,18 +73,21 @@ def field_of(cls: type[DirectoryObject], name: str) -> str:
 
 
 def matches(obj: DirectoryObject, filters: Sequence[AttributeFilter] | None) -> bool:
-    """Whether the object satisfies every expression; no filter at all is satisfied by everything."""
+    """Return whether the object satisfies every expression; always, without expressions."""
     return all(is_satisfied(getattr(obj, field_of(type(obj), one.name)), one) for one in filters or ())
 
 
 def sort_objects(objects: list[DirectoryObject], names: Sequence[str], order: Sequence[SortOrder]) -> None:
-    """Sort in place, attributes of higher priority first; the elements of `order` belong to those of `names`."""
+    """Sort in place, attributes of higher priority first.
+
+    The elements of `order` belong to those of `names`.
+    """
     if len(order) != len(names):
         raise ValueError(f"{len(order)} sort orders for {len(names)} attributes")
     used = [(one, name) for one, name in zip(order, names, strict=True) if one.priority]
     used.reverse()
-    # Python's sort is stable: the least important attribute goes first. Of equal priorities the
-    # first named wins.
+    # Python's sort is stable, so the least important attribute is sorted by first. Of equal
+    # priorities, the first named takes precedence.
     for one, name in sorted(used, key=lambda pair: pair[0].priority):
         objects.sort(key=_key_of(name), reverse=not one.ascending)
 
@@ -94,7 +97,7 @@ def _key_of(name: str) -> Callable[[DirectoryObject], tuple[bool, Any]]:
 
 
 def is_satisfied(value: object, one: AttributeFilter) -> bool:
-    """Whether a value of the attribute satisfies an expression."""
+    """Return whether a value of the attribute satisfies an expression."""
     if one.operator is Operator.NOT_EQUALS:
         return not is_satisfied(value, AttributeFilter(one.name, Operator.EQUALS, one.value))
     compare = _COMPARE[one.operator]
@@ -109,12 +112,12 @@ def _compares(compare: Callable[[Any, Any], bool], left: object, right: object) 
     try:
         return compare(_comparable(left), _comparable(right))
     except TypeError:
-        # Two kinds of value that have no order: the expression is not satisfied.
+        # The two kinds of value have no common order: the expression is not satisfied.
         return False
 
 
 def _comparable(value: object) -> object:
-    """Names of computers, queues and sites are compared without case, as directory strings are."""
+    """Fold names of computers, queues and sites, which directory strings compare without case."""
     if isinstance(value, str):
         return value.casefold()
     if isinstance(value, enum.Enum):

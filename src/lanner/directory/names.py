@@ -1,4 +1,7 @@
-r"""Distinguished names of directory objects (MS-MQDSSM 2.2.1) and the name of a queue inside one (3.1.6.1.2.5)."""
+r"""Distinguished names of directory objects, and the queue names inside them.
+
+MS-MQDSSM 2.2.1, 3.1.6.1.2.5.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,19 @@ import uuid
 from dataclasses import dataclass
 from typing import Final
 
-# MS-MQDSSM 3.1.6.1.2.5: a name up to 63 characters is used whole, else 55 of it, a dash and eight
-# digits.
+# MS-MQDSSM 3.1.6.1.2.5: a name of up to 63 characters is used unchanged, a longer one as its first
+# 55, a dash and eight digits.
 MAX_WHOLE_NAME: Final = 63
 CUT_NAME: Final = 55
 SPLIT_NAME: Final = CUT_NAME + 9
 
-# RFC 4514 2.4. A slash is no special character there, whatever 3.1.6.1.2.5 says.
+# RFC 4514 2.4. A slash is not special there, despite 3.1.6.1.2.5.
 _SPECIAL: Final = re.compile(r'[,+"\\<>;=#]|^ | $')
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _ELEMENT: Final = re.compile(r"(?:\\.|[^,\\])+", re.DOTALL)
 _ESCAPED: Final = re.compile(r"(?:\\[0-9A-Fa-f]{2})+|\\.", re.DOTALL)
 
-# MS-MQDSSM 2.2.5 prints 256 numbers: they are the table of a reflected CRC-32 with this polynomial.
+# MS-MQDSSM 2.2.5 prints 256 numbers: the table of a reflected CRC-32 with this polynomial.
 _HASH_POLYNOMIAL: Final = 0x9B61_9023
 
 
@@ -36,7 +39,10 @@ HASH_TABLE: Final = _hash_table()
 
 
 def queue_name_hash(name: str) -> str:
-    """MS-MQDSSM 2.2.5: eight hexadecimal digits over the lower-case characters, high octet first."""
+    """Return the hash of MS-MQDSSM 2.2.5 over the lower-case characters, as hexadecimal digits.
+
+    There are eight digits, high octet first.
+    """
     value = 0
     for octet in name.lower().encode("utf-16-be", "surrogatepass"):
         value = value >> 8 ^ HASH_TABLE[octet ^ value & 0xFF]
@@ -44,9 +50,10 @@ def queue_name_hash(name: str) -> str:
 
 
 def split_queue_name(name: str) -> tuple[str, str]:
-    """MS-MQDSSM 3.1.6.1.2.5: the name of the object and, for a long queue name, what mSMQQueueNameExt holds.
+    """Return the name of a queue's object and its mSMQQueueNameExt (MS-MQDSSM 3.1.6.1.2.5).
 
-    The plain name is counted and cut; it is escaped only where a distinguished name is made of it.
+    The second is set for a long name only. The plain name is counted and cut; it is escaped only
+    where it becomes part of a distinguished name.
     """
     if len(name) <= MAX_WHOLE_NAME:
         return name, ""
@@ -54,12 +61,12 @@ def split_queue_name(name: str) -> tuple[str, str]:
 
 
 def join_queue_name(child: str, extension: str) -> str:
-    """MS-MQDSSM 3.1.6.11.2.1: the queue name that `split_queue_name` cut, of an unescaped name."""
+    """Return the queue name that `split_queue_name` cut, unescaped (MS-MQDSSM 3.1.6.11.2.1)."""
     return child[:CUT_NAME] + extension if len(child) == SPLIT_NAME else child
 
 
 def escape(value: str) -> str:
-    """A value as an element of a distinguished name (RFC 4514 2.4)."""
+    """Return a value as an element of a distinguished name (RFC 4514 2.4)."""
     return _CONTROL.sub(lambda one: f"\\{ord(one[0]):02X}", _SPECIAL.sub(r"\\\g<0>", value))
 
 
@@ -68,12 +75,12 @@ def _elements(dn: str) -> list[str]:
 
 
 def rdn_values(dn: str) -> list[str]:
-    """The values of a name's elements, still escaped, the object's own first."""
+    """Return the values of a name's elements, still escaped, the object's own first."""
     return [element.partition("=")[2] for element in _elements(dn)]
 
 
 def unescape(value: str) -> str:
-    """The plain value; a server may write any octet of it as two hexadecimal digits."""
+    """Return the plain value. A server may write any of its octets as two hexadecimal digits."""
 
     def plain(found: re.Match[str]) -> str:
         text = found[0]
@@ -85,18 +92,18 @@ def unescape(value: str) -> str:
 
 
 def parent_dn(dn: str) -> str:
-    """The name without its first element."""
+    """Return the name without its first element."""
     return ",".join(_elements(dn)[1:])
 
 
 def dn_key(dn: str) -> str:
-    """The form in which two spellings of one name are equal."""
+    """Return a form in which two spellings of one name are equal."""
     pairs = (element.partition("=") for element in _elements(dn))
     return ",".join(f"{kind.strip()}={escape(unescape(value))}" for kind, _, value in pairs).casefold()
 
 
 def without_server(path: str) -> str:
-    """The distinguished name of LDAP://server/name, either part of which before it may be missing."""
+    """Return the distinguished name in LDAP://server/name; either part before it may be missing."""
     if path[:7].upper() == "LDAP://":
         server, slash, name = path[7:].partition("/")
         return name if slash and "=" not in server else path[7:]
@@ -104,7 +111,10 @@ def without_server(path: str) -> str:
 
 
 def split_pathname(pathname: str) -> tuple[str, str]:
-    r"""Computer and queue name of a public queue's `computer\queue`; ValueError for anything else."""
+    r"""Return computer and queue name of a public queue's `computer\queue`.
+
+    Raises ValueError for anything else.
+    """
     computer, separator, name = pathname.partition("\\")
     if not (separator and computer and name) or "\\" in name or ";" in name:
         raise ValueError(f"{pathname!r} is not the path name of a public queue")
@@ -113,7 +123,7 @@ def split_pathname(pathname: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Naming:
-    """MS-MQDSSM 2.2.1: where each kind of object lies under one rootDomainNamingContext."""
+    """The place of each kind of object under one rootDomainNamingContext (MS-MQDSSM 2.2.1)."""
 
     root: str
 
@@ -143,9 +153,9 @@ class Naming:
         return f"CN=MSMQ Settings,CN={escape(computer)},CN=Servers,{self.site(site)}"
 
     def routing_link(self, site1: uuid.UUID, site2: uuid.UUID) -> str:
-        """MS-MQDSSM 3.1.6.1.4.2: the hexadecimal digits of both sites, one after the other."""
+        """Return the name of a link: hexadecimal digits of both sites (MS-MQDSSM 3.1.6.1.4.2)."""
         return f"CN={site1.hex}{site2.hex},{self.enterprise}"
 
     def user(self, name: str) -> str:
-        """Users, groups (distribution lists) and queue aliases."""
+        """Return the name of a user, a group (distribution list) or a queue alias."""
         return f"CN={escape(name)},CN=Users,{self.root}"

@@ -1,4 +1,4 @@
-"""What the queue manager asks of a directory, whichever is behind it (MS-MQDSSM 3.1.6), and of its storage."""
+"""The interface of a directory (MS-MQDSSM 3.1.6), for every implementation, and of its storage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lanner.model.enums import DirectoryOperationResult
 
 
 class Refused(Exception):
-    """The operation ends with this result."""
+    """Ends an operation with this result."""
 
     def __init__(self, result: DirectoryOperationResult, why: str = "") -> None:
         super().__init__(why or result.value)
@@ -20,9 +20,9 @@ class Refused(Exception):
 
 
 class Directory(Protocol):
-    """The directory operations of MS-MQDSSM 3.1.6; the names of attributes are those of MS-MQDMPR 3.1.1.
+    """The directory operations of MS-MQDSSM 3.1.6, with attribute names of MS-MQDMPR 3.1.1.
 
-    A method never raises for what a directory can answer: its first result is a
+    A method does not raise for an answer of the directory: its first result is a
     DirectoryOperationResult, and the second one is None unless that is SUCCESS.
     """
 
@@ -42,7 +42,7 @@ class Directory(Protocol):
         filters: Sequence[AttributeFilter] | None,
         attributes: Sequence[str] | None = None,
     ) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
-        """3.1.6.3 Read Directory: the first object that satisfies every filter."""
+        """3.1.6.3 Read Directory. Returns the first object that satisfies every filter."""
         ...
 
     def read_begin(
@@ -69,7 +69,7 @@ class Directory(Protocol):
 
     @property
     def server(self) -> str:
-        """The name of the directory server that the last operation went to; empty before the first."""
+        """The name of the directory server of the last operation; empty before the first."""
         ...
 
     def knows_server(self, name: str) -> bool:
@@ -83,7 +83,10 @@ class Directory(Protocol):
         filters: Sequence[AttributeFilter] | None,
         attributes: Sequence[str] | None = None,
     ) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
-        """3.1.6.3 as the directory is now, never a remembered answer; at a server by its name, or at any one if that is empty."""
+        """Do Read Directory (3.1.6.3) without cached answers.
+
+        `server` is the name of the server to read from; empty: any.
+        """
         ...
 
     def queues_of(self, computer_name: str) -> tuple[DirectoryOperationResult, list[uuid.UUID] | None]:
@@ -91,45 +94,57 @@ class Directory(Protocol):
         ...
 
     def initialize(self) -> DirectoryOperationResult:
-        """3.1.3, once more if the directory could not be reached the last time."""
+        """Initialize (3.1.3); try again if the directory was unreachable the last time."""
         ...
 
     def resolve_distribution_list(
         self, guid: uuid.UUID, domain: str | None
     ) -> tuple[DirectoryOperationResult, list[str] | None]:
-        """3.1.6.9: format names; DL= may be among them for a list inside, which the caller resolves."""
+        """Return the format names of a list's members (3.1.6.9).
+
+        Lists among the members stay DL=; the caller resolves them.
+        """
         ...
 
     def ensure_user(self, name: str, security_identifier: bytes) -> DirectoryOperationResult:
-        """Make a user's object where the directory has none yet; one that others keep has all users already."""
+        """Create a user's object if the directory has none yet.
+
+        A domain has an object for every user already.
+        """
         ...
 
     def format_name_at(self, path: str) -> str | None:
-        """The format name of the queue, distribution list or queue alias at a path of the directory (MC-MQAC 3.12.6.1); None if there is none."""
+        """Return the format name of an object at a path of the directory (MC-MQAC 3.12.6.1).
+
+        The object is a queue, a distribution list or a queue alias. Returns None if there is none.
+        """
         ...
 
     def acting_for(self, account: str) -> Directory | None:
         r"""Return the same directory with the rights of a user, by a name such as `MQ\alice`.
 
-        None: the user's credentials cannot be had.
+        Returns None if the user's credentials are not available.
         """
         ...
 
     def servers(self) -> list[str]:
-        """Return the names of the directory's servers, those to be tried first at the front (MS-MQDMPR 3.1.3)."""
+        """Return the names of the directory's servers, the first to try first (MS-MQDMPR 3.1.3)."""
         ...
 
     def account(self, name_or_sid: str | bytes) -> tuple[DirectoryOperationResult, tuple[str, bytes] | None]:
-        r"""Return the name, as in `MQ\alice`, and the SID of a user or group, which either of them names."""
+        r"""Return the name, as in `MQ\alice`, and the SID of a user or group.
+
+        The account is given by either of them.
+        """
         ...
 
     def computer_sid(self, computer_name: str) -> bytes | None:
-        """The objectSid of a computer (MS-MQDMPR 3.1.7.1.3.1), or None if the directory cannot tell."""
+        """Return the objectSid of a computer (MS-MQDMPR 3.1.7.1.3.1); None if it cannot be read."""
         ...
 
 
 class Table(Protocol):
-    """Sorted storage of bytes; the store's tables are such, and commit with everything else."""
+    """Sorted storage of bytes, such as a table of the store, which commits with everything else."""
 
     def get(self, key: bytes) -> bytes | None: ...
 
@@ -141,7 +156,7 @@ class Table(Protocol):
 
 
 class MemoryTable:
-    """A table that is forgotten with the process: for tests and throw-away queue managers."""
+    """A table in memory, for tests and temporary queue managers."""
 
     def __init__(self) -> None:
         self.rows: dict[bytes, bytes] = {}

@@ -1,9 +1,9 @@
-"""ADM attributes and the LDAP attributes that hold them (MS-MQDSSM 2.4, 3.1.6.10, 3.1.6.11, 3.1.6.20).
+"""ADM attributes and the LDAP attributes that hold them.
 
-One table per class, one row per attribute. An entry is what LDAP would return: attribute names with
-lists of values, text or octets in the syntax the Active Directory schema gives them. A row says how
-to read its ADM value from an entry, how to write it into one, and what stands for an attribute that
-is not set.
+MS-MQDSSM 2.4, 3.1.6.10, 3.1.6.11, 3.1.6.20. There is one table per class and one row per attribute.
+An entry is in the form that LDAP returns: attribute names with lists of values, as text or octets
+in the syntax of the Active Directory schema. A row says how to read its ADM value from an entry,
+how to write it into one, and which value stands for an attribute that is not set.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ Entry = dict[str, list[Value]]
 
 
 class Lookup(Protocol):
-    """What a row may ask about other entries of the directory."""
+    """The queries of rows about other entries of the directory."""
 
     root: str
 
     @property
     def is_strict(self) -> bool:
-        """MS-MQDSSM 3.1.6.11.5.3: whether a link with a site gate that has gone cannot be read."""
+        """Whether a link with a deleted site gate is unreadable (MS-MQDSSM 3.1.6.11.5.3)."""
         ...
 
     def dn_of(self, object_class: str, guid: uuid.UUID) -> str | None: ...
@@ -73,25 +73,28 @@ Write = Callable[[Any, Entry, Lookup], None]
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One row: MS-MQDSSM 3.1.6.10 (names), 3.1.6.11 (read, default), 3.1.6.1 (create), 3.1.6.7 (write)."""
+    """One row: names (MS-MQDSSM 3.1.6.10), read and default (3.1.6.11), create and write.
+
+    Create is 3.1.6.1, write is 3.1.6.7.
+    """
 
     name: str
     field: str
     ldap: tuple[str, ...]
     read: Read
-    # None: the directory's own (distinguishedName, whenCreated ...).
+    # None: set by the directory itself (distinguishedName, whenCreated ...).
     write: Write | None
     default: object
-    # Write Directory may change it; the others are set once, by Create.
+    # Whether Write Directory may change it; others are set once, by Create.
     changeable: bool
     on_computer: bool
-    # What a filter compares the first LDAP attribute with; None: no server can tell.
+    # How a filter compares the first LDAP attribute; None: no server can evaluate it.
     syntax: Syntax | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectClass:
-    """MS-MQDSSM 2.2.1: a subtype of DirectoryObject and the LDAP class it is kept as."""
+    """A subtype of DirectoryObject and the LDAP class that stores it (MS-MQDSSM 2.2.1)."""
 
     name: str
     element: type[DirectoryObject]
@@ -114,7 +117,7 @@ class ObjectClass:
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """How a value looks in LDAP (MS-ADTS 3.1.1.2.2.2)."""
+    """The representation of a value in LDAP (MS-ADTS 3.1.1.2.2.2)."""
 
     encode: Callable[[Any], list[Value]]
     decode: Callable[[list[Value]], Any]
@@ -142,7 +145,7 @@ def enumeration(cls: type[enum.IntEnum]) -> Syntax:
     return Syntax(lambda value: [str(int(value))], lambda values: cls(int(_text(values[0]))))
 
 
-# Active Directory's Integer is 32 bits with a sign: 0xFFFFFFFF is kept as -1.
+# Active Directory's Integer is 32 bits with a sign: 0xFFFFFFFF is stored as -1.
 INTEGER: Final = Syntax(
     lambda value: [str(value - (1 << 32) if value >= 1 << 31 else value)],
     lambda values: int(_text(values[0])) % (1 << 32),
@@ -150,7 +153,7 @@ INTEGER: Final = Syntax(
 # The same with a sign: priorities.
 SIGNED: Final = Syntax(lambda value: [str(value)], lambda values: int(_text(values[0])))
 BOOLEAN: Final = Syntax(lambda value: ["TRUE" if value else "FALSE"], lambda values: _text(values[0]) == "TRUE")
-# mSMQNt4Stub is an Integer that only knows 0 and 1.
+# mSMQNt4Stub is an Integer with the values 0 and 1 only.
 BIT: Final = Syntax(lambda value: ["1" if value else "0"], lambda values: _text(values[0]) == "1")
 YES_NO: Final = Syntax(lambda value: ["Y" if value else "N"], lambda values: _text(values[0]) == "Y")
 # MS-MQDSSM 3.1.6.11.3: mSMQVersion 3 is a directory of MSMQ 1.0 servers, 200 is Active Directory.
@@ -178,7 +181,7 @@ def get(entry: Entry, name: str) -> list[Value]:
 
 
 def put(entry: Entry, name: str, values: list[Value]) -> None:
-    """Set an attribute; no values means that it is not set."""
+    """Set an attribute; an empty list unsets it."""
     if values:
         entry[name] = values
     else:
@@ -186,7 +189,10 @@ def put(entry: Entry, name: str, values: list[Value]) -> None:
 
 
 def _field(name: str) -> str:
-    """The field of an attribute: NonLDAPCapable... and MSMQ10 are the only words with more than one capital."""
+    """Return the field of an attribute.
+
+    NonLDAPCapable... and MSMQ10 are the only words with more than one capital.
+    """
     words = name.replace("LDAP", "Ldap")
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in words).lstrip("_")
 
@@ -217,7 +223,10 @@ def plain(
     on_computer: bool = False,
     is_own: bool = False,
 ) -> Attribute:
-    """A value that one LDAP attribute holds; `is_own`: the directory sets it, nobody else does."""
+    """Return the row of a value that one LDAP attribute holds.
+
+    `is_own`: only the directory itself sets it.
+    """
 
     def read(entry: Entry, _: Lookup) -> object:
         return syntax.decode(get(entry, ldap))
@@ -238,7 +247,7 @@ def plain(
 
 
 def reference(name: str, ldap: str, object_class: str) -> Attribute:
-    """A GUID kept as the distinguished name of the object it means; both must exist."""
+    """Return the row of a GUID that is stored as the name of its object; both must exist."""
 
     def read(entry: Entry, lookup: Lookup) -> uuid.UUID:
         dn = _text(get(entry, ldap)[0])
@@ -257,10 +266,11 @@ def reference(name: str, ldap: str, object_class: str) -> Attribute:
 
 
 def references(name: str, ldap: str, object_class: str, *, is_complete: bool = False) -> Attribute:
-    """A list of such GUIDs; what does not exist is skipped (3.1.6.1.1.6, 3.1.6.11.1.3).
+    """Return the row of a list of such GUIDs; missing objects are skipped.
 
-    3.1.6.11.5.3 makes a vanished site gate an error of the whole link (`is_complete`). Only a
-    lookup that is strict does: in a directory of our own nobody could repair such a link any more.
+    3.1.6.1.1.6, 3.1.6.11.1.3. 3.1.6.11.5.3 makes a deleted site gate an error of the whole link
+    (`is_complete`). Only a strict lookup follows it: in an embedded directory such a link could
+    never be repaired.
     """
 
     def read(entry: Entry, lookup: Lookup) -> list[uuid.UUID]:
@@ -278,12 +288,12 @@ def references(name: str, ldap: str, object_class: str, *, is_complete: bool = F
 
 
 def derived(name: str, ldap: str | tuple[str, ...], read: Read, default: object = REQUIRED) -> Attribute:
-    """A value computed from an object's name and never written."""
+    """Return the row of a value that is computed from an object's name and never written."""
     return _row(name, ldap, read, None, default)
 
 
 def _computer_name(entry: Entry, _: Lookup) -> str:
-    """3.1.6.11.1.1: the second element of CN=msmq,CN=<computer>,..."""
+    """Return the second element of CN=msmq,CN=<computer>,... (3.1.6.11.1.1)."""
     return unescape(rdn_values(_text(get(entry, "distinguishedName")[0]))[1])
 
 
@@ -294,13 +304,13 @@ def _queue_name(entry: Entry) -> str:
 
 
 def _pathname(entry: Entry, _: Lookup) -> str:
-    """3.1.6.11.2.1: lower case."""
+    """Return the path name in lower case (3.1.6.11.2.1)."""
     computer = unescape(rdn_values(_text(get(entry, "distinguishedName")[0]))[2])
     return f"{computer}\\{_queue_name(entry)}".lower()
 
 
 def _qualified_pathname(entry: Entry, lookup: Lookup) -> str:
-    """3.1.6.11.2.2; a computer without a DNS name gives an empty string."""
+    """Return the path name with the DNS name (3.1.6.11.2.2); empty without a DNS name."""
     computer = lookup.above(entry, 2)
     if computer is None or not computer.get("dNSHostName"):
         return ""
@@ -356,20 +366,20 @@ def _read_remote_access_server(entry: Entry, _: Lookup) -> bool:
 
 
 def _write_directory_server_type(value: DirectoryServerType, entry: Entry, _: Lookup) -> None:
-    # 3.1.6.1.1.5: without DirectoryServer the type sets no bit. DirectoryServer stands above it in
-    # the table.
+    # 3.1.6.1.1.5: without DirectoryServer the type sets no bit. DirectoryServer precedes it in the
+    # table.
     is_server = entry.get("mSMQDsServices") == ["TRUE"]
     _set_service_bits(entry, _DIRECTORY_SERVER_MASK, _DIRECTORY_SERVER_BITS[value] if is_server else 0)
 
 
 def service_types(entry: Entry) -> None:
-    """3.1.6.1.1.5: who is no directory server has none of its types."""
+    """Clear the types of a queue manager that is no directory server (3.1.6.1.1.5)."""
     if "mSMQServiceType" in entry and entry.get("mSMQDsServices") != ["TRUE"]:
         _set_service_bits(entry, _DIRECTORY_SERVER_MASK, 0)
 
 
 def _read_directory_server_type(entry: Entry, _: Lookup) -> DirectoryServerType | None:
-    """3.1.6.11.1.5: not set unless the queue manager is a directory server."""
+    """Return the type of a directory server (3.1.6.11.1.5); not set for other queue managers."""
     if entry.get("mSMQDsServices") != ["TRUE"]:
         return None
     bits = _service_type(entry) & _DIRECTORY_SERVER_MASK
@@ -380,7 +390,7 @@ _CLUSTER_PRINCIPAL: Final = "MSClusterVirtualServer"
 
 
 def _read_clustered(entry: Entry, _: Lookup) -> bool:
-    """3.1.6.11.1.6."""
+    """Return whether the queue manager is clustered (3.1.6.11.1.6)."""
     return any(_CLUSTER_PRINCIPAL in _text(name) for name in entry.get("servicePrincipalName", []))
 
 
@@ -413,7 +423,7 @@ QUEUE: Final = ObjectClass(
         plain("JournalQuota", "mSMQQueueJournalQuota", INTEGER, INFINITE),
         plain("Authentication", "mSMQAuthenticate", BOOLEAN, default=False),
         plain("PrivacyLevel", "mSMQPrivacyLevel", enumeration(QueuePrivacyLevel), QueuePrivacyLevel.OPTIONAL),
-        # 3.1.6.7.2.2 does not list it: a queue stays what it was created as.
+        # 3.1.6.7.2.2 does not list it: a queue stays as it was created.
         plain("Transactional", "mSMQTransactional", BOOLEAN, default=False, changeable=False),
         plain("MulticastAddress", "MSMQ-MulticastAddress", TEXT, None),
         SECURITY,
@@ -435,7 +445,7 @@ QUEUE_MANAGER: Final = ObjectClass(
         derived("ComputerName", "distinguishedName", _computer_name),
         plain("QueueManagerVersion", "mSMQComputerTypeEx", TEXT, ""),
         plain("OperatingSystemVersion", "operatingSystemVersion", TEXT, "", on_computer=True),
-        # 3.1.6.11.1 says "Unknown", which the enumeration does not have.
+        # 3.1.6.11.1 says "Unknown", which the enumeration lacks.
         plain("OperatingSystemType", "mSMQOSType", enumeration(OperatingSystemType), OperatingSystemType.OTHER),
         plain("QualifiedComputerName", "dNSHostName", TEXT, "", on_computer=True),
         CREATE_TIME,
@@ -467,9 +477,9 @@ QUEUE_MANAGER: Final = ObjectClass(
             None,
         ),
         plain("PublicEncryptionKeyList", "mSMQEncryptKey", OCTETS, b""),
-        # MS-MQDSSM 3.1.6.1.1.9 takes this for an MQUSERSIGNCERTS and fills mSMQDigests from it;
+        # MS-MQDSSM 3.1.6.1.1.9 treats this as an MQUSERSIGNCERTS and fills mSMQDigests from it.
         # MS-MQDMPR 3.1.1.1 and 3.1.3 make it an MQDSPUBLICKEYS, which has no digests. The octets
-        # are kept as they are.
+        # are stored unchanged.
         plain("PublicSigningKeyList", "mSMQSignCertificates", OCTETS, b"", on_computer=True),
         SECURITY,
         _row("Clustered", "servicePrincipalName", _read_clustered, _write_clustered, False, on_computer=True),
@@ -505,7 +515,7 @@ SITE: Final = ObjectClass(
         plain("InterSiteReplicationInterval", "mSMQInterval2", INTEGER, 10),
         FULL_PATH,
         plain("ForeignSite", "mSMQSiteForeign", BOOLEAN, default=False),
-        # The document makes a site without it unreadable; every ordinary one is.
+        # By the document, a site without it is unreadable; but every ordinary site lacks it.
         plain("MigratedFromMsmq10", "mSMQNt4Stub", BIT, default=False),
         SECURITY,
     ),
@@ -546,7 +556,7 @@ USER: Final = ObjectClass(
 
 CLASSES: Final = {one.name: one for one in (QUEUE, QUEUE_MANAGER, ENTERPRISE, SITE, ROUTING_LINK, USER)}
 
-# 3.1.6.1.1.3: what an mSMQSettings object copies from its mSMQConfiguration.
+# 3.1.6.1.1.3: the attributes that an mSMQSettings object copies from its mSMQConfiguration.
 SETTINGS_ATTRIBUTES: Final = {
     "mSMQQMID": "objectGUID",
     "mSMQServices": "mSMQServiceType",

@@ -1,8 +1,8 @@
-"""Who stands where in an enterprise: sites, routing links and their costs, routing servers, other computers, distribution lists.
+"""The topology of an enterprise: sites, routing links, servers, computers, distribution lists.
 
-What an administrator of Windows sets up in Active Directory, written by name and brought into a
-directory by `provision`; `survey` reads it back. Names are those of MS-MQDMPR 3.1.1.1, 3.1.1.7 and
-3.1.1.8; MS-MQBR tells what they do.
+On Windows, an administrator sets it up in Active Directory. Here it is written by name; `provision`
+brings it into a directory, and `survey` reads it back. Names are those of MS-MQDMPR 3.1.1.1,
+3.1.1.7 and 3.1.1.8; MS-MQBR describes what they do.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ROUTING_ATTRIBUTES: Final = (
 
 
 class TopologyError(LannerError):
-    """The directory cannot be brought to what was asked; the text says which part of it is wrong."""
+    """The directory cannot be brought to the requested state; the text names the wrong part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,26 +55,29 @@ class Computer:
     """A queue manager: this one, or another that messages go to or through."""
 
     name: str
-    # Needed where the directory does not know the computer yet.
+    # Needed if the directory does not have the computer yet.
     identifier: uuid.UUID | None = None
-    # What its address is looked up by; empty: the directory keeps what it has.
+    # The name by which its address is looked up; empty: unchanged.
     qualified_computer_name: str = ""
-    # Empty: where it is, and for a new computer the only site there is.
+    # Empty: unchanged; for a new computer, the only existing site.
     sites: tuple[str, ...] = ()
     routing_server: bool = False
     out_routing_servers: tuple[str, ...] = ()
     in_routing_servers: tuple[str, ...] = ()
-    # Its public queues by name, so that they can be sent to from here.
+    # Its public queues by name, so that messages can be sent to them from here.
     public_queues: Mapping[str, uuid.UUID] = field(default_factory=dict)
-    # PublicEncryptionKeyList and PublicSigningKeyList, MQDSPUBLICKEYS: to encrypt for it, and to
-    # verify what it signs. Empty: as they are.
+    # PublicEncryptionKeyList and PublicSigningKeyList, MQDSPUBLICKEYS: to encrypt for the computer,
+    # and to verify its signatures. Empty: unchanged.
     encryption_keys: bytes = b""
     signing_keys: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A routing link; `site_gates` are computers of either site through which messages pass between them."""
+    """A routing link between two sites.
+
+    `site_gates` are computers of either site through which messages pass between them.
+    """
 
     site1: str
     site2: str
@@ -84,7 +87,10 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class DistributionList:
-    """A list of queues, sent to by DL= and its identifier; members are format names, other lists among them."""
+    """A list of queues, addressed by DL= and its identifier.
+
+    Its members are format names, which may be other lists.
+    """
 
     name: str
     identifier: uuid.UUID
@@ -93,7 +99,7 @@ class DistributionList:
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """A user of any computer, whose signatures are known by these certificates (X.509, DER)."""
+    """A user of any computer, and the certificates for its signatures (X.509, DER)."""
 
     sid: str
     name: str = ""
@@ -102,7 +108,7 @@ class Signer:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """What `provision` is to see to. Whatever else the directory has stays as it is."""
+    """The content that `provision` ensures. All other objects of the directory stay as they are."""
 
     sites: tuple[str, ...] = ()
     computers: tuple[Computer, ...] = ()
@@ -112,7 +118,7 @@ class Topology:
 
 
 class Changes(Protocol):
-    """What changes objects: a directory, or the events of a queue manager that announce the changes."""
+    """Makes changes to objects: a directory, or queue manager events that announce them."""
 
     def create_object(self, obj: DirectoryObject) -> tuple[DirectoryOperationResult, uuid.UUID | None]: ...
 
@@ -122,26 +128,30 @@ class Changes(Protocol):
 
 
 def provision(directory: Directory, topology: Topology, changes: Changes | None = None) -> list[str]:
-    """Make or change what the topology names, and tell what; doing it again changes nothing.
+    """Create or change the objects of the topology; return the changes made.
 
-    Called with the store's lock held. `changes` makes the changes; without it the directory does.
+    A second call changes nothing. The caller holds the store's lock. `changes` makes the changes;
+    without it, the directory does.
 
-    TopologyError, and nothing is changed, if the parts of it do not fit together.
+    Raises TopologyError, with nothing changed, if the parts of the topology contradict each other.
     """
     if isinstance(directory, EmbeddedDirectory):
-        # What only turns out when it is done, such as an identifier that something else has, turns
-        # out there.
+        # Some errors appear only when the changes are made, such as an identifier that is in use.
+        # The rehearsal finds them before anything is changed.
         _Provisioning(directory.rehearsal()).run(topology)
     return _Provisioning(directory, changes).run(topology)
 
 
 def survey(directory: Directory) -> Topology:
-    """All that the directory knows, in the order of names."""
+    """Return everything that the directory knows, in the order of names."""
     return _Provisioning(directory).survey()
 
 
 def remove(directory: Directory, kind: str, *names: str, changes: Changes | None = None) -> None:
-    """Take a site, a computer with its public queues, a link (of two sites), a list or a user out of the directory. With the store's lock held."""
+    """Remove a site, a computer with its public queues, a link, a list or a user.
+
+    A link is named by its two sites. The caller holds the store's lock.
+    """
     _Provisioning(directory, changes).remove(kind, names)
 
 
@@ -158,7 +168,7 @@ class _Provisioning:
                 self._create(Site(name=name), f"site {name}")
         for computer in topology.computers:
             self._ensure_computer(computer)
-        # Only now is everybody there whom others may name.
+        # Only now does every object exist that others may name.
         for computer in topology.computers:
             self._set_routing_servers(computer)
         for link in topology.links:
@@ -170,7 +180,7 @@ class _Provisioning:
         return self._done
 
     def _check(self, topology: Topology) -> None:
-        """Whether everything is there that is named, before anything is changed."""
+        """Check that everything named exists, before anything is changed."""
         sites = {site.name.casefold() for site in self._all(Site)} | {name.casefold() for name in topology.sites}
         there = {found.computer_name.casefold(): found for found in self._all(QueueManager)}
         computers = there.keys() | {computer.name.casefold() for computer in topology.computers}
@@ -231,7 +241,7 @@ class _Provisioning:
                     raise TopologyError(f"distribution list {each.name}: {error}") from None
 
     def _sites_of(self, name: str, topology: Topology) -> set[str]:
-        """Where a computer will be, of all that is known."""
+        """Return the sites where a computer will be."""
         for computer in topology.computers:
             if computer.name.casefold() == name.casefold() and computer.sites:
                 return {site.casefold() for site in computer.sites}
@@ -240,7 +250,7 @@ class _Provisioning:
             return {site.name.casefold() for site in self._all(Site)}
         return {site.name.casefold() for site in self._all(Site) if site.identifier in found.site_identifier_list}
 
-    # What is there
+    # Survey
     # ----------------------------------------------------------------------------------------------
 
     def survey(self) -> Topology:
@@ -289,7 +299,7 @@ class _Provisioning:
         )
 
     def _signers(self) -> list[Signer]:
-        """Those of whom there is a certificate."""
+        """Return the users that have a certificate."""
         names = self._directory.user_names() if isinstance(self._directory, EmbeddedDirectory) else {}
         found = [
             Signer(
@@ -304,7 +314,7 @@ class _Provisioning:
     def _lists(self) -> list[tuple[str, uuid.UUID, tuple[str, ...]]]:
         return self._directory.distribution_lists() if isinstance(self._directory, EmbeddedDirectory) else []
 
-    # Taking things out
+    # Removing
     # ------------------------------------------------------------------------------------------
 
     def remove(self, kind: str, names: tuple[str, ...]) -> None:
@@ -447,7 +457,7 @@ class _Provisioning:
             self._write(there, ["ActualCost", "SiteGateIdentifierList"], what)
 
     def _link_between(self, sites: set[uuid.UUID]) -> RoutingLink | None:
-        """It is one link whichever of its sites is named first."""
+        """Return the link between two sites, in either order."""
         links = self._all(RoutingLink)
         return next((one for one in links if {one.site1_identifier, one.site2_identifier} == sites), None)
 
@@ -475,13 +485,16 @@ class _Provisioning:
     # ----------------------------------------------------------------------------------------------
 
     def _set_signer(self, signer: Signer) -> None:
-        """Certificates are added: a computer knows those of its own users, and a file may be older."""
+        """Add the certificates of a user.
+
+        Existing ones stay: a computer knows those of its own users, and a file may be older.
+        """
         what = f"user {signer.name or signer.sid}"
         sid = _sid(signer.sid, what)
         user = self._find(User, "SecurityIdentifier", sid)
         if user is None:
             keeper = self._keeper(what)
-            # Another user may have the name, on another computer; the SID is nobody else's.
+            # A user of another computer may have the same name, but not the same SID.
             for name in (signer.name or signer.sid, f"{signer.name} {signer.sid}"):
                 result, _ = keeper.add_user(name, sid)
                 if result is not _EXISTS:
@@ -564,7 +577,7 @@ def _sid(text: str, what: str) -> bytes:
 
 
 def _check_once(kind: str, names: Iterable[str]) -> None:
-    """Names have no case: what differs in nothing else would be said twice, one of them in vain."""
+    """Refuse names that differ only in case, because only one of the definitions would count."""
     seen: set[str] = set()
     for name in names:
         if name.casefold() in seen:

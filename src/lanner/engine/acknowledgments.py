@@ -100,7 +100,7 @@ class Acknowledger:
             return
         message = Message(record.packet)
         if isinstance(queue, OutgoingQueue):
-            # The message was removed on its way: NackPurged, whichever way the queue was emptied.
+            # The message was removed on its way: NackPurged, regardless of who emptied the queue.
             removed = reason in (MessageClass.NACK_QUEUE_PURGED, MessageClass.NACK_QUEUE_DELETED)
             self.refused(message, MessageClass.NACK_PURGED if removed else reason)
             return

@@ -52,7 +52,7 @@ class Delivery:
                 self._copies.journal_sent(message)
 
     def messages_await_final_ack(self, queue: OutgoingQueue, delivered: Iterable[tuple[int, Record | None]]) -> None:
-        """3.1.5.6: remove messages that the destination has.
+        """Remove messages that the destination has (3.1.5.6).
 
         Those with source journaling wait for their FinalAck.
         """
@@ -116,7 +116,7 @@ class Delivery:
     def final_acknowledgment(
         self, ordinal: int, tx_sequence_id: TxSequenceID, tx_sequence_number: int, message_class: int
     ) -> bool:
-        """3.1.5.7: end the wait of a message.
+        """End the wait of a message for its FinalAck (3.1.5.7).
 
         Returns False if no message has that identifier and that place in its sequence. Identifiers
         are consecutive, so any peer could guess one; only the receiver knows the place in the
@@ -132,7 +132,7 @@ class Delivery:
         return True
 
     def final_acknowledgment_in_queue(self, queue: OutgoingQueue, lookup_id: int, message_class: int) -> bool:
-        """3.1.5.7 for a message whose OrderAck has not arrived.
+        """Apply a FinalAck (3.1.5.7) to a message whose OrderAck has not arrived.
 
         Removes it, so that it is not sent again.
         """

@@ -56,8 +56,8 @@ class ChangeNotification(enum.Enum):
     QUEUE_MANAGER_UPDATE = "QueueManagerUpdate"
 
 
-# Called by a subscriber of Send Change Notification once the directory has made the change, with
-# the identifier of the object. None: the subscriber has nothing to do.
+# A subscriber of Send Change Notification returns this. It is called with the identifier of the
+# object once the directory has made the change. None: the subscriber has nothing to do.
 Completion: TypeAlias = "Callable[[uuid.UUID], None] | None"
 # iOperation, iDirectoryObject, and the attributes that a write changes (None: all attributes).
 ChangeNotificationSubscriber: TypeAlias = (
@@ -118,9 +118,8 @@ class DirectoryEvents:
             return self.directory
         raise CannotImpersonateClient(
             f"the directory of the domain decides what {identity.name} may change, and {qm.computer_name} cannot "
-            "show it "
-            f"credentials of {identity.name}: be a user of the domain, and have the domain trust {qm.computer_name} "
-            f"for delegation to the service ldap; or ask an administrator of {qm.computer_name}"
+            f"show it credentials of {identity.name}: be a user of the domain, and have the domain trust "
+            f"{qm.computer_name} for delegation to the service ldap; or ask an administrator of {qm.computer_name}"
         )
 
     def create_directory_object(

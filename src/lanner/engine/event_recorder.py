@@ -86,8 +86,8 @@ class EventRecorder:
         self._named: set[int] = set()
         self._sender_rows = store.table(EVENT_SENDERS)
         self._senders: dict[bytes, int] = {}
-        # From SecurityHeaders, up to the sender identifier, to the sender fields of EVENT. Most
-        # messages have one of a few headers.
+        # Cache of the sender fields of EVENT, by the SecurityHeader up to its sender identifier.
+        # Most messages have one of a few headers.
         self._headers: dict[bytes, tuple[int, int]] = {}
         self._is_full = False
         # Numbers of the protocols' own queues, whose messages have no events.

@@ -201,7 +201,7 @@ class Expiry:
 
     @property
     def next_deadline(self) -> int | None:
-        """Return the next deadline of a message in Unix seconds; None if no message has one."""
+        """The next deadline of a message in Unix seconds; None if no message has one."""
         return self._next
 
     def find_next(self) -> None:

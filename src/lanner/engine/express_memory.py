@@ -48,7 +48,7 @@ class ExpressMemory:
         self._staying = _Level()
         self._leaving = _Level()
         self.set_limit(limit)
-        # The last error, and its arguments: reused while they are the same.
+        # The last refusal, so that `begin_shortage` recognizes it, and the level that refused.
         self._error: InsufficientResources | None = None
         self._error_level = self._staying
         # Shown to an operator.

@@ -1,9 +1,9 @@
 """The limit on memory for locked messages of one user. Not in the specification.
 
-A message is in memory until it is acknowledged by its receiver, or until the transaction ends in
-which it was sent or received. Without a limit, any user who may send to one queue could fill the
-memory. Each user has a limit of its own, so no user is refused because of messages that another
-holds. Removed messages that their reader may still put back count too.
+A received message is in memory until its receiver acknowledges it. One that was sent or received in
+a transaction is in memory until the transaction ends. Without a limit, any user who may send to one
+queue could fill the memory. Each user has a limit of its own, so no user is refused because of
+messages that another holds. Removed messages that their reader may still put back count too.
 """
 
 from __future__ import annotations
@@ -51,9 +51,8 @@ class HeldMemory:
         """Return the error for a user who has too much locked."""
         return InsufficientResources(
             f"messages of {self.used(holder) // _MEBIBYTE} MiB are received and not acknowledged, or in open "
-            "transactions, "
-            f"of this user, limit {self.limit // _MEBIBYTE} MiB: acknowledge messages or give them back, and end "
-            "transactions"
+            f"transactions, of this user, limit {self.limit // _MEBIBYTE} MiB: acknowledge messages or give them "
+            "back, and end transactions"
         )
 
     def hold(self, position: MessagePosition, holder: bytes) -> None:

@@ -81,7 +81,7 @@ class NotificationQueue:
 
     @property
     def is_open(self) -> bool:
-        """Return whether messages for the notification queue are accepted."""
+        """Whether messages for the notification queue are accepted."""
         return self._descriptor is not None and not self._descriptor.is_closed
 
     def start(self) -> None:

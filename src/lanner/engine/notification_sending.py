@@ -138,7 +138,7 @@ class NotificationSending:
 
     @property
     def _is_version_1(self) -> bool:
-        """Return whether to send version 0x01, which MS-MQCN 1.7 leaves to directory servers."""
+        """Whether to send version 0x01, which MS-MQCN 1.7 leaves to directory servers."""
         return self._settings.notifications.sends_version_1 and self._queue_manager.directory_server
 
     # Sending --------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ class PeerShares:
 
     @property
     def by_peer(self) -> dict[str, int]:
-        """Return the use of resources by each peer."""
+        """The use of resources by each peer."""
         self._charge()
         return {peer.name: peer.size for peer in self._peers.values() if peer.size}
 

@@ -55,7 +55,7 @@ class QueueRegistry:
 
     @property
     def count_for_others(self) -> int:
-        """Return the number of outgoing queues created for messages of other computers."""
+        """The number of outgoing queues created for messages of other computers."""
         return len(self._for_others)
 
     def count_made_by(self, maker: str) -> int:

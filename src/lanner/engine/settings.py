@@ -187,7 +187,7 @@ class EngineSettings:
         return EventSettings() if self.events else None
 
     def query_policy(self) -> HostPolicy:
-        """The names of this computer and its domain."""
+        """Return the names of this computer and its domain."""
         if self.host_policy is not None:
             return self.host_policy()
         return HostPolicy(self.computer_name, self.dns_domain)

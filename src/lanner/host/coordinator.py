@@ -160,7 +160,7 @@ class Steps:
 
     @property
     def next(self) -> Step | None:
-        """Return the current step; None when the transaction has ended."""
+        """The current step; None when the transaction has ended."""
         return self._left[0] if self._left else None
 
     def went(self, how: Input) -> None:
@@ -278,7 +278,7 @@ class Coordinator:
         self._table.delete(transaction.bytes)
         self._unfinished[decision.owner] -= 1
 
-    # What is known
+    # Queries
     # --------------------------------------------------------------------------------------------
 
     def active(self) -> list[tuple[uuid.UUID, str]]:

@@ -1,7 +1,7 @@
 """Joining an Active Directory domain, renaming the computer there, and leaving.
 
-These need an administrator of the domain, or an account that an administrator has created for the
-computer. Each step finds the results of an interrupted attempt, so the same command can be
+Each of these needs an administrator of the domain, or an account that an administrator has created
+for the computer. Each step finds the results of an interrupted attempt, so the same command can be
 repeated.
 """
 
@@ -319,7 +319,7 @@ def rename(data: Path, name: str, administrator: LogOn) -> Membership:
     return renamed
 
 
-# What is
+# Status
 # ------------------------------------------------------------------------------------------------
 
 

@@ -45,7 +45,7 @@ _YES: Final = {"yes": True, "true": True, "1": True, "no": False, "false": False
 
 Read: TypeAlias = Callable[["Record", Packet], Any]
 Test: TypeAlias = Callable[["Record", Packet], bool]
-# An operator and the text to compare with, in folded case.
+# An operator and the text to compare with, without regard to case.
 _Comparison: TypeAlias = tuple[str, str]
 
 

@@ -42,7 +42,7 @@ class Passing:
 
     @property
     def needs_one_transaction(self) -> bool:
-        """Return whether all messages are passed on in one transaction that is still to begin."""
+        """Whether all messages are passed on in one transaction that is still to begin."""
         queue = self.target.queue
         is_here = queue is not None and not isinstance(queue, OutgoingQueue)
         return self.transaction is None and is_here and queue is not None and queue.transactional

@@ -227,7 +227,7 @@ class Read:
 
     @property
     def position(self) -> MessagePosition:
-        """Return the position that was found, or raise the error that ended the wait."""
+        """The position that was found. Raises the error that ended the wait instead."""
         end = self.end
         if not isinstance(end, MessagePosition):
             raise end or OperationCancelled()

@@ -1,4 +1,4 @@
-"""May this user do that: the access check of MS-DTYP 2.5.3.2, and what each way to open a queue needs."""
+"""The access check of MS-DTYP 2.5.3.2, and the rights that each way to open a queue needs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lanner.wire.security_descriptor import AccessMask, Ace, AceFlags, AceType, 
 from lanner.wire.sid import OWNER_RIGHTS, Sid
 
 _OWNER_IMPLICIT: Final = int(AccessMask.READ_CONTROL | AccessMask.WRITE_DAC)
-# The privileges SeTakeOwnership and SeSecurity, which administrators hold.
+# The rights of the privileges SeTakeOwnership and SeSecurity, which administrators hold.
 _ADMINISTRATOR_IMPLICIT: Final = int(AccessMask.WRITE_OWNER | AccessMask.ACCESS_SYSTEM_SECURITY)
 ALLOWING: Final = frozenset({AceType.ACCESS_ALLOWED, AceType.ACCESS_ALLOWED_OBJECT})
-# A condition cannot be evaluated here, so its result is "unknown": MS-DTYP 2.5.3.2 then applies a
-# denying callback entry and passes over an allowing one.
+# A condition cannot be evaluated here, so its result is "unknown". MS-DTYP 2.5.3.2 then applies a
+# denying callback entry and skips an allowing one.
 DENYING: Final = frozenset(
     {
         AceType.ACCESS_DENIED,
@@ -27,8 +27,7 @@ DENYING: Final = frozenset(
     }
 )
 
-# MS-MQMQ 2.2.24. A move takes the message out of the queue it is moved from, so it needs what a
-# receive needs.
+# MS-MQMQ 2.2.24. A move takes the message out of its queue, so it needs the rights of a receive.
 QUEUE_RIGHTS: Final = {
     QueueAccessType.RECEIVE: QueueAccess.RECEIVE_MESSAGE,
     QueueAccessType.SEND: QueueAccess.WRITE_MESSAGE,
@@ -44,7 +43,7 @@ JOURNAL_RIGHTS: Final = QUEUE_RIGHTS | {
     QueueAccessType.RECEIVE_ADMIN: QueueAccess.RECEIVE_JOURNAL_MESSAGE,
 }
 # MS-MQMQ 2.2.23: the machine's dead-letter and journal queues are guarded by the queue manager's
-# descriptor. Nobody sends to them: no right of that enumeration allows it.
+# descriptor. Programs cannot send to them: no right of that enumeration allows it.
 DEADLETTER_RIGHTS: Final = {
     QueueAccessType.RECEIVE: QueueManagerAccess.RECEIVE_DEADLETTER_MESSAGE,
     QueueAccessType.MOVE: QueueManagerAccess.RECEIVE_DEADLETTER_MESSAGE,
@@ -67,11 +66,11 @@ def access_check(
     desired: int,
     mapping: GenericMapping = QUEUE_MAPPING,
 ) -> bool:
-    """Whether the descriptor grants every right in `desired` (MS-DTYP 2.5.3.2).
+    """Return whether the descriptor grants every right in `desired` (MS-DTYP 2.5.3.2).
 
-    Entries are asked in the order they are stored: a denying entry counts against the rights that
-    no entry before it has granted. Without a DACL, or with a NULL one, there is no policy and all
-    is granted. The local system is not checked: see `identity.SYSTEM`.
+    Entries are evaluated in stored order: a denying entry counts for rights that no earlier entry
+    has granted. Without a DACL, or with a NULL one, there is no policy and all rights are granted.
+    The local system is not checked: see `identity.SYSTEM`.
     """
     if identity.is_system:
         return True
@@ -84,7 +83,7 @@ def access_check(
         return True
     token = _with_owner_rights(identity.sids, descriptor.owner)
     if descriptor.owner in token and not any(ace.sid == OWNER_RIGHTS for ace in descriptor.dacl.aces):
-        # The pseudocode says "does not contain ACEs from object owner"; 2.4.2.4 says which:
+        # The pseudocode says "does not contain ACEs from object owner"; by 2.4.2.4 this means
         # OWNER_RIGHTS.
         remaining &= ~_OWNER_IMPLICIT
     for ace in descriptor.dacl.aces:
@@ -92,8 +91,8 @@ def access_check(
             break
         if not _applies(ace, token):
             continue
-        # The mapping of an entry's generic bits belongs to whoever sets the descriptor (MS-DTYP
-        # 2.4.3); `map_generic_rights` does it, so they are taken literally here.
+        # Generic bits are mapped when a descriptor is set (MS-DTYP 2.4.3), by `map_generic_rights`,
+        # so they are taken literally here.
         if ace.ace_type in ALLOWING:
             remaining &= ~ace.mask
         elif ace.ace_type in DENYING and ace.mask & remaining:
@@ -105,13 +104,16 @@ def access_check(
 def is_granted(
     security: bytes | None, identity: Identity, desired: int, mapping: GenericMapping = QUEUE_MAPPING
 ) -> bool:
-    """`access_check` on a stored descriptor, remembered: the path of every message asks the same few questions."""
+    """Do `access_check` on a stored descriptor.
+
+    The result is cached, because every message causes the same few checks.
+    """
     descriptor = None if security is None else SecurityDescriptor.unpack(security)
     return access_check(descriptor, identity, desired, mapping)
 
 
 def map_generic_rights(descriptor: SecurityDescriptor, mapping: GenericMapping) -> SecurityDescriptor:
-    """Replace generic bits in every entry; do this when a descriptor is set on an object."""
+    """Replace generic bits in every entry. Call this when a descriptor is set on an object."""
     return replace(descriptor, dacl=_mapped(descriptor.dacl, mapping), sacl=_mapped(descriptor.sacl, mapping))
 
 
@@ -126,6 +128,6 @@ def _with_owner_rights(sids: frozenset[Sid], owner: Sid | None) -> frozenset[Sid
 
 
 def _applies(ace: Ace, token: frozenset[Sid]) -> bool:
-    # An object entry that names a type needs an object tree, and queues have none (MS-DTYP
+    # An object entry that names a type needs an object tree, which queues do not have (MS-DTYP
     # 2.5.3.2).
     return AceFlags.INHERIT_ONLY not in ace.flags and ace.object_type is None and ace.sid in token

@@ -1,9 +1,9 @@
-"""Access lists of queues in words: what a descriptor says, and changes to it.
+"""Access lists of queues in words: the text form of a descriptor, and changes to it.
 
-`AccessList` is what people and programs see. `AccessChange` is one change in words; `changed`
-applies it. An account has at most one statement for each right: a grant takes the right out of the
-account's denying entries, and a denial out of its allowing ones. The result is in canonical order
-(MS-DTYP 2.4.5): explicit entries before inherited ones, and among each the denying ones first.
+`AccessList` is the form for users and programs. `AccessChange` is one change in words; `changed`
+applies it. An account has at most one statement for each right: a grant removes the right from the
+account's denying entries, and a denial from its allowing ones. The result is in canonical order
+(MS-DTYP 2.4.5): explicit entries before inherited ones, and within each the denying ones first.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ALL: Final = int(QueueAccess.GENERIC_ALL)
 SHOWN: Final = SecurityInformation.OWNER | SecurityInformation.GROUP | SecurityInformation.DACL
 # The shortest entry has 20 bytes: 8, and a SID with one number.
 MAX_ENTRIES: Final = MAX_ACL_SIZE // 20
-# An entry is longer as text than as bytes, but not four times as long.
+# An entry is longer as text than as bytes, but by less than a factor of four.
 MAX_SDDL: Final = 4 * MAX_ACL_SIZE
 # Of the words for the rights of one account.
 MAX_WORDS: Final = 100
@@ -85,7 +85,7 @@ class AccessList:
         )
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the list in the form of JSON."""
         return asdict(self)
 
     @classmethod
@@ -114,23 +114,23 @@ class AccessChange:
     """A change of a queue's descriptor in words.
 
     `verb` is "grant", "deny", "revoke" (without rights: all entries of the account), "owner", or
-    "set", which takes over the parts that `sddl` has.
+    "set", which replaces the parts that `sddl` contains.
     """
 
     verb: str
     who: str = ""
     rights: tuple[str, ...] = ()
     sddl: str = ""
-    # What `sddl` says, once it was read.
+    # The descriptor in `sddl`, once it has been parsed.
     given: tuple[SecurityDescriptor, SecurityInformation] | None = None
 
     def read(self) -> AccessChange:
-        """Read the text, which takes a while if it is long: the store's lock should not be held."""
+        """Parse the text, which takes time if it is long: do not hold the store's lock."""
         return replace(self, given=read_sddl(self.sddl)) if self.verb == "set" and self.given is None else self
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> AccessChange:
-        """Read a change of a client; InvalidParameter if it is none."""
+        """Parse a change of a client. Raises InvalidParameter if it is none."""
         texts = [document.get(key, "") for key in ("verb", "who", "sddl")]
         rights = document.get("rights", [])
         if not isinstance(rights, list) or not all(isinstance(text, str) for text in (*texts, *rights)):
@@ -142,9 +142,9 @@ class AccessChange:
 def changed(
     descriptor: SecurityDescriptor, change: AccessChange, accounts: Accounts
 ) -> tuple[SecurityDescriptor, SecurityInformation]:
-    """Return the descriptor after a change, and which parts the change is about.
+    """Return the descriptor after a change, and the parts that the change is about.
 
-    Raises IllegalUser for an unknown account, InvalidParameter for an unknown right, and
+    Raises IllegalUser for an unknown account, InvalidParameter for an unknown right,
     IllegalSecurityDescriptor for text that is no SDDL, and InvalidOwner.
     """
     if change.verb == "set":
@@ -175,9 +175,9 @@ def changed(
 def new_descriptor(
     access: Mapping[str, str | Iterable[str]] | str, accounts: Accounts, creator: Sid
 ) -> SecurityDescriptor:
-    """Return the descriptor for a new queue: of SDDL, or of rights in words by account.
+    """Return the descriptor for a new queue, from SDDL or from rights in words by account.
 
-    With words, the creator and the Administrators have all rights besides.
+    With words, the creator and the Administrators get all rights in addition.
     """
     if isinstance(access, str):
         descriptor = read_sddl(access)[0]
@@ -212,7 +212,10 @@ def packed(descriptor: SecurityDescriptor) -> bytes:
 
 
 def read_sddl(text: str) -> tuple[SecurityDescriptor, SecurityInformation]:
-    """Return a descriptor and the parts that its text has. Raises IllegalSecurityDescriptor."""
+    """Return a descriptor and the parts that its text contains.
+
+    Raises IllegalSecurityDescriptor.
+    """
     if len(text) > MAX_SDDL or text.count("(") > MAX_ENTRIES:
         raise IllegalSecurityDescriptor(
             f"SDDL of {len(text)} characters with {text.count('(')} entries: at most {MAX_SDDL} and {MAX_ENTRIES}"
@@ -236,7 +239,7 @@ def read_sddl(text: str) -> tuple[SecurityDescriptor, SecurityInformation]:
 
 
 def refuse_lock_out(before: SecurityDescriptor, after: SecurityDescriptor, identity: Identity, queue: str) -> None:
-    """Raise IllegalOperation if a change takes the right to change the list from its own maker."""
+    """Raise IllegalOperation if a change takes the right to change the list from its author."""
     right = QueueAccess.CHANGE_QUEUE_PERMISSIONS
     if access_check(before, identity, right) and not access_check(after, identity, right):
         raise IllegalOperation(
@@ -251,19 +254,22 @@ def _check_owner(owner: Sid | None, accounts: Accounts) -> None:
 
 
 def _explicit(descriptor: SecurityDescriptor) -> tuple[Ace, ...]:
-    """Return the entries; those that say what a missing list says, if there is none."""
+    """Return the entries; if there is no list, the entries that mean the same."""
     if descriptor.dacl is None:
         return allow(EVERYONE, _ALL), allow(ANONYMOUS_LOGON, _ALL)
     return descriptor.dacl.aces
 
 
 def _is_plain(ace: Ace) -> bool:
-    """Whether an entry is one that grants and denials here make, so that its mask may be changed."""
+    """Return whether an entry is one that grants and denials here make.
+
+    The mask of such an entry may be changed.
+    """
     return ace.ace_type in (AceType.ACCESS_ALLOWED, AceType.ACCESS_DENIED) and not ace.flags
 
 
 def _with(aces: list[Ace], new: Ace) -> list[Ace]:
-    """Add rights to the account's entry of the same kind, or an entry."""
+    """Add rights to the account's entry of the same kind, or add an entry."""
     for index, ace in enumerate(aces):
         if _is_plain(ace) and (ace.sid, ace.ace_type) == (new.sid, new.ace_type):
             return [*aces[:index], replace(ace, mask=ace.mask | new.mask), *aces[index + 1 :]]
@@ -271,7 +277,7 @@ def _with(aces: list[Ace], new: Ace) -> list[Ace]:
 
 
 def _without(aces: Iterable[Ace], who: Sid, mask: int, kinds: frozenset[AceType]) -> list[Ace]:
-    """Take rights out of the entries of an account; an entry without rights goes."""
+    """Remove rights from the entries of an account; an entry without rights is removed."""
     kept = []
     for ace in aces:
         if ace.sid == who and ace.ace_type in kinds:

@@ -1,4 +1,4 @@
-"""Rights on queue managers, queues, sites, enterprises and connected networks (MS-MQMQ 2.2.23-2.2.27)."""
+"""Access masks of the objects that have security descriptors (MS-MQMQ 2.2.23-2.2.27)."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class QueueManagerAccess(enum.IntFlag):
     GENERIC_WRITE = GET_MACHINE_PROPERTIES | GET_MACHINE_PERMISSIONS | CREATE_QUEUE
     GENERIC_ALL = 0x000F_00F7
     WORLD_RIGHTS = GET_MACHINE_PROPERTIES | GET_MACHINE_PERMISSIONS
-    # MS-MQDSSM 3.1.6.1.1.8 names MQSEC_MACHINE_SELF_RIGHTS and no document gives it a value. Ours:
-    # what a queue manager needs on its own object, to read and write it and to make queues under
-    # it.
+    # MS-MQDSSM 3.1.6.1.1.8 names MQSEC_MACHINE_SELF_RIGHTS, but no document gives its value. Not in
+    # the specification: the rights that a queue manager needs on its own object, to read and write
+    # it and to create queues under it.
     SELF_RIGHTS = GET_MACHINE_PROPERTIES | GET_MACHINE_PERMISSIONS | SET_MACHINE_PROPERTIES | CREATE_QUEUE
 
 
@@ -107,7 +107,7 @@ class ConnectedNetworkAccess(enum.IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class GenericMapping:
-    """What the four generic rights of MS-DTYP 2.4.3 stand for on one kind of object."""
+    """The meaning of the four generic rights of MS-DTYP 2.4.3 for one kind of object."""
 
     read: int
     write: int

@@ -1,7 +1,7 @@
 r"""Names of accounts and their SIDs, in both directions.
 
 A name is a well-known one (Everyone), a user or group of the account file, a Unix user without an
-account, or an account of a domain (`MQ\alice`). Well-known names come first. The order of the other
+account, or an account of a domain (`MQ\alice`). Well-known names come first. The order of the next
 two is that of `UserFile.unix_identity`: a Unix user with an account of the same name is that
 account.
 """
@@ -46,15 +46,18 @@ _HOW: Final = "give a user or group of `lanner user list`, a Unix user, Everyone
 
 
 class Accounts:
-    """The accounts that the queue manager knows; without an account file, well-known names and SIDs."""
+    """The accounts known to the queue manager; without a file, well-known names and SIDs only."""
 
     def __init__(
         self, users: UserFile | None = None, lookup: Callable[[str | bytes], tuple[str, bytes] | None] | None = None
     ) -> None:
-        """`lookup` asks the directory for the name and the SID of an account, by either of them."""
+        """Use the account file `users`.
+
+        `lookup` asks the directory for the name and the SID of an account, by either of them.
+        """
         self._users = users
         self._lookup = lookup
-        # The accounts of a domain that are known by name.
+        # The accounts of a domain whose names are known.
         self.domain = DomainAccounts()
 
     def sid_of(self, name: str) -> Sid:
@@ -99,7 +102,7 @@ class Accounts:
         return known
 
     def _ask(self, name_or_sid: str | bytes) -> Sid | None:
-        """Ask the directory; what it says is remembered."""
+        """Ask the directory, and remember the answer."""
         found = None if self._lookup is None else self._lookup(name_or_sid)
         if found is None:
             return None

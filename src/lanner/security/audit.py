@@ -1,13 +1,13 @@
-"""The audit log: who changed what, and who failed to log on, from where; one JSON line each.
+"""The audit log: changes and failed logons, with their user and origin; one JSON line each.
 
 A record goes to the logger `lanner.audit` and to a file of its own, which is rotated by size. The
-file is opened for each record, so that the service and a command can write it at the same time, and
-nobody has to be told when it is moved away. A record is one `write` in append mode.
+file is opened for each record, so the service and a command can write it at the same time, and no
+process has to be notified when it is moved away. A record is one `write` in append mode.
 
 Failed logons and refused changes can come in floods, which must not push older records out of the
 rotated files. Identical ones, and too many from one place, are counted instead of written, and a
-later record says how many. While a place goes on, that takes ever longer. All places together have
-a limit, too. No record has a password or a message body.
+later record states the count. While a place continues, the interval between its records grows. All
+places together have a limit, too. No record contains a password or a message body.
 """
 
 from __future__ import annotations
@@ -36,24 +36,25 @@ if TYPE_CHECKING:
 
 AUDIT_FILE: Final = "audit.log"
 MODE: Final = 0o600
-# Not in the specification: when the file is renamed to audit.log.1, and how many old ones are kept.
+# Not in the specification: the size at which the file is renamed to audit.log.1, and how many old
+# ones are kept.
 MAX_OCTETS: Final = 10 << 20
 OLD_FILES: Final = 5
 # Not in the specification: characters of a text that a peer chose.
 MAX_TEXT: Final = 512
-# Not in the specification: refusals from one place that are written in a period; more are counted.
-# After a period in which some were not written, the next one is twice as long.
+# Not in the specification: refusals from one place that are written in a period; further ones are
+# counted. After a period in which some were only counted, the next one is twice as long.
 MAX_REFUSALS: Final = 20
 PERIOD: Final = 60.0  # seconds
 MAX_PERIOD: Final = 3600.0  # seconds
 # Not in the specification: records about refusals of one event that are written in an hour, from
-# all places. So failed logons of strangers hide nothing that a user was refused.
+# all places. The limit is per event, so failed logons of strangers do not suppress other refusals.
 MAX_IN_TOTAL: Final = 600
 _HOUR: Final = 3600.0  # seconds
 # Not in the specification: places whose refusals are counted at a time.
 _MAX_PLACES: Final = 1024
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
-# What a change is refused with for lack of rights.
+# The errors of a change that is refused for lack of rights.
 _REFUSALS: Final = (AccessDenied, InvalidOwner, IllegalSecurityDescriptor)
 
 _LOG: Final = logging.getLogger("lanner.audit")
@@ -71,7 +72,7 @@ class _Place:
 
 
 class AuditLog:
-    """Writes records. Without a path they go to the logger only. Safe for threads."""
+    """Writes records. Without a path they go to the logger only. Thread-safe."""
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class AuditLog:
         self._next_end = math.inf  # of a period
         self._hour = monotonic()  # its beginning
         self._in_hour: Counter[str] = Counter()  # records about refusals, by event
-        self._suppressed = 0  # refusals that all places together were too many for
+        self._suppressed = 0  # refusals not written because of the limit for all places
         self._complained = -PERIOD
         # Logons that failed since the start, by mechanism.
         self.failed_logons: Counter[str] = Counter()
@@ -99,16 +100,16 @@ class AuditLog:
     # ----------------------------------------------------------------------------------------------
 
     def done(self, event: str, identity: Identity, **details: object) -> None:
-        """Record that somebody has done something."""
+        """Record a change that a user has made."""
         with self._lock:
             self._write({"event": event, "outcome": "done", **_caller(identity), **details})
 
     def refused(self, event: str, identity: Identity, reason: str, **details: object) -> None:
-        """Record that somebody was refused something."""
+        """Record that a change by a user was refused."""
         self._refuse({"event": event, "outcome": "refused", **_caller(identity), **details, "reason": reason})
 
     def logon_failed(self, account: str, address: str, mechanism: str, reason: str) -> None:
-        """Record that somebody could not log on. `reason` must not have the password."""
+        """Record a failed logon. `reason` must not contain the password."""
         with self._lock:
             self.failed_logons[mechanism] += 1
         record: dict[str, object] = {"event": "log on", "outcome": "refused", "who": account, "from": address}
@@ -116,7 +117,7 @@ class AuditLog:
 
     @contextmanager
     def change(self, event: str, identity: Identity, details: dict[str, object]) -> Iterator[None]:
-        """Record what is done in the block: as done, or as refused.
+        """Record the change made in the block, as done or as refused.
 
         `details` may be filled in the block.
         """
@@ -192,7 +193,7 @@ class AuditLog:
             self._write_refusal(record, place.suppressed)
 
     def close(self) -> None:
-        """Write what was only counted so far. Records may still follow."""
+        """Write the refusals that were only counted so far. Records may still follow."""
         with self._lock:
             for name, place in self._places.items():
                 self._summarise(name, place)
@@ -211,7 +212,8 @@ class AuditLog:
         try:
             self._append(self.path, f"{line}\n".encode("ascii"))
         except OSError as error:
-            # What happened has happened: it is in the other log, with what prevented the record.
+            # The change itself has happened. The other log has it, with the reason why the record
+            # is missing.
             if self._monotonic() - self._complained >= PERIOD:
                 self._complained = self._monotonic()
                 _TROUBLE.error("the audit log %s cannot be written: %s; lost: %s", self.path, error.strerror, line)
@@ -235,7 +237,7 @@ class AuditLog:
 
 
 def _make_private(path: Path, descriptor: int, status: os.stat_result) -> None:
-    """Give the file to the owner of its directory, and let nobody else read it."""
+    """Make the owner of the directory the owner of the file, which no other user may read."""
     if status.st_mode & _OTHERS:
         os.fchmod(descriptor, MODE)
     if os.geteuid() == 0 and not status.st_size:

@@ -1,4 +1,7 @@
-"""Certificates of users: how an internal one is made, and the list a user's object publishes (MS-MQDMPR 3.1.1.15, 3.1.1.19)."""
+"""Certificates of users: making internal ones, and the list in a user's object.
+
+MS-MQDMPR 3.1.1.15, 3.1.1.19.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from lanner.model.directory_objects import User
 from lanner.model.errors import InvalidCertificate
 from lanner.wire.user_certificates import UserSignCert, UserSignCerts
 
-# Ours: any size a provider of MS-MQDMPR 3.1.3 can verify would do.
+# Not in the specification: any size that a provider of MS-MQDMPR 3.1.3 can verify would do.
 INTERNAL_KEY_BITS: Final = 2048
 PUBLIC_EXPONENT: Final = 65_537
 # Internal certificates are trusted because the directory publishes them, not because of their
@@ -28,7 +31,7 @@ MAX_COMMON_NAME: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class CertificateWithKey:
-    """A new certificate and its private key (PKCS#8, not encrypted), in DER or PEM as its maker says."""
+    """A new certificate and its private key (PKCS#8, unencrypted), in DER or PEM."""
 
     certificate: bytes
     private_key: bytes = field(repr=False)
@@ -65,7 +68,7 @@ def certificates_of(user: User) -> UserSignCerts:
 
 
 def add_certificate(user: User, certificate: bytes, identifier: uuid.UUID | None = None) -> UserSignCert:
-    """Publish a certificate on the user's object; one that is there already is left as it is."""
+    """Publish a certificate on the user's object; leave an existing one as it is."""
     try:
         x509.load_der_x509_certificate(certificate)
     except ValueError as error:
@@ -80,7 +83,7 @@ def add_certificate(user: User, certificate: bytes, identifier: uuid.UUID | None
 
 
 def remove_certificate(user: User, digest: bytes) -> None:
-    """Take a certificate off the user's object."""
+    """Remove a certificate from the user's object."""
     entries = certificates_of(user).certificates
     kept = tuple(entry for entry in entries if entry.digest != digest)
     if len(kept) == len(entries):
@@ -89,7 +92,7 @@ def remove_certificate(user: User, digest: bytes) -> None:
 
 
 def _set(user: User, entries: tuple[UserSignCert, ...]) -> None:
-    """MS-MQDMPR 3.1.1.15: digests and certificates say the same, in the same order."""
+    """Set digests and certificates in the same order (MS-MQDMPR 3.1.1.15)."""
     block = UserSignCerts(entries)
     user.certificates = block.pack()
     user.certificate_digest_list = block.digests

@@ -1,8 +1,8 @@
 r"""Accounts of a domain: names and SIDs that the domain itself has confirmed.
 
-A log-on with Kerberos confirms the account of its user. The names are for people: access checks
-compare SIDs, and those of a user come with each log-on. A name is written as Windows does it,
-`MQ\alice`; `alice@mq.test` is understood too where the directory answers.
+A logon with Kerberos confirms the account of its user. The names are for people: access checks
+compare SIDs, and those of a user come with each logon. A name is written as in Windows, `MQ\alice`.
+`alice@mq.test` is accepted too if the directory answers.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from typing import Final
 
 from lanner.wire.sid import Sid
 
-# Not in the specification: names that are kept; the one that was not used for the longest time is
-# dropped first.
+# Not in the specification: names that are kept; the least recently used one is dropped first.
 MAX_NAMES: Final = 10_000
 
 
 class DomainAccounts:
-    """The names that were learnt, in both directions. Threads may share it."""
+    """The names learnt so far, in both directions. Thread-safe."""
 
     def __init__(self, limit: int = MAX_NAMES) -> None:
         self._limit = limit
@@ -28,7 +27,7 @@ class DomainAccounts:
         self._sids: dict[str, Sid] = {}
 
     def learn(self, sid: Sid, name: str) -> None:
-        """Keep the name of an account, in the place of an older one."""
+        """Store the name of an account; it replaces an older one."""
         with self._lock:
             self._forget(sid)
             former = self._sids.get(name.casefold())
@@ -40,7 +39,7 @@ class DomainAccounts:
                 self._forget(next(iter(self._names)))
 
     def name_of(self, sid: Sid) -> str | None:
-        """Return the name of an account, None if it was not learnt."""
+        """Return the name of an account; None if it was not learnt."""
         with self._lock:
             name = self._names.get(sid)
             if name is not None:
@@ -61,6 +60,6 @@ class DomainAccounts:
 def is_domain_name(name: str) -> bool:
     r"""Return whether a name is one of a domain: `MQ\alice` or `alice@mq.test`.
 
-    No local account may be named so.
+    No local account may have such a name.
     """
     return "\\" in name or "@" in name

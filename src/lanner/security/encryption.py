@@ -1,8 +1,8 @@
 """Encrypting and decrypting message bodies (MS-MQQB 2.4, 3.1.7.1.5, 3.1.5.8.3; MS-MQMQ 2.2.19.3).
 
-Everything here is a pure function of its arguments, so it can run in any thread and whoever calls
-can keep session keys (the caches of MS-MQQB 3.1.1.3 are the transfer protocol's). A sender signs
-before it encrypts, a receiver decrypts before it verifies (DECISIONS).
+Everything here is a pure function of its arguments, so it can run in any thread, and the caller can
+cache session keys (the caches of MS-MQQB 3.1.1.3 belong to the transfer protocol). A sender signs
+before it encrypts, and a receiver decrypts before it verifies (DECISIONS).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PROVIDERS: Final[dict[int, Provider]] = {
 }
 PRIVACY_LEVELS: Final = {provider: MessagePrivacyLevel(level) for level, provider in PROVIDERS.items()}
 
-# MS-MQMQ 2.2.19.3: what each privacy level may use. MS-MQQB 3.1.7.1.5: with keys of how many
+# MS-MQMQ 2.2.19.3: the algorithms of each privacy level. MS-MQQB 3.1.7.1.5: the key sizes in
 # octets.
 _RC: Final = (EncryptionAlgorithm.RC2, EncryptionAlgorithm.RC4)
 _KEY_SIZES: Final[dict[Provider, dict[int, int]]] = {
@@ -70,10 +70,11 @@ class EncryptionPreferences:
     preferred_base_algorithm: EncryptionAlgorithm = EncryptionAlgorithm.RC4
     send_enhanced_rc2_using_40_bit_keys: bool = False
     reject_enhanced_rc2_using_40_bit_keys: bool = False
-    # Not in the specification: whether RSA keys below SHORTEST_KEY_BITS are used, for decrypting
-    # and verifying too.
+    # Not in the specification: whether RSA keys below SHORTEST_KEY_BITS are used, also for
+    # decrypting and verifying.
     accepts_short_keys: bool = False
-    # Not in the specification: whether a signature counts that does not say which queue it is for.
+    # Not in the specification: whether to accept a signature that does not cover the queue that it
+    # is for.
     accepts_legacy_signatures: bool = False
 
     def __post_init__(self) -> None:
@@ -96,7 +97,7 @@ DEFAULT_PREFERENCES: Final = EncryptionPreferences()
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """UseCSP, UseAlgorithm, UseSymmKeyLength (here in octets) and UsePublicKey of MS-MQQB 3.1.7.1.5."""
+    """UseCSP, UseAlgorithm, UseSymmKeyLength (in octets) and UsePublicKey (MS-MQQB 3.1.7.1.5)."""
 
     provider: Provider
     algorithm: EncryptionAlgorithm
@@ -106,7 +107,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class SessionKey:
-    """A symmetric key, as it is used and as it travels."""
+    """A symmetric key, in clear and as a packet carries it."""
 
     provider: Provider
     algorithm: EncryptionAlgorithm
@@ -115,7 +116,7 @@ class SessionKey:
 
     @classmethod
     def generate(cls, selection: Selection) -> SessionKey:
-        """A random key, wrapped for the receiver."""
+        """Return a random key, encrypted for the receiver."""
         key = secrets.token_bytes(selection.key_size)
         if selection.provider is Provider.ENHANCED and selection.key_size == _SHORT_KEY_SIZE:
             key += _SHORT_KEY_PADDING
@@ -128,9 +129,9 @@ class SessionKey:
 
 
 def select(keys: MqdsPublicKeys, level: int, preferences: EncryptionPreferences = DEFAULT_PREFERENCES) -> Selection:
-    """The best provider the receiver has a key of (MS-MQQB 3.1.7.1.5), never weaker than `level` asks for.
+    """Return the best provider that the receiver has a key of (MS-MQQB 3.1.7.1.5).
 
-    Raises PublicKeyNotFound.
+    It is never weaker than `level` demands. Raises PublicKeyNotFound.
     """
     for provider in BEST_FIRST:
         entry = keys.find(provider.provider_name)
@@ -159,22 +160,23 @@ def select(keys: MqdsPublicKeys, level: int, preferences: EncryptionPreferences 
 
 
 def is_too_short(bits: int, preferences: EncryptionPreferences) -> bool:
-    """Whether an RSA key is not to be used."""
+    """Return whether an RSA key must not be used."""
     return bits < SHORTEST_KEY_BITS and not preferences.accepts_short_keys
 
 
 def encrypt_body(packet: bytes, session_key: SessionKey) -> bytes:
-    """The packet with its body as ciphertext.
+    """Return the packet with its body encrypted.
 
-    PrivacyLevel names the provider used, since receivers select by it.
+    PrivacyLevel names the provider used, because receivers select by it.
     """
     message = UserMessage.unpack(packet)
     properties = message.message_properties_header
     security = message.security_header or SecurityHeader(0)
     provider = session_key.provider
     body = _encrypt(session_key.algorithm, session_key.symmetric_key, properties.message_body)
-    # ProviderInfo of a signature stays if the application named it: a receiver tells the one that
-    # encrypted by the PrivacyLevel. Beside DE it is free to name that one (DECISIONS).
+    # ProviderInfo of a signature stays if the application named the provider. A receiver finds the
+    # provider of the encryption by the PrivacyLevel. With DE set, the field may name that one
+    # (DECISIONS).
     is_named = security.signature and not security.uses_default_provider and security.provider_info
     info = security.provider_info if is_named else join_provider_info(provider.provider_type, provider.provider_name)
     encrypted = replace(
@@ -205,7 +207,10 @@ def encrypt_body(packet: bytes, session_key: SessionKey) -> bytes:
 
 
 def check_privacy_level(message: Message) -> None:
-    """MS-MQMQ 2.2.19.3: any other PrivacyLevel "MUST be treated as an authentication failure"."""
+    """Refuse a bad PrivacyLevel: it "MUST be treated as an authentication failure".
+
+    MS-MQMQ 2.2.19.3.
+    """
     level = message.privacy_level
     if level not in PROVIDERS and level != MessagePrivacyLevel.NONE and not message.is_body_encrypted:
         raise Refusal.bad_signature(f"PrivacyLevel {level:#x} is not 0, 1, 3 or 5")
@@ -218,12 +223,12 @@ def decrypt_body(
     symmetric_key: bytes | None = None,
     preferences: EncryptionPreferences = DEFAULT_PREFERENCES,
 ) -> bytes:
-    """The packet with its body in clear and EB cleared; the packet itself when EB is clear already.
+    """Return the packet with its body decrypted and EB cleared; unchanged if EB is clear already.
 
     Raises Refusal.
 
-    `symmetric_key` is what `open_symmetric_key` gave for a message with the same EncryptionKey from
-    the same sender.
+    `symmetric_key` is the result of `open_symmetric_key` for a message with the same EncryptionKey
+    from the same sender.
     """
     message = Message(packet)
     if not message.is_body_encrypted:
@@ -248,7 +253,7 @@ def decrypt_body(
 def open_symmetric_key(
     message: Message, private_keys: PrivateKeys, preferences: EncryptionPreferences = DEFAULT_PREFERENCES
 ) -> bytes:
-    """Decrypt the key in the message, with the private key of the provider that PrivacyLevel stands for."""
+    """Decrypt the key in the message, with the private key of the provider in PrivacyLevel."""
     provider = _provider(message)
     size = _KEY_SIZES[provider].get(message.encryption_algorithm)
     if size is None:
@@ -293,7 +298,7 @@ def _encrypt(algorithm: int, key: bytes, data: bytes) -> bytes:
 
 
 def _decrypt(algorithm: int, key: bytes, data: bytes) -> bytes:
-    """Raises ValueError."""
+    """Decrypt data. Raises ValueError."""
     if algorithm == EncryptionAlgorithm.RC4:
         return _rc4(key, data)
     if algorithm == EncryptionAlgorithm.RC2:
@@ -307,11 +312,11 @@ def _rc4(key: bytes, data: bytes) -> bytes:
 
 
 def _rc2(key: bytes) -> Rc2:
-    """The base provider's key is its 40 bits and nothing else, as the document's text has it.
+    """Return the cipher for a key of the base provider: its 40 bits and nothing else.
 
-    Microsoft's CryptoAPI by default follows a key of exactly 40 bits with eleven zero octets of
-    salt. Only a Windows peer can prove whether MSMQ leaves that so; it would concern this function
-    and `_rc4`.
+    This follows the document's text. By default, Microsoft's CryptoAPI appends eleven zero octets
+    of salt to a key of exactly 40 bits. Only a Windows peer can show whether MSMQ keeps that
+    default. It would concern this function and `_rc4`.
     """
     return Rc2(key, 8 * len(key))
 
@@ -321,7 +326,7 @@ def _aes(key: bytes) -> Cipher[modes.CBC]:
 
 
 def _padded(data: bytes, block: int) -> bytes:
-    """PKCS#5: 1 to `block` octets, each of which says how many they are."""
+    """Add PKCS#5 padding: 1 to `block` octets, each of which contains their number."""
     gap = block - len(data) % block
     return data + bytes([gap]) * gap
 
@@ -348,7 +353,10 @@ def _wrap(key: bytes, public_key: RsaPublicKey) -> bytes:
 
 
 def _unwrap(encrypted: bytes, private_key: RsaKey) -> bytes | None:
-    """The key, None for whatever is wrong: how it is wrong is nobody's business (RFC 8017 7.2.2, note)."""
+    """Return the key; None for any error.
+
+    The reason must not be revealed (RFC 8017 7.2.2, note).
+    """
     value = int.from_bytes(encrypted, "little")
     if value >= private_key.modulus:
         return None

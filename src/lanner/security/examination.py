@@ -1,6 +1,6 @@
-"""What a receiving queue manager finds out about one message before it takes it (MS-MQQB 3.1.5.8.3).
+"""The checks of a receiving queue manager on one message (MS-MQQB 3.1.5.8.3).
 
-RSA takes time, so this is a pure function: a transfer protocol can call it in a thread and hand the
+RSA takes time, so this is a pure function: a transfer protocol can call it in a thread and pass the
 result to the engine's `insert_message`.
 """
 
@@ -28,15 +28,15 @@ NO_KEYS: Final[PrivateKeys] = {}
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """The message as it is to be kept (body in clear, AS as verified), or why it is refused."""
+    """The message to be kept (body in clear, AS as verified), or why it is refused."""
 
     message: Message
     authentication_level: AuthenticationLevel = AuthenticationLevel.NONE
     was_encrypted: bool = False
     refusal: MessageClass | None = None
     reason: str = ""
-    # The certificate was found among the sender's already (UserCertCache of MS-MQQB 3.1.1.3), so
-    # the directory need not be asked.
+    # The certificate is known as the sender's already (UserCertCache of MS-MQQB 3.1.1.3), so the
+    # directory need not be asked.
     is_sender_known: bool = False
 
     @classmethod
@@ -50,7 +50,7 @@ class Examination:
 
 
 def is_examined_at_once(message: Message) -> bool:
-    """Whether an examination of this message has nothing to compute."""
+    """Return whether an examination of this message has nothing to compute."""
     return not message.has_security_header or not (
         message.is_body_encrypted or message.signature or message.multiple_destination_signature
     )
@@ -67,7 +67,7 @@ def examine(
 ) -> Examination:
     """Decrypt, then verify (DECISIONS).
 
-    AS is what was verified here, whatever the packet came with.
+    AS becomes what was verified here, whatever value the packet had.
     """
     was_encrypted = message.is_body_encrypted
     try:

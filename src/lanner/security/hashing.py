@@ -1,4 +1,4 @@
-"""The hashes a message can be signed with (MS-MQMQ 2.2.19.3 HashAlgorithm)."""
+"""The hashes that a message can be signed with (MS-MQMQ 2.2.19.3 HashAlgorithm)."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ DEFAULT_HASH_ALGORITHM: Final = HashAlgorithm.SHA_512
 
 
 class InputTooLong(ValueError):
-    """More than a hash that is computed here, octet by octet, is asked to take."""
+    """The input is longer than the limit for a hash that is computed here, octet by octet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hash:
-    """A digest function, what PKCS#1 signatures call it, and how much it is asked to take."""
+    """A digest function, its prefix in PKCS#1 signatures, and the limit of its input."""
 
     function: Callable[[bytes], bytes]
     # DigestInfo up to the digest itself (RFC 8017 9.2, note 1; for MD4 with the identifier of RFC
     # 1320's authors).
     digest_info_prefix: bytes
-    # Ours: octets. A peer chooses the hash, and what no library has is slow: these take about a
-    # tenth of a second.
+    # Not in the specification: octets. A peer chooses the hash, and one that no library has is
+    # slow: these take about a tenth of a second.
     longest_input: int | None = None
 
     def digest(self, data: bytes) -> bytes:
@@ -38,7 +38,7 @@ class Hash:
         return self.function(data)
 
     def digest_info(self, data: bytes) -> bytes:
-        """What a PKCS#1 v1.5 signature of the data contains."""
+        """Return the content of a PKCS#1 v1.5 signature of the data."""
         return self.digest_info_prefix + self.digest(data)
 
 
@@ -60,5 +60,5 @@ _HASHES: Final = {
 
 
 def find_hash(algorithm: int) -> Hash | None:
-    """The hash with that number, None for one the document does not list."""
+    """Return the hash with that number; None for one that the document does not list."""
     return _HASHES.get(algorithm)  # type: ignore[call-overload, no-any-return]  # a number equals its member

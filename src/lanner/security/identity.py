@@ -1,4 +1,4 @@
-"""Who asks: a user as an access check sees one (the token of MS-DTYP 2.5.2)."""
+"""The identity of a caller in access checks (the token of MS-DTYP 2.5.2)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from lanner.wire.sid import (
 
 @dataclass(frozen=True)
 class Identity:
-    """A user, its groups, and what the queue manager asks about it beyond them.
+    """A user with its groups and further attributes that the queue manager needs.
 
-    `is_domain_user` is the question of MS-MQDMPR 3.1.7.1.3.1: is this an account of the domain (of
-    the embedded account file, where there is no domain), as against an anonymous or foreign one.
+    `is_domain_user` is the condition of MS-MQDMPR 3.1.7.1.3.1: an account of the domain (without a
+    domain, of the embedded account file), as opposed to an anonymous or foreign one.
     """
 
     name: str
@@ -30,18 +30,17 @@ class Identity:
     is_domain_user: bool = False
     is_administrator: bool = False
     is_guest: bool = False
-    # What a token lets its bearer do of what the user may (`security.scopes`); None: everything.
+    # The limits of the token that the user logged on with (`security.scopes`); None: no limits.
     scope: frozenset[str] | None = None
-    # Where the user is: an address, or a kind of local access with the Unix user; for the audit
-    # log.
+    # For the audit log: an address, or a kind of local access with the Unix user.
     origin: str = field(default="", compare=False)
 
     def at(self, origin: str) -> Identity:
-        """Return the same user at a place."""
+        """Return the same user with a place of origin."""
         return self if origin == self.origin else replace(self, origin=origin)
 
     def limited_to(self, scope: frozenset[str]) -> Identity:
-        """Return the same user, who may do no more than a scope says."""
+        """Return the same user, limited to a scope."""
         return replace(self, scope=scope)
 
     @property
@@ -50,19 +49,19 @@ class Identity:
 
     @property
     def is_system(self) -> bool:
-        """Whether nothing is checked.
+        """Whether the identity is exempt from checks.
 
-        Of a token everything is, also of one that the local system has made.
+        A token never is, even one that the local system has created.
         """
         return self.sid == LOCAL_SYSTEM and self.scope is None
 
     @cached_property
     def sids(self) -> frozenset[Sid]:
-        """Every SID of the token: the user, its groups, and the groups the system adds.
+        """Every SID of the token: the user, its groups, and the groups that the system adds.
 
         MS-DTYP 2.4.2.4 keeps Guest and Anonymous out of Authenticated Users. Everyone has no
-        anonymous members either, unless `groups` names it: MS-MQDMPR 3.1.7.1.3.1 gives the same
-        right to Everyone and, in an entry of its own, to S-1-5-7, which would say nothing if one
+        anonymous members either, unless `groups` contains it: MS-MQDMPR 3.1.7.1.3.1 gives the same
+        right to Everyone and, in an entry of its own, to S-1-5-7, which would be redundant if one
         contained the other.
         """
         implied = set()
@@ -77,14 +76,14 @@ class Identity:
 
 ANONYMOUS: Final = Identity("ANONYMOUS LOGON", ANONYMOUS_LOGON)
 
-# S-1-1-0 and nothing more: no authenticated user, and not the anonymous one. MS-MQQB 3.1.5.8.3
-# gives a queue manager as sender (ST 2) these rights: "userSID MUST be set to the well-known SID
+# S-1-1-0 and nothing more: neither an authenticated user nor the anonymous one. MS-MQQB 3.1.5.8.3
+# gives these rights to a queue manager as sender (ST 2): "userSID MUST be set to the well-known SID
 # ... S-1-1-0".
 EVERYONE_ALONE: Final = Identity("Everyone", EVERYONE, is_guest=True)
 
 # For an operator who sets "Everyone includes anonymous", as a policy of Windows can.
 ANONYMOUS_IN_EVERYONE: Final = Identity("ANONYMOUS LOGON", ANONYMOUS_LOGON, groups=frozenset({EVERYONE}))
 
-# The queue manager itself, and a program that opened the data directory: whoever can write its
-# files has every right already.
+# The queue manager itself, and a program that opened the data directory: a process that can write
+# its files has every right already.
 SYSTEM: Final = Identity("SYSTEM", LOCAL_SYSTEM, is_administrator=True)

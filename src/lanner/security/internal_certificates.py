@@ -1,7 +1,7 @@
-"""Internal certificates with their private keys, one per user, in a file of the data directory (MS-MQDMPR 3.1.1.19).
+"""Internal certificates with their private keys, one per user (MS-MQDMPR 3.1.1.19).
 
-The queue manager makes one for a local user who wants messages authenticated and has no certificate
-of its own.
+They are in a file of the data directory. The queue manager makes one for a local user who requests
+authenticated messages and has no certificate of its own.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class InternalCertificates:
         self.path = Path(path)
 
     def find(self, sid: str) -> CertificateWithKey | None:
-        """The certificate of the user with that SID."""
+        """Return the certificate of the user with that SID."""
         return self._read().get(sid)
 
     def find_or_create(self, sid: str, name: str, now: dt.datetime) -> CertificateWithKey:
-        """The certificate of the user, made and kept if there is none yet."""
+        """Return the certificate of the user; make and store one if there is none yet."""
         found = self.find(sid)
         if found is not None:
             return found

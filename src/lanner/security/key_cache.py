@@ -1,9 +1,9 @@
-"""What a queue manager remembers so as not to do RSA or ask the directory for each message.
+"""Caches that save RSA operations and directory reads for each message.
 
-SendSymmetricKeyCache, ReceiveSymmetricKeyCache and UserCertCache of MS-MQQB 3.1.1.3, filled by
-3.1.7.1.5 and 3.1.5.8.3, emptied by the timers of 3.1.2.10-13 and 3.1.6.10-13. The separate caches
-for base keys are those of Windows before Vista (3.1.1.3, notes 22 and 23); base keys are in the
-same caches here.
+SendSymmetricKeyCache, ReceiveSymmetricKeyCache and UserCertCache of MS-MQQB 3.1.1.3. They are
+filled by 3.1.7.1.5 and 3.1.5.8.3, and emptied by the timers of 3.1.2.10-13 and 3.1.6.10-13. Windows
+before Vista has separate caches for base keys (3.1.1.3, notes 22 and 23); here base keys are in the
+same caches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SEND_SYMMETRIC_KEY_CACHE_SIZE: Final = 53
 RECEIVE_SYMMETRIC_KEY_CACHE_SIZE: Final = 127
 USER_CERT_CACHE_SIZE: Final = 53
 SYMMETRIC_KEY_SHORT_LIFETIME: Final = 600.0
-# Used by Windows XP and Windows Server 2003 alone, for what they send (3.1.7.1.5, note 69).
+# Used only by Windows XP and Windows Server 2003, for messages that they send (3.1.7.1.5, note 69).
 SYMMETRIC_KEY_LONG_LIFETIME: Final = 43_200.0
 USER_CERT_LIFETIME: Final = 1200.0
 # 3.1.6.10-13: "plus one minute".
@@ -36,17 +36,17 @@ V = TypeVar("V")
 
 
 class TimedCache(Generic[K, V]):
-    """A list of so many entries, each of which is forgotten some time after it came.
+    """A list of at most `size` entries, each of which expires some time after it was added.
 
-    The document compares times of day; these are of a clock that nobody sets, so that no entry
-    outlives its time because an hour was repeated.
+    The document compares times of day. Here they are those of a monotonic clock, so that no entry
+    outlives its time when the time of day is set back.
     """
 
     def __init__(self, size: int, lifetime: float, monotonic: Callable[[], float]) -> None:
         self.size = size
         self.lifetime = lifetime  # seconds
         self._monotonic = monotonic
-        # Value and CachedTime; the order of insertion is the order of CachedTime.
+        # Value and CachedTime, inserted in the order of CachedTime.
         self._entries: dict[K, tuple[V, float]] = {}
         self._due: float | None = None
 
@@ -61,7 +61,7 @@ class TimedCache(Generic[K, V]):
         return None if entry is None else entry[0]
 
     def add(self, key: K, value: V) -> None:
-        """Keep an entry; a full list first loses the older half of what it may hold."""
+        """Add an entry. A full list first drops the older half of its entries."""
         entries = self._entries
         entries.pop(key, None)
         if len(entries) >= self.size:
@@ -73,11 +73,11 @@ class TimedCache(Generic[K, V]):
             self._due = now + self.lifetime
 
     def next_deadline(self) -> float | None:
-        """When the cleanup timer expires; None while it does not run."""
+        """Return when the cleanup timer expires; None while it is not running."""
         return self._due
 
     def on_timer(self) -> None:
-        """3.1.6.10-13: drop what is too old and, if anything is left, come back when the oldest of it may be."""
+        """Drop expired entries; if any are left, restart the timer for the oldest (3.1.6.10-13)."""
         now = self._monotonic()
         if self._due is None or now < self._due:
             return
@@ -93,7 +93,7 @@ class TimedCache(Generic[K, V]):
 
 
 class SendKeyIdentity(NamedTuple):
-    """What makes a key usable for a message (3.1.7.1.5)."""
+    """The conditions under which a key can be used for a message (3.1.7.1.5)."""
 
     remote_qm_guid: UUID
     provider: Provider
@@ -105,7 +105,7 @@ class SendKeyIdentity(NamedTuple):
 
 
 class ReceiveKeyIdentity(NamedTuple):
-    """What says that a key was decrypted before (3.1.5.8.3)."""
+    """The fields by which an already decrypted key is recognized (3.1.5.8.3)."""
 
     remote_qm_guid: UUID
     provider: Provider
@@ -114,7 +114,10 @@ class ReceiveKeyIdentity(NamedTuple):
 
     @classmethod
     def of(cls, message: Message) -> ReceiveKeyIdentity | None:
-        """The key that the body of this message is encrypted with; None when there is none that could be."""
+        """Return the identity of the key that the body of this message is encrypted with.
+
+        Returns None if there can be none.
+        """
         provider = PROVIDERS.get(message.privacy_level)
         if not message.is_body_encrypted or provider is None:
             return None
@@ -124,7 +127,7 @@ class ReceiveKeyIdentity(NamedTuple):
 
 
 class UserCertIdentity(NamedTuple):
-    """3.1.1.3.4 CachedUserCert: a certificate and the user that the directory has it for."""
+    """CachedUserCert (3.1.1.3.4): a certificate and the user that has it in the directory."""
 
     certificate: bytes
     security_id: bytes
@@ -135,14 +138,14 @@ class UserCertIdentity(NamedTuple):
 
 
 class SendSymmetricKeyCache(TimedCache[SendKeyIdentity, SessionKey]):
-    """Keys made for others."""
+    """Keys generated for receivers."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         super().__init__(SEND_SYMMETRIC_KEY_CACHE_SIZE, SYMMETRIC_KEY_SHORT_LIFETIME, monotonic)
 
 
 class ReceiveSymmetricKeyCache(TimedCache[ReceiveKeyIdentity, bytes]):
-    """Keys that others made for us, decrypted."""
+    """Decrypted keys that senders generated for this queue manager."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         super().__init__(RECEIVE_SYMMETRIC_KEY_CACHE_SIZE, SYMMETRIC_KEY_SHORT_LIFETIME, monotonic)
@@ -155,7 +158,7 @@ class UserCertCache(TimedCache[UserCertIdentity, bool]):
         super().__init__(USER_CERT_CACHE_SIZE, USER_CERT_LIFETIME, monotonic)
 
     def note(self, message: Message) -> None:
-        """The certificate of this message was found among its sender's."""
+        """Note that the certificate of this message was found among its sender's."""
         self.add(UserCertIdentity.of(message), value=True)
 
     def knows(self, message: Message) -> bool:

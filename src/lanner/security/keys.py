@@ -1,6 +1,7 @@
-"""The queue manager's own RSA keys, one per cryptographic provider, for encryption and for signing (MS-MQDMPR 3.1.3).
+"""The queue manager's own RSA keys, one per cryptographic provider (MS-MQDMPR 3.1.3).
 
-They are made when first asked for and kept in a file that only the queue manager can read.
+There is one set for encryption and one for signing. They are generated at first use and kept in a
+file that only the queue manager can read.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from lanner.wire.public_keys import MqdsPublicKey, MqdsPublicKeys, ProviderType,
 _NUMBERS: Final = ("modulus", "public_exponent", "private_exponent", "prime1", "prime2")
 
 
-# Not in the specification. A key below the first size is weak, and one below the second is used
+# Not in the specification: a key below the first size is weak, and one below the second is used
 # only with `security.legacy_crypto`.
 STRONG_KEY_BITS: Final = 2048
 SHORTEST_KEY_BITS: Final = 1024
 
 
 class Provider(enum.Enum):
-    """MS-MQDMPR 3.1.3: the providers, with their type (MS-MQMQ 2.2.1) and the size of their keys.
+    """The providers of MS-MQDMPR 3.1.3, with their type (MS-MQMQ 2.2.1) and the size of their keys.
 
-    `bits` is the size in the document. `most_bits` is the size of ours under the profile "safe":
-    the base provider has no longer keys for encryption.
+    `bits` is the size in the document. `most_bits` is the size of this queue manager's keys under
+    the profile "safe": the base provider has no longer keys for encryption.
     """
 
     BASE = ("Microsoft Base Cryptographic Provider v1.0", ProviderType.PROV_RSA_FULL, 512, SHORTEST_KEY_BITS)
@@ -44,7 +45,7 @@ class Provider(enum.Enum):
         self.most_bits = most_bits
 
 
-# MS-MQQB 3.1.7.1.5: which of a receiver's keys is used.
+# MS-MQQB 3.1.7.1.5: the order in which a receiver's keys are chosen.
 BEST_FIRST: Final = (Provider.AES, Provider.ENHANCED, Provider.BASE)
 
 
@@ -64,9 +65,9 @@ class QueueManagerKeys:
 
     @classmethod
     def load_or_create(cls, path: Path | str, profile: Profile = Profile.SAFE) -> QueueManagerKeys:
-        """The keys kept in the file; made and kept, if there is none yet.
+        """Return the keys in the file; generate and store them if there are none yet.
 
-        Those that are there keep their size.
+        Existing keys keep their size.
         """
         path = Path(path)
         data = read_private(path)
@@ -80,7 +81,10 @@ class QueueManagerKeys:
         return _load(path, data)
 
     def public_key_lists(self) -> tuple[bytes, bytes]:
-        """PublicEncryptionKeyList and PublicSigningKeyList (MS-MQDMPR 3.1.1.1), as MQDSPUBLICKEYS."""
+        """Return PublicEncryptionKeyList and PublicSigningKeyList (MS-MQDMPR 3.1.1.1).
+
+        Both are MQDSPUBLICKEYS.
+        """
         return public_key_list(self.encryption), public_key_list(self.signing)
 
 
@@ -113,7 +117,10 @@ def _load(path: Path, data: bytes) -> QueueManagerKeys:
 
 
 def best_key_bits(data: bytes) -> int:
-    """Return the size of the key in MQDSPUBLICKEYS that messages are encrypted with; 0 if none can be read."""
+    """Return the size of the key in MQDSPUBLICKEYS that messages are encrypted with.
+
+    Returns 0 if none can be read.
+    """
     try:
         keys = MqdsPublicKeys.unpack(data)
         found = (keys.find(provider.provider_name) for provider in BEST_FIRST)
@@ -123,7 +130,7 @@ def best_key_bits(data: bytes) -> int:
 
 
 def weakness(bits: int) -> str | None:
-    """Return what is wrong with an RSA key of another computer, for people; None for nothing."""
+    """Describe the weakness of another computer's RSA key for users; None if there is none."""
     if not bits or bits >= STRONG_KEY_BITS:
         return None
     if bits < SHORTEST_KEY_BITS:
@@ -132,7 +139,7 @@ def weakness(bits: int) -> str | None:
 
 
 def public_key_list(keys: dict[Provider, RsaKey]) -> bytes:
-    """The public halves as MQDSPUBLICKEYS (MS-MQMQ 2.2.2)."""
+    """Return the public halves as MQDSPUBLICKEYS (MS-MQMQ 2.2.2)."""
     entries = tuple(
         MqdsPublicKey(
             provider.provider_type,

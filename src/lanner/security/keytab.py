@@ -1,7 +1,7 @@
 """Keys of a Kerberos principal from its password, and the file that a server keeps them in.
 
 The keys are those of RFC 3962 (AES) and RFC 4757 (RC4). The file has the format that MIT Kerberos
-and Heimdal read; version 0x0502, every number with its high octet first.
+and Heimdal read: version 0x0502, with every number most significant octet first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def computer_salt(realm: str, computer: str) -> str:
 
 
 def aes_key(encryption_type: int, password: str, salt: str) -> bytes:
-    """RFC 3962 4: string to key."""
+    """Return the key of a password (RFC 3962 4, string to key)."""
     size = _AES_SIZES[encryption_type]
     key = hashlib.pbkdf2_hmac("sha1", password.encode(), salt.encode(), _ITERATIONS, size)
     # One block at a time with a zero vector: the cipher's modes make no difference.
@@ -61,7 +61,7 @@ def _entry(realm: str, name: str, encryption_type: int, key: bytes, version: int
             struct.pack(">H", len(components)),
             _counted(realm.encode()),
             *(_counted(component.encode()) for component in components),
-            # The time of the change is nobody's business.
+            # The time of the change is not disclosed.
             struct.pack(">IIB", _NT_PRINCIPAL, 0, version & 0xFF),
             struct.pack(">H", encryption_type),
             _counted(key),

@@ -1,9 +1,9 @@
-"""PublicSigningKeyList of a queue manager, in both forms that documents give it.
+"""PublicSigningKeyList of a queue manager, in the two forms of the documents.
 
-MS-MQDMPR 3.1.1.1 makes it an MQDSPUBLICKEYS. MS-MQDSSM 3.1.6.1.1.9 stores it as an MQUSERSIGNCERTS
-in mSMQSignCertificates of the computer's account, where it also holds the certificates of that
-account. A queue manager publishes the second form in a domain, the first one elsewhere; both are
-read everywhere.
+In MS-MQDMPR 3.1.1.1 it is an MQDSPUBLICKEYS. MS-MQDSSM 3.1.6.1.1.9 stores it as an MQUSERSIGNCERTS
+in mSMQSignCertificates of the computer's account, which also holds the certificates of that
+account. A queue manager publishes the second form in a domain and the first one elsewhere. Both are
+accepted everywhere.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from lanner.wire.user_certificates import UserSignCerts
 
 
 def read_signing_keys(data: bytes, certificate: bytes = b"") -> MqdsPublicKeys:
-    """Return the keys of a list that a message with this certificate may have been signed with.
+    """Return the keys of a list that may have signed a message with this certificate.
 
-    Of certificates that is the one in the message, if it is listed. Of bare keys it is each, and if
-    the message has a certificate only that one's. Raises RemoteProtocolError.
+    From a list of certificates, that is the key of the message's certificate, if it is listed. From
+    a list of bare keys, it is each key, or only the certificate's key if the message has one.
+    Raises RemoteProtocolError.
     """
     certificates = _certificates(data)
     if certificates is not None:
@@ -32,9 +33,10 @@ def read_signing_keys(data: bytes, certificate: bytes = b"") -> MqdsPublicKeys:
 
 
 def lists_certificate(data: bytes, certificate: bytes, *, as_user: bool = False) -> bool:
-    """Return whether a list has a certificate, or the key of it.
+    """Return whether a list has a certificate, or its key.
 
-    `as_user`: whether it has the certificate itself, as receivers look for that of an account.
+    With `as_user`, it must have the certificate itself, because receivers look for that of an
+    account.
     """
     if not certificate:
         return False
@@ -58,7 +60,7 @@ def check_signing_keys(data: bytes) -> None:
 
 
 def _certificates(data: bytes) -> tuple[bytes, ...] | None:
-    """Return the certificates of an MQUSERSIGNCERTS; None for octets that are none."""
+    """Return the certificates of an MQUSERSIGNCERTS; None for other octets."""
     try:
         found = tuple(entry.certificate for entry in UserSignCerts.unpack(data).certificates)
     except RemoteProtocolError:

@@ -1,8 +1,7 @@
-"""Lines of the log that a peer can cause, which must not fill the disk.
+"""Log lines that a peer can cause, which must not fill the disk.
 
-A line has a kind. A peer gets a few lines of each kind in a minute, and all peers together some
-more. What was left out is counted, and the next line of that kind and peer says how many there
-were.
+A line has a kind. A peer gets a few lines of each kind per minute, and all peers together some
+more. Further lines are counted, and the next line of that kind and peer states the count.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-# Ours: lines in a minute, of one kind and peer, of one kind, and of all kinds; kinds and peers that
-# are remembered.
+# Not in the specification: lines per minute, of one kind and peer, of one kind, and of all kinds;
+# kinds and peers that are remembered.
 PER_PEER: Final = 5
 PER_KIND: Final = 60
 IN_TOTAL: Final = 600
@@ -34,7 +33,7 @@ class _Count:
 
 
 class LogLines:
-    """Which lines are written. Any thread."""
+    """Decides which lines are written. Thread-safe."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -42,7 +41,7 @@ class LogLines:
         self._lock = threading.Lock()
         self._counts: dict[_Key, _Count] = {}
         self._minute = monotonic()
-        self._lines = 0  # in the minute
+        self._lines = 0  # in this minute
         self.left_out = 0  # since the start
 
     def log(
@@ -68,7 +67,7 @@ class LogLines:
         logger.log(level, text, *arguments, exc_info=exc_info, stacklevel=2)
 
     def _admit(self, logger: str, kind: str, peer: str) -> int | None:
-        """How many lines were left out before this one; None: this one is left out, too."""
+        """Return how many lines were left out before this one; None if this one is, too."""
         now = self._monotonic()
         if now - self._minute >= _MINUTE:
             self._minute, self._lines = now, 0
@@ -97,10 +96,10 @@ class LogLines:
 
     @property
     def written(self) -> int:
-        """Lines in this minute."""
+        """The number of lines in this minute."""
         return 0 if self._monotonic() - self._minute >= _MINUTE else self._lines
 
 
-# Of the process, as the log is.
+# One for the process, like the log.
 LINES: Final = LogLines()
 log_of_peer: Final = LINES.log

@@ -1,20 +1,19 @@
-"""Wrong passwords: whoever tries many of them waits longer and longer, and the log has a few lines a minute about it.
+"""Delays after wrong passwords: the more of them, the longer the wait for the next attempt.
 
 Wrong passwords are counted in three ways: for an account at an address, for an address, and for an
-account. The first one that is right ends the first count, and makes the pair of both known. The
-wait before a password is looked at follows from the counts:
+account. A right password resets the first and the third count, and makes the account known at that
+address. The wait before a password is checked follows from the counts:
 
-- an account at an address, for everybody: without a limit but MAX_DELAY, and one try after the
-  other;
-- the address, for accounts that are not known there: the same. Another account's wrong passwords do
-  not slow down a known one;
-- the account, for addresses where it is not known: at most MAX_ACCOUNT_DELAY, and tries do not wait
-  for each other. So nobody keeps a user out from elsewhere, unless the operator wants accounts
-  locked.
+- for an account at an address, always: it grows up to MAX_DELAY, and attempts wait for each other;
+- for the address, if the account is not known there: in the same way. Wrong passwords of another
+  account do not slow down a known one;
+- for the account, if it is not known at the address: up to MAX_ACCOUNT_DELAY, and attempts do not
+  wait for each other. So no attacker can lock a user out from elsewhere, unless the operator
+  enables account lockout.
 
-The wait comes before the check, because one behind it would tell at once which password was right.
-A try that would have to wait longer than MAX_DELAY is refused without a look at the password. All
-tables are bounded.
+The wait comes before the check, because a wait after it would reveal at once which password was
+right. An attempt that would have to wait longer than MAX_DELAY is refused, and its password is not
+checked. The log gets only a few lines a minute about it. All tables are bounded.
 """
 
 from __future__ import annotations
@@ -32,31 +31,31 @@ from lanner.security.peer_address import peer_of
 
 _LOG = logging.getLogger(__name__)
 
-# Not in the specification: wrong passwords that cost nothing, and the wait behind the next one,
-# which doubles with each.
+# Not in the specification: wrong passwords without a delay, and the wait after the next one, which
+# doubles with each.
 FREE_FAILURES: Final = 3
 FIRST_DELAY: Final = 1.0  # seconds
 MAX_DELAY: Final = 30.0
 MAX_ACCOUNT_DELAY: Final = 5.0
-# Not in the specification: seconds without a wrong password after which they are forgotten, and for
-# which an account stays known at an address.
+# Not in the specification: seconds without a wrong password after which earlier ones are forgotten,
+# and seconds for which an account stays known at an address.
 FORGET_AFTER: Final = 900.0
 KNOWN_FOR: Final = 7 * 86400.0
-# Not in the specification: entries of each table. What was not touched for longest goes first.
+# Not in the specification: entries of each table. The least recently used entry is dropped first.
 MAX_ENTRIES: Final = 10_000
 
 Key: TypeAlias = tuple[str, ...]
 
 
 class LogonRefused(LannerError):
-    """The password was not looked at: too many wrong ones came before."""
+    """The password was not checked, because there were too many wrong ones before."""
 
 
 @dataclass(frozen=True, slots=True)
 class LockoutPolicy:
-    """When an account is locked, for every address.
+    """When an account is locked for every address.
 
-    Off unless `failures` is set, because then anybody can lock everybody out.
+    Off unless `failures` is set, because with it any client can lock out any user.
     """
 
     failures: int = 0  # 0: never
@@ -67,12 +66,12 @@ class LockoutPolicy:
 class _Count:
     failures: int = 0
     last: float = 0.0
-    # When the next try may be made.
+    # When the next attempt may be made.
     next: float = 0.0
 
 
 class _Table:
-    """Counts by key, of which the least recently used goes first."""
+    """Counts by key, of which the least recently used is dropped first."""
 
     def __init__(self, life: float = FORGET_AFTER) -> None:
         self._life = life
@@ -102,7 +101,7 @@ class _Table:
 
 
 class Logons:
-    """The tries of all users at all listeners of this process. Threads may share it."""
+    """The attempts of all users at all listeners of this process. Thread-safe."""
 
     def __init__(self, lockout: LockoutPolicy | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._lockout = LockoutPolicy() if lockout is None else lockout
@@ -112,14 +111,14 @@ class Logons:
         self._addresses = _Table()
         self._accounts = _Table(max(FORGET_AFTER, self._lockout.seconds))
         self._known = _Table(KNOWN_FOR)
-        # Wrong passwords, and tries refused without a look, since the start.
+        # Wrong passwords, and attempts refused without a check, since the start.
         self.failures = 0
         self.refusals = 0
 
     def begin(self, account: str, address: str, protocol: str) -> Attempt:
-        """Begin a try; its password may be looked at after `wait` seconds.
+        """Begin an attempt. Its password may be checked after `wait` seconds.
 
-        LogonRefused: not at all.
+        Raises LogonRefused if it may not be checked at all.
         """
         attempt = Attempt(self, account, address, protocol)
         with self._lock:
@@ -152,7 +151,7 @@ class Logons:
         raise LogonRefused(f"{why}: try again later")
 
     def _reserve(self, attempt: Attempt, now: float) -> float:
-        """Return how long a try has to wait, and take its place in the lines."""
+        """Return how long an attempt has to wait, and reserve its turn."""
         lines = [self._pairs.get(attempt.pair_key, now)]
         is_known = self._known.get(attempt.pair_key, now) is not None
         wait = 0.0
@@ -165,15 +164,15 @@ class Logons:
         wait = max(wait, when - now)
         if wait <= MAX_DELAY:
             for line in slowed:
-                # Tries that wait already are likely to fail, too: the line grows as if they had.
+                # Attempts that are waiting will probably fail, too: the line grows as if they had.
                 line.next = max(now + wait, line.next) + max(wait, _delay(line.failures))
         return wait
 
-    # What comes of a try
+    # After an attempt
     # ------------------------------------------------------------------------------------------
 
     def failed(self, attempt: Attempt) -> None:
-        """The one place where a failed logon is known, whatever the protocol."""
+        """Count a failed logon. All protocols report their failed logons here."""
         with self._lock:
             self.failures += 1
             now = self._clock()
@@ -197,7 +196,11 @@ class Logons:
         )
 
     def succeeded(self, attempt: Attempt) -> None:
-        """The count of the address stays: whoever has one account could begin anew at every third guess at others."""
+        """Record that the password was right.
+
+        The count of the address stays. Otherwise an attacker with one account could reset it before
+        every third guess at other accounts.
+        """
         with self._lock:
             self._pairs.forget(attempt.pair_key)
             self._accounts.forget(attempt.account_key)
@@ -205,26 +208,26 @@ class Logons:
 
     @property
     def entries(self) -> int:
-        """How much is remembered."""
+        """The number of stored entries."""
         with self._lock:
             return len(self._pairs) + len(self._addresses) + len(self._accounts) + len(self._known)
 
 
 class Attempt:
-    """One try of a user at an address."""
+    """One attempt of a user at an address."""
 
     __slots__ = ("_logons", "account", "account_key", "address", "address_key", "pair_key", "protocol", "wait")
 
     def __init__(self, logons: Logons, account: str, address: str, protocol: str) -> None:
         self._logons = logons
-        # Names come from strangers: what nobody's name can be as long as is cut.
+        # Names come from strangers, so one that is longer than any account name is cut.
         self.account = account[:_MAX_SHOWN]
         self.address = address
         self.protocol = protocol
         self.account_key: Key = (self.account.casefold(),)
         self.address_key: Key = (peer_of(address),)
         self.pair_key: Key = self.account_key + self.address_key
-        # Seconds until the password may be looked at.
+        # Seconds until the password may be checked.
         self.wait = 0.0
 
     def failed(self) -> None:

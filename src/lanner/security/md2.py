@@ -1,4 +1,4 @@
-"""MD2 (RFC 1319): one of the message hashes of MS-MQMQ 2.2.19.3. No library has it any more."""
+"""MD2 (RFC 1319), one of the message hashes of MS-MQMQ 2.2.19.3. No library has it any more."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROUNDS: Final = 18
 
 
 def md2(data: bytes) -> bytes:
-    """The 16-octet digest."""
+    """Return the 16-octet digest."""
     gap = _BLOCK - len(data) % _BLOCK
     padded = data + bytes([gap]) * gap
     state = bytes(_BLOCK)
@@ -30,9 +30,9 @@ def md2(data: bytes) -> bytes:
 
 
 def _checksum(padded: bytes) -> bytes:
-    """RFC 1319 3.2.
+    """Return the checksum of RFC 1319 3.2.
 
-    Its text forgets that the new value is XORed in; its code and its test suite do not.
+    The text omits that the new value is XORed in, but its code and its test suite do it.
     """
     checksum = bytearray(_BLOCK)
     last = 0
@@ -44,7 +44,7 @@ def _checksum(padded: bytes) -> bytes:
 
 
 def _mixed(state: bytes, block: bytes) -> bytes:
-    """RFC 1319 3.4: one block into the first third of the 48-octet buffer."""
+    """Mix one block into the first third of the 48-octet buffer (RFC 1319 3.4)."""
     both = bytes(left ^ right for left, right in zip(state, block, strict=True))
     buffer = [*state, *block, *both]
     carried = 0

@@ -1,4 +1,4 @@
-"""MD4 (RFC 1320): the hash under NTLM passwords and one of the message hashes.
+"""MD4 (RFC 1320): the hash of NTLM passwords and one of the message hashes.
 
 No library has it any more.
 """
@@ -10,7 +10,7 @@ from typing import Final
 
 _MASK: Final = 0xFFFF_FFFF
 _BLOCK: Final = struct.Struct("<16I")
-# RFC 1320 3.4: for each round its constant, the order of the words, and the shifts.
+# RFC 1320 3.4: the constant of each round, the order of the words, and the shifts.
 _ROUNDS: Final = (
     (0x0000_0000, (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), (3, 7, 11, 19)),
     (0x5A82_7999, (0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), (3, 5, 9, 13)),
@@ -19,7 +19,7 @@ _ROUNDS: Final = (
 
 
 def md4(data: bytes) -> bytes:
-    """The 16-octet digest."""
+    """Return the 16-octet digest."""
     padded = data + b"\x80" + bytes((55 - len(data)) % 64) + struct.pack("<Q", len(data) * 8 & (1 << 64) - 1)
     state = (0x6745_2301, 0xEFCD_AB89, 0x98BA_DCFE, 0x1032_5476)
     for words in _BLOCK.iter_unpack(padded):
@@ -40,5 +40,5 @@ def md4(data: bytes) -> bytes:
 
 
 def nt_hash(password: str) -> bytes:
-    """MS-NLMP 3.3.1 NTOWFv1: what NTLM keeps instead of a password."""
+    """Return the hash that NTLM keeps instead of a password (NTOWFv1, MS-NLMP 3.3.1)."""
     return md4(password.encode("utf-16-le", "surrogatepass"))

@@ -1,16 +1,16 @@
-"""Whom an address belongs to: what is limited or counted per peer is counted by this."""
+"""The peer that an address belongs to, for everything that is limited or counted per peer."""
 
 from __future__ import annotations
 
 import ipaddress
 from typing import Final
 
-# A network of one subscriber (RFC 6177): whoever has one has all of its addresses.
+# A network of one subscriber (RFC 6177), who controls all of its addresses.
 _IPV6_PREFIX: Final = 64
 
 
 def peer_of(address: str) -> str:
-    """The peer whom an address belongs to: itself, or of IPv6 its network of 64 bits."""
+    """Return the peer of an address: itself, or for IPv6 its network of 64 bits."""
     if ":" not in address:
         return address
     try:

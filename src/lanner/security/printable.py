@@ -1,8 +1,8 @@
-"""Text that others chose, made safe for terminals, logs and programs that read them.
+"""Text from peers, made safe for terminals, logs and programs that read them.
 
-Labels, names and error texts of peers may contain characters that steer a terminal (C0 and C1
+Labels, names and error texts of peers may contain characters that control a terminal (C0 and C1
 controls), change the order in which a line is read (bidirectional controls), or begin a new line
-that looks like a log record. They are written as escape sequences. What counts is
+that looks like a log record. They are written as escape sequences. The criterion is
 `str.isprintable`: letters, marks, digits, punctuation, symbols and the space stay.
 """
 
@@ -24,7 +24,7 @@ def _escaped(character: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return the text with everything escaped that is not printable, but for line ends and tabs."""
+    """Return the text with all unprintable characters escaped, except line ends and tabs."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() or one in _KEPT else _escaped(one) for one in text.replace("\r\n", "\n"))
@@ -36,17 +36,20 @@ def one_line(text: str) -> str:
 
 
 def json_text(document: object) -> str:
-    """Return a document as JSON on one line, in which only printable characters stand for themselves."""
+    """Return a document as JSON on one line, with all unprintable characters escaped."""
     text = json.dumps(document, ensure_ascii=False)
     if text.isprintable():
         return text
-    # Outside of strings JSON is printable, and inside of them ASCII has an escape for each of the
-    # others.
+    # Outside of strings JSON is printable, and inside of them ASCII has an escape for all other
+    # characters.
     return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
 
 
 class PrintableFormatter(logging.Formatter):
-    """A formatter of log records that no peer can forge: a record is one line, and lines of a traceback are indented."""
+    """A formatter of log records that no peer can forge.
+
+    A record is one line, and the lines of a traceback are indented.
+    """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (of the base class)
         return one_line(super().formatMessage(record))
@@ -63,7 +66,7 @@ def _indented(text: str) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes as people say them."""
+    """Return a number of bytes in the form that people use."""
     value, unit = float(count), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if value < 1024 or unit == "TiB":
@@ -73,5 +76,5 @@ def size(count: int) -> str:
 
 
 def counted(count: int, noun: str = "message") -> str:
-    """How many of something, in words."""
+    """Return a count with its noun, in words."""
     return f"1 {noun}" if count == 1 else f"{count} {noun}s"

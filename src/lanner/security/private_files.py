@@ -1,4 +1,4 @@
-"""Files with secrets: mode 0600, replaced whole or not at all, locked while they change."""
+"""Files with secrets: mode 0600, replaced as a whole or not at all, locked while they change."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 class PrivateFileError(LannerError):
-    """A file with secrets cannot be trusted or read; the message says which one and what to do."""
+    """A file with secrets cannot be trusted or read; the message names it and the remedy."""
 
 
 def read_private(path: Path) -> bytes | None:
-    """The content, None if there is no such file. One that others may read or write is refused."""
+    """Return the content; None if there is no such file.
+
+    A file that other users may read or write is refused.
+    """
     try:
         # Not `open_own`: a file with a password may be anywhere, and a link to it is the reader's
         # own.
@@ -39,13 +42,13 @@ def read_private(path: Path) -> bytes | None:
 
 
 def write_private(path: Path, data: bytes, *, mode: int = MODE, owner: tuple[int, int] | None = None) -> None:
-    """Replace the file: a reader, or a power cut, finds the old content or the new one.
+    """Replace the file atomically: after a power failure it has the old content or the new one.
 
-    No link at `path` is followed: the link is replaced. `owner` is a user and a group; None: those
-    of the directory if root writes.
+    A link at `path` is not followed but replaced. `owner` is a user and a group; None: those of the
+    directory if root writes.
     """
-    # A new file under a name that nobody knows: another user of the directory cannot have put one
-    # there.
+    # A new file under a random name, so that another user of the directory cannot have created it
+    # before.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
     try:
         descriptor = open_own(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -65,7 +68,7 @@ def write_private(path: Path, data: bytes, *, mode: int = MODE, owner: tuple[int
 
 
 def create_private(path: Path, data: bytes) -> None:
-    """Write a new file, durably; FileExistsError if there is one of this name already."""
+    """Write a new file, durably. Raises FileExistsError if there is one of this name already."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, MODE)
         with os.fdopen(descriptor, "wb") as file:
@@ -89,9 +92,9 @@ def _sync_directory(path: Path) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep other processes from changing the file meanwhile.
+    """Keep other processes from changing the file during the block.
 
-    The lock is a file beside it: `path` is replaced.
+    The lock is a separate file beside it, because `path` itself is replaced.
     """
     lock = path.with_name(f"{path.name}.lock")
     try:

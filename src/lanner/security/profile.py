@@ -1,7 +1,7 @@
-"""Which way to go where a default of the documents is not safe on today's networks.
+"""The choice where a default of the documents is not safe on today's networks.
 
-The setting `security.profile` selects it. DOCUMENT is what the documents say; SAFE is what
-docs/security.md lists.
+The setting `security.profile` selects it. DOCUMENT follows the documents; SAFE follows
+docs/security.md.
 """
 
 from __future__ import annotations

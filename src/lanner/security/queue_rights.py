@@ -1,6 +1,6 @@
 """The words for rights on queues, each with its access mask (MS-MQMQ 2.2.24).
 
-This table is the only place that knows them. A mask is described by the largest words that it
+This table is the only definition of the words. A mask is described by the largest words that it
 contains, so that `full` is shown as one word and not as ten.
 """
 
@@ -12,7 +12,7 @@ from typing import Final
 from lanner.model.errors import InvalidParameter
 from lanner.security.access_masks import QueueAccess
 
-# The larger word stands before the words it contains.
+# A larger word stands before the words it contains.
 RIGHTS: Final[dict[str, QueueAccess]] = {
     "full": QueueAccess.GENERIC_ALL,
     "admin": (
@@ -39,12 +39,12 @@ RIGHTS: Final[dict[str, QueueAccess]] = {
 
 
 def split_rights(words: Iterable[str]) -> list[str]:
-    """Return single words: each given text may have several, separated by commas or spaces."""
+    """Return single words; each given text may contain several, separated by commas or spaces."""
     return [word for text in words for word in text.replace(",", " ").lower().split()]
 
 
 def mask_of(words: Iterable[str]) -> int:
-    """Return the mask of words; InvalidParameter lists the known ones."""
+    """Return the mask of words. Raises InvalidParameter, which lists the known ones."""
     mask = 0
     for word in split_rights(words):
         if word not in RIGHTS:
@@ -54,7 +54,7 @@ def mask_of(words: Iterable[str]) -> int:
 
 
 def words_of(mask: int) -> tuple[str, ...]:
-    """Return the words of a mask; bits that no word has are one hexadecimal number at the end."""
+    """Return the words of a mask; remaining bits become one hexadecimal number at the end."""
     words, rest = [], int(mask)
     for word, right in RIGHTS.items():
         # The complement of a member has only bits of its enumeration.

@@ -1,12 +1,13 @@
-"""The descriptors new objects get, and the check that a descriptor uses its own kind of rights.
+"""The descriptors of new objects, and the check that a descriptor uses its own kind of rights.
 
-Create Default Queue Security Descriptor is MS-MQDMPR 3.1.7.1.3.1; queue manager and site follow
+Create Default Queue Security Descriptor is MS-MQDMPR 3.1.7.1.3.1. Queue manager and site follow
 MS-MQDSSM 3.1.6.1.1.8 and 3.1.6.1.3.4. No document gives defaults for an enterprise or a connected
-network: ours follow the site's.
+network; these follow the site's.
 
-The documents make S-1-5-7 the owner of what no domain user made, and give Everyone full control.
-An owner may rewrite the access list, so every anonymous caller could. That is profile DOCUMENT.
-With profile SAFE (DECISIONS) the account that made the object owns it, else the Administrators.
+The documents make S-1-5-7 the owner of objects that no domain user created, and give Everyone full
+control. An owner may rewrite the access list, so every anonymous caller could. That is profile
+DOCUMENT. With profile SAFE (DECISIONS) the account that created the object owns it, or else the
+Administrators.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ NO_OWNERS: Final = frozenset({ANONYMOUS_LOGON, AUTHENTICATED_USERS, EVERYONE, OW
 
 
 class Guarded(enum.Enum):
-    """A kind of object, with the enumeration its entries take their bits from (MS-MQDMPR 3.1.1.1-3.1.1.9)."""
+    """A kind of object, with the enumeration of its rights (MS-MQDMPR 3.1.1.1-3.1.1.9)."""
 
     QUEUE_MANAGER = (QueueManagerAccess, QUEUE_MANAGER_MAPPING)
     QUEUE = (QueueAccess, QUEUE_MAPPING)
@@ -68,10 +69,10 @@ class Guarded(enum.Enum):
 
 
 def checked_descriptor(data: bytes, kind: Guarded) -> SecurityDescriptor:
-    """Read a descriptor somebody wants to set on an object: generic rights mapped, bits checked.
+    """Parse a descriptor that is to be set on an object: map generic rights, check the bits.
 
-    Raises IllegalSecurityDescriptor for bytes that are none, and for an entry with a bit that the
-    enumeration of this kind of object does not have.
+    Raises IllegalSecurityDescriptor for bytes that are no descriptor, and for an entry with a bit
+    that the enumeration of this kind of object lacks.
     """
     try:
         descriptor = map_generic_rights(SecurityDescriptor.unpack(data), kind.mapping)
@@ -82,7 +83,7 @@ def checked_descriptor(data: bytes, kind: Guarded) -> SecurityDescriptor:
 
 
 def check_rights(descriptor: SecurityDescriptor, kind: Guarded) -> None:
-    """MS-MQDMPR 3.1.1.1 Security: entries use only bits of the enumeration for their object."""
+    """Refuse entries with bits outside the object's enumeration (MS-MQDMPR 3.1.1.1 Security)."""
     # MS-DTYP 2.4.3: ACCESS_SYSTEM_SECURITY in a SACL audits access to the SACL itself.
     lists = (
         (descriptor.dacl, kind.all_rights),
@@ -97,7 +98,7 @@ def check_rights(descriptor: SecurityDescriptor, kind: Guarded) -> None:
 
 
 def check_owner(owner: Sid | None) -> None:
-    """Raise InvalidOwner for an owner that nobody proves to be."""
+    """Raise InvalidOwner for an owner that many callers, or all, would pass for."""
     if owner in NO_OWNERS:
         raise InvalidOwner(f"{owner} cannot own a queue: an owner may change its access list")
 
@@ -112,21 +113,21 @@ def create_default_queue_security_descriptor(
     reachable_over_srmp: bool = False,
     is_published: bool = False,
 ) -> bytes:
-    """MS-MQDMPR 3.1.7.1.3.1: the descriptor of a queue that `caller` creates, self-relative.
+    """Return the descriptor of a queue that `caller` creates (MS-MQDMPR 3.1.7.1.3.1).
 
-    `machine_sid` looks up the host's objectSid in the directory and is given in
-    directory-integrated mode only; None from it is a lookup that failed. `is_domain_user` answers
-    for an owner other than the caller; without it no other owner is known to be one.
-    `is_published`: the queue gets an object in a domain.
+    The descriptor is self-relative. `machine_sid` looks up the host's objectSid in the directory,
+    and is passed in directory-integrated mode only; it returns None if the lookup failed.
+    `is_domain_user` decides about an owner other than the caller; without it, no other owner counts
+    as a domain user. `is_published`: the queue gets an object in a domain.
     """
     machine = machine_sid() if machine_sid is not None else None
     if profile is Profile.SAFE:
         security, accounts = _safely_owned(supplied, caller, is_domain_user)
         entries = _safe_entries(accounts, machine)
         if is_published:
-            # A domain controller hides what nobody may read: a public queue that others are to find
-            # by its name. The computer writes the object when a local administrator changes the
-            # queue.
+            # A domain controller hides objects that a reader may not read, but other users must
+            # find a public queue by its name. The computer writes the object when a local
+            # administrator changes the queue.
             entries += [(machine, QueueAccess.GENERIC_ALL), (EVERYONE, READ_QUEUE)]
         if security.has_dacl:
             return readable_in_a_domain(security.pack(), machine) if is_published else security.pack()
@@ -150,7 +151,7 @@ def create_default_queue_security_descriptor(
 
 
 def is_open_default(security: SecurityDescriptor) -> bool:
-    """Whether a list is the one that DOCUMENT gives a queue that no domain user made.
+    """Return whether a list is the one of DOCUMENT for a queue that no domain user created.
 
     It consists of full control for Everyone and, where the queue manager has them, the entries for
     SRMP and for the computer's account.
@@ -166,14 +167,15 @@ def is_open_default(security: SecurityDescriptor) -> bool:
         return False
     if rights.pop(ANONYMOUS_LOGON, QueueAccess.WRITE_MESSAGE) != QueueAccess.WRITE_MESSAGE:
         return False
-    # What is left can only be the computer's account, if it has not changed since.
+    # The remaining entry can only be the computer's account, if it has not changed since.
     return len(rights) <= 1 and all(sid.is_account and mask == READ_QUEUE for sid, mask in rights.items())
 
 
 def without_anonymous_owner(security: SecurityDescriptor) -> SecurityDescriptor:
     """Return the descriptor of profile SAFE for a queue that S-1-5-7 owns.
 
-    Its creator is not known, so the Administrators own it. A list that an operator made is kept.
+    Its creator is not known, so the Administrators become the owner. A list that an operator made
+    is kept.
     """
     owned = replace(security, owner=BUILTIN_ADMINISTRATORS)
     if security.dacl is None or not is_open_default(security):
@@ -190,13 +192,13 @@ def default_queue_manager_security(
     machine_sid: Sid | None = None,
     is_foreign: bool = False,
 ) -> bytes:
-    """MS-MQDSSM 3.1.6.1.1.8: the descriptor of a new queue manager object."""
+    """Return the descriptor of a new queue manager object (MS-MQDSSM 3.1.6.1.1.8)."""
     descriptor = SecurityDescriptor() if supplied is None else SecurityDescriptor.unpack(supplied)
     user = descriptor.owner or caller.sid
     if profile is Profile.SAFE and user in NO_OWNERS:
         user = BUILTIN_ADMINISTRATORS
     world = QueueManagerAccess.GENERIC_WRITE if is_foreign else QueueManagerAccess.WORLD_RIGHTS
-    # The document leaves the owner empty; a descriptor without one has nobody who may repair it.
+    # The document leaves the owner empty, but then no user could repair the descriptor.
     final = _with_entries(
         SecurityDescriptor(owner=user),
         (EVERYONE, world),
@@ -213,7 +215,7 @@ def default_site_security(
     is_domain_user: Callable[[Sid], bool] | None = None,
     profile: Profile = Profile.SAFE,
 ) -> bytes:
-    """MS-MQDSSM 3.1.6.1.3.4: the descriptor of a new site."""
+    """Return the descriptor of a new site (MS-MQDSSM 3.1.6.1.3.4)."""
     rights = SiteAccess.GENERIC_READ, SiteAccess.GENERIC_ALL
     return _world_and_owner(supplied, caller, is_domain_user, profile, *rights)
 
@@ -256,7 +258,7 @@ def _safely_owned(
 ) -> tuple[SecurityDescriptor, list[Sid]]:
     """Give the supplied descriptor its final owner; return the accounts with full control too."""
     security = SecurityDescriptor() if supplied is None else SecurityDescriptor.unpack(supplied)
-    # Nobody proves to be the anonymous or the guest, and root administers without an entry.
+    # Anyone can be the anonymous user or the guest, and root administers without an entry.
     is_account = not (caller.is_system or caller.is_anonymous or caller.is_guest or caller.sid.is_guest)
     creators = [caller.sid] if is_account and caller.sid not in NO_OWNERS else []
     owner = security.owner
@@ -267,7 +269,7 @@ def _safely_owned(
 
 
 def _may_own(owner: Sid, caller: Identity, is_domain_user: Callable[[Sid], bool] | None) -> bool:
-    """Whether a caller may create something for this owner."""
+    """Return whether a caller may create an object for this owner."""
     if owner in NO_OWNERS or owner == LOCAL_SYSTEM or owner.is_guest:
         return False
     if caller.is_system or owner in caller.sids or owner == BUILTIN_ADMINISTRATORS:
@@ -276,7 +278,10 @@ def _may_own(owner: Sid, caller: Identity, is_domain_user: Callable[[Sid], bool]
 
 
 def _safe_entries(accounts: list[Sid], machine: Sid | None) -> list[tuple[Sid | None, int]]:
-    """Return the entries of a new queue with profile SAFE (DECISIONS): everybody may send, and nothing else."""
+    """Return the entries of a new queue with profile SAFE (DECISIONS).
+
+    Everyone may send, and nothing else.
+    """
     return [
         *((sid, QueueAccess.GENERIC_ALL) for sid in accounts),
         (EVERYONE, QueueAccess.WRITE_MESSAGE),
@@ -288,7 +293,10 @@ def _safe_entries(accounts: list[Sid], machine: Sid | None) -> list[tuple[Sid | 
 def _owned(
     supplied: bytes | None, caller: Identity, is_domain_user: Callable[[Sid], bool] | None
 ) -> tuple[SecurityDescriptor, Sid, bool]:
-    """Give the supplied descriptor its final owner; say who that is, and whether nobody real owns the object."""
+    """Give the supplied descriptor its final owner.
+
+    Returns the descriptor, the owner, and whether the object belongs to no real account.
+    """
     security = SecurityDescriptor() if supplied is None else SecurityDescriptor.unpack(supplied)
     owner = security.owner or caller.sid
     if owner == caller.sid:
@@ -297,7 +305,7 @@ def _owned(
         is_known, is_guest = is_domain_user is not None and is_domain_user(owner), False
     if not is_known:
         owner = ANONYMOUS_LOGON
-    # The steps copy DACL and SACL only; the group is kept too, since nothing replaces it.
+    # The steps copy only DACL and SACL; the group is kept too, because nothing replaces it.
     return replace(security, owner=owner), owner, not is_known or is_guest or owner.is_guest
 
 
@@ -309,7 +317,8 @@ def _with_entries(security: SecurityDescriptor, *entries: tuple[Sid | None, int]
 def readable_in_a_domain(security: bytes | None, machine: Sid | None, *, by_all: bool = True) -> bytes:
     """Return the descriptor of a queue that gets an object in a domain.
 
-    A domain controller hides what a reader has no right to; a workgroup needs no such entries.
+    A domain controller hides objects that a reader has no right to read. A workgroup needs no such
+    entries.
     """
     found = SecurityDescriptor() if security is None else SecurityDescriptor.unpack(security)
     if not found.has_dacl or found.dacl is None:

@@ -1,9 +1,9 @@
-"""RC2 (RFC 2268) in CBC mode with a zero initialization vector, as MS-MQMQ 2.2.19.3 wants it.
+"""RC2 (RFC 2268) in CBC mode with a zero initialization vector, as MS-MQMQ 2.2.19.3 requires.
 
-The library's RC2 knows 128 effective bits only, and the base provider's keys have 40. Encrypting
-goes block by block. Blocks of a CBC message can be decrypted in any order, so all of them are at
-once, as lanes of long integers: what a peer sends may be 4 MB, and one block at a time would take
-seconds.
+The library's RC2 supports only 128 effective bits, and the base provider's keys have 40. Encryption
+works block by block. The blocks of a CBC message can be decrypted in any order, so all are
+decrypted at once, as lanes of long integers. A peer may send 4 MB, and one block at a time would
+take seconds.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _PITABLE: Final = bytes.fromhex(
 _MASK: Final = 0xFFFF
 _WORDS: Final = struct.Struct("<4H")
 _SHIFTS: Final = (1, 2, 3, 5)
-# RFC 2268 3: after the mixing rounds with these numbers (5, 6 and 5 of them) a mashing round
-# follows.
+# RFC 2268 3: a mashing round follows the mixing rounds with these numbers (after 5, 6 and 5 of
+# them).
 _MASH_AFTER: Final = frozenset({4, 10})
 _ROUNDS: Final = 16
 
 
 class Rc2:
-    """A key and its expansion. `effective_bits` is T1 of RFC 2268: how much of the key counts."""
+    """A key and its expansion. `effective_bits` is T1 of RFC 2268, the effective key length."""
 
     def __init__(self, key: bytes, effective_bits: int) -> None:
         if not 1 <= len(key) <= 128 or not 1 <= effective_bits <= 1024:
@@ -44,7 +44,7 @@ class Rc2:
         self._key = _expand(key, effective_bits)
 
     def encrypt_block(self, block: bytes) -> bytes:
-        """RFC 2268 3."""
+        """Encrypt one block (RFC 2268 3)."""
         words = list(_WORDS.unpack(block))
         key = self._key
         for number in range(_ROUNDS):
@@ -58,7 +58,7 @@ class Rc2:
         return _WORDS.pack(*words)
 
     def encrypt_cbc(self, data: bytes) -> bytes:
-        """Whole blocks, from a zero initialization vector."""
+        """Encrypt whole blocks, from a zero initialization vector."""
         _check_blocks(data)
         done = []
         last = 0
@@ -70,22 +70,22 @@ class Rc2:
         return b"".join(done)
 
     def decrypt_cbc(self, data: bytes) -> bytes:
-        """Whole blocks, from a zero initialization vector."""
+        """Decrypt whole blocks, from a zero initialization vector."""
         _check_blocks(data)
         chained = int.from_bytes(data[:-BLOCK_SIZE], "little") << 8 * BLOCK_SIZE
         plain = int.from_bytes(self.decrypt_blocks(data), "little") ^ chained
         return plain.to_bytes(len(data), "little")
 
     def decrypt_blocks(self, data: bytes) -> bytes:
-        """RFC 2268 4 for every block by itself, all at once.
+        """Decrypt every block by itself (RFC 2268 4), all at once.
 
         Each of the four words is one integer, with a lane of 32 bits for each block. The upper half
-        of a lane takes what a subtraction borrows and what a rotation shifts out.
+        of a lane takes the borrow of a subtraction and the bits that a rotation shifts out.
         """
         count = len(data) // BLOCK_SIZE
         ones = int.from_bytes(b"\1\0\0\0" * count, "little")
         mask = _MASK * ones
-        # Three terms of 16 bits are subtracted: this keeps a lane from borrowing from its
+        # Three terms of 16 bits are subtracted. This prevents a lane from borrowing from its
         # neighbour.
         loan = ones << 18
         words = _lanes(data)
@@ -102,7 +102,7 @@ class Rc2:
         return _joined(words, count)
 
     def _chosen(self, places: int, count: int) -> int:
-        """The word of the expanded key that each lane names."""
+        """Return the word of the expanded key that each lane names."""
         octets = places.to_bytes(4 * count, "little")
         key = self._key
         low = octets.translate(bytes(word & 0xFF for word in key) + bytes(192))
@@ -117,7 +117,7 @@ def _check_blocks(data: bytes) -> None:
 
 
 def _expand(key: bytes, effective_bits: int) -> tuple[int, ...]:
-    """RFC 2268 2: 64 words out of a key of any length, no better than `effective_bits`."""
+    """Expand a key of any length to 64 words of at most `effective_bits` strength (RFC 2268 2)."""
     buffer = bytearray(key)
     size = len(key)
     for place in range(size, 128):

@@ -1,4 +1,4 @@
-"""Why a message's signature or body is not accepted, as the class of the negative acknowledgment."""
+"""Why the signature or body of a message is rejected: the class of the negative acknowledgment."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from lanner.model.enums import MessageClass
 
 
 class Refusal(Exception):
-    """MS-MQQB 3.1.5.8.3: the message is to be rejected.
+    """MS-MQQB 3.1.5.8.3: the message must be rejected.
 
-    `message_class` is what its sender is told.
+    `message_class` is reported to its sender.
     """
 
     def __init__(self, message_class: MessageClass, reason: str) -> None:

@@ -1,9 +1,9 @@
-"""What users may do beyond access lists, by the one role that each account has.
+"""The rights of users beyond access lists, given by the one role of each account.
 
 A role is membership in a group of the account file, so that accounts from elsewhere can have it by
-their SID. Monitors and operators have what a token with some scopes of an administrator would have
-(`scopes`), and on every queue the rights below, also where its list has nothing for them. They
-change no accounts, access lists, properties and settings.
+their SID. Monitors and operators may do what a token with certain scopes of an administrator
+permits (`scopes`). In addition they have the rights below on every queue, even if its list does not
+grant them. They cannot change accounts, access lists, properties and settings.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Role(enum.StrEnum):
-    """The greater one counts where a SID from elsewhere is in several groups."""
+    """The greater one applies if a SID from elsewhere is in several groups."""
 
     USER = "user"
     MONITOR = "monitor"
@@ -31,14 +31,13 @@ class Role(enum.StrEnum):
     ADMINISTRATOR = "administrator"
 
 
-# The groups, by their names here and with the SIDs that Windows gives to groups for the same
-# purpose.
+# The groups, by their local names and with the SIDs of the Windows groups for the same purpose.
 GROUPS: Final[dict[Role, tuple[str, Sid]]] = {
     Role.ADMINISTRATOR: ("Administrators", BUILTIN_ADMINISTRATORS),
     Role.OPERATOR: ("Operators", BUILTIN_SERVER_OPERATORS),
     Role.MONITOR: ("Monitors", BUILTIN_PERFORMANCE_MONITOR_USERS),
 }
-# For people who choose one.
+# Descriptions for users who choose one.
 TEXTS: Final = {
     Role.USER: "what access lists allow",
     Role.MONITOR: "sees queues, computers and figures, and no messages",
@@ -68,7 +67,7 @@ _MACHINE_RIGHTS: Final[Mapping[Role, QueueManagerAccess]] = {
 
 
 def role_of(identity: Identity) -> Role:
-    """Return the role of a user, as whoever made the identity has found it in the account file."""
+    """Return the role of a user, as recorded in the identity from the account file."""
     if identity.is_administrator:
         return Role.ADMINISTRATOR
     lesser = (Role.OPERATOR, Role.MONITOR)
@@ -76,7 +75,7 @@ def role_of(identity: Identity) -> Role:
 
 
 def has_role_for(identity: Identity, scope: str) -> bool:
-    """Return whether the role of a user includes what a scope covers of an administrator's requests."""
+    """Return whether the role of a user includes an administrator's requests of a scope."""
     role = role_of(identity)
     return role is Role.ADMINISTRATOR or scope in _SCOPES.get(role, ())
 
@@ -84,7 +83,7 @@ def has_role_for(identity: Identity, scope: str) -> bool:
 def role_grants_on_queue(identity: Identity, rights: int) -> bool:
     """Return whether a role gives rights on every queue.
 
-    An administrator has those of the access list.
+    An administrator has the rights of the access list.
     """
     return not int(rights) & ~int(_QUEUE_RIGHTS.get(role_of(identity), 0))
 

@@ -1,8 +1,8 @@
-"""RSA keys of the sizes MSMQ uses (RFC 8017 3.1, 3.2), 512 bits among them.
+"""RSA keys of the sizes that MSMQ uses (RFC 8017 3.1, 3.2), including 512 bits.
 
-The cryptography package makes no key below 1024 bits and MS-MQDMPR 3.1.3 asks for 512 with the base
-provider, so those primes are found here: random odd numbers, sieved by small primes, then
-Miller-Rabin.
+The cryptography package generates no key below 1024 bits, but MS-MQDMPR 3.1.3 requires 512 for the
+base provider. Such primes are therefore found here: random odd numbers, sieved by small primes,
+then Miller-Rabin.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 PUBLIC_EXPONENT: Final = 65_537
-# What the cryptography package still makes.
+# The smallest key that the cryptography package generates.
 SMALLEST_LIBRARY_KEY: Final = 1024
-# FIPS 186-5 B.3.1 asks for 7 rounds at 512-bit primes and an error of 2**-100; more costs nothing
-# at these sizes.
+# FIPS 186-5 B.3.1 requires 7 rounds for 512-bit primes and an error of 2**-100. More rounds cost
+# nothing at these sizes.
 MILLER_RABIN_ROUNDS: Final = 40
 _SIEVE_LIMIT: Final = 2000
 
@@ -36,7 +36,10 @@ SMALL_PRIMES: Final = _small_primes(_SIEVE_LIMIT)
 
 
 def is_probable_prime(number: int, rounds: int = MILLER_RABIN_ROUNDS) -> bool:
-    """Miller-Rabin with random bases: a composite passes with a probability below 4**-rounds."""
+    """Test a number by Miller-Rabin with random bases.
+
+    A composite passes with a probability below 4**-rounds.
+    """
     if number < 2:
         return False
     for prime in SMALL_PRIMES:
@@ -60,7 +63,10 @@ def _is_no_witness(base: int, odd: int, twos: int, number: int) -> bool:
 
 
 def generate_prime(bits: int) -> int:
-    """A random prime of that many bits, the two highest set so that a product of two has twice as many."""
+    """Return a random prime with this many bits.
+
+    Its two highest bits are set, so that the product of two such primes has twice as many bits.
+    """
     top = 0b11 << bits - 2
     while True:
         candidate = secrets.randbits(bits) | top | 1
@@ -79,7 +85,7 @@ class RsaKey:
     prime2: int = field(repr=False)
 
     def __post_init__(self) -> None:
-        """RFC 8017 3.1, 3.2: the conditions a valid key satisfies."""
+        """Check the conditions for a valid key (RFC 8017 3.1, 3.2)."""
         order = math.lcm(self.prime1 - 1, self.prime2 - 1)
         is_valid = (
             self.prime1 != self.prime2
@@ -98,7 +104,10 @@ class RsaKey:
         return self.modulus.bit_length()
 
     def for_library(self) -> rsa.RSAPrivateKey:
-        """Return the key as the cryptography package has it; ValueError for one that is too short for it."""
+        """Return the key as an object of the cryptography package.
+
+        Raises ValueError if it is too short for that.
+        """
         primes = self.prime1, self.prime2
         exponents = (
             rsa.rsa_crt_dmp1(self.private_exponent, primes[0]),
@@ -121,7 +130,10 @@ class RsaKey:
         return cls(prime1 * prime2, PUBLIC_EXPONENT, pow(PUBLIC_EXPONENT, -1, order), prime1, prime2)
 
     def private_operation(self, value: int) -> int:
-        """RFC 8017 5.1.2 RSADP and 5.2.1 RSASP1, blinded: the time taken tells nothing about `value`."""
+        """Do RSADP or RSASP1 (RFC 8017 5.1.2, 5.2.1), blinded.
+
+        With blinding, the time taken reveals nothing about `value`.
+        """
         if not 0 <= value < self.modulus:
             raise ValueError("RSA: the representative is not below the modulus")
         while True:

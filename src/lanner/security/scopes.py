@@ -1,4 +1,7 @@
-"""What a token lets its bearer do of what its user may: scopes, and the rights of MS-MQMQ 2.2.23 and 2.2.24 in each."""
+"""Scopes of tokens, and the rights of MS-MQMQ 2.2.23 and 2.2.24 in each.
+
+A scope limits what the bearer of a token may do with its user's rights.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ MANAGE: Final = "manage"
 OPERATE: Final = "operate"
 ADMIN: Final = "admin"
 
-# For people who choose one.
+# Descriptions for users who choose one.
 SCOPES: Final = {
     READ: "see queues and their messages, and what an administrator may see if the user is one",
     SEND: "send messages",
@@ -54,7 +57,7 @@ _MACHINE_RIGHTS: Final = {
 
 
 def has_scope(identity: Identity, scope: str) -> bool:
-    """Return whether an identity is not limited, or to something that includes a scope."""
+    """Return whether an identity is not limited, or limited to scopes that include this one."""
     return identity.scope is None or ADMIN in identity.scope or scope in identity.scope
 
 

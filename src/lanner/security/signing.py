@@ -1,10 +1,10 @@
-"""Signing messages and verifying their signatures (MS-MQQB 3.1.7.1.4, 3.1.5.8.3; MS-MQMQ 2.2.20.6, 2.5).
+"""Signing messages and verifying signatures (MS-MQQB 3.1.7.1.4, 3.1.5.8.3; MS-MQMQ 2.2.20.6, 2.5).
 
 Everything here is a pure function of its arguments, so it can run in any thread. A signature is
-RSASSA-PKCS1-v1_5 (RFC 8017 8.2) over one of the hash inputs of MS-MQMQ 2.5. No document says in
-which order its octets stand in the packet. They are an integer, and integers of this protocol are
-written least significant octet first (MS-MQQB 2.2); so are RSA values in the two places the
-document does describe (2.4.1, 2.4.2).
+RSASSA-PKCS1-v1_5 (RFC 8017 8.2) over one of the hash inputs of MS-MQMQ 2.5. No document states the
+order of its octets in the packet. They are an integer, and integers of this protocol are written
+least significant octet first (MS-MQQB 2.2). So are RSA values in the two places that the document
+does describe (2.4.1, 2.4.2).
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from lanner.wire.user_message import UserMessage
 
 PrivateKey = rsa.RSAPrivateKey | RsaKey
 
-# Providers whose signatures are plain RSA, which is all that is needed to verify them (MS-MQMQ 5,
-# notes 19 and 21).
+# Providers whose signatures are plain RSA, so that they can be verified here (MS-MQMQ 5, notes 19
+# and 21).
 SUPPORTED_PROVIDERS: Final = frozenset(
     {provider.provider_name for provider in Provider}
     | {
@@ -61,8 +61,8 @@ _INPUTS: Final[dict[AuthenticationLevel, Callable[[Message], bytes]]] = {
     AuthenticationLevel.SIG20: hash_input_20,
     AuthenticationLevel.SIG30: hash_input_30,
 }
-# MS-MQQB 3.1.5.8.3: 2.0, then 1.0; 3.0 too, since 3.1.7.1.4 lets a sender put such a one here
-# (QQB-3.1.5.8.3-21).
+# MS-MQQB 3.1.5.8.3: 2.0, then 1.0. 3.0 is tried too, because 3.1.7.1.4 lets a sender put such a
+# signature here (QQB-3.1.5.8.3-21).
 _TRIED: Final[tuple[AuthenticationLevel, ...]] = (
     AuthenticationLevel.SIG20,
     AuthenticationLevel.SIG10,
@@ -74,12 +74,14 @@ _LIBRARY_HASHES: Final[dict[int, hashes.HashAlgorithm]] = {
     HashAlgorithm.SHA_256: hashes.SHA256(),
     HashAlgorithm.SHA_512: hashes.SHA512(),
 }
-# The 3.0 hash does not cover DestinationQueue (MS-MQMQ 2.5.3): each of several has its own.
+# The 3.0 hash does not cover DestinationQueue (MS-MQMQ 2.5.3), because each of several destinations
+# has its own.
 _ANY_QUEUE: Final = DirectFormatName(r"OS:localhost\private$\any")
 # RFC 8017 9.2: two octets before and one after a padding of at least eight.
 _ENCODING_OVERHEAD: Final = 11
-# Ours: bits of a key that verifies, with the exponent that all keys have, and with a larger one. An
-# operation takes two milliseconds at most; with any key of MS-MQMQ it would be 200.
+# Not in the specification: the longest key, in bits, that verifies a signature, with the exponent
+# that all usual keys have, and with a larger one. An operation takes two milliseconds at most; with
+# any key of MS-MQMQ it could take 200.
 _USUAL_EXPONENT: Final = 65_537
 _LONGEST_KEY: Final = 8192
 _LONGEST_OF_UNUSUAL: Final = 2048
@@ -94,7 +96,7 @@ class SigningKey:
 
     @classmethod
     def load(cls, certificate: bytes, private_key: bytes) -> SigningKey:
-        """Take a certificate and its PKCS#8 private key, both DER."""
+        """Load a certificate and its PKCS#8 private key, both DER."""
         try:
             key = serialization.load_der_private_key(private_key, None)
         except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -124,11 +126,12 @@ def sign(
     provider: tuple[int, str] | None = None,
     queue_manager: UUID | None = None,
 ) -> bytes:
-    """Sign a packet whose body is plain. The signature before it, if there was one, is gone.
+    """Sign a packet with a plain body. The signature replaces an earlier one.
 
-    A packet with a MultiQueueFormatHeader is signed there, with the 3.0 hash whatever `level` is
-    (MS-MQQB 3.1.7.1.4). `provider` (type and name) says that the application chose it; else DE says
-    that it did not. `queue_manager` says that not a user but this queue manager signs.
+    A packet with a MultiQueueFormatHeader is signed there, with the 3.0 hash regardless of `level`
+    (MS-MQQB 3.1.7.1.4). `provider` (type and name) is the one that the application chose; without
+    it, DE states that it chose none. With `queue_manager`, this queue manager signs instead of a
+    user.
     """
     if len(signing_key.certificate) > MAX_SENDER_CERT_SIZE:
         raise InvalidCertificate(
@@ -173,9 +176,9 @@ def sign_properties(
     level: AuthenticationLevel = AuthenticationLevel.SIG20,
     hash_algorithm: HashAlgorithm = DEFAULT_HASH_ALGORITHM,
 ) -> MessageProperties:
-    """The properties with the signature that the packet built from them needs, before there is a packet.
+    """Return properties with the signature for the packet that will be built from them.
 
-    No hash input has the message's identifier or its times (MS-MQMQ 2.5), so a sender can sign
+    No hash input contains the message's identifier or its times (MS-MQMQ 2.5), so a sender can sign
     outside the queue manager. `destination` may name several queues.
     """
     properties = replace(properties, hash_algorithm=hash_algorithm, signature=b"", multiple_destination_signature=b"")
@@ -201,7 +204,7 @@ def sign_properties(
 
 
 def signature_of(message: Message, key: PrivateKey, level: AuthenticationLevel, hash_algorithm: HashAlgorithm) -> bytes:
-    """The octets of the signature, as a packet carries them."""
+    """Return the octets of the signature in the order that a packet has."""
     function = find_hash(hash_algorithm)
     hash_input = _INPUTS.get(level)
     if function is None or hash_input is None:
@@ -226,7 +229,7 @@ def _bits(key: PrivateKey) -> int:
 
 
 def _rsa_signature(key: PrivateKey, function: Hash, digest: bytes, algorithm: HashAlgorithm, size: int) -> bytes:
-    """RFC 8017 8.2.1, most significant octet first."""
+    """Return the signature of RFC 8017 8.2.1, most significant octet first."""
     if not isinstance(key, RsaKey):
         library_hash = _LIBRARY_HASHES.get(algorithm)
         if library_hash is not None:
@@ -238,7 +241,7 @@ def _rsa_signature(key: PrivateKey, function: Hash, digest: bytes, algorithm: Ha
 
 
 def _encode(digest_info: bytes, size: int) -> bytes:
-    """EMSA-PKCS1-v1_5 (RFC 8017 9.2)."""
+    """Do EMSA-PKCS1-v1_5 encoding (RFC 8017 9.2)."""
     return b"\0\1" + b"\xff" * (size - len(digest_info) - 3) + b"\0" + digest_info
 
 
@@ -251,12 +254,12 @@ def verify(
     signing_keys: MqdsPublicKeys | None = None,
     preferences: EncryptionPreferences = DEFAULT_PREFERENCES,
 ) -> AuthenticationLevel:
-    """Check the signature of a message whose body is plain; NONE when it has none (MS-MQQB 3.1.5.8.3).
+    """Verify the signature of a message with a plain body (MS-MQQB 3.1.5.8.3).
 
-    Raises Refusal. That the certificate is the sender's is another question: see `is_registered`. A
-    message that a queue manager signed (ST 2) is checked against `signing_keys`, the
-    PublicSigningKeyList that the directory has for it: the document names no other place for that
-    key (MS-MQMQ 2.2.20.6, note 20).
+    Returns NONE if it has no signature. Raises Refusal. Whether the certificate belongs to the
+    sender is a separate question: see `is_registered`. A message that a queue manager signed (ST 2)
+    is verified with `signing_keys`, the PublicSigningKeyList that the directory has for it: the
+    document names no other place for that key (MS-MQMQ 2.2.20.6, note 20).
     """
     if not message.has_security_header:
         return AuthenticationLevel.NONE
@@ -292,11 +295,11 @@ def verify(
 
 
 def _covers_destination(message: Message, level: AuthenticationLevel) -> bool:
-    """Whether the signature is for this destination alone, so that it proves nothing in another queue.
+    """Return whether the signature is for this destination alone and proves nothing elsewhere.
 
-    The 1.0 input is application data only. It has no lengths either: the whole 2.0 input of another
-    message, with its source and destination, can stand in it as a body. The 3.0 input has the list
-    of destinations, where there is one; a distribution list in it does not say which queues it is
+    The 1.0 input is application data only, without lengths. A body can therefore contain the whole
+    2.0 input of another message, with its source and destination. The 3.0 input contains the list
+    of destinations, if there is one, but a distribution list in it does not show which queues it is
     for.
     """
     if level is not AuthenticationLevel.SIG30:
@@ -308,18 +311,21 @@ def _covers_destination(message: Message, level: AuthenticationLevel) -> bool:
 
 
 def is_signed(message: Message) -> bool:
-    """Whether there is a signature to verify."""
+    """Return whether there is a signature to verify."""
     return message.has_security_header and bool(message.signature or message.multiple_destination_signature)
 
 
 def is_registered(message: Message, certificates: UserSignCerts) -> bool:
-    """Whether the certificate in the message is one of those the directory has for its sender (MS-MQQB 3.1.5.8.3)."""
+    """Return whether the directory has the message's certificate for its sender.
+
+    MS-MQQB 3.1.5.8.3.
+    """
     certificate = message.sender_certificate
     return any(entry.certificate == certificate for entry in certificates.certificates)
 
 
 def _check_provider(message: Message) -> None:
-    """DECISIONS: 0x800B is for a provider that is named and that we do not have."""
+    """Refuse a named provider that is not supported (DECISIONS: with 0x800B)."""
     name = message.authentication_provider_name
     if name and not message.uses_default_provider and name not in SUPPORTED_PROVIDERS:
         raise Refusal.unsupported_provider(f"ProviderName {name!r}: not a provider of RSA signatures")
@@ -338,7 +344,7 @@ def _verifying_keys(message: Message, signing_keys: MqdsPublicKeys | None) -> It
 
 @lru_cache(maxsize=64)
 def certificate_key(certificate: bytes) -> RsaPublicKey:
-    """The RSA key of an X.509 certificate in DER; Refusal for anything else."""
+    """Return the RSA key of an X.509 certificate in DER. Raises Refusal for anything else."""
     try:
         key = x509.load_der_x509_certificate(certificate).public_key()
     except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion) as error:
@@ -350,9 +356,9 @@ def certificate_key(certificate: bytes) -> RsaPublicKey:
 
 
 def _checked(key: RsaPublicKey) -> RsaPublicKey:
-    """MS-MQMQ 2.2.20.6: the exponent has 32 bits.
+    """Check the size of a key (MS-MQMQ 2.2.20.6: the exponent has 32 bits).
 
-    More of either number would be arithmetic at a peer's will, in which nothing else is done.
+    With larger numbers, a peer could make one verification take as long as it likes.
     """
     longest = _LONGEST_KEY if key.public_exponent <= _USUAL_EXPONENT else _LONGEST_OF_UNUSUAL
     if not 3 <= key.public_exponent <= 0xFFFF_FFFF or not 2 < key.bit_length <= longest:
@@ -361,7 +367,7 @@ def _checked(key: RsaPublicKey) -> RsaPublicKey:
 
 
 def _opened(key: RsaPublicKey, signature: bytes) -> bytes:
-    """RFC 8017 8.2.2 steps 1 and 2; empty when the signature is none of this key's size."""
+    """Do steps 1 and 2 of RFC 8017 8.2.2; return nothing if the sizes of both differ."""
     size = (key.bit_length + 7) // 8
     value = int.from_bytes(signature, "little")
     if len(signature) != size or value >= key.modulus:

@@ -1,8 +1,7 @@
-"""The certificate that a queue manager shows to others over TLS, self-signed.
+"""The self-signed certificate that a queue manager presents to others over TLS.
 
-Its alternative names say which computer and which queue manager it is of: its computer name, its
-host name, and the identifier of the queue manager as urn:uuid:. It may not issue other
-certificates.
+Its alternative names identify the computer and the queue manager: the computer name, the host name,
+and the identifier of the queue manager as urn:uuid:. It may not issue other certificates.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from lanner.security.certificates import MAX_COMMON_NAME, CertificateWithKey
 
-# The clocks of two computers differ: a new certificate is valid at once on the other one, too.
+# The clocks of two computers differ: a new certificate must be valid at once on the other one, too.
 _CLOCK_TOLERANCE: Final = dt.timedelta(hours=1)
 
 

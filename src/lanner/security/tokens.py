@@ -1,8 +1,9 @@
-"""Tokens: what a program logs on with instead of a password, for as long and for as much as its user has said.
+"""Tokens: credentials of programs, limited in time and scope by their user.
 
-A token is `lanner_ID_SECRET`. The queue manager keeps the identifier, a hash of the secret, whose
-it is, its scope and its end, in a file like that of the accounts. The secret has 256 random bits,
-so that its hash needs no salt and no work factor.
+A program logs on with a token instead of a password. A token is `lanner_ID_SECRET`. The queue
+manager keeps the identifier, a hash of the secret, the owner, the scope and the expiry time, in a
+file like that of the accounts. The secret has 256 random bits, so its hash needs no salt and no
+work factor.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from lanner.security.private_files import PrivateFileError, locked, read_private
 from lanner.security.scopes import SCOPES
 from lanner.wire.sid import Sid
 
-# Its place in a data directory.
+# Name of the file in a data directory.
 TOKEN_FILE: Final = "tokens.json"  # noqa: S105 (the name of a file)
 FILE_VERSION: Final = 1
 PREFIX: Final = "lanner"
@@ -32,8 +33,8 @@ _SECRET_SIZE: Final = 32
 # Not in the specification: tokens of one user, and characters of a description.
 MAX_TOKENS_OF_USER: Final = 100
 MAX_DESCRIPTION: Final = 100
-# Not in the specification: tokens that a user makes in an hour, those that were revoked among them.
-# The audit log has a record of each, which must not push others out.
+# Not in the specification: tokens that a user creates in an hour, including revoked ones. The audit
+# log has a record of each, which must not push out other records.
 MAX_NEW: Final = 200
 _HOUR: Final = 3600.0
 # Not in the specification: seconds, a hundred years.
@@ -48,7 +49,7 @@ class Token:
     sid: str
     scope: tuple[str, ...]
     created: float  # seconds since 1970
-    expires: float | None = None  # the same; None: never
+    expires: float | None = None  # seconds since 1970; None: never
     description: str = ""
     hash: str = field(default="", repr=False)
 
@@ -56,31 +57,34 @@ class Token:
         return self.expires is not None and now >= self.expires
 
     def document(self) -> dict[str, Any]:
-        """What users see of it."""
+        """Return the token as its user sees it."""
         return {name: value for name, value in asdict(self).items() if name != "hash"}
 
 
 class TokenFile:
-    """The tokens of a data directory. Every method sees the newest content, whoever wrote it."""
+    """The tokens of a data directory. Every method sees the newest content of the file."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
         self.path = path
         self._clock = clock
-        # When each user has made tokens in the last hour. A restart forgets it.
+        # The times at which each user created tokens in the last hour. A restart resets it.
         self._made: dict[str, deque[float]] = {}
-        # What was read last: strangers have tokens looked for as often as they like.
+        # The last content and its tokens: strangers can cause any number of lookups.
         self._known: tuple[bytes, list[Token]] = b"", []
 
     def create(
         self, sid: Sid, scope: Iterable[str], lifetime: float | None = None, description: str = ""
     ) -> tuple[Token, str]:
-        """Make a token of a user, which ends after `lifetime` seconds; the text of it is shown only now."""
+        """Create a token of a user, which ends after `lifetime` seconds.
+
+        The returned text of the token is not available later.
+        """
         wanted = tuple(dict.fromkeys(scope))
         unknown = [one for one in wanted if one not in SCOPES]
         if unknown or not wanted:
             what = f"unknown scope {', '.join(unknown)}" if unknown else "a token needs a scope"
             raise InvalidParameter(f"{what}: one or more of {', '.join(SCOPES)}")
-        # Not a number is not between them, either.
+        # NaN is refused here as well.
         if lifetime is not None and not 0 < lifetime <= MAX_LIFETIME:
             raise InvalidParameter(
                 f"a token that ends after {lifetime:g} seconds: more than 0 expected, at most {MAX_LIFETIME:g}"
@@ -100,7 +104,7 @@ class TokenFile:
         return made, f"{PREFIX}_{made.id}_{secret}"
 
     def _count(self, sid: str, now: float) -> None:
-        """Count a token that a user makes. InvalidParameter for too many."""
+        """Count a token that a user creates. Raises InvalidParameter for too many."""
         self._made = {one: times for one, times in self._made.items() if times[-1] > now - _HOUR}
         times = self._made.setdefault(sid, deque(maxlen=MAX_NEW))
         if len(times) == MAX_NEW and times[0] > now - _HOUR:
@@ -129,7 +133,7 @@ class TokenFile:
             self._write(kept)
 
     def verify(self, text: str) -> Token | None:
-        """Return the token that a text is; None if it is none, or has ended."""
+        """Return the token of a text; None if it is no token, or has ended."""
         prefix, _, rest = text.partition("_")
         identifier, _, secret = rest.partition("_")
         found = next((token for token in self._read() if token.id == identifier), None)

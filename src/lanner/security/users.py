@@ -1,8 +1,9 @@
 """The local accounts: users, groups and password hashes in one file of the data directory.
 
-This is what stands in for a domain where there is none: it verifies passwords, gives NTLM the hash
-it needs, and says which groups a SID belongs to. The file is JSON, mode 0600, replaced whole under
-a lock, so that the command line and a running queue manager can use it at once.
+This file replaces a domain where there is none. It is used to verify passwords, provides the hash
+that NTLM needs, and says which groups a SID belongs to. The file is JSON with mode 0600. It is
+replaced as a whole under a lock, so that the command line and a running queue manager can use it at
+the same time.
 """
 
 from __future__ import annotations
@@ -36,40 +37,41 @@ from lanner.wire.sid import (
 
 T = TypeVar("T")
 
-# Its place in a data directory.
+# Name of the file in a data directory.
 USER_FILE: Final = "users.json"
 FILE_VERSION: Final = 1
 ADMINISTRATORS: Final = GROUPS[Role.ADMINISTRATOR][0]
-# What Windows refuses in account names, and the length of a user principal name there.
+# The characters that Windows refuses in account names, and the length of a user principal name
+# there.
 _FORBIDDEN: Final = re.compile(r'["/\\\[\]:;|=,+*?<>@\x00-\x1f]')
 MAX_NAME_LENGTH: Final = 104
-# RFC 7914 2: 16 MiB and some tens of milliseconds a try.
+# RFC 7914 2: 16 MiB and some tens of milliseconds per attempt.
 _SCRYPT: Final = {"n": 1 << 14, "r": 8, "p": 1}
 _SALT_SIZE: Final = 16
 _HASH_SIZE: Final = 32
-# The numbers Samba gives to Unix users that have no account: S-1-22-1-uid.
+# The SIDs that Samba gives to Unix users without an account: S-1-22-1-uid.
 UNIX_USERS: Final = Sid(22, (1,))
 
 
 class UserError(LannerError):
-    """A change or a question that the account file refuses; the message is for the person who asked."""
+    """A change or a query that the account file refuses; the message is for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class PasswordPolicy:
-    """What is asked of new passwords, and kept of them.
+    """Requirements on new passwords, and which hashes are kept of them.
 
-    The queue manager writes its own into the file, for the command line.
+    The queue manager writes its own policy into the file, for the command line.
     """
 
     min_length: int = 8
-    # False: no NT hash is kept of new passwords, and those that are there are not used.
+    # False: no NT hash is kept of new passwords, and existing ones are not used.
     ntlm: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A user. The hashes are never shown."""
+    """A user. Its hashes are never shown."""
 
     name: str
     rid: int
@@ -110,17 +112,20 @@ class _Accounts:
 
 
 class UserFile:
-    """The account file. Every method sees the newest content, whoever wrote it."""
+    """The account file. Every method sees the newest content, whichever process wrote it."""
 
     def __init__(self, path: Path | str, audit: AuditLog | None = None, origin: str = "") -> None:
-        """`audit` gets a record of each change, with `origin` as the place that it comes from."""
+        """Use the file at `path`.
+
+        `audit` gets a record of each change, with `origin` as the place that it comes from.
+        """
         self.path = Path(path)
         self._audit = audit
         self._changer = SYSTEM.at(origin)
         self._cached: tuple[tuple[int, int, int], _Accounts] | None = None
 
     def changed_by(self, identity: Identity) -> UserFile:
-        """Return the same file, whose changes are recorded as those of a user."""
+        """Return the same file, with its changes recorded as those of a user."""
         other = UserFile(self.path, self._audit)
         other._changer = identity
         return other
@@ -141,7 +146,7 @@ class UserFile:
     ) -> Account:
         """Add a user.
 
-        Without the NT hash an account cannot log on with NTLM; a guest needs no password.
+        Without the NT hash, an account cannot log on with NTLM. A guest needs no password.
 
         `administrator` stands for that role.
         """
@@ -172,7 +177,7 @@ class UserFile:
     def remove(self, name: str) -> None:
         """Remove a user, from its groups too.
 
-        Its SID is never given to another, but for the guest's fixed one.
+        Its SID is never given to another user, except for the fixed one of the guest.
         """
 
         def change(accounts: _Accounts) -> tuple[_Accounts, None]:
@@ -199,7 +204,7 @@ class UserFile:
         return self._read().policy
 
     def set_policy(self, policy: PasswordPolicy) -> None:
-        """Keep a policy, for everybody who uses the file."""
+        """Store a policy for every process that uses the file."""
         if self.policy != policy:
             self._change(lambda accounts: (replace(accounts, policy=policy), None))
 
@@ -212,7 +217,10 @@ class UserFile:
             raise UserError(f"the password of {name} is the name itself: choose another")
 
     def set_role(self, name: str, role: Role) -> None:
-        """Give a user, or the SID of a user or group from elsewhere, a role, in place of the one that it has."""
+        """Give a role to a user, or to the SID of a user or group from elsewhere.
+
+        It replaces the present role.
+        """
 
         def change(accounts: _Accounts) -> tuple[_Accounts, None]:
             member = _member_key(accounts, name)
@@ -239,7 +247,7 @@ class UserFile:
         return Role.USER if identity is None else role_of(identity)
 
     def roles_from_elsewhere(self) -> dict[str, Role]:
-        """Return the roles that SIDs from elsewhere have, the greater one of each."""
+        """Return the roles of SIDs from elsewhere; the greater one if a SID has several."""
         accounts = self._read()
         roles = {}
         for role in (Role.MONITOR, Role.OPERATOR, Role.ADMINISTRATOR):
@@ -280,16 +288,22 @@ class UserFile:
     def groups(self) -> list[Group]:
         return sorted(self._read().groups, key=lambda group: group.name.casefold())
 
-    # Questions
+    # Queries
     # ------------------------------------------------------------------------------------------
 
     @property
     def machine_sid(self) -> Sid:
-        """The SID all accounts here begin with; made at the first use of the file."""
+        """The SID that all accounts here begin with.
+
+        It is made at the first use of the file.
+        """
         return Sid.parse(self._kept().machine_sid)
 
     def verify(self, name: str, password: str) -> Identity | None:
-        """The user, if the password is right. An unknown name takes as long as a wrong password."""
+        """Return the user if the password is right.
+
+        An unknown name takes as long as a wrong password.
+        """
         account = self._read().user(name)
         if account is None:
             _scrypt(password, bytes(_SALT_SIZE))
@@ -300,13 +314,13 @@ class UserFile:
         return self.identity(account.name) if hmac.compare_digest(given.hex(), account.password_hash) else None
 
     def nt_hash(self, name: str) -> bytes | None:
-        """What NTLM needs to verify a user, None if the file does not keep it."""
+        """Return the hash with which NTLM verifies a user; None if the file does not keep it."""
         accounts = self._read()
         account = accounts.user(name) if accounts.policy.ntlm else None
         return bytes.fromhex(account.nt_hash) if account is not None and account.nt_hash is not None else None
 
     def sid(self, name: str) -> Sid:
-        """The SID of a user or group."""
+        """Return the SID of a user or group."""
         accounts = self._read()
         account = accounts.user(name)
         if account is not None:
@@ -317,17 +331,17 @@ class UserFile:
         return Sid.parse(group.sid)
 
     def name_of(self, sid: Sid) -> str | None:
-        """The user or group that has the SID."""
+        """Return the user or group that has the SID."""
         accounts = self._read()
         users = (one.name for one in accounts.users if accounts.sid_of(one) == sid)
         groups = (one.name for one in accounts.groups if one.sid == str(sid))
         return next(users, None) or next(groups, None)
 
     def identity(self, name: str) -> Identity | None:
-        """A user of the file as an access check sees one.
+        """Return a user of the file in the form that access checks need.
 
         The accounts of this file are the domain users of MS-MQDMPR 3.1.7.1.3.1: a queue that one of
-        them creates is its own, and not everyone's.
+        them creates belongs to it, and not to everyone.
         """
         accounts = self._read()
         account = accounts.user(name)
@@ -344,10 +358,10 @@ class UserFile:
         )
 
     def domain_identity(self, name: str, sid: Sid, groups: Iterable[Sid]) -> Identity | None:
-        """Return a user whose SIDs a domain has confirmed; None if it claims an account of this file.
+        """Return a user confirmed by a domain; None if it claims an account of this file.
 
-        Groups of this file may name the user or one of its groups. They alone give a role:
-        SIDs of this computer are not taken from a domain (MS-PAC 4.1.2.2, trust boundary "Member").
+        Groups of this file may contain the user or one of its groups. Only they give a role: SIDs
+        of this computer are not accepted from a domain (MS-PAC 4.1.2.2, trust boundary "Member").
         """
         if self.is_local(sid):
             return None
@@ -364,12 +378,16 @@ class UserFile:
         )
 
     def groups_naming(self, sids: Iterable[Sid]) -> frozenset[Sid]:
-        """Return the groups of this file that have one of several SIDs from elsewhere as a member."""
+        """Return the groups of this file that contain one of several SIDs from elsewhere."""
         accounts = self._read()
         return frozenset[Sid]().union(*(_groups_of(accounts, str(sid)) for sid in sids))
 
     def resolve(self, sid: Sid) -> Identity | None:
-        """A user of the file with its groups, or a SID from elsewhere that one of its groups names."""
+        """Return the identity of a SID; None if it is not known here.
+
+        It is a user of the file with its groups, or a SID from elsewhere that one of its groups
+        contains.
+        """
         accounts = self._read()
         account = next((one for one in accounts.users if accounts.sid_of(one) == sid), None)
         if account is not None:
@@ -380,18 +398,18 @@ class UserFile:
         return Identity(str(sid), sid, groups, is_administrator=BUILTIN_ADMINISTRATORS in groups)
 
     def is_domain_user(self, sid: Sid) -> bool:
-        """The question of MS-MQDMPR 3.1.7.1.3.1 about an owner."""
+        """Return whether an owner is a domain user in the sense of MS-MQDMPR 3.1.7.1.3.1."""
         identity = self.resolve(sid)
         return identity is not None and identity.is_domain_user
 
     def is_local(self, sid: Sid) -> bool:
-        """Whether this file issues SIDs of that domain: no other computer knows them."""
+        """Return whether this file issues SIDs of that domain, which no other computer knows."""
         return str(sid.domain) == self._read().machine_sid
 
     def unix_identity(self, uid: int) -> Identity:
-        """Who a local program is, by the uid the kernel tells of it.
+        """Return the identity of a local program by the uid that the kernel reports for it.
 
-        Root and our own uid can do everything in the directory anyway.
+        Root and the uid of this process can do everything in the directory anyway.
         """
         if uid in (0, os.geteuid()):
             return SYSTEM
@@ -456,7 +474,7 @@ def _load(path: Path, data: bytes) -> _Accounts:
         users = tuple(Account(**one) for one in content["users"])
         groups = tuple(Group(one["name"], one["sid"], tuple(one["members"])) for one in content["groups"])
         Sid.parse(content["machine_sid"])
-        # A file of before has not all of them.
+        # A file of an earlier version lacks some of them.
         missing = [one for one in _ROLE_GROUPS if all(one.sid != other.sid for other in groups)]
         names = {user.name.casefold() for user in users} | {group.name.casefold() for group in groups}
         groups += tuple(replace(one, name=one.sid) if one.name.casefold() in names else one for one in missing)
@@ -503,7 +521,10 @@ def _need_group(accounts: _Accounts, name: str) -> Group:
 
 
 def _group_of(accounts: _Accounts, role: Role) -> str:
-    """Return the name of the group of a role; an account of before may have the usual one."""
+    """Return the name of a role's group.
+
+    An account of an earlier version may have the usual name.
+    """
     sid = str(GROUPS[role][1])
     return next(group.name for group in accounts.groups if group.sid == sid)
 
@@ -522,12 +543,12 @@ def role_from_elsewhere(sid: str, role: Role) -> dict[str, object]:
 
 
 def is_sid(name: str) -> bool:
-    """Return whether a member of a group is meant to be a SID: no user may be named so."""
+    """Return whether a member of a group is meant to be a SID. No user may have such a name."""
     return name.upper().startswith("S-1-")
 
 
 def _member_key(accounts: _Accounts, member: str) -> str:
-    """Return how groups name a member: a user by its name, an account from elsewhere by its SID."""
+    """Return the key of a member in groups: a user's name, or the SID of an account elsewhere."""
     if not is_sid(member):
         return _need_user(accounts, member).name
     try:
@@ -554,7 +575,7 @@ def _keys(group: Group) -> set[str]:
 
 
 def _groups_of(accounts: _Accounts, member: str) -> frozenset[Sid]:
-    """The groups that name a member; groups are not members of groups."""
+    """Return the groups that contain a member. Groups are not members of groups."""
     return frozenset(Sid.parse(group.sid) for group in accounts.groups if member.casefold() in _keys(group))
 
 
@@ -562,7 +583,7 @@ def _with_password(account: Account, password: str | None, *, keep_nt_hash: bool
     if not password:
         if not account.is_guest:
             raise UserError(f"user {account.name}: a password is needed")
-        # The guest logs on without one; NTLM proves that with the hash of the empty password.
+        # The guest logs on without a password, and NTLM proves that with the hash of the empty one.
         return replace(account, nt_hash=nt_hash("").hex() if keep_nt_hash else None, salt="", password_hash=None)
     salt = secrets.token_bytes(_SALT_SIZE)
     return replace(

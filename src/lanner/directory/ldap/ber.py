@@ -1,4 +1,4 @@
-"""The basic encoding rules that LDAP uses (RFC 4511 5.1, X.690): definite lengths, tags of one octet."""
+"""The basic encoding rules of LDAP (RFC 4511 5.1, X.690): definite lengths, one-octet tags."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def sequence(parts: Iterable[bytes], tag: int = SEQUENCE) -> bytes:
 
 
 def complete_length(data: bytes | bytearray) -> int | None:
-    """The octets that the first element takes, header included; None while its header is not all there."""
+    """Return the size of the first element with its header; None while that is incomplete."""
     if len(data) < 2:
         return None
     short = data[1]
@@ -57,7 +57,7 @@ def complete_length(data: bytes | bytearray) -> int | None:
 
 
 class BerReader:
-    """Takes elements off octets, one after the other."""
+    """Reads elements from octets, one after the other."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -68,7 +68,7 @@ class BerReader:
 
     @property
     def tag(self) -> int | None:
-        """The tag of the next element, None at the end."""
+        """The tag of the next element; None at the end."""
         return self._data[self._at] if self else None
 
     def any(self) -> tuple[int, bytes]:

@@ -1,9 +1,9 @@
-"""A directory on the network for an engine that cannot wait: calls in a thread, answers kept, a bound on every wait.
+"""A remote directory for an engine that must not wait: threads, cached answers, bounded waits.
 
-The engine asks while it holds the store's lock. So what it reads again and again, to find where
-messages go, is kept for a minute; a call that takes too long counts as a directory that is not
-connected; and while that lasts nobody waits for it again until `RETRY_INTERVAL` has passed. What
-was read before still answers then.
+The engine reads the directory while it holds the store's lock. Therefore the answers that it needs
+again and again, to route messages, are cached for a minute. A call that takes too long counts as a
+disconnected directory, and for `RETRY_INTERVAL` after that no further call waits for it. During
+that time, earlier answers are used.
 """
 
 from __future__ import annotations
@@ -57,11 +57,12 @@ class CachedDirectory:
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="directory")
         self._kept: OrderedDict[Any, tuple[float, Any]] = OrderedDict()
         self._away_until = 0.0
-        # Reads at a server that somebody named: one that does not answer must not hold up those of
-        # the domain. By its name, until when it counts as one that does not.
+        # A thread for reads at a server that a notification names: one that does not answer must
+        # not delay those of the domain. Below, by its name: until when a server counts as
+        # unreachable.
         self._named_threads = ThreadPoolExecutor(1, thread_name_prefix="directory-named")
         self._named_away: dict[str, float] = {}
-        # When the names of the domain controllers were read, and these.
+        # When the names of the domain controllers were read, and the names.
         self._server_keys: tuple[float, frozenset[str]] | None = None
 
     def close(self) -> None:
@@ -72,7 +73,7 @@ class CachedDirectory:
     # ----------------------------------------------------------------------------------------------
 
     def _call(self, operation: Callable[[], T], away: T, *, forced: bool = False) -> T:
-        """The answer of the thread, or `away` if it does not come in time."""
+        """Return the thread's answer, or `away` if it is not in time."""
         if self._clock() < self._away_until and not forced:
             return away
         future = self._threads.submit(operation)
@@ -87,7 +88,7 @@ class CachedDirectory:
         return answer
 
     def _read(self, key: object, operation: Callable[[], T], away: T) -> T:
-        """An answer kept, or a new one; while the directory is away also an old one."""
+        """Return a cached answer or a new one; while the directory is away, also an old one."""
         read_at, kept = self._kept.get(key, (0.0, None))
         if kept is not None and self._clock() - read_at < LIFETIME:
             return copy.deepcopy(kept)  # type: ignore[no-any-return]
@@ -103,7 +104,10 @@ class CachedDirectory:
         return answer
 
     def _changed(self) -> None:
-        """Every answer may be another one now; those that cannot be asked for again stay for the time being."""
+        """Expire every cached answer, because any may have changed.
+
+        Expired answers still serve while the directory is unreachable.
+        """
         self._kept = OrderedDict((key, (0.0, answer)) for key, (_, answer) in self._kept.items())
 
     # The events of MS-MQDSSM 3.1.6
@@ -144,8 +148,8 @@ class CachedDirectory:
     def knows_server(self, name: str) -> bool:
         """Return whether a name is that of a domain controller.
 
-        All names are read together and kept, also that there was no answer: senders of
-        notifications choose what is asked for, and must not cause a question each.
+        All names are read together and cached, even the lack of an answer. Senders of notifications
+        choose the names, and must not be able to cause a DNS query each.
         """
         now = self._clock()
         if self._server_keys is None or now - self._server_keys[0] >= LIFETIME:
@@ -173,7 +177,7 @@ class CachedDirectory:
         return answer
 
     def _call_named(self, operation: Callable[[], T], away: T) -> T:
-        """Return what the thread for named servers answers, or `away` if that takes too long."""
+        """Return the answer of the thread for named servers, or `away` if it takes too long."""
         future = self._named_threads.submit(operation)
         try:
             return future.result(self._patience)
@@ -212,13 +216,13 @@ class CachedDirectory:
         return self._call(lambda: self._directory.format_name_at(path), None)
 
     def acting_for(self, account: str) -> CachedDirectory | None:
-        # It is about to change something.
+        # Its user is about to change something.
         self._changed()
         directory = self._call(lambda: self._directory.acting_for(account), None, forced=True)
         if directory is None:
             return None
         other = CachedDirectory(directory, patience=self._patience, clock=self._clock)
-        # One thread for both: its own would outlive the call.
+        # One thread for both: a thread of its own would outlive the call.
         other.close()
         other._threads = self._threads
         return other

@@ -1,8 +1,8 @@
-"""The account of a computer in its domain: made, taken over, renamed and given up.
+"""The account of a computer in its domain: created, taken over, renamed and given up.
 
 A queue manager is an object below its computer's account (MS-MQDSSM 2.2.1), and reads the directory
 as that account. A full read of the queue manager needs `dNSHostName` and `servicePrincipalName`
-(DECISIONS), so both are set before it is made.
+(DECISIONS), so both are set before the object is created.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _SERVICE: Final = "HOST"
 
 @dataclass(frozen=True, slots=True)
 class ComputerAccount:
-    """What was found or made."""
+    """An account that was found or created."""
 
     dn: str
     guid: uuid.UUID
     sid: Sid
-    # msDS-KeyVersionNumber: which of its passwords the keys are of.
+    # msDS-KeyVersionNumber: the version of the password from which the keys were made.
     key_version: int
     is_new: bool
 
@@ -44,24 +44,24 @@ def principals_of(computer: str, domain: str) -> tuple[str, str]:
 
 
 def password_octets(password: str) -> bytes:
-    """Return a password as the attribute unicodePwd has it (MS-ADTS 3.1.1.3.1.5)."""
+    """Return a password in the form of the attribute unicodePwd (MS-ADTS 3.1.1.3.1.5)."""
     return f'"{password}"'.encode("utf-16-le")
 
 
 class ComputerAccounts:
-    """What an administrator, or a computer for itself, does with computer accounts of a domain."""
+    """Operations on computer accounts, by an administrator, or by a computer on its own."""
 
     def __init__(self, operations: LdapOperations, domain: str) -> None:
         self._operations = operations
         self._domain = domain
 
     def find(self, computer: str) -> str | None:
-        """Return the distinguished name of a computer's account, None if it has none."""
+        """Return the distinguished name of a computer's account; None if it has none."""
         usual = Naming(self._operations.root).computer(computer)
         return usual if self._operations.exists(usual) else self._operations.computer_dn(computer)
 
     def make(self, computer: str, password: str, container: str = "") -> ComputerAccount:
-        """Make the account of a computer, or give the one that it has another password."""
+        """Create the account of a computer, or give its existing account another password."""
         dn = self.find(computer)
         is_new = dn is None
         if dn is None:
@@ -89,18 +89,21 @@ class ComputerAccounts:
         return self.read(dn, is_new=is_new)
 
     def take_over(self, computer: str, old: str, new: str) -> ComputerAccount:
-        """Have a computer whose account an administrator made change its password and set its names."""
+        """Have a computer change the password of its account and set its names.
+
+        An administrator has created the account.
+        """
         dn = self._place(computer)
         self.set_names(dn, computer)
-        # The right to it is not given everywhere; without it, tickets for this computer are
-        # encrypted with RC4.
+        # This right is not granted everywhere. Without it, tickets for this computer are encrypted
+        # with RC4.
         with contextlib.suppress(Refused):
             self._operations.set_properties(dn, {"msDS-SupportedEncryptionTypes": [str(_ENCRYPTION_TYPES)]})
         self._operations.change_password(dn, password_octets(old), password_octets(new))
         return self.read(dn, is_new=False)
 
     def set_names(self, dn: str, computer: str) -> None:
-        """Set the DNS name and the service principals. What others have added to these stays."""
+        """Set the DNS name and the service principals. Principals added by others stay."""
         self._operations.set_properties(dn, {"dNSHostName": [f"{computer.lower()}.{self._domain}"]})
         held = [str(one) for one in self._operations.get(dn, ("servicePrincipalName",)).get("servicePrincipalName", [])]
         known = {one.casefold() for one in held}
@@ -109,7 +112,7 @@ class ComputerAccounts:
             self._operations.set_properties(dn, {"servicePrincipalName": [*held, *missing]})
 
     def rename(self, guid: uuid.UUID, new: str, password: str) -> ComputerAccount:
-        """Give a computer another name and password; everything below its account goes along."""
+        """Give a computer another name and password; the objects below its account move along."""
         dn = self._operations.find(guid)
         former = self._operations.get(dn, ("sAMAccountName", "servicePrincipalName"))
         old = str(former["sAMAccountName"][0]).removesuffix("$")
@@ -123,14 +126,17 @@ class ComputerAccounts:
                 "sAMAccountName": [f"{new}$"],
                 "dNSHostName": [f"{new.lower()}.{self._domain}"],
                 "servicePrincipalName": [*kept, *principals_of(new, self._domain)],
-                # The keys are made of the name, too, when the password is set.
+                # The keys depend on the name, too, when the password is set.
                 "unicodePwd": [password_octets(password)],
             },
         )
         return self.read(dn, is_new=False)
 
     def strip(self, dn: str) -> None:
-        """Remove what a queue manager has left in a computer's account: its keys, and its object with the queues."""
+        """Remove a queue manager's data from its computer's account: the keys, and its object.
+
+        The object contains the queues.
+        """
         with contextlib.suppress(Refused):
             self._operations.set_properties(dn, {"mSMQSignCertificates": [], "mSMQDigests": []})
         if self._operations.exists(f"CN=msmq,{dn}"):
@@ -145,17 +151,17 @@ class ComputerAccounts:
         )
 
     def delete(self, dn: str) -> None:
-        """Delete an account with all below it."""
+        """Delete an account with all objects below it."""
         self._operations.delete_tree(dn)
 
     def disable(self, dn: str) -> None:
-        """Keep an account from logging on."""
+        """Disable an account, so that it cannot log on."""
         self._operations.set_properties(
             dn, {"userAccountControl": [str(_WORKSTATION_TRUST_ACCOUNT | _ACCOUNT_DISABLE)]}
         )
 
     def add_server(self, computer: str, site: str) -> None:
-        """Make the object of a server in a site (MS-MQDSSM 3.1.6.1.1.3), below which its settings lie."""
+        """Create the object of a server in a site, below which its settings are (3.1.6.1.1.3)."""
         parent = f"CN=Servers,{Naming(self._operations.root).site(site)}"
         for above, name, kind in ((parent_dn(parent), "Servers", "serversContainer"), (parent, computer, "server")):
             if not self._operations.exists(f"CN={escape(name)},{above}"):

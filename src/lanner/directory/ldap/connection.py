@@ -1,6 +1,7 @@
-"""One LDAP connection to a directory server: bound with GSS-SPNEGO, and sealed from then on (MS-ADTS 5.1.1.1).
+"""One LDAP connection to a directory server, bound with GSS-SPNEGO and then sealed.
 
-It blocks, so it belongs in a thread of its own; the queue manager's loop never waits for it.
+MS-ADTS 5.1.1.1. It blocks, so it belongs in a thread of its own; the queue manager's loop never
+waits for it.
 """
 
 from __future__ import annotations
@@ -38,15 +39,16 @@ LDAP_PORT: Final = 389
 CONNECT_TIMEOUT: Final = 5.0
 # MS-MQDSSM 3.1.6.15 lets a server search for two minutes.
 ANSWER_TIMEOUT: Final = 150.0
-# A domain controller caps an answer at 1,000 objects.
+# A domain controller limits an answer to 1,000 objects.
 PAGE_SIZE: Final = 500
-# Ours: what one sealed block or message may hold; a domain controller stops at 10 MiB.
+# Not in the specification: the largest sealed block or message. A domain controller stops at 10
+# MiB.
 MAX_MESSAGE: Final = 16 << 20
 _LENGTH: Final = struct.Struct(">I")
 
 
 class ConnectionFailed(Exception):
-    """There is no connection, or it was lost before the answer came: no LDAP result code says so."""
+    """There is no connection, or it was lost before the answer came."""
 
 
 class LdapRefused(Exception):
@@ -59,9 +61,9 @@ class LdapRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LogOn:
-    """Whose rights a connection has.
+    """The account whose rights a connection has.
 
-    `protocol` is one of pyspnego's: ntlm needs no Kerberos library.
+    `protocol` is one of pyspnego's; ntlm needs no Kerberos library.
     """
 
     user: str = ""
@@ -69,8 +71,8 @@ class LogOn:
     keytab: Path | None = None
     ticket_cache: str = ""
     protocol: str = "ntlm"
-    # A principal for which this account acts (MS-SFU: constrained delegation, which the domain must
-    # allow the account); empty: for itself. Kerberos only.
+    # The principal for which this account acts (MS-SFU: constrained delegation, which the domain
+    # must allow for the account); empty: itself. Kerberos only.
     acts_for: str = ""
 
     def credential(self) -> Any:  # noqa: ANN401 - one of pyspnego's credential classes
@@ -79,7 +81,7 @@ class LogOn:
         if self.password is not None:
             return spnego.Password(self.user, self.password)
         if not self.ticket_cache:
-            # That of the process: KRB5CCNAME, or the default of the Kerberos library.
+            # The cache of the process: KRB5CCNAME, or the default of the Kerberos library.
             return spnego.CredentialCache(self.user or None)
         return spnego.KerberosCCache(self.ticket_cache, self.user or None)
 
@@ -111,7 +113,10 @@ class LdapConnection:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the server has closed it meanwhile; what it may have sent unasked is a notice of that."""
+        """Whether the server has closed the connection.
+
+        Any data that it sends unasked is a notice of that.
+        """
         try:
             self._socket.settimeout(0)
             return self._socket.recv(1, socket.MSG_PEEK) is not None
@@ -152,17 +157,17 @@ class LdapConnection:
     # -------------------------------------------------------------------------------------------
 
     def perform(self, request: Request, *controls: Control) -> None:
-        """Any operation but a search; LdapRefused unless it succeeds."""
+        """Perform any operation except a search. Raises LdapRefused unless it succeeds."""
         last = self._exchange(request, controls)[-1]
         if last.code != ResultCode.SUCCESS:
             raise LdapRefused(last.code, last.diagnostic, _described(request))
 
     def search(self, request: Search, *controls: Control) -> list[FoundEntry]:
-        """Every entry of an answer; references to other servers are passed over."""
+        """Return every entry of an answer. References to other servers are skipped."""
         return self._found(request, controls)[0]
 
     def search_paged(self, request: Search, *controls: Control) -> Iterator[list[FoundEntry]]:
-        """Every entry, page by page, however many there are."""
+        """Yield every entry, page by page, without a limit."""
         cookie = b""
         while True:
             found, cookie = self._found(request, (*controls, paged(PAGE_SIZE, cookie)))
@@ -190,7 +195,7 @@ class LdapConnection:
         return self._ids
 
     def _exchange(self, request: Request, controls: Sequence[Control] = ()) -> list[Response]:
-        """Send a request and take messages until the one that ends it."""
+        """Send a request and collect messages up to the one that ends it."""
         number = self._next_id()
         deadline = time.monotonic() + ANSWER_TIMEOUT
         try:
@@ -199,7 +204,7 @@ class LdapConnection:
             while True:
                 answer = unpack(self._receive())
                 if answer.message_id != number:
-                    # RFC 4511 4.4.1: number 0 is a notice of disconnection.
+                    # RFC 4511 4.4.1: message number 0 is a notice of disconnection.
                     raise ConnectionFailed(f"{self.host}: {answer.diagnostic or 'it sent what nobody asked for'}")
                 answers.append(answer)
                 if answer.tag == request.response:
@@ -262,7 +267,7 @@ def _context(log_on: LogOn, host: str, wanted: spnego.ContextReq) -> Any:  # noq
         kerberos = krb5.init_context()
         own = krb5.parse_name_flags(kerberos, log_on.user.encode())
         options = krb5.get_init_creds_opt_alloc(kerberos)
-        # Only a ticket that may be forwarded can be shown to the directory server.
+        # Only a forwardable ticket can be presented to the directory server.
         krb5.get_init_creds_opt_set_forwardable(options, True)
         ticket = krb5.get_init_creds_password(kerberos, own, options, password=(log_on.password or "").encode())
         cache = krb5.cc_new_unique(kerberos, b"MEMORY")

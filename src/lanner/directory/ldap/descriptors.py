@@ -1,9 +1,10 @@
-"""Security descriptors between MSMQ's rights and those that a domain controller enforces.
+"""Conversion of security descriptors between MSMQ's rights and those of a domain controller.
 
-A domain controller takes every mask for rights on directory objects (MS-ADTS 5.1.3.2): what is
-MQSEC_GET_MACHINE_PROPERTIES to a queue manager lets it write properties. Profile DOCUMENT writes
-the masks as they are; profile SAFE (DECISIONS) writes the right that is meant, and translates back
-what it reads. Rights on messages become the control access rights that the schema has for them.
+A domain controller interprets every mask as rights on directory objects (MS-ADTS 5.1.3.2): the bit
+that a queue manager reads as MQSEC_GET_MACHINE_PROPERTIES permits writing properties there. Profile
+DOCUMENT writes the masks unchanged. Profile SAFE (DECISIONS) writes the right that is meant, and
+translates back when reading. Rights on messages become the control access rights that the schema
+defines for them.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ _RIGHTS: Final = {
 
 
 def to_directory(descriptor: SecurityDescriptor, kind: Guarded, profile: Profile) -> SecurityDescriptor:
-    """A descriptor as it is written to the directory."""
+    """Return a descriptor in the form written to the directory."""
     if profile is Profile.DOCUMENT:
         return descriptor
     rights = _RIGHTS[kind]
@@ -106,7 +107,10 @@ def to_directory(descriptor: SecurityDescriptor, kind: Guarded, profile: Profile
 
 
 def from_directory(descriptor: SecurityDescriptor, kind: Guarded, profile: Profile) -> SecurityDescriptor:
-    """A descriptor that was read; entries that the domain controller inherited from above are its own affair."""
+    """Convert a descriptor that was read, without entries that were inherited from above.
+
+    The domain controller enforces those itself.
+    """
     if profile is Profile.DOCUMENT:
         return descriptor
     rights = _RIGHTS[kind]
@@ -161,7 +165,7 @@ def _read(aces: Iterable[Ace], rights: _Rights) -> list[Ace]:
         plain = Ace(_PLAIN_TYPES.get(ace.ace_type, ace.ace_type), mask, ace.sid, ace.flags)
         if not mask:
             continue
-        # What was one entry is one again: its message rights follow it.
+        # One entry was written as several: its message rights follow it, and are joined again.
         if found and replace(found[-1], mask=mask) == plain:
             found[-1] = replace(found[-1], mask=found[-1].mask | mask)
         else:
@@ -170,10 +174,10 @@ def _read(aces: Iterable[Ace], rights: _Rights) -> list[Ace]:
 
 
 def queue_manager_descriptor(machine: Sid | None, user: Sid, *, is_foreign: bool) -> SecurityDescriptor:
-    """MS-MQDSSM 3.1.6.1.1.8, in MSMQ's rights; owner and group are the server's to set.
+    """Return the descriptor of MS-MQDSSM 3.1.6.1.1.8, in MSMQ's rights.
 
-    MQSEC_MACHINE_SELF_RIGHTS has no published value: the machine's own entry, the sum of every
-    right, holds it.
+    Owner and group are set by the server. MQSEC_MACHINE_SELF_RIGHTS has no published value; the
+    machine's own entry contains it, because it has every right.
     """
     world = QueueManagerAccess.GENERIC_WRITE if is_foreign else QueueManagerAccess.WORLD_RIGHTS
     entries = [allow(EVERYONE, world)]
@@ -184,9 +188,9 @@ def queue_manager_descriptor(machine: Sid | None, user: Sid, *, is_foreign: bool
 def site_descriptor(
     supplied: SecurityDescriptor | None, owner: Sid, *, is_domain_user: bool, domain_admins: Sid, profile: Profile
 ) -> SecurityDescriptor:
-    """MS-MQDSSM 3.1.6.1.3.4, in MSMQ's rights.
+    """Return the descriptor of MS-MQDSSM 3.1.6.1.3.4, in MSMQ's rights.
 
-    Profile SAFE gives Domain Admins what the document gives Everyone.
+    Profile SAFE gives Domain Admins the rights that the document gives Everyone.
     """
     supplied = supplied or SecurityDescriptor()
     if supplied.has_dacl:

@@ -1,4 +1,4 @@
-"""A real Active Directory as the queue manager's directory: the events of MS-MQDSSM 3.1.6 over LDAP."""
+"""Active Directory as the queue manager's directory: the events of MS-MQDSSM 3.1.6 over LDAP."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ _LOG = logging.getLogger(__name__)
 _SUCCESS: Final = DirectoryOperationResult.SUCCESS
 _NOT_FOUND: Final = DirectoryOperationResult.OBJECT_NOT_FOUND
 _CREATABLE: Final = (QUEUE_MANAGER, QUEUE, SITE, ROUTING_LINK)
-# What a computer has besides its signing keys is not ours to write (3.1.6.1.1.2, 3.1.6.7.1.2).
+# Of a computer's own attributes only the signing keys may be written here (3.1.6.1.1.2,
+# 3.1.6.7.1.2).
 _SIGNING_KEYS: Final = "public_signing_key_list"
 _SERVICE_FIELDS: Final = frozenset(
     {"directory_server", "remote_access_server", "routing_server", "supporting_server", "directory_server_type"}
@@ -96,7 +97,7 @@ class _Query:
 
 
 class LdapDirectory:
-    """The directory with the rights of one account, and connections of its own.
+    """The directory with the rights of one account, and its own connections.
 
     Every method blocks until the server has answered.
     """
@@ -109,7 +110,10 @@ class LdapDirectory:
         profile: Profile = Profile.SAFE,
         find_server: Callable[[str], Sequence[Server]] | None = None,
     ) -> None:
-        """`find_server` finds a directory server by its name that is none of those that `locate` returns."""
+        """Use the servers that `locate` returns.
+
+        `find_server` finds another directory server by its name.
+        """
         self.operations = LdapOperations(locate, log_on)
         self._locate = locate
         self._find_server = find_server
@@ -132,7 +136,7 @@ class LdapDirectory:
     def create_object(
         self, obj: DirectoryObject, attributes: Sequence[str] | None = None
     ) -> tuple[DirectoryOperationResult, uuid.UUID | None]:
-        """The directory chooses the Identifier, whatever the object has."""
+        """Create an object. The directory chooses its Identifier."""
         return self._answer(lambda: self._create(obj, attributes))
 
     def _create(self, obj: DirectoryObject, attributes: Sequence[str] | None) -> uuid.UUID | None:
@@ -177,7 +181,7 @@ class LdapDirectory:
         except Refused as refused:
             if refused.result is not DirectoryOperationResult.OBJECT_ALREADY_EXISTS:
                 raise
-            # 3.1.6.1.1.2: a computer that is set up again keeps the object it has, and its GUID.
+            # 3.1.6.1.1.2: a computer that is set up again keeps its existing object and the GUID.
             guid = distribution.identifier_of(self.operations.get(f"CN=msmq,{computer}", ("objectGUID",)))
         keys = next((row for row in rows if row.field == _SIGNING_KEYS), None)
         if keys is not None and obj.public_signing_key_list:
@@ -188,7 +192,10 @@ class LdapDirectory:
         return guid
 
     def _queue_manager_security(self, obj: QueueManager, rows: Sequence[Attribute], computer: str) -> bytes:
-        """3.1.6.1.1.8, also where Security is not listed: the class default lets a computer create nothing."""
+        """Return the descriptor of a queue manager (3.1.6.1.1.8), even if Security is not listed.
+
+        With the default of the class, the computer could create nothing below it.
+        """
         machine = None
         try:
             held = self.operations.get(computer, ("objectSid",)).get("objectSid")
@@ -202,7 +209,7 @@ class LdapDirectory:
         return to_directory(descriptor, GUARDED[QUEUE_MANAGER.name], self._profile).pack()
 
     def _site_security(self, supplied: bytes | None) -> bytes:
-        """3.1.6.1.3.4."""
+        """Return the descriptor of a site (3.1.6.1.3.4)."""
         given = None if supplied is None else SecurityDescriptor.unpack(supplied)
         owner = (given.owner if given is not None else None) or Sid.unpack(self.operations.caller())
         domain = self._own_domain()
@@ -224,7 +231,7 @@ class LdapDirectory:
         return self._domain_sid
 
     def _write_signing_keys(self, computer: str, keys: bytes) -> None:
-        """3.1.6.1.1.9: the keys as they are, with the digests of the certificates among them."""
+        """Write the keys, and the digests of the certificates among them (3.1.6.1.1.9)."""
         self.operations.set_properties(computer, {"mSMQSignCertificates": [keys], "mSMQDigests": list(_digests(keys))})
 
     # 3.1.6.2 Delete Directory Object
@@ -274,11 +281,14 @@ class LdapDirectory:
         return self.operations.server
 
     def knows_server(self, name: str) -> bool:
-        """Return whether a name is that of a domain controller of our domain, as DNS lists them."""
+        """Return whether a name is that of a domain controller of this domain, according to DNS."""
         return server_key(name) in self.server_keys()
 
     def server_keys(self) -> frozenset[str]:
-        """Return the names of the domain controllers of our domain, with and without the domain; none if DNS does not answer."""
+        """Return the names of this domain's domain controllers, with and without the domain.
+
+        Returns an empty set if DNS does not answer.
+        """
         try:
             names = [server_key(one.host) for one in self._locate()]
         except OSError as error:
@@ -299,7 +309,7 @@ class LdapDirectory:
         filters: Sequence[AttributeFilter] | None,
         attributes: Sequence[str] | None = None,
     ) -> tuple[DirectoryOperationResult, DirectoryObject | None]:
-        """Read over a connection of its own to the server, with the rights of this directory's account."""
+        """Read over a separate connection to the server, with the rights of the same account."""
         if not server:
             return self.read(object_type, filters, attributes)
 
@@ -327,7 +337,7 @@ class LdapDirectory:
         attributes: Sequence[str] | None = None,
         sort_order: Sequence[SortOrder] | None = None,
     ) -> tuple[DirectoryOperationResult, int | None]:
-        """The result set is what the directory holds now; later changes do not show in it."""
+        """Begin a read of the present content. Later changes do not show in it."""
 
         def begin() -> int:
             object_class = class_named(object_type)
@@ -375,7 +385,10 @@ class LdapDirectory:
         rows: Iterable[Attribute],
         elements: Elements,
     ) -> Iterator[Entry]:
-        """The entries that satisfy every expression: those no server evaluates are checked on the values read."""
+        """Yield the entries that satisfy every expression.
+
+        Expressions that no server can evaluate are checked on the values read.
+        """
         rows = list(rows)
         named, rest = self._named(object_class, filters)
         if named is None:
@@ -396,7 +409,7 @@ class LdapDirectory:
     def _named(
         self, object_class: ObjectClass, filters: list[AttributeFilter]
     ) -> tuple[tuple[str, uuid.UUID | None] | None, list[AttributeFilter]]:
-        """The place of the only object that can match, and the expressions still open."""
+        """Return the place of the only object that can match, and the remaining expressions."""
         for one in filters:
             if one.operator is not Operator.EQUALS:
                 continue
@@ -449,7 +462,7 @@ class LdapDirectory:
     def _written_queue_manager(
         self, obj: QueueManager, rows: Sequence[Attribute], path: str, guid: uuid.UUID | None, former: Entry
     ) -> None:
-        """3.1.6.7.1.3: the keys on the computer's object, and the settings objects of a server."""
+        """Write the computer's keys, and the settings objects of a server (3.1.6.7.1.3)."""
         fields = {row.field for row in rows}
         if _SIGNING_KEYS in fields and obj.public_signing_key_list:
             dn = path or str(self.operations.get(path, (), guid)["distinguishedName"][0])
@@ -537,7 +550,10 @@ class LdapDirectory:
         return self._answer(found)
 
     def _account_name(self, name: str) -> str:
-        """Return the account's own part of a name; Refused if the other part is not our domain."""
+        """Return the account's part of a name.
+
+        Raises Refused if the other part is another domain.
+        """
         domain, separator, account = name.partition("\\")
         if not separator:
             account, _, domain = name.partition("@")
@@ -551,14 +567,18 @@ class LdapDirectory:
         return self._netbios_name
 
     def ensure_user(self, name: str, security_identifier: bytes) -> DirectoryOperationResult:  # noqa: ARG002
-        """Accounts are made by the domain's administrators."""
+        """Return ObjectNotFound: the domain's administrators create accounts."""
         return _NOT_FOUND
 
     # Names and values
     # -----------------------------------------------------------------------------------
 
     def _computer_dn(self, computer: str) -> str:
-        """2.2.1 puts every computer in one place; where it is not there, its account's name finds it."""
+        """Return the name of a computer's object.
+
+        2.2.1 puts every computer in one place. If it is not there, it is found by its account's
+        name.
+        """
         usual = self.naming.computer(computer)
         if self.operations.exists(usual):
             return usual
@@ -569,7 +589,7 @@ class LdapDirectory:
         return f"CN={escape(split_queue_name(name)[0])},CN=msmq,{self._computer_dn(computer)}"
 
     def _place(self, object_class: ObjectClass, obj: DirectoryObject) -> tuple[str, uuid.UUID | None]:
-        """Path and GUID of an object (3.1.6.2, 3.1.6.7); the GUID counts if there is one."""
+        """Return path and GUID of an object (3.1.6.2, 3.1.6.7); the GUID takes precedence."""
         if object_class is ENTERPRISE:
             return self.naming.enterprise, None
         guid = obj.identifier if obj.identifier != GUID_NULL else None
@@ -605,7 +625,10 @@ class LdapDirectory:
         lookup: LdapLookup,
         former: Entry | None = None,
     ) -> Entry:
-        """The LDAP attributes of the listed rows, [] for those to be cleared; a value of None is left alone."""
+        """Return the LDAP attributes of the listed rows; [] for those to be cleared.
+
+        A value of None leaves its attribute unchanged.
+        """
         values: Entry = {}
         scratch = {
             name: held for name, held in (former or {}).items() if name in (*SERVER_ATTRIBUTES, "mSMQServiceType")
@@ -633,7 +656,7 @@ class LdapDirectory:
     # ------------------------------------------------------------------------------------------
 
     def _answer(self, operation: Callable[[], T]) -> tuple[DirectoryOperationResult, T | None]:
-        """Turn whatever ends an operation into one of the results of MS-MQDMPR 3.1.1.17."""
+        """Convert the outcome of an operation into a result of MS-MQDMPR 3.1.1.17."""
         try:
             return _SUCCESS, operation()
         except Refused as refused:
@@ -657,7 +680,10 @@ def _class_of(obj: DirectoryObject, *allowed: ObjectClass) -> ObjectClass:
 
 
 def _is_stored(obj: DirectoryObject) -> bool:
-    """3.1.6.20.2: private, system, connector and outgoing queues are no concern of the directory's."""
+    """Return whether an object is in the directory (3.1.6.20.2).
+
+    Private, system, connector and outgoing queues are not.
+    """
     return not isinstance(obj, Queue) or obj.queue_type is QueueType.PUBLIC
 
 
@@ -666,18 +692,21 @@ def _is_populated(value: object) -> bool:
 
 
 def _check_values(obj: DirectoryObject) -> None:
-    """MS-MQDMPR 3.1.1.8."""
+    """Check the values of a site link (MS-MQDMPR 3.1.1.8)."""
     if isinstance(obj, RoutingLink) and obj.actual_cost not in ROUTING_LINK_COST:
         raise Refused(GENERIC_ERROR, f"routing link cost {obj.actual_cost}: 1 to 999999 expected")
 
 
 def _filled(values: Entry) -> Entry:
-    """For a new object: an attribute without values is not sent."""
+    """Return the values of a new object without empty attributes, which are not sent."""
     return {name: held for name, held in values.items() if held}
 
 
 def _digests(certificates: bytes) -> list[bytes]:
-    """3.1.6.1.1.9; MQDSPUBLICKEYS, which MS-MQDMPR 3.1.1.1 puts in the same place, have none."""
+    """Return the digests of certificates (3.1.6.1.1.9).
+
+    MQDSPUBLICKEYS, which MS-MQDMPR 3.1.1.1 puts in the same place, have none.
+    """
     try:
         return UserSignCerts.unpack(certificates).digests
     except RemoteProtocolError:
@@ -691,7 +720,7 @@ def _computer_of(dn: str) -> str:
 def _sortable(
     object_class: ObjectClass, names: Sequence[str], order: Sequence[SortOrder] | None
 ) -> list[tuple[Attribute, SortOrder]]:
-    """What can be sorted by: what the computer's object has is dropped (3.1.6.4.1.2)."""
+    """Return the attributes to sort by, without those of the computer's object (3.1.6.4.1.2)."""
     if order is None:
         return []
     if len(order) != len(names):

@@ -26,7 +26,7 @@ def resolve_alias(operations: LdapOperations, path: str) -> str:
 
 
 def resolve_list(operations: LdapOperations, guid: uuid.UUID) -> list[str]:
-    """3.1.6.9 Resolve Distribution List: all of it, or Refused; each list in it is expanded once."""
+    """Do Resolve Distribution List (3.1.6.9): all of it, or Refused. Each list is expanded once."""
     return _resolve(operations, guid, set())
 
 
@@ -52,7 +52,7 @@ def _resolve(operations: LdapOperations, guid: uuid.UUID, seen: set[uuid.UUID]) 
 
 
 def format_name_at(operations: LdapOperations, path: str) -> str:
-    """The format name of whatever lies at a path and can be sent to (MC-MQAC 3.12.6.1)."""
+    """Return the format name of an object at a path that can be sent to (MC-MQAC 3.12.6.1)."""
     found = operations.get(path, ("objectClass",))
     match class_of(found):
         case "msmqqueue":
@@ -66,7 +66,7 @@ def format_name_at(operations: LdapOperations, path: str) -> str:
 
 
 def class_of(entry: Entry) -> str:
-    """The most specific class, which a server names last."""
+    """Return the most specific class, which a server names last."""
     return str(entry.get("objectClass", [""])[-1]).lower()
 
 

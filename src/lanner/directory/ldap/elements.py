@@ -1,4 +1,4 @@
-"""Objects of the data model out of LDAP values (MS-MQDSSM 3.1.6.10, 3.1.6.11)."""
+"""Objects of the data model, made from LDAP values (MS-MQDSSM 3.1.6.10, 3.1.6.11)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ GUARDED: Final = {
     "Site": Guarded.SITE,
     "Enterprise": Guarded.ENTERPRISE,
 }
-# 3.1.6.11.1: where the document gives no default, and a directory of our own has one.
+# 3.1.6.11.1: attributes without a default in the document, but with one in the embedded directory.
 _NEVER_UNSET: Final = frozenset({"qualified_computer_name", "clustered"})
 # 3.1.6.20.1, 3.1.6.20.4: PublicSigningKeyList is spelled in two ways.
 _SPELLINGS: Final = {"publicsigningkey": "publicsigningkeylist"}
@@ -52,7 +52,10 @@ def class_named(object_type: str) -> ObjectClass:
 
 
 def listed_rows(object_class: ObjectClass, names: Sequence[str] | None) -> list[Attribute]:
-    """The rows of an attribute list, all of them if there is none; what LDAP does not have is passed over."""
+    """Return the rows of an attribute list; all if there is none.
+
+    Attributes that LDAP does not have are skipped.
+    """
     if names is None:
         return list(object_class.attributes)
     wanted = {_SPELLINGS.get(plain_name(name), plain_name(name)) for name in names}
@@ -64,19 +67,22 @@ def listed_rows(object_class: ObjectClass, names: Sequence[str] | None) -> list[
 
 
 def check_filters(object_class: ObjectClass, filters: Sequence[AttributeFilter] | None) -> list[AttributeFilter]:
-    """The expressions; ValueError for a name that the class does not have."""
+    """Return the expressions. Raises ValueError for a name that the class does not have."""
     for one in filters or ():
         field_of(object_class.element, one.name)
     return list(filters or ())
 
 
 def ldap_attributes(rows: Iterable[Attribute]) -> list[str]:
-    """3.1.6.10 Create LDAP Attribute List; what the computer object has is not asked of its queue manager."""
+    """Do Create LDAP Attribute List (3.1.6.10).
+
+    Attributes of the computer's object are not requested from its queue manager.
+    """
     return list(dict.fromkeys(name for row in rows if not row.on_computer for name in row.ldap))
 
 
 class Elements:
-    """Makes the objects of one event, so that what they share is read once."""
+    """Makes the objects of one event, so that values they share are read once."""
 
     def __init__(self, operations: LdapOperations, profile: Profile) -> None:
         self.lookup = LdapLookup(operations)
@@ -85,10 +91,13 @@ class Elements:
         self._hosts: dict[str, QueueManager | None] = {}
 
     def element(self, object_class: ObjectClass, entry: Entry, rows: Iterable[Attribute]) -> DirectoryObject:
-        """3.1.6.11 Create ADM Element From LDAP Values; Refused for a value that is missing or makes no sense."""
+        """Do Create ADM Element From LDAP Values (3.1.6.11).
+
+        Raises Refused for a value that is missing or invalid.
+        """
         obj = object_class.element()
-        # Who may not read an object gets it without attributes: it must not become one made of
-        # defaults.
+        # A caller that may not read an object gets it without attributes. It must not become one
+        # made of defaults.
         for row in (IDENTIFIER, *rows):
             try:
                 setattr(obj, row.field, self._value(object_class, row, entry))
@@ -117,7 +126,7 @@ class Elements:
         return value
 
     def attach_host(self, queue: DirectoryObject, entry: Entry) -> None:
-        """Give a queue its queue manager, as far as that can be read: who sends to it needs its name."""
+        """Give a queue its queue manager, as far as it can be read: senders need its name."""
         if not isinstance(queue, Queue):
             return
         dn = parent_dn(str(entry["distinguishedName"][0]))
@@ -135,7 +144,7 @@ class Elements:
 
 
 def _in_order(user: User) -> list[bytes]:
-    """The digests in the order of the certificates, which LDAP does not keep."""
+    """Return the digests in the order of the certificates, which LDAP does not preserve."""
     with contextlib.suppress(RemoteProtocolError):
         order = {digest: place for place, digest in enumerate(UserSignCerts.unpack(user.certificates).digests)}
         return sorted(user.certificate_digest_list, key=lambda digest: order.get(digest, len(order)))

@@ -1,7 +1,7 @@
 """Attribute-filter expressions as LDAP filters (MS-MQDSSM 3.1.6.4).
 
-An attribute that is not set reads as its default, so it is filtered as that value too. What no
-server can evaluate is left to `lanner.directory.filters.matches`, on the values read.
+An attribute that is not set reads as its default, so it is filtered as that value too. Expressions
+that no server can evaluate are left to `lanner.directory.filters.matches`, on the values read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lanner.directory.schema import (
 from lanner.model.enums import DirectoryOperationResult
 
 _SIGN_BIT: Final = 1 << 31
-# Kept as the name of another object: which class that has.
+# Attributes that store the name of another object, and the class of that object.
 _REFERENCES: Final = {"site1_identifier": "site", "site2_identifier": "site"}
 _ORDERED: Final = (INTEGER, SIGNED, TIME)
 
@@ -37,7 +37,7 @@ _ORDERED: Final = (INTEGER, SIGNED, TIME)
 def ldap_filter(
     object_class: ObjectClass, filters: Sequence[AttributeFilter], lookup: Lookup
 ) -> tuple[Filter, list[AttributeFilter]]:
-    """The filter of a search, and the expressions that it leaves open."""
+    """Return the filter of a search, and the remaining expressions."""
     members: list[Filter] = [Compare("objectClass", "=", object_class.ldap_class)]
     rest = []
     for one in filters:
@@ -105,7 +105,7 @@ def _order(row: Attribute, name: str, one: AttributeFilter) -> Filter | None:
 
 
 def _unsigned(name: str, found: Filter, value: int, *, is_less: bool) -> Filter:
-    """A server compares with a sign: the upper half of the numbers is negative to it."""
+    """Return a filter for an unsigned number, which a server compares as a signed one."""
     upper, lower = Compare(name, "<=", "-1"), Compare(name, ">=", "0")
     is_upper = value >= _SIGN_BIT
     if is_less:
@@ -121,5 +121,6 @@ def _encoded(row: Attribute, value: object) -> list[Value] | None:
     try:
         return row.syntax.encode(value)
     except (TypeError, ValueError, AttributeError):
-        # No value of this attribute: nothing equals it, which is for the values read to show.
+        # No possible value of this attribute: nothing equals it, as a check of the values read will
+        # show.
         return None

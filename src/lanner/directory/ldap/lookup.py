@@ -1,4 +1,4 @@
-"""What rows of the schema ask about other objects (schema.Lookup), answered by LDAP and remembered for one event."""
+"""The queries of the schema's rows (schema.Lookup), answered by LDAP and cached for one event."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMPUTER_ATTRIBUTES: Final = (
 
 
 class LdapLookup:
-    """Each other object is read once, however many objects of an answer name it."""
+    """Reads each other object once, however many objects of an answer name it."""
 
     is_strict: Final = True
 
@@ -35,7 +35,7 @@ class LdapLookup:
         self._guids: dict[str, uuid.UUID | None] = {}
 
     def dn_of(self, object_class: str, guid: uuid.UUID) -> str | None:
-        """3.1.6.1.1.6: whatever the reason, an object that cannot be read has no name."""
+        """Return the name of an object; None if it cannot be read for any reason (3.1.6.1.1.6)."""
         with contextlib.suppress(Refused):
             found = self._operations.get("", (), guid)
             if object_class in found.get("objectClass", []):
@@ -43,7 +43,7 @@ class LdapLookup:
         return None
 
     def guid_of(self, dn: str) -> uuid.UUID | None:
-        """3.1.6.11.1.3: only an object that is not there is passed over."""
+        """Return the GUID of an object; None only if it does not exist (3.1.6.11.1.3)."""
         if dn not in self._guids:
             try:
                 found = self._operations.get(dn, ()).get("objectGUID")
@@ -58,7 +58,10 @@ class LdapLookup:
         return self._guids[dn]
 
     def above(self, entry: Entry, levels: int) -> Entry | None:
-        """The computer of a queue manager (one level) or of a queue (two); Refused if it cannot be read."""
+        """Return the computer of a queue manager (one level) or of a queue (two).
+
+        Raises Refused if it cannot be read.
+        """
         dn = str(entry["distinguishedName"][0])
         for _ in range(levels):
             dn = parent_dn(dn)

@@ -1,4 +1,4 @@
-"""The messages of LDAP version 3 that a queue manager exchanges with a directory server (RFC 4511 4)."""
+"""The LDAP version 3 messages between a queue manager and a directory server (RFC 4511 4)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Alteration(enum.IntEnum):
 
 
 class ResultCode(enum.IntEnum):
-    """RFC 4511 4.1.9: those that are told apart; any other number is as good as OTHER."""
+    """RFC 4511 4.1.9: the codes that are distinguished; all others are treated like OTHER."""
 
     SUCCESS = 0
     SASL_BIND_IN_PROGRESS = 14
@@ -52,7 +52,7 @@ class ResultCode(enum.IntEnum):
 
 
 class Filter(Protocol):
-    """`str` gives its text (RFC 4515)."""
+    """A filter; `str` returns its text (RFC 4515)."""
 
     def encode(self) -> bytes: ...
 
@@ -98,7 +98,10 @@ _COMPARISONS: Final = {"=": 0xA3, ">=": 0xA5, "<=": 0xA6}
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """EQUALS, greater or equal, less or equal; the value travels as it is, so nothing in it can be syntax."""
+    """A comparison: EQUALS, greater or equal, less or equal.
+
+    The value is sent as it is, so nothing in it can act as syntax.
+    """
 
     name: str
     sign: str
@@ -160,7 +163,7 @@ def paged(size: int, cookie: bytes) -> Control:
 
 @dataclass(frozen=True, slots=True)
 class SaslBind:
-    """The only kind of bind (MS-MQDSSM 5.1): no password travels, in clear or otherwise."""
+    """The only kind of bind (MS-MQDSSM 5.1). It never sends a password, encrypted or not."""
 
     token: bytes = field(repr=False)
     mechanism: str = GSS_SPNEGO
@@ -181,7 +184,7 @@ class Unbind:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Aliases are never followed, and values are always wanted with their types."""
+    """A search. Aliases are never followed, and values are always requested with their types."""
 
     base: str
     scope: Scope = Scope.BASE
@@ -250,7 +253,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """ModifyDN (RFC 4511 4.9): the object stays where it is, and loses its old name."""
+    """ModifyDN (RFC 4511 4.9): the object stays in its place and loses its old name."""
 
     dn: str
     new_name: str
@@ -273,7 +276,7 @@ def pack(message_id: int, request: Request, controls: Sequence[Control] = ()) ->
 
 @dataclass(frozen=True, slots=True)
 class FoundEntry:
-    """One object of a search, its values as octets by the names the server gave them."""
+    """One object of a search: its values as octets, by the server's names for them."""
 
     dn: str
     values: dict[str, list[bytes]]
@@ -281,7 +284,7 @@ class FoundEntry:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A message of the server: an entry, or how the operation ended."""
+    """A message of the server: an entry, or the result of the operation."""
 
     message_id: int
     tag: int

@@ -1,6 +1,6 @@
-"""The LDAP operations of MS-MQDSSM 3.1.6.12-3.1.6.21, and the connection they share.
+"""The LDAP operations of MS-MQDSSM 3.1.6.12-3.1.6.21, and the connection that they share.
 
-All of them raise `Refused` with the result that the document gives for whatever the server answers.
+All of them raise `Refused` with the result that the document assigns to the server's answer.
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ _LOG = logging.getLogger(__name__)
 SECURITY: Final = "nTSecurityDescriptor"
 # MS-MQDSSM 3.1.6.15.
 SEARCH_TIME_LIMIT: Final = 120
-# Owner, group and DACL: with the SACL a caller who may not read that one gets none of them.
+# Owner, group and DACL. A request for the SACL, too, would return nothing to a caller without the
+# right to read it.
 _READABLE: Final = SecurityInformation.OWNER | SecurityInformation.GROUP | SecurityInformation.DACL
 
-# The attributes that are octets; every other one is text.
+# The attributes whose values are octets; all others are text.
 _OCTETS: Final = frozenset(
     {
         "objectGUID",
@@ -74,20 +75,23 @@ _NOT_FOUND: Final = DirectoryOperationResult.OBJECT_NOT_FOUND
 
 
 def result_of(code: int) -> DirectoryOperationResult:
-    """2.2.6."""
+    """Return the result for an LDAP code (2.2.6)."""
     return _RESULTS.get(code, _GENERIC_ERROR)
 
 
 class LdapOperations:
-    """The directory as one identity sees it (CachedLDAPConnection, 3.1.1.6: never shared with another identity)."""
+    """The directory as seen by one identity.
+
+    CachedLDAPConnection, 3.1.1.6: never shared with another identity.
+    """
 
     def __init__(self, locate: Callable[[], Sequence[Server]], log_on: LogOn) -> None:
         self.log_on = log_on
-        # CachedConfigurationNamingContext (3.1.1.5), and what the same answer says.
+        # CachedConfigurationNamingContext (3.1.1.5), and further values of the same answer.
         self.configuration_context = ""
         self.root = ""
         self.domain = ""
-        # The name of the server that the last connection was made to.
+        # The name of the server of the last connection.
         self.server = ""
         self.uses = 0
         self.connection: LdapConnection | None = None
@@ -98,7 +102,10 @@ class LdapOperations:
     # -----------------------------------------------------------------------------------
 
     def initialize(self) -> None:
-        """Learn the naming contexts; Refused leaves none, and nothing works until this is done again."""
+        """Read the naming contexts.
+
+        After Refused there are none, and no operation works until this succeeds.
+        """
         self.configuration_context = ""
         with self._prepared() as connection:
             (found,) = connection.search(Search(""))
@@ -111,7 +118,7 @@ class LdapOperations:
     # ------------------------------------------------
 
     def prepare(self) -> LdapConnection:
-        """The connection there is, or a new one to the first domain controller that takes it."""
+        """Return the connection, or a new one to the first domain controller that accepts it."""
         with self._lock:
             if self.connection is not None and self.connection.is_closed:
                 self._drop(self.connection)
@@ -137,7 +144,7 @@ class LdapOperations:
         raise Refused(_GENERIC_ERROR, why)
 
     def shut_down(self) -> None:
-        """Give a use back; the last one ends the connection."""
+        """End one use; the last one closes the connection."""
         with self._lock:
             self.uses -= 1
             if self.uses == 0 and self.connection is not None:
@@ -202,7 +209,7 @@ class LdapOperations:
             return _guid_of(_only(connection.search(Search(dn, attributes=("objectGUID",)))))
 
     def delete(self, path: str, guid: uuid.UUID | None = None) -> str:
-        """3.1.6.13 Delete Object Using LDAP; the name that the object had."""
+        """3.1.6.13 Delete Object Using LDAP. Returns the name that the object had."""
         with self._connected() as connection:
             dn = self._path(connection, path, guid)
             connection.search(Search(parent_dn(dn), attributes=("objectClass",)))
@@ -219,7 +226,7 @@ class LdapOperations:
             return _entry(_only(found), wanted)
 
     def get_range(self, dn: str, name: str) -> list[str]:
-        """Every value of an attribute of which a server sends only so many at a time (MS-ADTS 3.1.1.3.1.3.3)."""
+        """Return all values of an attribute that servers send in parts (MS-ADTS 3.1.1.3.1.3.3)."""
         values: list[str] = []
         with self._connected() as connection:
             while True:
@@ -233,7 +240,7 @@ class LdapOperations:
     def search(
         self, ldap_class: str, wanted_filter: Filter, attributes: Sequence[str], base: str | None = None
     ) -> list[Entry]:
-        """3.1.6.15 Search Using LDAP, below `base` or where objects of the class are."""
+        """3.1.6.15 Search Using LDAP, below `base` or in the container of the class."""
         wanted = _wanted(attributes)
         with self._connected() as connection:
             base = base or self._base_of(ldap_class)
@@ -243,7 +250,7 @@ class LdapOperations:
             return [_entry(found, wanted) for page in pages for found in page]
 
     def set_properties(self, path: str, values: Entry, guid: uuid.UUID | None = None) -> None:
-        """3.1.6.16 Set Object Properties Using LDAP; an attribute without values is cleared."""
+        """3.1.6.16 Set Object Properties Using LDAP. An attribute without values is cleared."""
         with self._connected() as connection:
             dn = self._path(connection, path, guid)
             connection.search(Search(dn, attributes=("objectClass",)))
@@ -256,14 +263,17 @@ class LdapOperations:
         with self._connected() as connection:
             dn = self._path(connection, path, guid)
             _only(connection.search(Search(dn, attributes=("objectClass",))))
-            # Without the flags, whoever may not read the SACL finds no descriptor.
+            # Without the flags, a caller that may not read the SACL gets no descriptor.
             search = Search(dn, filter=Present(SECURITY), attributes=("objectClass",))
             _only(connection.search(search, sd_flags(_READABLE)))
             changes = ((Alteration.REPLACE, SECURITY, (descriptor,)),)
             connection.perform(Modify(dn, changes), _flags_of(descriptor))
 
     def change_password(self, dn: str, old: bytes, new: bytes) -> None:
-        """Have an account change its own password (MS-ADTS 3.1.1.3.1.5.2): the old value goes, the new one comes."""
+        """Have an account change its own password (MS-ADTS 3.1.1.3.1.5.2).
+
+        The old value is deleted and the new one added.
+        """
         with self._connected() as connection:
             changes = ((Alteration.DELETE, "unicodePwd", (old,)), (Alteration.ADD, "unicodePwd", (new,)))
             connection.perform(Modify(dn, changes))
@@ -275,7 +285,7 @@ class LdapOperations:
         return f"CN={escape(name)},{parent_dn(dn)}"
 
     def delete_tree(self, dn: str) -> None:
-        """Delete an object and all below it, the deepest first."""
+        """Delete an object and all objects below it, the deepest first."""
         with self._connected() as connection:
             below = connection.search(Search(dn, Scope.SUBTREE, attributes=("distinguishedName",)))
             for found in sorted(below, key=lambda one: -len(rdn_values(one.dn))):
@@ -288,11 +298,11 @@ class LdapOperations:
             return [_guid_of(found) for page in connection.search_paged(request) for found in page]
 
     def account(self, name: str) -> Entry | None:
-        """Return the user, group or computer of an account name in our domain, None if there is none."""
+        """Return the user, group or computer of an account name in this domain, or None."""
         return self._account(Compare("sAMAccountName", "=", name))
 
     def account_of(self, sid: bytes) -> Entry | None:
-        """Return the user, group or computer of a SID in our domain, None if there is none."""
+        """Return the user, group or computer of a SID in this domain, or None."""
         return self._account(Compare("objectSid", "=", sid))
 
     def _account(self, sought: Filter) -> Entry | None:
@@ -302,7 +312,7 @@ class LdapOperations:
             return _entry(found[0], wanted) if len(found) == 1 else None
 
     def netbios_name(self) -> str:
-        """Return the short name of our domain, as it stands before a backslash."""
+        """Return the short name of this domain, as it stands before a backslash."""
         base = f"CN=Partitions,{self.configuration_context}"
         with self._connected() as connection:
             found = connection.search(
@@ -319,12 +329,15 @@ class LdapOperations:
             return self._path(connection, "", guid)
 
     def caller(self) -> bytes:
-        """The SID of the account that this connection is bound as: the first one of its token."""
+        """Return the SID of the account of this connection: the first one of its token."""
         with self._connected() as connection:
             return _only(connection.search(Search("", attributes=("tokenGroups",)))).values["tokenGroups"][0]
 
     def computer_dn(self, computer: str) -> str | None:
-        """The computer whose account has the name, wherever it lies in our domain (2.2.1 has only one place)."""
+        """Return the computer with this account name, anywhere in the domain.
+
+        2.2.1 has only one place.
+        """
         account = Compare("sAMAccountName", "=", f"{computer}$")
         with self._connected() as connection:
             found = connection.search(Search(self.domain, Scope.SUBTREE, account, ("distinguishedName",)))
@@ -342,7 +355,7 @@ class LdapOperations:
     def _path(self, connection: LdapConnection, path: str, guid: uuid.UUID | None) -> str:
         if guid is None:
             return path
-        # The search that the document prints finds nothing: a GUID is an address of its own
+        # The search that the document prints finds nothing; a GUID is an address of its own
         # (MS-ADTS 3.1.1.3.1.2.4).
         return _only(connection.search(Search(f"<GUID={guid}>", attributes=("distinguishedName",)))).dn
 
@@ -355,7 +368,7 @@ class LdapOperations:
             case "mSMQSiteLink":
                 return f"CN=MsmqServices,CN=Services,{self.configuration_context}"
             case _:
-                # The document's base has none of them in it.
+                # The document's base contains none of them.
                 return self.domain
 
 
@@ -368,7 +381,10 @@ def _controls(attributes: Sequence[str]) -> list[Control]:
 
 
 def _flags_of(value: str | bytes) -> Control:
-    """Only the parts that a descriptor has are written; naming another one would replace it too."""
+    """Return the control that selects the parts that a descriptor has.
+
+    Selecting another part would overwrite it in the directory.
+    """
     descriptor = SecurityDescriptor.unpack(value if isinstance(value, bytes) else value.encode())
     parts = (
         (SecurityInformation.OWNER, descriptor.owner is not None),
@@ -386,7 +402,7 @@ def _only(found: Sequence[FoundEntry]) -> FoundEntry:
 
 
 def _entry(found: FoundEntry, wanted: Sequence[str]) -> Entry:
-    """The attributes by the names they were asked for, in the types of the schema."""
+    """Return the attributes under the requested names, in the types of the schema."""
     there = {name.lower(): values for name, values in found.values.items()}
     entry: Entry = {}
     for name in wanted:

@@ -1,4 +1,7 @@
-"""The mSMQSettings objects of a server, one in each of its sites (MS-MQDSSM 3.1.6.1.1.3, 3.1.6.2.1.3, 3.1.6.7.1.9)."""
+"""The mSMQSettings objects of a server, one in each of its sites.
+
+MS-MQDSSM 3.1.6.1.1.3, 3.1.6.2.1.3, 3.1.6.7.1.9.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ from lanner.model.enums import DirectoryOperationResult
 SETTINGS_NAME: Final = "MSMQ Settings"
 SETTINGS_CLASS: Final = "mSMQSettings"
 SERVER_ATTRIBUTES: Final = ("mSMQRoutingServices", "mSMQDsServices", "mSMQDependentClientServices")
-# What is copied to them, and so has to be read of a queue manager.
+# The attributes that are copied to them, and therefore read of a queue manager.
 SOURCES: Final = tuple(SETTINGS_ATTRIBUTES.values())
 
 
 def is_server(entry: Entry) -> bool:
-    """RoutingServer, DirectoryServer or SupportingServer is true."""
+    """Return whether RoutingServer, DirectoryServer or SupportingServer is true."""
     return any(entry.get(name) == ["TRUE"] for name in SERVER_ATTRIBUTES)
 
 
@@ -33,7 +36,7 @@ class ServerSettings:
         self._sites = list(sites)
 
     def create(self, manager: Entry, *, replacing: bool) -> None:
-        """Only the creation of a queue manager replaces an object that is there (3.1.6.1.1.3)."""
+        """Create the objects. Only a new queue manager replaces existing ones (3.1.6.1.1.3)."""
         for dn in self._names():
             parent, values = parent_dn(dn), _values(manager)
             try:
@@ -45,7 +48,7 @@ class ServerSettings:
                 self._operations.create(parent, SETTINGS_NAME, SETTINGS_CLASS, values)
 
     def update(self, manager: Entry) -> None:
-        """Any of the roles may have changed mSMQServiceType too, so all of it is written."""
+        """Write all attributes, because a changed role may have changed mSMQServiceType too."""
         values = {name: manager.get(source, []) for name, source in SETTINGS_ATTRIBUTES.items()}
         for dn in self._names():
             self._operations.set_properties(dn, values)
@@ -55,7 +58,10 @@ class ServerSettings:
             self._operations.delete(dn)
 
     def _names(self) -> Iterator[str]:
-        """A site that has gone is passed over; one that cannot be read ends everything."""
+        """Yield the names of the sites.
+
+        A deleted site is skipped; an unreadable one is an error.
+        """
         naming = Naming(self._operations.root)
         for site in self._sites:
             try:

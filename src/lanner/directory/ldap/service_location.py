@@ -1,4 +1,4 @@
-"""Where the domain controllers of a domain are: DNS SRV records (MS-ADTS 6.3.6, RFC 2782)."""
+"""The domain controllers of a domain, by DNS SRV records (MS-ADTS 6.3.6, RFC 2782)."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _IN: Final = 1
 _HEADER: Final = struct.Struct(">6H")
 _RECORD: Final = struct.Struct(">HHIH")
 _TRUNCATED: Final = 0x0200
-# More pointers than labels a name can have: whoever sends that wants us to run in circles.
+# More pointers than a name can have labels: a message with more contains a loop.
 _MAX_POINTERS: Final = 128
 _HOST_NAME: Final = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A domain controller: the name for its service principal, and where to reach it."""
+    """A domain controller: the name for its service principal, and its address."""
 
     host: str
     address: str
@@ -44,7 +44,7 @@ class _Record:
     name: str
     kind: int
     data: bytes
-    at: int  # of the data in the answer, for names in it
+    at: int  # offset of the data in the answer, for names in it
 
 
 class LocationError(OSError):
@@ -60,7 +60,10 @@ def name_servers(path: Path = RESOLV_CONF) -> list[str]:
 
 
 def domain_controllers(domain: str, servers: Sequence[str] = ()) -> list[Server]:
-    """All of them, in the order they are to be tried; LocationError says why there is none."""
+    """Return all domain controllers in the order to try them.
+
+    Raises LocationError if none is found.
+    """
     question = f"_ldap._tcp.dc._msdcs.{domain}"
     asked = list(servers) or name_servers()
     problems = []
@@ -81,7 +84,7 @@ def domain_controllers(domain: str, servers: Sequence[str] = ()) -> list[Server]
 
 
 def named_server(name: str, servers: Sequence[str] = ()) -> list[Server]:
-    """Return a server by its DNS name, with each of its addresses; none where DNS does not know it."""
+    """Return a server by its DNS name, once for each of its addresses; [] if it is unknown."""
     host = server_key(name)
     if not _HOST_NAME.fullmatch(host):
         return []
@@ -94,13 +97,13 @@ def named_server(name: str, servers: Sequence[str] = ()) -> list[Server]:
 
 
 def server_key(name: str) -> str:
-    r"""Return the name of a server for comparisons: without leading backslashes (\\dc1) and a final dot."""
+    r"""Return the name of a server for comparisons, without leading backslashes and a final dot."""
     return name.removeprefix("\\\\").rstrip(".").lower()
 
 
 def _in_order(records: list[tuple[int, int, int, str]]) -> list[tuple[str, int]]:
-    """Lower priorities first; among equals by chance, as heavy as their weights (RFC 2782)."""
-    # To spread load, chance need not be secret.
+    """Order by priority, lower first; among equals at random, by weight (RFC 2782)."""
+    # Randomness that spreads load need not be secret.
     chance = random.Random().random  # noqa: S311
     drawn = [(priority, -(chance() ** (1 / (weight or 0.1))), host, port) for priority, weight, port, host in records]
     return [(host, port) for _, _, host, port in sorted(drawn)]
@@ -126,7 +129,7 @@ def _ask(server: str, name: str, kind: int) -> bytes:
     family = socket.AF_INET6 if ":" in server else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as asking:
         asking.settimeout(DNS_TIMEOUT)
-        # Connected, so that only this server's answers come.
+        # Connected, so that only this server's answers are received.
         asking.connect((server, DNS_PORT))
         for attempt in range(_ATTEMPTS):
             asking.send(question)
@@ -177,7 +180,7 @@ def _service(answer: bytes, record: _Record) -> tuple[int, int, int, str]:
 
 
 def _name(data: bytes, at: int) -> tuple[str, int]:
-    """A name and where it ends; parts of it may stand elsewhere."""
+    """Return a name and its end; parts of it may be elsewhere in the message."""
     labels: list[str] = []
     end = None
     for _ in range(_MAX_POINTERS):
