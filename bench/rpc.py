@@ -81,7 +81,7 @@ class Remote:
         return Echo(ECHO, PORT)
 
     # Receives
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def rates(
         self, kind: str, protocol: str, count: int, credentials: Credentials | None, body_size: int = len(BODY)
@@ -159,7 +159,7 @@ class Remote:
         return receive
 
     # Questions
-    # ----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def questions(self, count: int, credentials: Credentials | None) -> Figures:
         """R_QMMgmtGetInfo, one after the other; without credentials over the Unix socket, where the kernel says who asks."""
@@ -201,7 +201,7 @@ async def _timed(ask: Receive, count: int) -> list[float]:
 
 
 # The echo
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def _sizes_of_read() -> list[tuple[int, int]]:

@@ -295,7 +295,7 @@ class _Maker:
         return self.ordinals[machine.name]
 
     # A message
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _send(self, source: Machine, queue: BusyQueue, now: int, unit: tuple[int, bool, bool] | None) -> None:
         chance = self.chance
@@ -433,7 +433,7 @@ class _Maker:
         return set_sequence(packet, TxSequenceID(0, 1 + len(self.sequences)), place, place - 1)
 
     # Its life
-    # -------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _live(self, life: _Life) -> None:
         fate, truth, queue = life.fate, life.truth, life.queue
