@@ -1,4 +1,33 @@
-"""Mutation tests of the requirement rows: whether a row's tests notice wrong code."""
+"""Mutation tests of the requirement rows: whether a row's tests notice wrong code.
+
+`make mutants` makes small mutations and runs the tests. For each row of the requirement tables, the
+candidates are the mutations (see mutations.py) of lines that the row's tests run and that fewer
+than one test in twenty runs, and of functions that cite the row's section. Most of the lines that a
+row's tests run are only on the way to the row. Of the candidates, the row gets those that are most
+clearly its own, judged by citation, words and coverage (see Chooser). A seed selects rows, and one
+mutant of each. Only the row's own tests run against it, the fastest first. A mutant is killed if
+one of them fails or does not end. Survivors are printed.
+
+A row's tests run lines of other rows too, so a survivor is either a weak test or a line of another
+row. `--others` tells the two apart: it runs the tests of other rows that run the survivor's line.
+If the mutant survives these too, the tests of no row check that line. A survivor that only the
+others kill still counts as survived.
+
+The choice of a row's lines depends only on texts and coverage, never on an outcome, and has no
+threshold except the one in twenty.
+
+An interrupted run continues where it stopped: outcomes are kept in build/mutants/outcomes.json, and
+are reused as long as the package, the test helpers and the files of the row's tests are unchanged.
+`--again` ignores them.
+
+The working tree is never changed: a mutant is a file in a copy of the package, which PYTHONPATH
+puts before the real one, also in the processes that the tests start. The lines that each test runs
+are measured once, one folder of tests at a time, and kept in build/mutants as long as the test
+file, the test helpers and the modules that it runs are unchanged.
+
+conformance/equivalent_mutants.toml names mutants that behave like the original, each with the
+reason. They are never chosen.
+"""
 
 from __future__ import annotations
 

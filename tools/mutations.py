@@ -1,8 +1,9 @@
-"""Small mutations of a module: removed calls, flipped conditions, changed constants and more.
+"""Small mutations of a module's source.
 
-The fourth kind is swapped branches. A mutation replaces one part of the source text, so that every
-other line is unchanged. Only code inside functions is mutated. Log calls, `__repr__` and `__str__`,
-strings, parameter defaults and annotations are left alone, because no requirement is about them.
+There are four kinds: a call is removed, a condition flipped, a constant changed, or two branches
+swapped. A mutation replaces one part of the source text, so that every other line is unchanged.
+Only code inside functions is mutated. Log calls, `__repr__` and `__str__`, strings, parameter
+defaults and annotations are left alone, because no requirement is about them.
 """
 
 from __future__ import annotations

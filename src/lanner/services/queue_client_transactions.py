@@ -56,7 +56,10 @@ class TransactionHandles(HandleTable[UUID, TransactionHandle]):
         }
 
     def find(self, call: ServerCall, uow: bytes | None) -> Transaction | None:
-        """Return the transaction of pUow; TransactionSequence if this client did not enlist it."""
+        """Return the transaction of pUow; TransactionSequence if this client did not enlist it.
+
+        None or zeros mean no transaction (3.1.5.2).
+        """
         identifier = None if uow is None else UUID(bytes_le=uow)
         if identifier is None or identifier == GUID_NULL:
             return None
