@@ -1,7 +1,7 @@
-"""Benchmarks: Lanner and the brokers a user would otherwise pick, on one machine in one run.
+"""Benchmarks of Lanner and of comparable brokers, on one machine in one run.
 
-`python -m bench` runs all of them, `python -m bench NAME ...` some; `--help` names them. `python -m
+`python -m bench` runs all of them, `python -m bench NAME ...` some; `--help` lists them. `python -m
 bench --against REV` compares the working tree with another commit of this repository. `python -m
-bench.cpu` and `python -m bench.store` look closer; `python -m bench.pages` compares ways to read
-many stored messages.
+bench.cpu` and `python -m bench.store` measure details; `python -m bench.pages` compares ways to
+read many stored messages.
 """

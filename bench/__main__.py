@@ -25,14 +25,16 @@ from bench.report import Writer
 from bench.workload import DEFAULT, QUICK
 
 PREAMBLE = """\
-Bodies of 1 KiB. Medians of {rounds} alternating rounds; ± is half the range between the slowest and the fastest round. A ratio above 1
-means that Lanner is better. Under "Service", server and clients are processes of their own. Elsewhere Lanner runs in the benchmark's own
+Bodies of 1 KiB. Medians of {rounds} alternating rounds; ± is half the range between the slowest and the fastest \
+round. A ratio above 1
+means that Lanner is better. Under "Service", server and clients are processes of their own. Elsewhere Lanner runs in \
+the benchmark's own
 Python process, its peers in theirs, reached over loopback by a C client on the same machine.
 """
 
 
 class Tee:
-    """Standard output, and a copy of it."""
+    """A writer that copies its output to several files."""
 
     def __init__(self, *files: Writer) -> None:
         self._files = files
@@ -89,7 +91,7 @@ def run(arguments: argparse.Namespace, out: Writer) -> None:
 
 
 def main() -> None:
-    # SIGTERM ends a run as Ctrl-C does: processes and temporary files are removed on the way out.
+    # SIGTERM ends a run like Ctrl-C, so that processes and temporary files are removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if any(word.partition("=")[0] == "--against" for word in sys.argv[1:]):
         against.main(sys.argv[1:])

@@ -153,7 +153,7 @@ def checked_out(revision: str, tree: Path) -> Iterator[Version]:
     finally:
         with uninterrupted():
             if tree.exists():
-                # Twice: git locks a worktree while it adds it.
+                # `--force` twice, because git locks a worktree while it adds it.
                 git("worktree", "remove", "--force", "--force", str(tree))
 
 
@@ -171,14 +171,14 @@ def measure(version: Version, workload: str, directory: Path, factor: float = 1.
     """Run one workload once with one version, in a new process, and return its figure."""
     count = max(1, round(WORKLOADS[workload].count * factor))
     data = Path(tempfile.mkdtemp(prefix="data-", dir=directory))
-    os.sync()  # so that no run waits for what the previous one left to be written
+    os.sync()  # so that no run has to write back data of the previous one
     command = [sys.executable, "-P", str(SCRIPT), workload, str(data), str(count)]
     # The bytecode of both versions is kept between the runs, outside their trees.
     environment = os.environ | {"PYTHONPATH": str(version.source), "PYTHONPYCACHEPREFIX": str(directory / "bytecode")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     process: subprocess.Popen[str] | None = None
     try:
-        # A signal in the middle of Popen would leave a process that no one ends.
+        # A signal during Popen would leave a process that is never ended.
         with uninterrupted():
             process = subprocess.Popen(
                 command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -187,7 +187,7 @@ def measure(version: Version, workload: str, directory: Path, factor: float = 1.
     except subprocess.TimeoutExpired as error:
         raise ComparisonError(f"{workload} with {version.name}: not finished after {PATIENCE:.0f} s") from error
     finally:
-        # After Ctrl-C too, it has to be over before its files are removed.
+        # The process must have ended before its files are removed, after Ctrl-C too.
         with uninterrupted():
             if process is not None:
                 process.kill()
@@ -227,12 +227,12 @@ def print_report(results: Results, to: Writer) -> None:
         )
     print_rows(rows, to)
     if any(len(pairs) < PAIRS for pairs in results.pairs.values()):
-        # The interval of few ratios is too narrow: that of a single one has no width at all.
+        # With few ratios the interval is too narrow; for a single one its width is zero.
         print(f"Verdicts on fewer than {PAIRS} pairs are not reliable.", file=to)
 
 
 def write_figures(path: Path, results: Results, versions: dict[str, Version], machine: dict[str, str]) -> None:
-    """Write everything that was measured, and what follows from it, as JSON."""
+    """Write all measurements and the conclusions from them as JSON."""
     workloads = {}
     for name, pairs in results.pairs.items():
         found = results.comparison(name)

@@ -1,11 +1,11 @@
-"""The benchmarks: who is measured, and what we promise ourselves against whom.
+"""The benchmarks: what is measured, and Lanner's goals against each peer.
 
-Lanner runs inside the benchmark's process and its peers are reached over loopback, because that is
-how each is used by a program on the same machine. RabbitMQ's system calls, traced for sends one at
-a time, show a sync for each message with both kinds of queue (classic ones of version 1, its
-default); for the other rows its documentation is taken at its word. Its consumers' acknowledgments
-are never confirmed: its receive rows end when the channel has handled them, Lanner's and Redis's
-when they are synced.
+Lanner runs inside the benchmark's process, and its peers are reached over loopback, because that is
+how a program on the same machine uses each of them. Traces of RabbitMQ's system calls show that it
+syncs every message when messages are sent one at a time, with both kinds of queue (classic ones of
+version 1, its default). For the other rows its documentation is trusted. RabbitMQ never confirms
+the acknowledgments of its consumers, so its receive rows end when the channel has handled them,
+whereas those of Lanner and Redis end when they are synced.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bench.workload import BODY, Scale
 P = TypeVar("P", Rabbit, Redis)
 
 RATE = "messages/s"
-WINDOW = 2000  # unconfirmed messages of one sender; more does not make the peers faster
+WINDOW = 2000  # unconfirmed messages per sender; a larger window does not make the peers faster
 LANNER = "Lanner"
 QUORUM = "RabbitMQ quorum"
 CLASSIC = "RabbitMQ classic"
@@ -42,7 +42,7 @@ KINDS = (QUORUM, "quorum"), (CLASSIC, "classic")
 
 
 class Bench:
-    """One run: where, how much, and the servers, each started when first asked for."""
+    """One run: its directory, its scale, and the servers, each started when first used."""
 
     def __init__(
         self, directory: Path, scale: Scale, *, peers: bool = True, full: bool = False, out: Writer = sys.stdout
@@ -126,7 +126,7 @@ class Bench:
         return table
 
     def report_costs(self, title: str, contenders: list[Contender], *goals: Goal) -> None:
-        """Report rates, and what each message costs in a table of its own."""
+        """Report rates, and in a separate table the cost of each message."""
         whole = alternate(title, contenders, self.scale.rounds)
         costs = SERVER_COST, CLIENT_COST
         for name, columns, is_cost in (
@@ -142,7 +142,7 @@ def at_rate(name: str, measure: Callable[[], float]) -> Contender:
 
 
 def by_size(measure: Callable[[int, int], float], counts: dict[int, int], what: str) -> Callable[[], Figures]:
-    """Measure once for each size, given (count, size)."""
+    """Return a function that calls `measure(count, size)` once for each size."""
     return lambda: {f"{what} {size}": measure(count, size) for size, count in counts.items()}
 
 
@@ -193,15 +193,18 @@ def latency(bench: Bench) -> None:
 
 
 def receive_in_tasks(ours: Ours, tasks: int, messages: int, per: int) -> float:
-    """One message at a time in many tasks, or many at a time in four."""
+    """Receive one message at a time in many tasks, or batches in four tasks."""
     return ours.receive_tasks(messages, tasks if per == 1 else 4, per)
 
 
 def receive(bench: Bench) -> None:
-    """An acknowledgment for each message, without waiting for one before the next; or one for each 100."""
+    """Measure receives with an acknowledgment per message, or one for each 100.
+
+    The acknowledgment of a message is not awaited before the next message.
+    """
     ours, count = bench.ours, bench.scale.count(20_000, multiple=WINDOW)
     counts = {1: count, 100: count}
-    # As few tasks as keep the disk busy, and as many as the peers have messages under way.
+    # The fewest tasks that keep the disk busy, and as many as the window of the peers.
     contenders = []
     for tasks in (200, WINDOW):
         lanner = partial(receive_in_tasks, ours, tasks)
@@ -279,7 +282,7 @@ def express(bench: Bench) -> None:
 
 
 def depth(bench: Bench) -> None:
-    """One round: it takes long, and what it shows is not noise."""
+    """Measure a deep queue in one round: it takes long, and its effects are larger than noise."""
     count = bench.scale.depth
     contenders = [Contender(LANNER, lambda: deep_lanner(bench.directory, count))]
     if bench.full and (rabbit := bench.rabbit):
@@ -291,7 +294,7 @@ def depth(bench: Bench) -> None:
 
 
 def share(bench: Bench) -> None:
-    """What the engine, the packets and the API cost on top of the store, and the store on top of LMDB."""
+    """Measure the cost of engine, packets and API over the store, and of the store over LMDB."""
     full = {1: 800, 10: 4000, 100: 20_000, 1000: 40_000}
     counts = {size: bench.scale.count(count, size) for size, count in full.items()}
     contenders = [
@@ -304,7 +307,7 @@ def share(bench: Bench) -> None:
 
 
 def transfer(bench: Bench) -> None:
-    """Window 64.
+    """Measure transfers with a window of 64.
 
     The skeleton has no queues, checks, timers or acknowledgments of its own: it is the floor, not a
     peer.
@@ -324,7 +327,7 @@ def transfer(bench: Bench) -> None:
 
 
 def rpc(bench: Bench) -> None:
-    """One receive after the other, but for the column that says otherwise.
+    """Measure RPC with one receive after the other, except in the column for several at once.
 
     The echo is the floor, not a peer: it has no queues.
     """
@@ -351,9 +354,9 @@ def rpc(bench: Bench) -> None:
 
 
 def service(bench: Bench) -> None:
-    """Server and clients in processes of their own.
+    """Measure services, with server and clients in separate processes.
 
-    Sends of the peers are confirmed after the sync, and so are ours.
+    Sends are confirmed after the sync, for Lanner and for the peers.
     """
     rabbit, redis, clients = bench.rabbit, bench.redis, Clients(bench.service, bench.rabbit, bench.redis)
     quorum_c, pika, redis_py = f"{QUORUM}, C client", f"{QUORUM}, pika", f"{REDIS}, redis-py"
@@ -433,7 +436,7 @@ def service(bench: Bench) -> None:
 
 
 def growth(bench: Bench) -> None:
-    """Lanner alone: whether a message costs more where there is more of everything."""
+    """Measure, for Lanner alone, whether messages cost more as other things grow."""
     for title, measured in growth_rows(bench.service, bench.scale.count, bench.scale.depth).items():
         contenders = [Contender(f"{LANNER}, {what}", measure) for what, measure in measured.items()]
         bench.report(f"Growth: {title}: microseconds of processor time each", contenders, is_lower_better=True)
@@ -449,7 +452,7 @@ def _latency(measure: Callable[[int], Figures]) -> Figures:
 
 
 def spark(bench: Bench) -> None:
-    """Java and the packages of the extra `spark` are needed."""
+    """Measure Spark; this needs Java and the packages of the extra `spark`."""
     from bench.spark import spark as measure
 
     measure(bench.directory, bench.scale.count(400_000), len(BODY), bench.scale.rounds, bench.out)

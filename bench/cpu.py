@@ -1,9 +1,10 @@
-"""What one message costs in processor time, on a file system in memory: what is left when the disk is infinitely fast.
+"""The processor time of one message, on a file system in memory.
 
     python -m bench.cpu [--rounds N] [--directory DIR]
 
-The best of several rounds, in microseconds per message: other work on the machine disturbs this
-much less than rates.
+This is the cost that would remain with an infinitely fast disk. The result is the best of several
+rounds, in microseconds per message, because other work on the machine disturbs it much less than
+rates.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from bench.report import print_rows
 from lanner import aio
 from lanner.client import Message, QueueManager
 
-MANY = 10_000  # messages of a round in batches
-FEW = 1_000  # and one by one
+MANY = 10_000  # messages per round in batches
+FEW = 1_000  # messages per round one at a time
 TASKS = 200
 
 Best = dict[str, float]  # microseconds per message

@@ -1,9 +1,9 @@
-"""Packets to rows: whole batches against one message at a time.
+"""Decoding packets to rows: whole batches against one message at a time.
 
     python -m bench.decode [--messages N] [--size BYTES]
 
-The best of several alternating rounds, in processor time: other work on the machine disturbs this
-much less than rates.
+The result is the best of several alternating rounds, in processor time, because other work on the
+machine disturbs it much less than rates.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A deep queue: what it costs in memory, and how soon its first message is there after a start.
+"""A deep queue: its memory, and the time from a start to its first message.
 
-    python -m bench.depth fill PATH COUNT    send, say so, and go on sending until told to close, or killed
-    python -m bench.depth first PATH         start, receive one message, say so
+    python -m bench.depth fill PATH COUNT    # send, report, then send until told to close or killed
+    python -m bench.depth first PATH         # start, receive one message, report
 
-Each is a process of its own: memory is a process's, and so is a start.
+Each command is a process of its own, because memory and start times belong to a process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def fill(path: str, count: int) -> None:
         queue = manager.open(QUEUE)
         if not queue.exists():
             queue = manager.create_queue(QUEUE)
-            queue.send_many(recoverable() for _ in range(FILL_BATCH))  # what the first batch costs is no growth
+            # the memory for the first batch is not growth
+            queue.send_many(recoverable() for _ in range(FILL_BATCH))
             queue.purge()
         before = memory()
         start = time.perf_counter()
@@ -62,7 +63,7 @@ def say(what: dict[str, float]) -> None:
 
 
 class Worker:
-    """One of the two processes above, seen from the benchmark."""
+    """One of the two processes above, as the benchmark sees it."""
 
     def __init__(self, *arguments: str) -> None:
         self._started = time.perf_counter()
@@ -82,7 +83,7 @@ class Worker:
         self._process.communicate()
 
     def hear(self) -> tuple[dict[str, float], float]:
-        """What it says, and the seconds since it was started."""
+        """Return its next report, and the seconds since it was started."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         seconds = time.perf_counter() - self._started
@@ -99,9 +100,9 @@ class Worker:
 
 
 def deep_lanner(directory: Path, count: int) -> dict[str, float]:
-    """Fill, close, start; send again, kill, start.
+    """Measure: fill, close, start; then send again, kill, start.
 
-    Memory in MiB, times in seconds from the start of the process.
+    Memory is in MiB, times are in seconds from the start of the process.
     """
     path = str(directory / "deep")
     with Worker("fill", path, str(count)) as worker:
@@ -135,7 +136,7 @@ def deep_redis(redis: Redis, count: int) -> dict[str, float]:
 
 
 def restarts(peer: Rabbit | Redis, queue: str) -> dict[str, float]:
-    """Seconds from the start of the server to its first message."""
+    """Return the seconds from the start of the server to its first message."""
     figures = {}
     for how, number in (("clean stop", signal.SIGTERM), ("kill -9", signal.SIGKILL)):
         peer.stop(number)

@@ -1,4 +1,4 @@
-"""What the disk and LMDB can do by themselves: nothing that is durable gets below."""
+"""The floor of durable operations: what the disk and LMDB achieve on their own."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _KEY = struct.Struct(">IQ")
 _MAP_SIZE = 1 << 36
 _LANE = 4 << 56
 _QUEUE = 1
-# The store keeps packets; headers and names make one of about this size of a 1 KiB body.
+# The store keeps packets: headers and names add about this much to a 1 KiB body.
 PACKET = BODY + bytes(176)
 
 
 def fdatasync(directory: Path, count: int) -> dict[str, float]:
-    """Append 1 KiB and fdatasync: p50 and p99."""
+    """Return p50 and p99 of appending 1 KiB and fdatasync."""
     path = directory / "fdatasync"
     seconds = []
     file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
@@ -39,7 +39,7 @@ def fdatasync(directory: Path, count: int) -> dict[str, float]:
 
 
 class RawLmdb:
-    """py-lmdb doing the least: one put of the same bytes into one database."""
+    """The least work in py-lmdb: one put of the same bytes into one database."""
 
     def __init__(self, directory: Path) -> None:
         path = directory / "raw-lmdb"
@@ -48,7 +48,7 @@ class RawLmdb:
         self._number = 0
 
     def put(self, count: int, batch: int) -> float:
-        """Messages per second, one synced commit per batch."""
+        """Return the messages per second with one synced commit per batch."""
         start = time.perf_counter()
         for size in batches(count, batch):
             self._commit(size)
@@ -87,7 +87,7 @@ class BareStore:
         self._numbers = self.store.counter("sequential_id")
 
     def put(self, count: int, batch: int) -> float:
-        """Messages per second, one synced commit per batch."""
+        """Return the messages per second with one synced commit per batch."""
         store, numbers = self.store, self._numbers
         start = time.perf_counter()
         for size in batches(count, batch):

@@ -1,10 +1,11 @@
-"""Processor time of the server for calls of a foreign RPC client: impacket, in a process of its own, against `lanner serve`.
+"""Processor time of the server for calls of impacket, a foreign RPC client.
 
     python -m bench.foreign [--source DIRECTORY ...] [--count N] [--rounds N]
 
-Each `--source` is the `src` directory of a version of Lanner to serve with; without one, that of
-the working tree. The versions take turns. RPC and NTLM are impacket's. Stubs are written once,
-before the clock runs; `tests/services` shows that impacket writes the same octets.
+impacket runs in a process of its own, against `lanner serve`. Each `--source` is the `src`
+directory of a version of Lanner to serve with; without one, that of the working tree. The versions
+take turns. RPC and NTLM are impacket's. The request stubs are encoded once, before the clock
+starts; `tests/services` shows that impacket encodes the same octets.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from lanner.wire.builder import MessageProperties
 from lanner.wire.format_name import parse
 from lanner.wire.identifiers import MessageIdentifier
 
-# Impacket has no types.
+# impacket has no type annotations.
 Peer: TypeAlias = Any
 
 LEVELS = {"integrity": 5, "privacy": 6}
@@ -55,7 +56,7 @@ HERE = Path(__file__).parent.parent / "src"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a client goes, how, and to which queue."""
+    """The server address, the authentication level and the queue of a client."""
 
     address: str
     level: int
@@ -67,7 +68,7 @@ class Target:
 
 
 class Foreign:
-    """A connection of impacket."""
+    """A connection made by impacket."""
 
     def __init__(self, target: Target, port: int) -> None:
         transport: Peer = importlib.import_module("impacket.dcerpc.v5.transport")
@@ -91,7 +92,7 @@ class Foreign:
         return self._bound[interface.name]
 
     def raw(self, interface: Interface, opnum: int) -> Callable[[bytes], bytes]:
-        """A call with octets."""
+        """Return a function that calls a method with an encoded request."""
         rpc = self._bind(interface)
 
         def call(stub: bytes) -> bytes:
@@ -127,14 +128,14 @@ def _open(client: Foreign, name: str, access: int) -> dict[str, Value]:
 
 
 def _checked(answer: bytes) -> None:
-    """Every answer ends with the HRESULT."""
+    """Raise RuntimeError unless the HRESULT at the end of an answer is zero."""
     (status,) = struct.unpack("<I", answer[-4:])
     if status:
         raise RuntimeError(f"a call returned {status:#010x}")
 
 
 def sends(target: Target, guarantee: DeliveryGuarantee) -> Callable[[], None]:
-    """rpc_ACSendMessageEx of MS-MQMP: one call for each message."""
+    """Return a function that makes one call of rpc_ACSendMessageEx (MS-MQMP) per message."""
     client = Foreign(target, HANDSHAKE_PORT)
     opened = _open(client, target.name, SEND_ACCESS)
     method = mqmp.RPC_AC_SEND_MESSAGE_EX
@@ -146,7 +147,10 @@ def sends(target: Target, guarantee: DeliveryGuarantee) -> Callable[[], None]:
 
 
 def receives(target: Target) -> Callable[[], None]:
-    """rpc_ACReceiveMessageEx of MS-MQMP: one call for each message, with room for what goes both ways."""
+    """Return a function that makes one call of rpc_ACReceiveMessageEx (MS-MQMP) per message.
+
+    The buffers have room for what travels in both directions.
+    """
     client = Foreign(target, HANDSHAKE_PORT)
     opened = _open(client, target.name, RECEIVE_ACCESS)
     method = mqmp.RPC_AC_RECEIVE_MESSAGE_EX
@@ -157,7 +161,10 @@ def receives(target: Target) -> Callable[[], None]:
 
 
 def reads(target: Target) -> Callable[[], None]:
-    """RemoteQMStartReceive2 and RemoteQMEndReceive of MS-MQQP: two calls for each message."""
+    """Return a function that receives by RemoteQMStartReceive2 and RemoteQMEndReceive (MS-MQQP).
+
+    That takes two calls for each message.
+    """
     client = Foreign(target, READ_PORT)
     opened = client.call(
         mqmp.QMCOMM,
@@ -202,7 +209,7 @@ KINDS: dict[str, Callable[[Target], Callable[[], None]]] = {
 
 
 def run_client(kind: str, target: Target, count: int) -> None:
-    """Warm up, say so, and begin when a line comes."""
+    """Warm up, report that, and start when a line arrives."""
     work = KINDS[kind](target)
     for _ in range(WARM_UP):
         work()
@@ -218,7 +225,7 @@ def run_client(kind: str, target: Target, count: int) -> None:
 
 
 def measure(service: Service, address: str, kind: str, level: str, count: int) -> float:
-    """Return microseconds of the server for one message."""
+    """Return the server's processor time per message in microseconds."""
     name = service.queue(0 if "send" in kind else count + WARM_UP)
     words = [sys.executable, "-m", "bench.foreign", "--client", kind, address, level, f"DIRECT=OS:{name}", str(count)]
     spent: list[float] = []
@@ -235,7 +242,10 @@ def measure(service: Service, address: str, kind: str, level: str, count: int) -
 
 
 def compare(arguments: argparse.Namespace, directory: Path) -> None:
-    """Serve with every version at once, measure one after the other, and print the best rounds: other work disturbs these least."""
+    """Serve all versions at once, measure them in turn, and print the best rounds.
+
+    Other work on the machine disturbs the best rounds least.
+    """
     figures: dict[tuple[str, str], list[list[float]]] = {}
     with ExitStack() as stack:
         services: list[tuple[Service, str]] = []
@@ -278,7 +288,7 @@ def main() -> None:
         kind, address, level, name, count = arguments.client
         run_client(kind, Target(address, LEVELS[level], name), int(count))
         return
-    # So that the servers end, too.
+    # So that the servers are ended too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     arguments.source = [each.resolve() for each in arguments.source or [HERE]]
     directory = Path(tempfile.mkdtemp(prefix="lanner-foreign-", dir=arguments.directory))

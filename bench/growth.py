@@ -1,7 +1,7 @@
-"""What a message costs the service when there are more connections and queues, deeper queues, or larger bodies.
+"""Growth: the cost of a message with more connections and queues, deeper queues, larger bodies.
 
-The figures are processor time, of the server and of one client process, which has all connections.
-A cost that is flat does not depend on what grows.
+The figures are the processor time of the server, and of one client process that has all
+connections. A flat cost does not depend on what grows.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from bench.service import ADDRESS, Service, cpu_of
 from bench.service_clients import target
 from lanner import Message
 
-# Messages of one request, and the octets they have together at most.
+# Messages of one request, and the maximum of their octets together.
 PER = 100
 AT_ONCE = 0x0010_0000
-# Queues are filled with so many messages in one request.
+# Messages in each request that fills a queue.
 FILL = 1000
 WAIT = 10.0
 
 
 class Growth:
-    """Measures a service, through connections by TCP as a user with a password."""
+    """Measurements of a service, over TCP connections of a user with a password."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
     def connections(self, count: int, messages: int, body: bytes) -> Figures:
-        """So many connections, each with a queue of its own, share the messages."""
+        """Measure `count` connections, each with a queue of its own, that share the messages."""
         names = [self._service.queue(0) for _ in range(count)]
         return asyncio.run(self._measure(names, max(messages // count, 1), body))
 
     def depth(self, deep: int, messages: int, body: bytes) -> Figures:
-        """One queue that has so many messages before, and afterwards."""
+        """Measure one queue that holds `deep` messages before and after."""
         name = self._service.queue(0)
         with lanner.connect(data=self._service.data) as qm:
             queue = qm.open(name)
@@ -50,7 +50,7 @@ class Growth:
                 qm.open(name).purge()
 
     def bodies(self, size: int, messages: int) -> Figures:
-        """One queue, with bodies of so many octets."""
+        """Measure one queue with bodies of a given size."""
         return asyncio.run(self._measure([self._service.queue(0)], messages, bytes(size)))
 
     async def _measure(self, names: list[str], each: int, body: bytes) -> Figures:
@@ -59,7 +59,7 @@ class Growth:
         try:
             queues = [manager.open(name) for manager, name in zip(managers, names, strict=True)]
             for queue in queues:
-                # The handles are open when it begins.
+                # Open the handles before the measurement begins.
                 await queue.send(new(body))
                 await queue.receive(WAIT)
 
@@ -96,7 +96,7 @@ def new(body: bytes) -> Message:
 
 
 def rows(service: Service, count: Callable[[int], int], deepest: int) -> dict[str, dict[str, Callable[[], Figures]]]:
-    """Return what is measured: tables by their titles, of rows by what has grown to what."""
+    """Return the measurements: tables by title, with rows by what has grown to what size."""
     growth = Growth(service)
     body = bytes(1024)
     tables: dict[str, dict[str, Callable[[], Figures]]] = {"connections and queues": {}, "depth": {}, "bodies": {}}

@@ -1,4 +1,4 @@
-"""Where a run took place, and what a process costs there."""
+"""The machine of a run, and the memory of a process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def load_average() -> str:
 
 
 def filesystem(path: Path) -> str:
-    """Name the type, device and mount point of the filesystem that holds a path."""
+    """Return the type, device and mount point of the filesystem that holds a path."""
     resolved = path.resolve()
     mounts = [line.split()[:3] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
     holding = [mount for mount in mounts if resolved.is_relative_to(mount[1])]
@@ -32,7 +32,7 @@ def cpu_model() -> str:
 
 
 def facts(directory: Path) -> dict[str, str]:
-    """Tell what a reader must know to judge the figures."""
+    """Return what a reader must know to judge the figures."""
     lmdb_version = ".".join(str(part) for part in lmdb.version())
     return {
         "date": dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -45,7 +45,7 @@ def facts(directory: Path) -> dict[str, str]:
 
 
 def memory(pid: int | str = "self") -> dict[str, float]:
-    """Read VmRSS, RssAnon and RssFile of a process, in MiB."""
+    """Return VmRSS, RssAnon and RssFile of a process, in MiB."""
     lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
     return {name: int(fields[name].split()[0]) / 1024 for name in ("VmRSS", "RssAnon", "RssFile")}

@@ -1,10 +1,10 @@
-"""A queue manager in a process of its own, told by lines of JSON what to do.
+"""A queue manager in a process of its own, controlled by lines of JSON.
 
     python -m bench.nodes DIRECTORY ADDRESS PORT [transfer|rpc]
 
-PORT is that of the listener it has: MS-MQQB, or the RPC interfaces. Lines come in as {"do": NAME,
-...} and each is answered by one line. Both processes of a pair are on one machine, so they share a
-monotonic clock.
+PORT is the port of its listener: MS-MQQB, or the RPC interfaces. Input lines have the form {"do":
+NAME, ...}, and each is answered by one line. Both processes of a pair run on one machine, so they
+share a monotonic clock.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _PATIENCE = 60_000  # milliseconds
 
 
 class Node:
-    """The benchmark's end: start it, ask it, end it."""
+    """The benchmark's side: start the node, send it requests, stop it."""
 
     def __init__(self, directory: Path, address: str, port: int, listener: str = "transfer") -> None:
         command = [sys.executable, "-m", "bench.nodes", str(directory), address, str(port), listener]
@@ -58,7 +58,7 @@ class Node:
         self.ask("ready")
 
     def ask(self, do: str, **arguments: object) -> Answer:
-        """Have something done and wait for the answer."""
+        """Send a request and wait for the answer."""
         with self._lock:
             if self._process.stdin is None or self._process.stdout is None:
                 raise RuntimeError("the node has no pipes")
@@ -70,7 +70,7 @@ class Node:
         return answer
 
     def close(self) -> None:
-        """End it."""
+        """Stop the node."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._process.wait(30)
@@ -79,7 +79,7 @@ class Node:
 
 
 class _Served:
-    """The node's own end."""
+    """The node's side."""
 
     def __init__(self, directory: Path, address: str, port: int, listener: str) -> None:
         self.runtime = Runtime(directory, local_settings("NODE", local_addresses=frozenset({address})))
@@ -114,7 +114,7 @@ class _Served:
         return json.dumps(self._answers[request.pop("do")](**request))
 
     def create(self, name: str, *, transactional: bool = False, for_everybody: bool = False) -> Answer:
-        """Make a private queue; `for_everybody`: who does not say who it is may read it too."""
+        """Create a private queue; with `for_everybody`, anonymous callers may read it too."""
         with self.runtime.lock:
             request = self.engine.set_queue_defaults(rf".\private$\{name}")
             request.transactional = transactional
@@ -125,7 +125,7 @@ class _Served:
         return {}
 
     def add_user(self, name: str, password: str) -> Answer:
-        """Make an administrator."""
+        """Create an administrator."""
         self.runtime.users.add(name, password, administrator=True)
         return {}
 
@@ -164,14 +164,14 @@ class _Served:
         return queue
 
     def pause(self, name: str) -> Answer:
-        """Keep messages from leaving."""
+        """Pause an outgoing queue."""
         queue = self._outgoing(name)
         with self.runtime.lock:
             self.engine.pause_queue(queue)
         return {}
 
     def resume(self, name: str) -> Answer:
-        """Let them leave; when that was."""
+        """Resume an outgoing queue; return when that happened."""
         queue = self._outgoing(name)
         start = time.monotonic()
         with self.runtime.lock:
@@ -179,7 +179,7 @@ class _Served:
         return {"time": start}
 
     def await_messages(self, name: str, count: int) -> Answer:
-        """Wait until a queue has so many messages and they are on disk; when that was."""
+        """Wait until a queue has `count` durable messages; return when that happened."""
         queue = self.engine.require_queue(parse(name))
         while queue.message_count < count:
             time.sleep(0.001)
@@ -194,7 +194,7 @@ class _Served:
         return {}
 
     def send(self, name: str, count: int, interval: float) -> Answer:
-        """Send one message after the other, each with the time at which it was sent."""
+        """Send messages one after the other, each with its send time in the body."""
         for _ in range(count):
             body = json.dumps({"time": time.monotonic()}).encode().ljust(len(BODY))
             with self.runtime.lock:
@@ -207,7 +207,7 @@ class _Served:
         return {}
 
     def receive(self, name: str, count: int) -> Answer:
-        """Receive what `send` sends: the seconds that each took."""
+        """Receive what `send` sends; return the seconds that each message took."""
         with self.runtime.lock:
             handle = self._handle(name, QueueAccessType.RECEIVE)
         seconds = []

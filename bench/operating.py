@@ -1,13 +1,17 @@
-"""What operating costs: how fast commands start, how fast the console shows a deep queue, and what open consoles take from the engine.
+"""Operating costs: start times of commands, console pages of deep queues, open consoles.
 
-    python -m bench.operating [--messages N] [--rounds N] [--seconds S] [--only start|pages|consoles]
+    python -m bench.operating [--messages N] [--rounds N] [--seconds S]
+                              [--only start|pages|consoles]
 
-All of it runs against one `lanner serve` on a loopback address.
+All measurements use one `lanner serve` on a loopback address.
 
-    start      `lanner --help` and `lanner queue list`, each in a process of its own, beside `python -c pass`
-    pages      the first page of a queue with N messages and of one with 10, asked for in turn; the ratio of the 95th percentiles
-    consoles   durable messages a second with five consoles open and polling, and with none, in alternating rounds: each console has the
-               stream of the overview open, and asks for the overview's page every five seconds
+    start      `lanner --help` and `lanner queue list`, each in a process of its own,
+               compared to `python -c pass`
+    pages      the first page of a queue with N messages and of one with 10, requested in turn;
+               the ratio of the 95th percentiles
+    consoles   durable messages per second with five consoles open and polling, and with none, in
+               alternating rounds: each console has the stream of the overview open, and requests
+               the overview page every five seconds
 """
 
 from __future__ import annotations
@@ -42,7 +46,7 @@ _PERCENT_95 = 0.95
 
 @contextlib.contextmanager
 def service(data: Path) -> Iterator[lanner.QueueManager]:
-    """Run a queue manager; give a connection to it."""
+    """Run a queue manager; yield a connection to it."""
     data.mkdir(mode=0o700)
     UserFile(data / USER_FILE).add("alice", PASSWORD, administrator=True)
     command = [str(LANNER), "serve", "--json", "--data", str(data), "--name", "BENCH", "--bind", ADDRESS]
@@ -57,7 +61,7 @@ def service(data: Path) -> Iterator[lanner.QueueManager]:
 
 
 def starts(data: Path, rounds: int) -> None:
-    """Print the medians of how long commands take."""
+    """Print the median durations of commands."""
     commands: dict[str, list[str | Path]] = {
         "python -c pass": [sys.executable, "-c", "pass"],
         "lanner --help": [LANNER, "--help"],
@@ -79,7 +83,7 @@ def percentile(values: list[float]) -> float:
 
 
 def log_on() -> httpx.Client:
-    """Return a client with the cookie of a session."""
+    """Return an HTTP client with a session cookie."""
     # The first request starts the HTTP process.
     form = {"user": "alice", "password": PASSWORD, "next": "/"}
     answer = httpx.post(f"{URL}/login", data=form, trust_env=False, timeout=60.0)
@@ -89,7 +93,7 @@ def log_on() -> httpx.Client:
 
 
 def pages(manager: lanner.QueueManager, messages: int, rounds: int) -> None:
-    """Print how long the first page of a deep and of a nearly empty queue take."""
+    """Print the time for the first page of a deep queue and of a nearly empty one."""
     for name, count in (("deep", messages), ("few", _FEW)):
         queue = manager.create_queue(name)
         for done in range(0, count, BATCH):
@@ -116,7 +120,7 @@ def pages(manager: lanner.QueueManager, messages: int, rounds: int) -> None:
 
 
 class Consoles:
-    """Consoles that are open while the block runs."""
+    """A context manager that keeps consoles open."""
 
     def __init__(self) -> None:
         self._over = threading.Event()
@@ -175,7 +179,7 @@ def _rate(queue: lanner.Queue, seconds: float) -> float:
 
 
 def main() -> None:
-    """Run."""
+    """Parse the command line and run the measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=9)

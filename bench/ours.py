@@ -1,6 +1,7 @@
 """Lanner's side of every benchmark: the embedded API, as a program would use it.
 
-What is recoverable is timed until it is synced. Creating, filling and deleting queues is not timed.
+Recoverable operations are timed until they are synced. Creating, filling and deleting queues is not
+timed.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ def express() -> Message:
 
 
 def batches(count: int, size: int) -> Iterator[int]:
-    """Cut a count into batches."""
+    """Divide a count into batches."""
     for start in range(0, count, size):
         yield min(size, count - start)
 
 
 def wait_until_swept(store: Store) -> None:
-    """Deleted queues are cleared away in the background: not during somebody's measurement."""
+    """Wait until the background cleanup of deleted queues has ended, so that it disturbs no run."""
     while True:
         with store.lock:
             if store.table("garbage").first() is None:
@@ -51,7 +52,7 @@ def wait_until_swept(store: Store) -> None:
 
 
 def in_threads(works: list[Callable[[], object]]) -> float:
-    """Run all at once; the seconds from when all are ready until all have ended."""
+    """Run functions in threads; return the seconds from the common start to the last end."""
     ready = threading.Barrier(len(works) + 1)
 
     def run(work: Callable[[], object]) -> None:
@@ -69,7 +70,10 @@ def in_threads(works: list[Callable[[], object]]) -> float:
 
 
 class Ours:
-    """One queue manager for the blocking API and, since a data directory has one owner, one for the awaitable one."""
+    """A queue manager for the blocking API and another for the async one.
+
+    There are two because a data directory has only one owner.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._awaitable_path = directory / "lanner-aio"
@@ -97,7 +101,7 @@ class Ours:
     # Sending
 
     def send_many(self, count: int, batch: int, threads: int = 1) -> float:
-        """Messages per second in batches of one commit."""
+        """Return the messages per second in batches of one commit."""
 
         def work() -> None:
             for size in batches(count // threads, batch):
@@ -107,7 +111,7 @@ class Ours:
             return count / in_threads([work] * threads)
 
     def send_threads(self, count: int, threads: int) -> float:
-        """Messages per second, one by one, from threads that wait for each."""
+        """Return the messages per second, sent one at a time by threads that wait for each."""
 
         def work() -> None:
             for _ in range(count // threads):
@@ -117,7 +121,7 @@ class Ours:
             return count / in_threads([work] * threads)
 
     def send_one(self, count: int) -> dict[str, float]:
-        """One at a time: p50 and p99."""
+        """Return p50 and p99 of sending one message at a time."""
         seconds = []
         with self._queue() as queue:
             for _ in range(count):
@@ -129,7 +133,7 @@ class Ours:
     # Receiving
 
     def receive(self, count: int) -> float:
-        """Messages per second, each on disk before the next is asked for."""
+        """Return the messages per second, each durable before the next is requested."""
         with self._queue(count) as queue:
             start = time.perf_counter()
             for _ in range(count):
@@ -146,7 +150,7 @@ class Ours:
     # Transactions
 
     def transactions(self, count: int, per: int) -> float:
-        """Messages per second, sent in transactions of `per`."""
+        """Return the messages per second, sent in transactions of `per` messages."""
         with self._queue(transactional=True) as queue:
             start = time.perf_counter()
             for size in batches(count, per):
@@ -155,7 +159,10 @@ class Ours:
             return count / (time.perf_counter() - start)
 
     def move(self, count: int, per: int) -> float:
-        """Messages per second, received from one queue and sent to another in transactions of `per`."""
+        """Return the messages per second, moved between two queues in transactions of `per`.
+
+        Each message is received from one queue and sent to the other.
+        """
         with self._queue(count, transactional=True) as source, self._queue(transactional=True) as target:
             start = time.perf_counter()
             for size in batches(count, per):
@@ -168,7 +175,7 @@ class Ours:
     # Express
 
     def express_in_turn(self, count: int) -> float:
-        """Send one, receive one."""
+        """Return the messages per second when each is received before the next is sent."""
         with self._queue() as queue:
             start = time.perf_counter()
             for _ in range(count):
@@ -177,7 +184,7 @@ class Ours:
             return count / (time.perf_counter() - start)
 
     def express_between_threads(self, count: int, batch: int) -> float:
-        """A thread that sends and one that receives."""
+        """Return the messages per second from a sending to a receiving thread."""
 
         def send() -> None:
             for size in batches(count, batch):
@@ -191,10 +198,10 @@ class Ours:
         with self._queue() as queue:
             return count / in_threads([send, receive])
 
-    # The awaitable API
+    # The async API
 
     def send_tasks(self, count: int, tasks: int) -> float:
-        """Messages per second, one by one, from tasks that await each."""
+        """Return the messages per second, sent one at a time by tasks that await each."""
 
         async def work(queue: aio.Queue) -> None:
             for _ in range(count // tasks):
@@ -210,7 +217,7 @@ class Ours:
         return self._awaited(count, work, tasks)
 
     def receive_tasks(self, count: int, tasks: int, per: int) -> float:
-        """Messages per second, received `per` at a time by tasks that await each time."""
+        """Return the messages per second, received `per` at a time by tasks that await each."""
 
         async def receive(queue: aio.Queue) -> None:
             for _ in range(count // tasks // per):
@@ -223,7 +230,10 @@ class Ours:
         return self._awaited(count, receive, tasks, filled=count)
 
     def express_tasks(self, count: int, batch: int, *, is_many: bool) -> float:
-        """A task that sends, one by one or so many at a time, and a task that receives what is there, in one loop."""
+        """Return the messages per second from a sending to a receiving task in one loop.
+
+        The sender sends one at a time or in batches; the receiver takes what is available.
+        """
 
         async def send(queue: aio.Queue) -> None:
             for size in batches(count, batch):
@@ -263,13 +273,13 @@ class Ours:
 
 
 def run_loop(work: Coroutine[None, None, T]) -> T:
-    """Run on uvloop, as the daemon does."""
+    """Run a coroutine on uvloop, as the daemon does."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work)
 
 
 def checked(messages: list[ReceivedMessage], least: int) -> int:
-    """How many were received; fewer than expected means that some were lost."""
+    """Return the number of messages; raise RuntimeError if some were lost."""
     if len(messages) < least:
         raise RuntimeError(f"{least} messages expected, {len(messages)} received")
     return len(messages)

@@ -1,20 +1,20 @@
-"""Reading stored messages into the buffers that the decoder wants: the page parser against calls of py-lmdb.
+"""Reading stored messages into the decoder's buffers: the page parser against py-lmdb.
 
     python -m bench.pages [--messages N] [--size BYTES] [--rounds N]
 
 Every way does the same work on the same data: it finds the next messages of a queue in the index,
-reads the stored records, compares their checksums, and leaves the packets in one buffer with their
-facts beside it. The ways are
+reads the stored records, compares their checksums, and puts the packets into one buffer with their
+facts beside it. The ways are:
 
     pages      `columnar.gathering`, which reads the pages of LMDB's file with numpy
     getmulti   `Cursor.getmulti` for the records, a cursor for the index
-    iternext   a cursor from record to record, which is right only where no other record lies between them
+    iternext   a cursor from record to record; correct only if no other record lies between
     scan       `store.Scan`, one record after the other: the fallback of the product
 
 `getmulti` with `dupfixed_bytes` does not apply: records have different sizes and one value per key.
 A transaction with `buffers=True` is slower: it makes a memoryview per row, and the garbage
-collector visits each of them. Rounds alternate, each in a process of its own. Ratios are to
-`pages`, by processor time and by the clock.
+collector visits each of them. Rounds alternate, each in a process of its own. Ratios are relative
+to `pages`, by processor time and by elapsed time.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ ARRIVED = 1_700_000_000
 KEY = MESSAGE_KEY.size
 HEAD = _MESSAGE.itemsize - KEY  # bytes of a record before its packet
 CHECKSUM = 4
-# Records that are joined at a time, so that they are still in the cache when they are summed up.
+# Bytes of records joined at a time, so that they are still in the cache when their checksum is
+# computed.
 CHUNK_BYTES = 512 << 10
 STORE = {"map_size": 4 << 30, "reserve": 1 << 20}
 
@@ -75,7 +76,7 @@ def with_scan(scan: Scan, room: Scratch) -> PacketBatch:
 
 
 def with_calls(read: Callable[[lmdb.Cursor[bytes], list[bytes]], Sequence[bytes]]) -> Way:
-    """Return a way that reads the records by a call of py-lmdb."""
+    """Return a way that reads the records with a py-lmdb call."""
 
     def work(scan: Scan, room: Scratch) -> PacketBatch:
         environment = scan._environment  # noqa: SLF001 (its databases)
@@ -102,8 +103,8 @@ def with_calls(read: Callable[[lmdb.Cursor[bytes], list[bytes]], Sequence[bytes]
 def _packed(values: Sequence[bytes], entries: npt.NDArray[np.void], room: Scratch) -> PacketBatch:
     """Copy records into one buffer and compare their checksums.
 
-    Records of one size are copied without their checksums, because one comparison covers all of
-    them then. Of others the checksums stay in the buffer, between the packets.
+    Records of equal size are copied without their checksums, because one comparison covers all of
+    them. Otherwise the checksums stay in the buffer, between the packets.
     """
     if len(values) != len(entries):
         raise RuntimeError(f"{len(values)} of {len(entries)} records were found")
@@ -164,13 +165,13 @@ WAYS: dict[str, Way] = {
 
 
 def fill(directory: Path, messages: int, size: int, *, is_mixed: bool) -> None:
-    """Make a store with one queue; `is_mixed` gives packets of many sizes."""
+    """Create a store with one queue; `is_mixed` gives packets of many sizes."""
     [packet] = made_packets(1, size)
     with contextlib.closing(Store.open(directory, **STORE)) as store:
         for first in range(0, messages, 1000):
             with store.lock:
                 for number in range(first, min(first + 1000, messages)):
-                    # Only what decodes packets would notice that they are cut off.
+                    # The packets are truncated, but only a decoder would notice.
                     end = len(packet) - number % 97 if is_mixed else len(packet)
                     store.put(
                         QUEUE, lookup_id_of(DEFAULT_PRIORITY, number + 1), Record(packet[:end], ARRIVED), express=False
@@ -195,7 +196,7 @@ def read_all(store: Store, way: Way, room: Scratch) -> Iterator[PacketBatch]:
 
 
 def measure(directory: Path, name: str, passes: int) -> dict[str, float]:
-    """Read the queue some times; the first pass is not counted."""
+    """Read the queue several times; the first pass is not counted."""
     with contextlib.closing(Store.open(directory, **STORE)) as store:
         store.checkpoint()
         room, checked = Scratch(), crc32(b"")
@@ -214,7 +215,7 @@ def measure(directory: Path, name: str, passes: int) -> dict[str, float]:
 
 
 def compare(directory: Path, rounds: int, passes: int) -> list[list[str]]:
-    """Measure all ways in alternating rounds; rows of a table, by medians."""
+    """Measure all ways in alternating rounds; return the rows of a table of medians."""
     found: dict[str, list[dict[str, float]]] = {name: [] for name in WAYS}
     for number in range(rounds):
         names = list(WAYS)[number % len(WAYS) :] + list(WAYS)[: number % len(WAYS)]

@@ -1,4 +1,4 @@
-"""What the Spark benchmark compares with: a source that has its Arrow batches in memory, and a sink that drops what it is given."""
+"""The floor of the Spark benchmark: a source with ready batches, and a sink that drops rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ from lanner.wire.format_name import parse
 
 @lru_cache(maxsize=4)
 def ready_batch(columns: str, size: int) -> pa.RecordBatch:
-    """The batch that is given again and again, as large as those of the Flight service; made once in each process."""
+    """Return the batch that the source repeats, as large as those of the Flight service.
+
+    It is made once in each process.
+    """
     source, destination = uuid.uuid4(), parse(r"DIRECT=OS:bench\private$\bench")
 
     def packet(number: int) -> bytes:

@@ -15,7 +15,7 @@ Figures = dict[str, float]  # by column
 
 
 class Writer(Protocol):
-    """What a report is printed to."""
+    """The interface of what a report is printed to."""
 
     def write(self, text: str, /) -> object: ...
 
@@ -24,7 +24,7 @@ class Writer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One row: a name that starts with whose it is, and one round of it."""
+    """One row: a name that begins with the contender's, and a function that measures one round."""
 
     name: str
     measure: Callable[[], Figures]
@@ -32,7 +32,10 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The best row whose name starts with `ours` against the best that starts with `theirs`, column by column."""
+    """A goal: the best row of `ours` against the best of `theirs`, column by column.
+
+    Rows are selected by the prefix of their names.
+    """
 
     theirs: str
     # One ratio for all columns, or one for each.
@@ -62,12 +65,12 @@ class Table:
         return list(dict.fromkeys(column for columns in self.rows.values() for column in columns))
 
     def turned(self) -> Table:
-        """The same with rows for columns."""
+        """Return the table with rows and columns swapped."""
         rows = {c: {name: row[c] for name, row in self.rows.items() if c in row} for c in self.columns}
         return Table(self.title, rows, self.is_lower_better)
 
     def advantage(self, goal: Goal, column: str) -> float | None:
-        """How many times better we are."""
+        """Return how many times better the best of `ours` is."""
         ours, theirs = self.best(goal.ours, column), self.best(goal.theirs, column)
         if not ours or not theirs:
             return None
@@ -75,12 +78,12 @@ class Table:
 
 
 def alternate(title: str, contenders: Iterable[Contender], rounds: int, *, is_lower_better: bool = False) -> Table:
-    """Measure every contender once in each round, so that a noisy minute hits all of them."""
+    """Measure every contender once per round, so that a noisy minute affects all of them."""
     table = Table(title, is_lower_better=is_lower_better)
     running = list(contenders)
     for _ in range(rounds):
         for contender in list(running):
-            os.sync()  # what the one before left to be written is not ours to wait for
+            os.sync()  # the next contender must not wait for data of the previous one
             try:
                 figures = contender.measure()
             except PeerError as error:
@@ -98,7 +101,7 @@ def number(value: float) -> str:
 
 
 def cell(values: list[float] | None) -> str:
-    """The median, and half the range in percent of it."""
+    """Return the median, and half the range in percent of it, as text."""
     if not values:
         return "-"
     median = statistics.median(values)
@@ -140,7 +143,7 @@ def print_table(table: Table, goals: Iterable[Goal], to: Writer) -> None:
 
 
 def wanted_in(ratios: float | tuple[float, ...] | None, column: int) -> float | None:
-    """Return what is wanted in a column."""
+    """Return the wanted ratio of a column."""
     return ratios[column] if isinstance(ratios, tuple) else ratios
 
 

@@ -1,10 +1,10 @@
-"""Remote reads and questions over RPC, against an echo that is as little as Python can do.
+"""Remote reads and management queries over RPC, against a minimal echo in Python.
 
     python -m bench.rpc ADDRESS PORT
 
-is that echo: frames that say how long they are and how long their answer is to be. What goes back
-and forth is as large as the PDUs of the calls without authentication; nothing is decoded, nothing
-is looked up, and nothing is written to a disk.
+runs the echo. Its frames state their own size and the size of the answer. Requests and answers are
+as large as the PDUs of the calls without authentication; nothing is decoded, looked up or written
+to disk.
 """
 
 from __future__ import annotations
@@ -51,19 +51,20 @@ PORT = 18020
 QUEUE = r"DIRECT=OS:.\private$\remote"
 CREDENTIALS = Credentials("bench", "Bench-marks-1")
 CLIENT_ID = uuid.UUID("be4c0000-0000-4000-8000-000000000001")
-# How many connections, and how many calls under way on each.
+# Number of connections, and calls in progress on each.
 SHAPES = {"1 connection": (1, 1), "1 connection, 16 at once": (1, 16), "8 connections": (8, 1)}
 MQQP, MQMP = "MS-MQQP", "rpc_ACReceiveMessageEx"
-# R_QMMgmtGetInfo: what a monitor asks about a queue: messages and bytes in it and in its journal.
+# R_QMMgmtGetInfo: what a monitor requests about a queue: messages and bytes in it and in its
+# journal.
 ASKED = (7, 8, 9, 10)
 
 Receive = Callable[[], Awaitable[object]]
 _FRAME = struct.Struct("<II")
-_PDU = 24  # octets of a request or response around its stub
+_PDU = 24  # octets of a request or response in addition to its stub
 
 
 class Remote:
-    """A queue manager in a process of its own, and its clients in this one."""
+    """A queue manager in a process of its own; its clients run in this one."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory / "rpc"
@@ -81,15 +82,18 @@ class Remote:
         return Echo(ECHO, PORT)
 
     # Receives
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def rates(
         self, kind: str, protocol: str, count: int, credentials: Credentials | None, body_size: int = len(BODY)
     ) -> Figures:
-        """Messages/s in every shape; in the last one, microseconds of both processes for each message."""
+        """Return the messages/s in every shape; for the last one also microseconds per message.
+
+        The microseconds are the processor time of both processes.
+        """
         figures: Figures = {}
         for name, (connections, at_once) in SHAPES.items():
-            # It is filled by the hundred.
+            # The queue is filled in batches of a hundred.
             self._node.ask("fill", name=QUEUE, count=count + 100, kind=kind)
             figures |= uvloop.run(
                 self._receive_all(name, protocol, count, credentials, body_size, connections, at_once)
@@ -124,7 +128,7 @@ class Remote:
         return {name: done / seconds} | (spent if name == list(SHAPES)[-1] else {})
 
     async def _remote_reader(self, stack: AsyncExitStack, credentials: Credentials | None) -> Receive:
-        """RemoteQMStartReceive2 and RemoteQMEndReceive for each message."""
+        """Return a receive by RemoteQMStartReceive2 and RemoteQMEndReceive."""
         reader = await stack.enter_async_context(
             await RemoteReader.connect(Target(SERVER, port=PORT, credentials=credentials), client_id=CLIENT_ID)
         )
@@ -132,7 +136,7 @@ class Remote:
         return lambda: queue.receive(0)
 
     async def _queue_client(self, stack: AsyncExitStack, credentials: Credentials | None, body_size: int) -> Receive:
-        """One call for each message, with room for a body that goes both ways."""
+        """Return a receive by one call, with room for a body that travels in both directions."""
         client = await stack.enter_async_context(await connect_tcp(SERVER, PORT, credentials=credentials))
         opened = await (await client.bind(QMCOMM)).call(
             mqmp.RPC_QM_OPEN_QUEUE_INTERNAL,
@@ -158,11 +162,14 @@ class Remote:
 
         return receive
 
-    # Questions
-    # ----------------------------------------------------------------------------------------------------
+    # Queries
+    # ----------------------------------------------------------------------------------------------
 
     def questions(self, count: int, credentials: Credentials | None) -> Figures:
-        """R_QMMgmtGetInfo, one after the other; without credentials over the Unix socket, where the kernel says who asks."""
+        """Measure calls of R_QMMgmtGetInfo, one after the other.
+
+        Without credentials they use the Unix socket, where the kernel identifies the caller.
+        """
         return uvloop.run(self._questions(count, credentials))
 
     async def _questions(self, count: int, credentials: Credentials | None) -> Figures:
@@ -201,11 +208,11 @@ async def _timed(ask: Receive, count: int) -> list[float]:
 
 
 # The echo
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def _sizes_of_read() -> list[tuple[int, int]]:
-    """Octets of the requests and responses of one receive with MS-MQQP."""
+    """Return the sizes of the requests and responses of one receive with MS-MQQP, in octets."""
     desc = mqqp.RemoteReadDesc(1, 0, 0, 0, 0, 1, 1, 0, 0, 0, None)
     message = replace(desc, dw_size=len(PACKET), lp_buffer=PACKET)
     start, end = mqqp.REMOTE_QM_START_RECEIVE2, mqqp.REMOTE_QM_END_RECEIVE
@@ -244,7 +251,7 @@ class _Echo(asyncio.Protocol):
 
 
 class _Caller(asyncio.Protocol):
-    """Answers come in the order of the questions."""
+    """The client protocol; answers arrive in the order of the requests."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -269,7 +276,7 @@ class _Caller(asyncio.Protocol):
 
 
 class Echo:
-    """The process that answers, and who asks it."""
+    """The echo process, and its clients."""
 
     def __init__(self, address: str, port: int) -> None:
         command = [sys.executable, "-m", "bench.rpc", address, str(port)]
@@ -279,7 +286,7 @@ class Echo:
         self._address, self._port = address, port
 
     def rates(self, count: int) -> Figures:
-        """Pairs of round trips as large as those of a receive with MS-MQQP."""
+        """Measure pairs of round trips as large as those of a receive with MS-MQQP."""
         return {name: uvloop.run(self._rate(count, *shape)) for name, shape in SHAPES.items()}
 
     async def _rate(self, count: int, connections: int, at_once: int) -> float:
@@ -296,7 +303,7 @@ class Echo:
         return rate
 
     def latency(self, count: int) -> Figures:
-        """Round trips as large as those of R_QMMgmtGetInfo."""
+        """Measure round trips as large as those of R_QMMgmtGetInfo."""
         return percentiles(uvloop.run(self._latency(count)))
 
     async def _latency(self, count: int) -> list[float]:

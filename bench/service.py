@@ -1,8 +1,8 @@
-"""Services and their clients in processes of their own: what a program gets that is not the queue manager itself.
+"""Services with clients in other processes: what a program outside the queue manager gets.
 
-Lanner is `lanner serve`, reached by TCP with a user's name and password at the default level of
-authentication, and by `lanner.sock`. Its peers are reached by TCP without a password, which is what
-they ask for by default on this machine.
+Lanner is `lanner serve`, reached over TCP with a user name and password at the default
+authentication level, and through `lanner.sock`. Its peers are reached over TCP without a password,
+which is their default on this machine.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ from bench.service_clients import DURABLE, PASSWORD, USER
 from bench.workload import BODY
 from lanner.security.users import UserFile
 
-# Of this process alone: the ports of a queue manager are fixed, and another run may be under way.
+# An address for this process alone: the ports of a queue manager are fixed, and another run may be
+# in progress.
 ADDRESS = f"127.66.{os.getpid() >> 8 & 0xFF}.{os.getpid() & 0xFF | 1}"
 START_SECONDS = 30.0
 SERVER_COST, CLIENT_COST = "server, us each", "client, us each"
 
 
 class Service:
-    """A Lanner as `lanner serve` runs it."""
+    """A queue manager run by `lanner serve`."""
 
     def __init__(self, directory: Path, *, address: str = ADDRESS, source: Path | None = None) -> None:
-        """`source`: of another version than the one that is imported here."""
+        """Start the service; `source` is the source tree of another version."""
         self.data = directory / "service" / "data"
         self.data.mkdir(parents=True, mode=0o700)
         settings = directory / "service" / "lanner.toml"
@@ -68,9 +69,10 @@ class Service:
         raise PeerError(f"lanner serve did not start: {self.data.parent}/output")
 
     def queue(self, count: int) -> str:
-        """Return a new queue with so many messages, which the user of the benchmark may use."""
+        """Create a queue with `count` messages, usable by the benchmark's user; return its name."""
         self._names += 1
-        # In a process with the client of that version: another may not speak to this service.
+        # Uses a process with the client of that version: another client may not be able to speak to
+        # the service.
         words = [sys.executable, "-m", "bench.service_clients", "lanner_fill", str(self.data), str(count)]
         words += [f"bench{self._names}", "1000"]
         filled = subprocess.run(
@@ -83,21 +85,21 @@ class Service:
 
 
 def cpu_of(pid: int) -> float:
-    """Return the processor time in seconds of all threads that a process has now.
+    """Return the processor time in seconds of all current threads of a process.
 
-    Not from `/proc/PID/stat`: that counts in ticks of 10 ms, which is a tenth of what a thousand
-    messages cost.
+    `/proc/PID/stat` is not used: it counts in ticks of 10 ms, a tenth of the cost of a thousand
+    messages.
     """
     spent = 0
     for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-        # A thread may end meanwhile.
+        # The thread may have ended.
         with suppress(OSError):
             spent += int(task.read_text(encoding="ascii").split()[0])
     return spent / 1e9
 
 
 def measured(kind: str, where: str, count: int, name: str, per: int, *, clients: int, server: int) -> dict[str, float]:
-    """Run clients that begin together; return their rate, latencies and costs."""
+    """Run clients that start together; return their rate, latencies and costs."""
     each = count // clients
     words = [sys.executable, "-m", "bench.service_clients", kind, where, str(each), name, str(per)]
     processes = [
@@ -142,7 +144,7 @@ def _run(kind: str, processes: list[subprocess.Popen[str]], server: int) -> list
 
 
 def by_clients(measure: Callable[[int], dict[str, float]]) -> Figures:
-    """Rates with one client and with three; what one client costs."""
+    """Return the rates with one client and with three, and the costs with one client."""
     one, three = measure(1), measure(3)
     return {
         "1 client": one["rate"],
@@ -152,7 +154,7 @@ def by_clients(measure: Callable[[int], dict[str, float]]) -> Figures:
 
 
 class Clients:
-    """Measures clients of Lanner and of its peers."""
+    """Measurements of clients of Lanner and of its peers."""
 
     def __init__(self, service: Service, rabbit: Rabbit | None, redis_server: Redis | None) -> None:
         self._service = service
@@ -191,7 +193,7 @@ class Clients:
         return measured(kind, str(server.port), count, name, per, clients=clients, server=server.pid)
 
     def in_c(self, peer: Rabbit | Redis, run: Callable[[], dict[str, float]], count: int) -> dict[str, float]:
-        """Run a C client; its threads stand for processes."""
+        """Run a C client, whose threads take the place of processes."""
         server, client = cpu_of(peer.pid), resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds = run()["seconds"]
         after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -2,8 +2,8 @@
 
     python -m bench.service_clients KIND WHERE COUNT QUEUE PER
 
-`WHERE` is a port, for Lanner a data directory or an address. The client connects, says that it is
-ready, begins when a line comes, and prints what it measured as JSON.
+`WHERE` is a port; for Lanner it is a data directory or an address. The client connects, reports
+that it is ready, starts when a line arrives, and prints its measurements as JSON.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from bench.workload import BODY, percentiles
 from lanner import Message
 
 USER, PASSWORD = "bench", "Bench-marks-1"
-# Messages on their way to a consumer that it has not acknowledged.
+# Messages delivered to a consumer that it has not acknowledged.
 PREFETCH = 200
 
 Client: TypeAlias = Callable[[str, int, str, int], object]
 
 
 class Watch:
-    """Measures from the line that begins it."""
+    """A measurement that starts with a line of input."""
 
     def __init__(self) -> None:
         print("ready", flush=True)
@@ -48,7 +48,7 @@ class Watch:
         print(json.dumps({"start": self._start, "end": end, "cpu": cpu, **seconds}), flush=True)
 
     def repeat(self, count: int, work: Callable[[], object]) -> None:
-        """Do something again and again, and stop."""
+        """Call a function repeatedly, record the latencies, and stop."""
         note, clock = self.latencies.append, time.perf_counter
         for _ in range(count):
             before = clock()
@@ -66,7 +66,7 @@ def new() -> Message:
 
 
 # Lanner
-# ----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def lanner_send(where: str, count: int, name: str, per: int) -> None:
@@ -80,12 +80,12 @@ def lanner_send(where: str, count: int, name: str, per: int) -> None:
 
 
 def lanner_fill(where: str, count: int, name: str, per: int) -> None:
-    """Create a queue with so many messages, which the user of the benchmark may use, and print its name."""
+    """Create a queue with `count` messages, usable by the benchmark's user; print its name."""
     with lanner.connect(**target(where)) as qm:
         try:
             queue = qm.create_queue(name, access={USER: "full"})
         except lanner.errors.PropertyNotallowed:
-            # A version without access lists: everybody may use a queue there.
+            # A version without access lists: there, every user may use a queue.
             queue = qm.create_queue(name)
         for start in range(0, count, per):
             queue.send_many([new()] * min(per, count - start))
@@ -140,7 +140,7 @@ async def in_tasks(count: int, tasks: int, work: Callable[[], Awaitable[object]]
 
 
 # RabbitMQ
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def parameters(where: str) -> pika.ConnectionParameters:
@@ -161,7 +161,7 @@ def pika_send(where: str, count: int, name: str, per: int) -> None:
 
 
 def pika_send_window(where: str, count: int, name: str, window: int) -> None:
-    """Pika's asynchronous connection, with so many messages unconfirmed."""
+    """Send over Pika's asynchronous connection with up to `window` unconfirmed messages."""
     sent = confirmed = 0
     watch: Watch | None = None
 
@@ -204,7 +204,7 @@ def pika_receive(where: str, count: int, name: str, per: int) -> None:
             channel.basic_ack(method.delivery_tag, multiple=per > 1)
         if received == count:
             break
-    # The channel has handled the acknowledgments when it answers this.
+    # When the channel answers this, it has handled the acknowledgments.
     channel.basic_qos(prefetch_count=PREFETCH)
     watch.stop()
     connection.close()
@@ -233,7 +233,7 @@ def pika_consume(where: str, count: int, name: str, per: int) -> None:
 
 
 # Redis
-# -----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def redis_send(where: str, count: int, name: str, per: int) -> None:

@@ -1,9 +1,9 @@
-"""The least that a transfer in Python does: frames, a window, one commit and one acknowledgment per batch, and nothing else.
+"""A minimal transfer in Python: frames, a window, one commit and acknowledgment per batch.
 
     python -m bench.skeleton ADDRESS PORT [DIRECTORY]
 
-takes frames of a fixed size; with a directory each batch is in LMDB, synced by a thread, before it
-is acknowledged.
+receives frames of a fixed size. With a directory, a thread syncs each batch to LMDB before it is
+acknowledged.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _Receiver(asyncio.BufferedProtocol):
 
 
 class Skeleton:
-    """The sending end, and the process of the receiving one."""
+    """The sender, and the process of the receiver."""
 
     def __init__(self, address: str, port: int, directory: Path | None) -> None:
         command = [sys.executable, "-m", "bench.skeleton", address, str(port)]
@@ -92,7 +92,7 @@ class Skeleton:
         self._address, self._port = address, port
 
     def rate(self, count: int) -> float:
-        """Messages per second until the last is acknowledged."""
+        """Return the messages per second until the last one is acknowledged."""
         return uvloop.run(self._rate(count))
 
     async def _rate(self, count: int) -> float:

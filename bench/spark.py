@@ -1,12 +1,12 @@
-"""Spark reads a queue and writes to one: against a source of ready Arrow batches, and a sink that drops its rows.
+"""Spark reading from and writing to queues, against ready batches and a sink that drops rows.
 
     python -m bench.spark [--messages N] [--size BYTES] [--rounds N]
 
-Everything shares one machine: Spark (local[2]), the queue manager, which is `lanner serve` in a
-process of its own, and the disk. Each round of a read ends in Spark's `noop` sink; a write is timed
-until its messages are published. The memory is the queue manager's own, before and after. At the
-end it sends a backlog to another queue manager, once left alone and once while Spark reads from it
-as fast as it can.
+Everything shares one machine: Spark (local[2]), the queue manager (`lanner serve` in a process of
+its own), and the disk. Each round of a read ends in Spark's `noop` sink; a write is timed until its
+messages are published. The memory is the queue manager's own, before and after. At the end the
+queue manager sends a backlog to another one, once undisturbed and once while Spark reads from it as
+fast as it can.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ from lanner.client.runtimes import runtime_of
 from lanner.model.errors import ServiceNotAvailable
 
 ROOT = Path(__file__).resolve().parent.parent
-PASSWORD = "bench"  # of the user that is made for the run
+PASSWORD = "bench"  # of the user created for the run
 FILL_BATCH = 5000
-# What is written stays, and a million rows are an eighth of what a queue manager takes.
+# Written messages stay in the queue, and a million rows are an eighth of a queue manager's
+# capacity.
 WRITE_ROUNDS = 3
-# Of their own: the ports are the usual ones. The others are where backlogs go.
+# Separate addresses, because the ports are the usual ones. ALONE and BESIDE are the destinations of
+# the backlogs.
 ADDRESS = "127.0.0.68"
 ALONE, BESIDE = "127.0.0.69", "127.0.0.70"
 
@@ -73,7 +75,7 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
 
 
 def fill(data: Path, messages: int, size: int) -> None:
-    """Make the data directory: a user, a queue to read, and a backlog for each of the others."""
+    """Create the data directory: a user, a queue to read, and the backlogs."""
     body = os.urandom(size)
     with QueueManager(data, "BENCH") as manager:
         runtime_of(manager).users.add("bench", PASSWORD, administrator=True)
@@ -95,7 +97,10 @@ def backlog_name(address: str) -> str:
 
 
 def transfer_rate(directory: Path, address: str, messages: int) -> float:
-    """Messages per second from when a tenth of a backlog has come to an address until all of it has."""
+    """Return the messages per second at which a backlog arrives at an address.
+
+    The clock starts when a tenth of it has arrived.
+    """
     data = directory / address
     with QueueManager(data, "TARGET") as embedded:
         embedded.create_queue("in")
@@ -112,7 +117,7 @@ def transfer_rate(directory: Path, address: str, messages: int) -> float:
 
 @contextmanager
 def serve(data: Path, address: str = ADDRESS) -> Iterator[tuple[Server, QueueManager]]:
-    """A queue manager on it, and a connection to look after its queues."""
+    """Run a queue manager on a data directory; yield its server and a connection."""
     lanner = str(Path(sys.executable).with_name("lanner"))
     server = Server([lanner, "serve", "--data", str(data.resolve()), "--bind", address], data.parent)
     try:
@@ -173,10 +178,10 @@ class Bench:
         writer.mode("append").save()
         if self._manager.open(name).count() != self._messages:
             raise AssertionError("messages were lost, or are there twice")
-        # It stays: to sweep it up would count against the next round.
+        # The queue stays: its cleanup would slow down the next round.
 
     def receive(self, directory: Path) -> float:
-        """Rows per second of a stream that receives a queue into Parquet."""
+        """Return the rows per second of a stream that receives a queue into Parquet."""
         options = {"managers": ADDRESS, "user": "bench", "mode": "receive", "reader": "bench"}
         stream = self._spark.readStream.format("msmq").options(**options).load("received")
         began = time.perf_counter()
@@ -189,7 +194,7 @@ class Bench:
 
     @contextmanager
     def reading(self, rates: list[float]) -> Iterator[None]:
-        """Read again and again meanwhile; add the rows per second of each read that ended before."""
+        """Read repeatedly in the background; append the rows per second of each completed read."""
         is_over = threading.Event()
 
         def read() -> None:
@@ -216,7 +221,10 @@ def _drain(frame: DataFrame) -> None:
 
 
 def rates(ways: dict[str, Callable[[], None]], messages: int, rounds: int, warm_up: int) -> dict[str, list[float]]:
-    """Rows per second of alternating rounds, after some of each that do not count: Java compiles what it does often."""
+    """Return the rows per second of alternating rounds, after warm-up rounds.
+
+    Java needs the warm-up, because it compiles what runs often.
+    """
     found: dict[str, list[float]] = {name: [] for name in ways}
     for current in range(-warm_up, rounds):
         for name, work in ways.items():
@@ -228,7 +236,7 @@ def rates(ways: dict[str, Callable[[], None]], messages: int, rounds: int, warm_
 
 
 def spark(directory: Path, messages: int, size: int, rounds: int, out: Writer) -> dict[str, float]:
-    """The whole benchmark; the median rates by name."""
+    """Run the whole benchmark; return the median rates by name."""
     data = directory / "spark-data"
     fill(data, messages, size)
     with spark_session(directory) as session, serve(data) as (server, manager):
@@ -259,8 +267,8 @@ def spark(directory: Path, messages: int, size: int, rounds: int, out: Writer) -
     ]
     print_rows(rows, out)
     print(
-        f"Memory of the queue manager: {before >> 20} MiB before the reads, {after >> 20} MiB after; of its reader processes "
-        f"{readers >> 20} MiB.\n",
+        f"Memory of the queue manager: {before >> 20} MiB before the reads, {after >> 20} MiB after; "
+        f"of its reader processes {readers >> 20} MiB.\n",
         file=out,
     )
     print(f"A stream that receives into Parquet: {received:,.0f} rows/s.\n", file=out)
@@ -271,7 +279,8 @@ def spark(directory: Path, messages: int, size: int, rounds: int, out: Writer) -
         )
         slowest = statistics.median(reads)
         print(
-            f"Reading all columns meanwhile: {slowest:,.0f} rows/s, {slowest / median['Lanner, all columns']:.2f} of the idle rate.\n",
+            f"Reading all columns meanwhile: {slowest:,.0f} rows/s, "
+            f"{slowest / median['Lanner, all columns']:.2f} of the idle rate.\n",
             file=out,
         )
     return median

@@ -1,10 +1,10 @@
-"""The store against LMDB itself: synced puts at several batch sizes, receives, reads, memory.
+"""The store against LMDB itself: synced puts in several batch sizes, receives, reads, memory.
 
     python -m bench.store [--messages N] [--directory DIR]
 
-Each figure of the store stands beside plain py-lmdb doing the least that could be called the same
-work (one put of the same bytes into one database, one synced commit per batch) on the same disk in
-the same run, alternating.
+Each figure of the store is compared with py-lmdb doing the minimum of comparable work (one put of
+the same bytes into one database, one synced commit per batch), on the same disk in the same run,
+alternating.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROUNDS = 5
 
 
 def memory() -> dict[str, int]:
-    """Read RssAnon and RssFile in MiB."""
+    """Return RssAnon and RssFile in MiB."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return {
         name: int(value.split()[0]) // 1024
@@ -103,7 +103,8 @@ class Ours:
 
 def compare(raw: Raw, ours: Ours, messages: int) -> None:
     print(
-        f"{'batch':>6} {'LMDB put/s':>12} {'store put/s':>12} {'ratio':>6} {'LMDB take/s':>12} {'store take/s':>13} {'ratio':>6}"
+        f"{'batch':>6} {'LMDB put/s':>12} {'store put/s':>12} {'ratio':>6} "
+        f"{'LMDB take/s':>12} {'store take/s':>13} {'ratio':>6}"
     )
     for batch in (1, 10, 100, 1000):
         batches = max(1, min(messages // batch, 2000) // ROUNDS)
@@ -122,7 +123,7 @@ def compare(raw: Raw, ours: Ours, messages: int) -> None:
 
 
 def deep_queue(ours: Ours, messages: int) -> None:
-    """Fill one queue, and see what depth costs."""
+    """Fill one queue, and print the costs of its depth."""
     store = ours.store
     before = memory()
     seconds = timed(ours.put, 1000, messages // 1000)

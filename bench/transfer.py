@@ -1,4 +1,4 @@
-"""Queue manager to queue manager over MS-MQQB, against the least that Python can do."""
+"""Transfer between queue managers over MS-MQQB, against a minimal transfer in Python."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ class Pair:
         self._receiver.ask("create", name="tx", transactional=True)
 
     def rate(self, kind: str, count: int) -> Figures:
-        """A backlog leaves one queue manager and is on the other's disk: messages/s, and what each side spends on one."""
+        """Measure a backlog from one queue manager until it is durable at the other.
+
+        Returns messages/s, and the processor time that each side spends on one message.
+        """
         name = "tx" if kind == "transactional" else "plain"
         there, here = rf"DIRECT=TCP:{RECEIVER}\private$\{name}", rf"DIRECT=OS:.\private$\{name}"
         self._sender.ask("pause", name=there)
@@ -41,7 +44,10 @@ class Pair:
         return {"messages/s": count / (end - start), "sender us": spent[0], "receiver us": spent[1]}
 
     def latency(self, count: int) -> Figures:
-        """From before one recoverable send, synced, to its receive at the other queue manager."""
+        """Measure the time from a recoverable send to its receive at the other queue manager.
+
+        The clock starts before the send, which is synced.
+        """
         answer: list[Answer] = []
         there, here = rf"DIRECT=TCP:{RECEIVER}\private$\plain", r"DIRECT=OS:.\private$\plain"
         waiting = threading.Thread(target=lambda: answer.append(self._receiver.ask("receive", name=here, count=count)))

@@ -131,7 +131,7 @@ def send(directory: Path, count: int, make: Callable[[], lanner.Message] = durab
 
 
 def send_latency(directory: Path, count: int) -> float:
-    """Return the median in microseconds."""
+    """Return the median latency of a send in microseconds."""
     with open_queue(directory) as (_, queue):
 
         def seconds() -> float:
@@ -296,9 +296,9 @@ def transfer(directory: Path, count: int, *, transactional: bool) -> float:
 
 
 def wait_for(queue: lanner.Queue, count: int, sender: subprocess.Popen[bytes]) -> tuple[int, float]:
-    """Wait until so many messages have arrived.
+    """Wait until `count` messages have arrived.
 
-    Return how many there were at the last look before that, and the time of that look.
+    Returns the number of messages at the last check before that, and the time of that check.
     """
     deadline = time.perf_counter() + TRANSFER_WAIT
     before, looked_at = 0, time.perf_counter()

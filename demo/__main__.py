@@ -1,10 +1,10 @@
-r"""Run the demo: two queue managers exchange about ten thousand messages, then every pipeline job runs.
+r"""Run the demo: two queue managers exchange messages, then every pipeline job runs.
 
     python -m demo DIRECTORY [--messages 10000]
 
 Both queue managers run in this process, at two loopback addresses, and use the real protocol
-between them. The command checks the numbers of the report against what they did, prints its path
-and ends.
+between them. The command compares the numbers in the report with what the queue managers did,
+prints the path of the report, and ends.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def main(
 
 
 class _Flight:
-    """The Flight service of a queue manager, and the user that the jobs log on as."""
+    """The Flight service of a queue manager, and the user as whom the jobs log on."""
 
     def __init__(self, manager: QueueManager) -> None:
         runtime_of(manager).users.add(USER, os.environ[PASSWORD_VARIABLE], administrator=True)
@@ -107,7 +107,7 @@ class _Flight:
 
 
 def _look(directory: Path, services: list[str]) -> tuple[str, dict[str, list[dict[str, Any]]]]:
-    """Run all jobs; return the path of the report, and the tables that are checked."""
+    """Run all jobs; return the path of the report, and the tables to check."""
     path = directory / "pipeline.toml"
     managers = ", ".join(f'"{address}"' for address in services)
     path.write_text(_SETTINGS.format(managers=managers, user=USER).lstrip(), encoding="utf-8")

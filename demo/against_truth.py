@@ -1,4 +1,4 @@
-"""The numbers of the demo's report against what the two queue managers really did."""
+"""Comparison of the demo's report with what the two queue managers really did."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from lanner.model.errors import LannerError
 
 __all__ = ["CHECKED", "WrongNumbers", "check_report"]
 
-# The tables that are checked beside the page.
+# Tables to check in addition to the page.
 CHECKED: Final = ("latency_by_queue", "clock_skew", "routes")
 
 _DATA: Final = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
-# Seconds: the warehouse takes orders as soon as they are there, and the shop's clock is right.
+# Seconds. The warehouse receives orders as soon as they arrive, and the shop's clock is right.
 _LONGEST_WAIT: Final = 1.0
 
 
 class WrongNumbers(LannerError):
-    """The report does not say what happened."""
+    """The report differs from what happened."""
 
 
 def embedded(page: Path) -> dict[str, Any]:
-    """Return the data that the report has for its filters, from which its numbers are made."""
+    """Return the data in the report from which its filters compute the numbers."""
     found = _DATA.search(page.read_text(encoding="utf-8"))
     if found is None:
         raise WrongNumbers(f"{page} has no data")
@@ -35,7 +35,7 @@ def embedded(page: Path) -> dict[str, Any]:
 
 
 def truth(business: Business) -> dict[tuple[str, str], int]:
-    """Return how many messages came to which end, by queue and status."""
+    """Return the number of messages per queue and final status."""
     taken, sent = business.taken, business.sent_to
     warehouse, shop = business.warehouse, business.shop
     dead = collections.Counter(message.label.partition(" ")[0] for message in warehouse.dead_letter)
@@ -60,7 +60,10 @@ def truth(business: Business) -> dict[tuple[str, str], int]:
 
 
 def check_report(page: Path, business: Business, tables: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """Compare numbers with the truth. Return them in words; WrongNumbers names all that differ."""
+    """Compare the report with the truth; return the checked numbers in words.
+
+    Raises WrongNumbers, which names every difference.
+    """
     data = embedded(page)
     counted: collections.Counter[tuple[str, str]] = collections.Counter()
     for queue, _, status, count in data["cube"]:
@@ -80,7 +83,8 @@ def check_report(page: Path, business: Business, tables: dict[str, list[dict[str
         skew = row["skew_seconds"] if row["name_b"] == WAREHOUSE else -row["skew_seconds"]
         if abs(skew - AHEAD) > row["uncertainty_seconds"] + 0.002:
             wrong.append(
-                f"the clock of {WAREHOUSE} is {skew} s ahead, give or take {row['uncertainty_seconds']} s; {AHEAD} s is right"
+                f"the clock of {WAREHOUSE} is {skew} s ahead, give or take {row['uncertainty_seconds']} s; "
+                f"{AHEAD} s is right"
             )
         said.append(f"the clock of {WAREHOUSE} is {skew:.3f} s ahead, give or take {row['uncertainty_seconds']:.3f} s")
     steps = {(row["source"], row["destination"]): row["messages"] for row in tables["routes"] if row["kind"] == "step"}

@@ -26,19 +26,19 @@ from lanner.transfer.settings import TRANSFER_PORT
 from lanner.wire.body_types import VT_BSTR
 
 SHOP, WAREHOUSE = "SHOP", "WAREHOUSE"
-# Loopback addresses that nothing else is likely to use.
+# Loopback network that nothing else is likely to use.
 _NETWORK: Final = "127.0.77"
 AHEAD: Final = 5  # seconds
 # Arrival, receipt, and every failure of either.
 EVERYTHING: Final = Acknowledgements.FULL_REACH_QUEUE | Acknowledgements.FULL_RECEIVE
-PATIENCE: Final = 60.0  # seconds until what is on its way must have arrived
+PATIENCE: Final = 60.0  # seconds within which messages in transit must arrive
 ROUNDS: Final = 20
 POISON_ATTEMPTS: Final = 3
-TRACED: Final = 20  # one order of so many
+TRACED: Final = 20  # one order in this many
 
 
 def free_addresses() -> dict[str, str]:
-    """Return an address for each machine at which the transfer port is free."""
+    """Return for each machine an address whose transfer port is free."""
     found: list[str] = []
     for last in range(1, 255):
         address = f"{_NETWORK}.{last}"
@@ -65,7 +65,7 @@ class Business:
         # An order has an invoice, and half of the rest is payments, samples and quotations.
         self.per_round = max(messages // ROUNDS // 10, 1)
         self.sent = 0
-        # By queue: messages that were sent and that were received.
+        # By queue: messages sent, and messages received.
         self.sent_to: Counter[str] = Counter()
         self.taken: Counter[str] = Counter()
         for name in ("orders", "samples", "quotations"):
@@ -74,7 +74,7 @@ class Business:
         shop.create_queue("invoices", journal=True)
         for manager in (shop, warehouse):
             manager.create_queue("acks")
-        # Reports go to a public queue, which the sender of a report must be able to find.
+        # Reports go to a public queue, which the sender of a report must be able to look up.
         self.reports = shop.create_queue(r".\reports").attributes().identifier
         computer = {
             "identifier": str(shop.identifier),
@@ -84,7 +84,7 @@ class Business:
         warehouse.enterprise.apply({"computers": {SHOP: computer}})
 
     def queue_name(self, machine: str, queue: str) -> str:
-        """The name of a queue that both machines understand."""
+        """Return the name of a queue in a form that works on both machines."""
         return rf"DIRECT=TCP:{self.addresses[machine]}\private$\{queue}"
 
     def run(self, progress: Callable[[str], None]) -> None:
@@ -125,8 +125,8 @@ class Business:
             message.administration_queue = self.queue_name(acks, "acks")
             message.recoverable = True
             message.use_dead_letter_queue = True
-            # No acknowledgment comes for an order to a queue that does not exist: this copy is all
-            # that remains.
+            # An order to a queue that does not exist is never acknowledged: this copy is all that
+            # remains.
             message.use_journal_queue = queue == "closed" or self.chance.random() < 0.1
             prepared.append(message)
         sender.open(self.queue_name(machine, queue)).send_many(prepared)
@@ -136,7 +136,10 @@ class Business:
     def _orders(self, count: int) -> Iterator[Message]:
         for _ in range(count):
             number, customer = self.chance.randrange(1_000_000), self.chance.randrange(60)
-            xml = f'<?xml version="1.0"?>\r\n<order id="{number}"><customer>{customer}</customer>{" " * self.chance.randrange(900)}</order>'
+            xml = (
+                f'<?xml version="1.0"?>\r\n<order id="{number}"><customer>{customer}</customer>'
+                f"{' ' * self.chance.randrange(900)}</order>"
+            )
             priority = self.chance.choice((3, 3, 3, 3, 5, 7))
             yield Message(
                 body=xml.encode(),

@@ -1,12 +1,15 @@
-r"""A generated machine as a real queue manager: its queues, journals, dead-letter, administration and report queues, as they would be found.
+r"""A generated machine as a real queue manager.
+
+It gets the queues, journals, dead-letter, administration and report queues of the machine, with the
+messages that would be found in them.
 
     world = generate()
     with QueueManager("data", name=world.machines[0].name) as manager:
         fill(world, manager)
 
-Messages are put where the generator saw them, with the times and counts it gave them. They do not
-arrive: nothing is acknowledged, journaled or expires because of it. What cannot be read is left
-out, since no queue would have taken it.
+Messages are put where the generator saw them, with its times and counts. They do not arrive in the
+usual way, so nothing is acknowledged, journaled or expired because of them. Unreadable packets are
+left out, because no queue would have accepted them.
 """
 
 from __future__ import annotations
@@ -23,9 +26,9 @@ __all__ = ["fill"]
 
 
 def fill(world: World, manager: QueueManager) -> int:
-    """Put into a queue manager what the machine of its name has; how many messages that is.
+    """Create a machine's queues in the queue manager of the same name and fill them.
 
-    Its queues are made.
+    Returns the number of messages.
     """
     machine = next(machine for machine in world.machines if machine.name == manager.name)
     for queue in world.queues:
@@ -41,14 +44,14 @@ def fill(world: World, manager: QueueManager) -> int:
 
 
 def _put(manager: QueueManager, sighting: Sighting) -> Change | None:
-    """Put one message into its queue; None if it cannot be read."""
+    """Put one message into its queue; return None if it cannot be read."""
     try:
         Message.unpack(sighting.packet)
     except RemoteProtocolError:
         return None
     runtime, operations = runtime_of(manager), operations_of(manager)
     if sighting.subqueue is not None:
-        # A subqueue comes into being when somebody opens it.
+        # A subqueue is created when it is first opened.
         with runtime.lock:
             operations.close(operations.open(operations.names.format_name(sighting.queue), QueueAccessType.MOVE))
     with runtime.change() as change:

@@ -1,18 +1,21 @@
-r"""Made-up traffic of an order business, with the truth beside it: what the pipeline's numbers are held against.
+r"""Generated traffic of an order business, with the truth to compare the pipeline's numbers to.
 
     world = generate(seed=7, orders=2000)
-    world.write_files(Path("packets"))      # a file of packets for each queue, as `lanner export` writes them
-    world.write_truth(Path("truth.json"))   # what really happened
+    # A file of packets for each queue, in the format of `lanner export`.
+    world.write_files(Path("packets"))
+    # What really happened.
+    world.write_truth(Path("truth.json"))
 
-The same seed gives the same bytes. Machines in three sites have clocks that are wrong and drift,
-one is set back by an hour, and one machine is restored from a backup, so that its visibility
-numbers come a second time. Messages are real packets, made by `lanner.wire`: text as COM programs
-write it, XML and binary as .NET does, empty bodies, long labels, transactions, some of them
-aborted. Some expire, are refused, purged or poison; acknowledgments come, or get lost; some
-messages leave reports of their way.
+The same seed gives the same bytes. The machines in three sites have clocks that are wrong and
+drift. One clock is set back by an hour, and one machine is restored from a backup, so that its
+visibility numbers repeat. Messages are real packets, made by `lanner.wire`: text as COM programs
+write it, XML and binary as .NET does, empty bodies, long labels, and transactions, some of them
+aborted. Some messages expire, are refused, purged or poison. Some acknowledgments are lost, and
+some messages leave reports along their route.
 
-The truth of a message has what really happened, in seconds of the clock of whoever saw it, and in
-`known` what is left of it in the queues: nobody can know more.
+The truth of a message is what really happened to it, in seconds of the clock of the machine that
+saw it. Its `known` part is what can still be found in the queues, which is all that a pipeline
+could learn.
 """
 
 from __future__ import annotations
@@ -63,13 +66,13 @@ MACHINES_PER_CITY: Final = 4
 WORK: Final = ("orders", "invoices", "shipments", "payments", "stock", "returns", "quotes")
 ACKS, REPORTS = "acks", "reports"
 POISON: Final = "poison"
-# Body types that .NET's formatters write: XmlMessageFormatter, BinaryMessageFormatter.
+# Body types of .NET's formatters: XmlMessageFormatter, BinaryMessageFormatter.
 DOTNET_XML, DOTNET_BINARY = 0, 768
 VT_I4: Final = 3
 _BINARY_FORMATTER: Final = bytes.fromhex("0001000000ffffffff01000000000000000c02000000")
 _WORST_CLOCKS: Final = (-90, 45)  # seconds
 
-# What becomes of messages, in thousandths; what is left is received.
+# Fates of messages, in thousandths; the remaining messages are received.
 _FATES: Final = (
     ("waiting", 40),
     (MessageClass.NACK_RECEIVE_TIMEOUT, 20),
@@ -80,13 +83,13 @@ _FATES: Final = (
     (MessageClass.NACK_QUEUE_PURGED, 6),
     ("poison", 5),
 )
-# Seconds on the way between two machines: mostly less than one.
+# Seconds in transit between two machines: mostly less than one.
 _TRANSITS: Final = (0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 3, 6)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A queue manager. `skews`: seconds its clock is ahead, in each hour."""
+    """A queue manager; `skews` has the seconds that its clock is ahead, for each hour."""
 
     name: str
     identifier: uuid.UUID
@@ -95,7 +98,7 @@ class Machine:
     start: int
 
     def clock(self, now: int) -> int:
-        """What its clock says."""
+        """Return the time that its clock shows."""
         hour = min(max((now - self.start) // HOUR, 0), len(self.skews) - 1)
         return now + self.skews[hour]
 
@@ -116,7 +119,7 @@ class BusyQueue:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A message as somebody finds it in a queue. `time` is the real one."""
+    """A message as it is found in a queue; `time` is the real time."""
 
     machine: Machine
     queue: str
@@ -130,7 +133,7 @@ class Sighting:
 
 @dataclass
 class World:
-    """Everything that was generated."""
+    """The generated machines, queues and messages."""
 
     seed: int
     start: int
@@ -146,7 +149,7 @@ class World:
     broken: int = 0
 
     def truth(self) -> dict[str, Any]:
-        """The truth, as plain JSON can hold it."""
+        """Return the truth as a JSON object."""
         return {
             "seed": self.seed,
             "start": self.start,
@@ -169,7 +172,10 @@ class World:
         path.write_text(json.dumps(self.truth(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def write_files(self, directory: Path) -> list[Path]:
-        """A file of packets for each queue; two where a machine was restored, one of before and one of after."""
+        """Write a file of packets for each queue, and return the paths.
+
+        The restored machine has two files per queue, from before and after.
+        """
         directory.mkdir(parents=True, exist_ok=True)
         places: dict[tuple[int, Place], list[StoredPacket]] = {}
         for machine in self.machines:
@@ -186,7 +192,7 @@ class World:
         return paths
 
     def _numbered(self, machine: Machine) -> Iterator[tuple[int, Place, StoredPacket]]:
-        """What is on a machine, with visibility numbers in the order in which it came."""
+        """Yield a machine's messages, with visibility numbers in order of arrival."""
         found = sorted((s for s in self.sightings if s.machine is machine), key=lambda sighting: sighting.time)
         epochs = [(1, found)]
         if machine is self.restored:
@@ -213,14 +219,14 @@ class World:
 
 
 def generate(seed: int = 1, orders: int = 1000, hours: int = 6, start: int = START) -> World:
-    """A world with so many messages of the business; acknowledgments and reports come on top."""
+    """Generate a world with `orders` business messages, plus acknowledgments and reports."""
     if orders < 1 or hours < 2:
         raise ValueError(f"at least 1 order and 2 hours are needed, not {orders} and {hours}")
     return _Maker(seed, orders, hours, start).made()
 
 
 class _Maker:
-    """Makes a world. All choices come from one source of chance, in one order."""
+    """The generator of a world; all choices come from one random source, in one order."""
 
     def __init__(self, seed: int, orders: int, hours: int, start: int) -> None:
         self.chance = random.Random(seed)  # noqa: S311 (repeatable is what is wanted)
@@ -240,7 +246,7 @@ class _Maker:
         self.sequences: dict[tuple[str, str], int] = {}
         self.users = {machine.name: [self._sid(), self._sid()] for machine in machines}
         self.poison_body = b"<order><quantity>NaN</quantity></order>"
-        # The hours of a day are not equally busy.
+        # Some hours of the day are busier than others.
         self.weights = [1 + 4 * (hour % 5 in (2, 3)) for hour in range(hours)]
 
     def _guid(self) -> uuid.UUID:
@@ -258,7 +264,7 @@ class _Maker:
                 base, drift = self.chance.randint(*_WORST_CLOCKS), self.chance.choice((-1, 0, 0, 1))
                 skews = [base + drift * hour for hour in range(hours)]
                 if (city, number) == (CITIES[1], 3):
-                    # Somebody sets the clock back by an hour.
+                    # The clock is set back by an hour.
                     skews = [skew - (HOUR if hour >= hours // 2 else 0) for hour, skew in enumerate(skews)]
                 machines.append(Machine(f"{city}-{number}", self._guid(), city, tuple(skews), start))
         return machines
@@ -276,7 +282,7 @@ class _Maker:
             count = min(self.chance.choice((1, 1, 1, 2, 3, 5, 8, 20)), self.orders - made)
             number = self.transactions[source.name] = self.transactions[source.name] + 1
             if self.chance.random() < 0.05:
-                # Aborted: the identifiers are gone, and there never was a message.
+                # Aborted: the identifiers are used up, but no message was ever sent.
                 self.ordinals[source.name] += count
                 self.world.aborted += count
                 continue
@@ -295,7 +301,7 @@ class _Maker:
         return self.ordinals[machine.name]
 
     # A message
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _send(self, source: Machine, queue: BusyQueue, now: int, unit: tuple[int, bool, bool] | None) -> None:
         chance = self.chance
@@ -433,7 +439,7 @@ class _Maker:
         return set_sequence(packet, TxSequenceID(0, 1 + len(self.sequences)), place, place - 1)
 
     # Its life
-    # -------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _live(self, life: _Life) -> None:
         fate, truth, queue = life.fate, life.truth, life.queue
@@ -479,7 +485,7 @@ class _Maker:
             truth["known"]["received"] = truth["received"]
 
     def _travel(self, life: _Life) -> int:
-        """Over the routing servers of both sites, with reports where they are asked for; when it arrives."""
+        """Route a message over both sites, with reports if traced; return its arrival time."""
         here = life.queue.machine
         path = [life.source]
         if life.source.site != here.site:
@@ -523,7 +529,7 @@ class _Maker:
 
     def _acknowledge(self, life: _Life, by: Machine, now: int, message_class: MessageClass) -> None:
         if self.chance.random() < 0.04:
-            return  # lost, and nobody knows
+            return  # lost without a trace
         properties = MessageProperties(
             message_class=message_class,
             correlation_identifier=Message(life.packet).identifier_bytes,
@@ -564,7 +570,7 @@ class _Maker:
         life.truth["known"]["reports"] = len(life.truth["reports"])
 
     def _own(self, by: Machine, properties: MessageProperties, now: int, destination: FormatName) -> bytes:
-        """A message of a queue manager itself."""
+        """Return a message that a queue manager sends itself."""
         return build(
             properties,
             source=by.identifier,
@@ -589,7 +595,7 @@ class _Maker:
         self.world.sightings.append(Sighting(machine, name, kind, subqueue, time, packet, abort_count, move_count))
 
     def _break_some(self) -> None:
-        """Packets that no program can read, such as a bad disk leaves them."""
+        """Add unreadable packets, such as a failing disk leaves behind."""
         journals = [sighting for sighting in self.world.sightings if sighting.kind == "journal"]
         for sighting in self.chance.sample(journals, min(3, len(journals))):
             cut = sighting.packet[: self.chance.randrange(8, 60)]
@@ -599,7 +605,7 @@ class _Maker:
 
 @dataclass
 class _Life:
-    """A message while it is looked after."""
+    """A message during its simulated life."""
 
     source: Machine
     queue: BusyQueue

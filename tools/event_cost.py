@@ -1,6 +1,7 @@
-"""What the log of events costs: CPU time of the engine for sends and receives of 1 KiB, with and without it, in turns.
+"""Measure the processor time that the event log costs the engine.
 
-Run as `python -m tools.event_cost` in the root of the project.
+It sends and receives messages of 1 KiB, alternately with and without the log. Run `python -m
+tools.event_cost` in the root of the project.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ ROUNDS = 3
 
 
 def measure(directory: Path, *, events: bool, express: bool) -> tuple[list[float], float]:
-    """Microseconds of a send, its commit, a receive and its commit; bytes of the log for an event."""
+    """Return the microseconds of a send, its commit, a receive and its commit.
+
+    Also returns the bytes of the log per event.
+    """
     harness = Harness(directory, events=events)
     harness.create()
     sender, receiver = harness.open("q", QueueAccessType.SEND), harness.open("q")

@@ -1,6 +1,6 @@
-"""Write the manual pages of the `lanner` command: one for it, and one for each command.
+"""Write the manual pages of the `lanner` command: one for itself, and one per subcommand.
 
-python tools/generate_man.py DIRECTORY
+Usage: python tools/generate_man.py DIRECTORY
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ def _pages(command: Any, name: str) -> Iterator[tuple[str, str]]:  # noqa: ANN40
 
 
 def _escaped(text: str) -> str:
-    """Return text for roff: backslashes and hyphens are themselves, and no line begins with a request."""
+    """Escape text for roff.
+
+    Backslashes and hyphens become literal, and no line can begin with a roff request.
+    """
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
 

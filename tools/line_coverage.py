@@ -1,9 +1,10 @@
-"""Pytest plugin: which lines under src each test runs, written as one file per test file.
+"""Pytest plugin that records which lines under src each test runs.
 
-`-p line_coverage --line-coverage FOLDER` has coverage.py trace the run, one context per test. A
-test file's record has the tests of it that passed, with the rows that each names and the seconds it
-took, and per line of a module a mask of the tests that ran it (bit 0 is the first test). Lines that
-run at import belong to no test. What a test has other processes do is not seen.
+With `-p line_coverage --line-coverage FOLDER`, coverage.py traces the run with one context per
+test. The plugin writes one record per test file. It contains the tests that passed, each with the
+rows that it names and its duration in seconds; and for each line of a module a bit mask of the
+tests that ran it (bit 0 is the first test). Lines that run at import belong to no test. Other
+processes that a test starts are not traced.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import coverage
 import pytest
 
-# The record of a file in which no test passed.
+# The record of a file without a passed test.
 EMPTY = '{"failed": false, "tests": {}, "lines": {}}'
 
 
@@ -29,18 +30,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     folder: Path | None = config.getoption("--line-coverage")
-    # The controller of xdist runs no test.
+    # The xdist controller runs no tests.
     if folder is not None and (hasattr(config, "workerinput") or not config.getoption("numprocesses", None)):
         config.pluginmanager.register(LineCoverage(folder, config.rootpath / "src"), "lines-of-tests")
 
 
 def file_name(test_file: str) -> str:
-    """Name the record of a test file."""
+    """Return the file name of a test file's record."""
     return test_file.replace("/", "+") + ".json"
 
 
 class LineCoverage:
-    """Traces one process."""
+    """The tracer of one process."""
 
     def __init__(self, folder: Path, source: Path) -> None:
         self._folder = folder

@@ -1,13 +1,14 @@
-"""Write src/lanner/activex/interfaces.txt, the interfaces of MC-MQAC, from tools/data/mqac_interfaces.json.
+"""Write src/lanner/activex/interfaces.txt, the interfaces of MC-MQAC.
 
-The data was read off the document's IDL (section 6) and its tables. Where the two contradict each
-other the IDL is followed, and "discrepancies" in the data says where. Run it without arguments; a
-test compares its output with the file.
+The source is tools/data/mqac_interfaces.json, which was transcribed from the IDL of the document
+(section 6) and its tables. Where the two contradict each other the IDL is followed, and
+"discrepancies" in the data lists the places. Run it without arguments; a test compares its output
+with the file.
 
-The IDL derives few of its interfaces: most revisions (IMSMQQueue2) repeat the members of the one
-before (IMSMQQueue). The file does not repeat them: an interface names its predecessor, and lists
-the members that its predecessor does not have in the same form. `lanner.activex.tables` describes
-the format.
+The IDL derives few of its interfaces: most revisions (IMSMQQueue2) repeat the members of the
+previous one (IMSMQQueue). The file does not repeat them: an interface names its predecessor, and
+lists only the members that differ from the predecessor's. `lanner.activex.tables` describes the
+format.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ TABLES = ROOT / "src" / "lanner" / "activex" / "interfaces.txt"
 
 # MS-OAUT 2.2.32.1: DISPID_VALUE and DISPID_NEWENUM.
 WELL_KNOWN = {"Item": 0, "_NewEnum": -4}
-# Where the IDL gives no id: what MIDL would number from, and what it adds for each interface in
-# between.
+# Where the IDL gives no id: the first number that MIDL assigns, and what it adds for each interface
+# in between.
 FIRST_DISPID = 0x6002_0000
 DISPID_STEP = 0x1_0000
 
-# Interfaces that lanner.com declares: COM's own, which the document's IDL repeats, and the event
-# interfaces that its client needs.
+# Interfaces that lanner.com declares: COM's own interfaces, which the document's IDL repeats, and
+# the event interfaces that its client needs.
 COM_INTERFACES = {
     "IConnectionPoint",
     "IConnectionPointContainer",
@@ -43,26 +44,30 @@ COM_INTERFACES = {
 # The interfaces that every other one derives from.
 ROOTS = ("IDispatch", "IUnknown")
 
-# Names whose capitals do not say where their words begin.
+# Names whose capital letters do not mark the beginnings of words.
 WORDS = {"ADsPath": "AdsPath", "IADs": "Iads", "_NewEnum": "NewEnum"}
 PREFIXES = {"method": "", "propget": "get_", "propput": "put_", "propputref": "putref_"}
 
 
 def snake(name: str) -> str:
-    """Turn a name of the IDL into one of Python's: PathNameDNS is path_name_dns."""
+    """Convert an IDL name to snake_case: PathNameDNS becomes path_name_dns."""
     name = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", WORDS.get(name, name))
     return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
 
 
 def python_name(kind: str, name: str) -> str:
-    # The IDL has _NewEnum as a method, automation as a property.
+    # The IDL declares _NewEnum as a method, automation as a property.
     made = "get_new_enum" if name == "_NewEnum" else PREFIXES[kind] + snake(name)
     return f"{made}_" if keyword.iskeyword(made) else made
 
 
 def dispids(interface: dict[str, Any]) -> dict[str, int]:
-    """Give the DISPID of each name: the document's where it has one, else counted for each interface of the chain by itself."""
-    # Level 0 is the first dual interface, the one right below IDispatch.
+    """Return the DISPID of each name.
+
+    It is the document's if it has one. Otherwise names are counted separately for each interface of
+    the chain.
+    """
+    # Level 0 is the first dual interface, directly below IDispatch.
     chain = [interface["name"], *interface["base_chain"]][:-1][::-1]
     counts = dict.fromkeys(chain, 0)
     found: dict[str, int] = {}
@@ -91,13 +96,16 @@ def member(data: dict[str, Any], dispid: int) -> str:
 
 
 def members(interface: dict[str, Any]) -> list[str]:
-    # Only what has an IDispatch has DISPIDs.
+    # Only interfaces derived from IDispatch have DISPIDs.
     numbers = dispids(interface) if interface["base"] != "IUnknown" else {}
     return [member(each, numbers.get(each["name"], -1)) for each in interface["methods"]]
 
 
 def predecessor(interface: dict[str, Any]) -> str:
-    """Name the interface whose members this one begins with: its base, or the revision before it, if any."""
+    """Return the name of the interface whose members this one begins with.
+
+    That is its base or its previous revision; empty if there is none.
+    """
     if interface["base"] not in ROOTS:
         return str(interface["base"])
     stem, number = re.fullmatch(r"(\w*?)(\d?)", interface["name"]).groups()  # type: ignore[union-attr] # it matches every name
@@ -107,7 +115,7 @@ def predecessor(interface: dict[str, Any]) -> str:
 
 
 def interface_lines(interface: dict[str, Any], earlier: dict[str, list[str]]) -> list[str]:
-    """Return the line of an interface and those of the members that differ from its predecessor's."""
+    """Return the line of an interface, and those of members that differ from its predecessor's."""
     before = predecessor(interface)
     inherited, own = earlier[before] if before else [], earlier[interface["name"]]
     if len(own) < len(inherited):
@@ -122,7 +130,7 @@ def interface_lines(interface: dict[str, Any], earlier: dict[str, list[str]]) ->
 def coclass_line(data: dict[str, Any]) -> str:
     if str(CLASSES[f"MSMQ.{data['name']}"]) != data["clsid"]:
         raise ValueError(f"lanner.com.known_classes has another CLSID for {data['name']}")
-    # The default interface is what IDispatch speaks of, and an object's last interface is that.
+    # IDispatch calls the default interface, and that is the last interface of an object here.
     ordered = [name for name in data["interfaces"] if name != data["default_interface"]] + [data["default_interface"]]
     return " ".join(["coclass", data["name"], *ordered, *(f"source:{name}" for name in data["source_interfaces"])])
 

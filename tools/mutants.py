@@ -1,30 +1,31 @@
-"""Do the tests of a row notice when the code that the row is about is wrong? `make mutants` asks with small mutations.
+"""Mutation tests of the requirement rows: whether a row's tests notice wrong code.
 
-Per row of the requirement tables the candidates are the mutations (see mutations.py) of lines that
-the row's tests run and that fewer than one test in twenty runs, and of functions that cite the
-row's section. A row's tests run most of these lines on the way to the row: of the candidates, the
-row gets the ones that say most clearly that they are its own, by citation, words and coverage (see
-Chooser). A seed chooses rows, and one mutant of each. Only the row's own tests run against it, the
-fastest first. A mutant is killed when one of them fails or does not end. Survivors are printed.
+`make mutants` makes small mutations and runs the tests. For each row of the requirement tables, the
+candidates are the mutations (see mutations.py) of lines that the row's tests run and that fewer
+than one test in twenty runs, and of functions that cite the row's section. Most of the lines that a
+row's tests run are only on the way to the row. Of the candidates, the row gets those that are most
+clearly its own, judged by citation, words and coverage (see Chooser). A seed selects rows, and one
+mutant of each. Only the row's own tests run against it, the fastest first. A mutant is killed if
+one of them fails or does not end. Survivors are printed.
 
-A row's tests run lines of other rows too, so a survivor is a weak test or a line of another row.
-`--others` tells them apart: it holds each survivor against the tests of other rows that run its
-line. A survivor of these too is a line that the tests of no row check. What the others kill still
-counts as survived.
+A row's tests run lines of other rows too, so a survivor is either a weak test or a line of another
+row. `--others` tells the two apart: it runs the tests of other rows that run the survivor's line.
+If the mutant survives these too, the tests of no row check that line. A survivor that only the
+others kill still counts as survived.
 
-The choice of a row's lines looks at texts and coverage alone, never at an outcome, and has no
-threshold beside the one in twenty.
+The choice of a row's lines depends only on texts and coverage, never on an outcome, and has no
+threshold except the one in twenty.
 
-A run that was stopped continues where it was: outcomes are kept in build/mutants/outcomes.json, and
-used again as long as the package, the helpers of the tests and the files of the row's tests are the
-same. `--again` ignores them.
+An interrupted run continues where it stopped: outcomes are kept in build/mutants/outcomes.json, and
+are reused as long as the package, the test helpers and the files of the row's tests are unchanged.
+`--again` ignores them.
 
-The working tree stays as it is: a mutant is a file in a copy of the package, which PYTHONPATH puts
-before the real one, in the processes that the tests start too. Which lines a test runs is measured
-once and kept in build/mutants, a folder of tests at a time, as long as the test file, the helpers
-of the tests and the modules it runs are the same.
+The working tree is never changed: a mutant is a file in a copy of the package, which PYTHONPATH
+puts before the real one, also in the processes that the tests start. The lines that each test runs
+are measured once, one folder of tests at a time, and kept in build/mutants as long as the test
+file, the test helpers and the modules that it runs are unchanged.
 
-conformance/equivalent_mutants.toml names mutants that behave as the original does, each with the
+conformance/equivalent_mutants.toml names mutants that behave like the original, each with the
 reason. They are never chosen.
 """
 
@@ -67,28 +68,27 @@ from row_words import Collection, words
 
 EQUIVALENTS = "equivalent_mutants.toml"
 
-# A line that more tests than this run is the business of no row in particular.
+# A line that a larger share of the tests runs is considered specific to no row.
 COMMON_SHARE = 0.05
-# Folders whose tests mostly watch other processes, which are not traced: measured only where a test
-# names a row. Those of the store interrupt threads by signals: coverage.py's own lock is not made
-# for that.
+# Folders whose tests mostly watch other processes, which are not traced. They are measured only
+# where a test names a row. Those of the store interrupt threads by signals, which the lock inside
+# coverage.py does not support.
 UNTRACED = ("adversity", "bench", "cli", "contract", "demo", "interop", "spark", "store")
-# Tests here listen on ports that others have fixed: one mutant at a time.
+# These tests listen on fixed ports, so only one mutant at a time can run them.
 FIXED_PORTS = ("tests/interop/", "tests/com/server/test_listener.py")
-# Seconds that the tests of a mutant may take beyond ten times what they took when they were
-# measured.
+# Seconds allowed for the tests of a mutant, in addition to ten times their measured duration.
 PATIENCE = 60
 
 DOCUMENT_NAMES = {name.upper(): document for name, document in spec_rows.DOCUMENTS.items()}
 CITATION = re.compile(r"(?:\b(?P<document>[A-Z][A-Z0-9-]*)[ -])?\b(?P<section>\d+(?:\.\d+)+)(?:-(?P<number>\d+))?\b")
-# Document, section, and the number of the row where a single one is cited.
+# Document, section, and the row's number if a single row is cited.
 Citation = tuple[str, str, str | None]
 DOCUMENT = re.compile(r"\bM[SC]-[A-Z]+\b")
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """Where things are."""
+    """The directories of the project."""
 
     root: Path
 
@@ -109,7 +109,7 @@ class Project:
         return self.root / "build" / "mutants"
 
     def log(self, name: str) -> Path:
-        """Return the path of a log whose folder exists."""
+        """Return the path of a log, after creating its folder."""
         self.build.mkdir(parents=True, exist_ok=True)
         return self.build / name
 
@@ -124,7 +124,7 @@ class Test:
 
 
 class Measured:
-    """Which lines each test ran. A set of tests is a mask: bit n stands for test n."""
+    """The lines that each test ran; a set of tests is a mask in which bit n stands for test n."""
 
     def __init__(self) -> None:
         self.tests: list[Test] = []
@@ -132,7 +132,7 @@ class Measured:
         self.of_row: Counter[str] = Counter()
 
     def add(self, record: dict[str, Any]) -> None:
-        """Add the tests of a file, as line_coverage wrote it."""
+        """Add the tests of a file, from the record that line_coverage wrote."""
         offset = len(self.tests)
         for test, facts in record["tests"].items():
             rows = dict.fromkeys(row.partition("/")[0] for row in facts["rows"])
@@ -153,12 +153,12 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A mutation of a module, held against a row."""
+    """A mutation of a module, with the row that it tests."""
 
     row: str
     module: str
     mutation: Mutation
-    # The row's tests: those that run the line first, the fastest of them first.
+    # The row's tests: first those that run the line, in each group the fastest first.
     tests: tuple[str, ...]
     seconds: float
     # The tests of other rows that run the line, the fastest first.
@@ -190,7 +190,7 @@ def files_to_measure(tests: Path) -> list[Path]:
 
 
 class Measurements:
-    """The records of line_coverage, kept in a folder, each with what it depends on."""
+    """The records of line_coverage in a folder, each with what it depends on."""
 
     def __init__(self, project: Project, jobs: int) -> None:
         self._project = project
@@ -206,7 +206,7 @@ class Measurements:
         }
 
     def read(self) -> Measured:
-        """Measure what has changed, and read everything."""
+        """Measure what has changed, and return all measurements."""
         files = {
             path.relative_to(self._project.root).as_posix(): path for path in files_to_measure(self._project.tests)
         }
@@ -221,7 +221,7 @@ class Measurements:
         return measured
 
     def _measure(self, names: list[str]) -> None:
-        """Measure some test files, a folder at a time: a run that is stopped keeps what it has measured."""
+        """Measure test files one folder at a time; an interrupted run keeps its progress."""
         print(f"measuring the lines of {len(names)} test files", flush=True)
         self._project.log("measuring.log").unlink(missing_ok=True)
         for folder, group in itertools.groupby(sorted(names, key=folder_of), folder_of):
@@ -242,8 +242,8 @@ class Measurements:
         for name in names:
             path = self._folder / line_coverage.file_name(name)
             if not path.exists() and status == pytest.ExitCode.TESTS_FAILED:
-                continue  # It could not be read, perhaps.
-            # Where nothing passed there is no record: the tests were skipped.
+                continue  # It possibly could not be imported.
+            # If nothing passed there is no record: the tests were skipped.
             text = path.read_text(encoding="utf-8") if path.exists() else line_coverage.EMPTY
             record = json.loads(text)
             if not record.pop("failed"):
@@ -274,7 +274,7 @@ def run_pytest(
     timeout: float | None,
     output: int | IO[str] = subprocess.DEVNULL,
 ) -> int | None:
-    """Return pytest's exit code; None after the timeout, when it and what it started have been killed."""
+    """Run pytest and return its exit code; None after a timeout, with all its processes killed."""
     process = subprocess.Popen(
         [sys.executable, "-m", "pytest", *arguments],
         cwd=root,
@@ -294,7 +294,7 @@ def run_pytest(
 
 
 def cited(text: str, document: str | None) -> set[Citation]:
-    """Return the sections that a text cites, each with its document: the one named, else the given one."""
+    """Return the sections that a text cites, by default of the given document."""
     found = set()
     for match in CITATION.finditer(text):
         named = match["document"]
@@ -305,20 +305,20 @@ def cited(text: str, document: str | None) -> set[Citation]:
 
 
 def main_document(source: str) -> str | None:
-    """Return the first document that a module's docstring names."""
+    """Return the first document named in a module's docstring."""
     match = DOCUMENT.search(ast.get_docstring(ast.parse(source)) or "")
     return match[0] if match else None
 
 
 class TestTexts:
-    """What tests say, each read once."""
+    """The texts of tests, each read once."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._files: dict[str, dict[str, frozenset[str]]] = {}
 
     def words(self, tests: Iterable[str]) -> frozenset[str]:
-        """Return the words of all these tests."""
+        """Return all words of these tests."""
         names = {test.partition("[")[0] for test in tests}
         return frozenset().union(*(self._words_of(*name.split("::", 1)) for name in sorted(names)))
 
@@ -330,46 +330,49 @@ class TestTexts:
 
 
 class Claim(enum.IntEnum):
-    """What the function around a line says about whose line it is."""
+    """What the function around a line says about the row it belongs to."""
 
     NONE = 0
     SECTION = 1  # It cites the row's section.
     ROW = 2  # It cites the row.
 
 
-# How clearly a line is a row's: whether its function cites the row; how far coverage and words
-# agree; coverage alone.
+# How clearly a line belongs to a row: whether its function cites the row; how well coverage and
+# words match; coverage alone.
 Rank = tuple[bool, float, float]
-# A module, and a function of it.
+# A module and a function in it.
 Place = tuple[str, str]
 
 
 class Chooser:
-    """Knows the candidates of every row.
+    """The candidates of every row.
 
-    A row's tests run many lines that implement other rows. Of the candidates the line is looked for
-    that is most typical of the row and speaks most of what it demands; lines of a function that
-    cites the row by its number come first. The row gets the function of this line, and of it the
-    best lines that can be mutated.
+    A row's tests run many lines that implement other rows. So the search looks for the candidate
+    line that is most typical of the row and whose words best match the requirement. Lines of a
+    function that cites the row by its number come first. The row gets the function of this line,
+    and in it the best lines that can be mutated.
 
-    Where nothing in that function can be mutated, the function of the next best line takes its
-    place, and so on: no row is left out as long as its tests run a candidate. That the best
-    function has nothing to mutate may mean that the demand is a table or a layout, and then the
-    line that is mutated can be another row's. It means as often that the search has stopped at a
-    function that only speaks of the demand. To leave such rows out would make the figure better by
-    not asking about them; a line of another row can only make it worse.
+    If nothing in that function can be mutated, the function of the next best line takes its place,
+    and so on: no row is left out as long as its tests run a candidate. A best function with nothing
+    to mutate may mean that the requirement is a table or a layout; then the line that is mutated
+    can be another row's. Just as often it means that the search has stopped at a function that only
+    mentions the requirement. Leaving such rows out would improve the figure by avoiding the
+    question, whereas a line of another row can only make it worse.
 
-    This is what a reader does who looks for the lines of a requirement. Of 38 rows whose lines were
-    looked for by reading, the search found the function that the reader found for 21. Coverage and
-    citations without the words found it for 9.
+    The search imitates a reader who looks for the lines of a requirement. For 38 rows the lines
+    were found by reading: the search found the same function for 21 of them. Coverage and citations
+    without the words found it for 9.
 
-    How typical a line is of a row is told by Ochiai's coefficient, as tools that locate faults use
-    it:
-    |own and runners| / sqrt(|own| * |runners|). It is 1 where all tests of the row run the line, and no others do. A test
-    runs far more than it checks, so the root of it counts.
+    How typical a line is of a row is measured by Ochiai's coefficient, which is used in fault
+    localization:
 
-    A line speaks by its statement, and by its function's name and docstring; the row by its
-    requirement, and by its tests (see row_words).
+        |own and runners| / sqrt(|own| * |runners|)
+
+    It is 1 if all tests of the row run the line and no others do. A test runs far more than it
+    checks, so its square root is used.
+
+    The text of a line is its statement, and its function's name and docstring. The text of a row is
+    its requirement and its tests (see row_words).
     """
 
     def __init__(
@@ -385,7 +388,7 @@ class Chooser:
             {row: texts.words(test.id for test in measured.members(mask)) for row, mask in measured.of_row.items()}
         )
         self._marked = functools.reduce(operator.or_, measured.of_row.values(), 0)
-        # Per row and function: its best line, and the mutations of the best one that has some.
+        # Per row and function: its best line, and the mutations of the best line that has any.
         self._ranks: defaultdict[str, dict[Place, Rank]] = defaultdict(dict)
         self._by_place: defaultdict[str, dict[Place, tuple[Rank, list[Mutation]]]] = defaultdict(dict)
         for module in sorted(measured.lines):
@@ -417,7 +420,7 @@ class Chooser:
         return self._requirements.likeness(row, text) + self._tests.likeness(row, text)
 
     def _offer(self, row: str, rank: Rank, place: Place, found: list[Mutation]) -> None:
-        """Note how good the best line of the function is for the row, and the mutations of the best that has some."""
+        """Record the function's best rank for the row, and the best mutations in it."""
         ranks = self._ranks[row]
         ranks[place] = max(rank, ranks.get(place, rank))
         if found:
@@ -428,7 +431,10 @@ class Chooser:
                 self._by_place[row][place] = rank, of_place + found
 
     def _mutations(self, row: str) -> tuple[str, list[Mutation]]:
-        """Return the mutations of the best function that has some, and its module; none if no function has any."""
+        """Return the best function that has mutations as its module and the mutations.
+
+        Without any, the module is empty.
+        """
         found = self._by_place[row]
         places = [place for place in self._ranks[row] if place in found]
         if not places:
@@ -444,11 +450,11 @@ class Chooser:
 
     def _typical(self, row: str, runners: int) -> float:
         own = self._measured.of_row[row]
-        # Rounded, so that equal ones are equal in spite of the order of the arithmetic.
+        # Rounded, so that equal values compare equal regardless of the order of the arithmetic.
         return round((own & runners).bit_count() / math.sqrt(own.bit_count() * runners.bit_count()), 9)
 
     def candidates(self, row: str) -> list[Mutant]:
-        """Return the mutants of the lines that are the row's own."""
+        """Return the mutants of the row's own lines."""
         module, found = self._mutations(row)
         return [
             self._mutant(row, module, mutation)
@@ -478,9 +484,9 @@ class Chooser:
         )
 
     def sample(self, seed: int, size: int) -> list[Mutant]:
-        """Choose rows, and a mutant of each.
+        """Select rows, and a mutant of each.
 
-        A change of one row's candidates leaves the others' choice alone.
+        Changes to the candidates of one row do not affect the choice for the others.
         """
         chosen: list[Mutant] = []
         for row in sorted(self._measured.of_row, key=lambda row: _lot(seed, row)):
@@ -491,12 +497,12 @@ class Chooser:
         return chosen
 
     def without_candidates(self) -> list[str]:
-        """Return the rows that have no line of which a mutant could be made."""
+        """Return the rows without a line that can be mutated."""
         return [row for row in self._rows if row in self._measured.of_row and not self._mutations(row)[1]]
 
 
 def _choice(candidates: list[Mutant], seed: int) -> Mutant:
-    """Choose a kind, then a mutant of the kind, so that rare kinds have their turn too."""
+    """Choose a kind, then a mutant of that kind, so that rare kinds are chosen as well."""
     row = candidates[0].row
     kind = min({each.mutation.kind for each in candidates}, key=lambda kind: _lot(seed, row, kind))
     alike = [each for each in candidates if each.mutation.kind == kind]
@@ -509,11 +515,11 @@ def _lot(seed: int, *names: str) -> bytes:
 
 KILLED = "killed"
 ENDLESS = "did not end"
-# pytest itself failed: that says nothing about the mutant.
+# pytest itself failed, which says nothing about the mutant.
 BROKEN = "broken run"
 SURVIVED = "survived"
-# By pytest's exit code. A mutant may make the import of a test file or of a conftest fail (a usage
-# error); with the same arguments the unchanged copy has passed.
+# By pytest's exit code. A mutant may make the import of a test file or a conftest fail (a usage
+# error); the unchanged copy has passed with the same arguments.
 OUTCOMES: dict[int | None, str] = {
     None: ENDLESS,
     pytest.ExitCode.OK: SURVIVED,
@@ -524,14 +530,14 @@ OUTCOMES: dict[int | None, str] = {
 
 
 class Overlay:
-    """A copy of the package in a folder that PYTHONPATH names; one module of it is a mutant's."""
+    """A copy of the package in a folder that PYTHONPATH names, with one mutated module."""
 
     def __init__(self, project: Project, folder: Path) -> None:
         self._root = project.root
         self._folder = folder
         shutil.copytree(project.source, folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
-        # Hypothesis would otherwise keep the failing examples in the working tree, and try them on
-        # the next mutant.
+        # Otherwise Hypothesis would store failing examples in the working tree, and try them on the
+        # next mutant.
         self.environment = {
             "PYTHONPATH": os.pathsep.join(filter(None, (str(folder / "src"), os.environ.get("PYTHONPATH")))),
             "HYPOTHESIS_STORAGE_DIRECTORY": str(folder / "hypothesis"),
@@ -548,8 +554,8 @@ class Overlay:
             self._write(path, original)
 
     def _write(self, path: Path, source: str) -> None:
-        # Bytecode is matched by size and second: a mutant of the same size may be written within
-        # the second.
+        # Bytecode is validated by size and time in seconds: a mutant of the same size may be
+        # written within the same second.
         for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
             compiled.unlink()
         path.write_text(source, encoding="utf-8")
@@ -572,7 +578,7 @@ class Overlay:
 
 
 class Outcomes:
-    """What became of mutants in earlier runs, kept in a file after each of them."""
+    """Outcomes of mutants in earlier runs, saved to a file after each mutant."""
 
     def __init__(self, project: Project) -> None:
         self._project = project
@@ -603,7 +609,7 @@ class Outcomes:
 
 
 class Runner:
-    """Holds mutants against their tests, several at a time."""
+    """Runs mutants against their tests, several at a time."""
 
     def __init__(self, project: Project, folder: Path, jobs: int, outcomes: Outcomes) -> None:
         self._project = project
@@ -646,7 +652,7 @@ class Runner:
 
 
 def load_equivalents(path: Path) -> dict[str, str]:
-    """Return the names of the equivalent mutants, each with the reason."""
+    """Return the names of the equivalent mutants, each with its reason."""
     if not path.exists():
         return {}
     equivalents: dict[str, str] = {}
@@ -659,7 +665,7 @@ def load_equivalents(path: Path) -> dict[str, str]:
 
 
 def stale_equivalents(equivalents: Iterable[str], source: Path) -> list[str]:
-    """Return the names that no mutation of the sources has."""
+    """Return the names that match no mutation of the sources."""
     stale = []
     for name in equivalents:
         module, _, rest = name.partition(": ")
@@ -672,7 +678,7 @@ def stale_equivalents(equivalents: Iterable[str], source: Path) -> list[str]:
 
 
 def survivor_text(mutant: Mutant, rows: dict[str, spec_rows.Row]) -> str:
-    """Say where a survivor is, what it changes, and which tests did not notice."""
+    """Describe a survivor: its place, its change, and the tests that did not notice."""
     change = mutant.mutation
     tests = [f"    {test}" for test in mutant.tests[:5]]
     if len(mutant.tests) > len(tests):
@@ -688,7 +694,7 @@ def survivor_text(mutant: Mutant, rows: dict[str, spec_rows.Row]) -> str:
 
 
 def try_mutants(project: Project, mutants: Sequence[Mutant], *, jobs: int, again: bool) -> list[str]:
-    """Return the outcome of each mutant: the one that is kept, unless the mutant must be tried again."""
+    """Return the outcome of each mutant, from an earlier run unless `again` is set."""
     outcomes = Outcomes(project)
     known = {} if again else {mutant: found for mutant in mutants if (found := outcomes.get(mutant)) is not None}
     left = [mutant for mutant in mutants if mutant not in known]
@@ -703,7 +709,7 @@ def try_mutants(project: Project, mutants: Sequence[Mutant], *, jobs: int, again
 
 
 def survivors_of_all(project: Project, survivors: Sequence[Mutant], *, jobs: int, again: bool) -> list[Mutant]:
-    """Return the mutants that the tests of other rows do not notice either."""
+    """Return the survivors that the tests of other rows do not notice either."""
     swapped = {
         mutant: replace(mutant, tests=mutant.others, seconds=mutant.others_seconds, others=(), others_seconds=0.0)
         for mutant in survivors

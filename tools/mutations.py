@@ -1,8 +1,9 @@
-"""The small mutations of a module: calls removed, conditions flipped, constants changed, branches swapped.
+"""Small mutations of a module's source.
 
-A mutation replaces one part of the source text, so that every other line stays as it is. Only code
-inside functions is mutated. Left alone are calls that write to a log, `__repr__` and `__str__`,
-texts, defaults of parameters and annotations: no requirement is about them.
+There are four kinds: a call is removed, a condition flipped, a constant changed, or two branches
+swapped. A mutation replaces one part of the source text, so that every other line is unchanged.
+Only code inside functions is mutated. Log calls, `__repr__` and `__str__`, strings, parameter
+defaults and annotations are left alone, because no requirement is about them.
 """
 
 from __future__ import annotations
@@ -44,11 +45,10 @@ class Mutation:
 
     kind: str
     function: str
-    # Where the mutated code starts, and where the statement around it starts: a tracer sees the
-    # latter.
+    # Lines of the mutated code, and of the statement around it, which is what a tracer reports.
     line: int
     statement: int
-    # Offsets into the source, in octets of UTF-8 as those of ast.
+    # Offsets into the source in octets of UTF-8, as in ast.
     start: int
     end: int
     before: str
@@ -56,7 +56,7 @@ class Mutation:
 
     @property
     def name(self) -> str:
-        """Name the mutation within its module, without numbers of lines."""
+        """The name of the mutation within its module, without line numbers."""
         return f"{self.function}: {self.kind}: {_one_line(self.before)} -> {_one_line(self.after)}"
 
     def apply(self, source: str) -> str:
@@ -66,7 +66,7 @@ class Mutation:
 
 @dataclass(frozen=True, slots=True)
 class FunctionText:
-    """A function's name, the lines that it takes with the comments directly above it, and what it says of itself."""
+    """A function's name, its text and lines with the comments directly above, and its docstring."""
 
     name: str
     first: int
@@ -91,7 +91,7 @@ def functions(source: str) -> list[FunctionText]:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement inside a function: its first line, and what it says."""
+    """A statement inside a function: its first line and its text."""
 
     function: str
     line: int
@@ -99,10 +99,10 @@ class Statement:
 
 
 def statements(source: str) -> list[Statement]:
-    """Return the statements of all functions, those inside others too.
+    """Return the statements of all functions, including nested ones.
 
-    The comments directly above a statement belong to it. Of one that contains others it is the
-    head, and the first that it contains: what a condition is for is told by what depends on it.
+    The comments directly above a statement belong to it. A compound statement counts with its head
+    and the first statement that it contains, because what depends on a condition shows its purpose.
     """
     lines = source.splitlines()
     found = []
@@ -116,7 +116,7 @@ def statements(source: str) -> list[Statement]:
 
 
 def _own_statements(body: Sequence[ast.AST]) -> Iterator[ast.stmt]:
-    """Yield statements, and those that they contain; functions inside have their own."""
+    """Yield statements and the statements inside them, except nested functions."""
     for node in body:
         if isinstance(node, (Function, ast.ClassDef)):
             continue
@@ -158,7 +158,7 @@ def _functions(node: ast.AST, prefix: str) -> Iterator[tuple[str, Function]]:
 
 
 class _FunctionMutations(ast.NodeVisitor):
-    """Collects the mutations of one function; functions inside it have their own."""
+    """Collects the mutations of one function, except nested functions."""
 
     def __init__(self, octets: bytes, starts: list[int], name: str) -> None:
         self._octets = octets
@@ -198,7 +198,7 @@ class _FunctionMutations(ast.NodeVisitor):
     def _text(self, node: ast.expr) -> str:
         return self._octets[self._start(node) : self._end(node)].decode()
 
-    # What is left alone.
+    # Code that is not mutated
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         """Leave it to its own collector."""
@@ -213,7 +213,7 @@ class _FunctionMutations(ast.NodeVisitor):
         """Leave texts alone."""
 
     def visit_Assert(self, node: ast.Assert) -> None:
-        """Leave it: it says what is true anyway."""
+        """Skip it: an assertion states what is true anyway."""
 
     def visit_keyword(self, node: ast.keyword) -> None:
         # zip(..., strict=True) is an assertion.
@@ -224,7 +224,7 @@ class _FunctionMutations(ast.NodeVisitor):
         if node.value is not None:
             self.visit(node.value)
 
-    # What is mutated.
+    # Code that is mutated
 
     def visit_Expr(self, node: ast.Expr) -> None:
         value = node.value.value if isinstance(node.value, ast.Await) else node.value
@@ -287,7 +287,7 @@ class _FunctionMutations(ast.NodeVisitor):
         self.visit(node.values[0])
 
     def visit_Compare(self, node: ast.Compare) -> None:
-        """Flip a comparison whose result is a value; those of conditions have been seen."""
+        """Flip a comparison that is used as a value; conditions are handled elsewhere."""
         if not any(each.start == self._start(node) and each.end == self._end(node) for each in self._found):
             self._conditions(node)
         self.generic_visit(node)
@@ -300,7 +300,10 @@ class _FunctionMutations(ast.NodeVisitor):
             self._add(CHANGED_CONSTANT, node, hex(node.value + 1) if "x" in text else str(node.value + 1))
 
     def _conditions(self, test: ast.expr) -> None:
-        """Flip a condition, and the first operand of `and` and `or`: whether others are evaluated, lines do not tell."""
+        """Flip a condition, and the first operand of `and` and `or`.
+
+        Line coverage does not show whether the other operands are evaluated.
+        """
         self._add(FLIPPED_CONDITION, test, self._negated(test))
         self._first_operand(test)
 
@@ -310,7 +313,7 @@ class _FunctionMutations(ast.NodeVisitor):
 
     def _negated(self, test: ast.expr) -> str:
         if isinstance(test, ast.Compare) and len(test.ops) == 1:
-            # Only the operator: parentheses around an operand are no part of its node.
+            # Replace only the operator: parentheses around an operand are not part of its node.
             end, start = self._end(test.left), self._start(test.comparators[0])
             between = OPERATOR.sub(OPPOSITES[type(test.ops[0])], self._octets[end:start].decode(), count=1)
             return (
@@ -328,7 +331,7 @@ class _FunctionMutations(ast.NodeVisitor):
 
 
 def _is_log(call: ast.Call) -> bool:
-    """Whether a call writes to a log: a method of one, or a function that takes one first."""
+    """Return whether a call writes to a log: a method of it, or a function with it as argument."""
     if isinstance(call.func, ast.Attribute) and call.func.attr in LOG_METHODS:
         return _names_log(call.func.value)
     return bool(call.args) and _names_log(call.args[0])
@@ -344,7 +347,7 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def _only_tells(statement: ast.stmt) -> bool:
-    """Whether a statement writes to a log, or only sets a text for people to read."""
+    """Return whether a statement only writes to a log or sets a text for people to read."""
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Call) and _is_log(statement.value)
     return isinstance(statement, ast.Assign) and isinstance(statement.value, ast.JoinedStr)

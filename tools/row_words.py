@@ -1,10 +1,10 @@
-"""How much a requirement, the tests that name it and a line of code speak of the same things.
+"""Textual similarity of a requirement, the tests that name it, and a line of code.
 
-The code uses the names of the documents, and so do the requirements and the tests:
-`qm.directory_offline = True` is told from its neighbours by DirectoryOffline in the requirement.
-Words are compared as tools that recover links between requirements and code do it: a word counts
-the more, the fewer texts of the collection have it, and two texts are as alike as the cosine of the
-angle between their vectors.
+The code uses the names of the documents, and so do the requirements and the tests: the name
+DirectoryOffline in a requirement distinguishes `qm.directory_offline = True` from its neighbours.
+Words are compared as in tools that recover traceability links. The weight of a word grows with its
+rarity in the collection, and the similarity of two texts is the cosine of the angle between their
+vectors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MIN_STEM = 3
 
 
 def words(text: str) -> frozenset[str]:
-    """Return the names of a text and the words inside them, in small letters; numbers by their value.
+    """Return the names in a text and the words inside them, in lower case; numbers by value.
 
     DirectoryOffline and directory_offline are the same name.
     """
@@ -41,7 +41,7 @@ def _singular(word: str) -> str:
 
 
 class Collection:
-    """The words of some texts."""
+    """The words of a collection of texts."""
 
     def __init__(self, texts: Mapping[str, frozenset[str]]) -> None:
         self._texts = texts
@@ -50,9 +50,9 @@ class Collection:
         self._squares = {key: self._square(found) for key, found in texts.items()}
 
     def likeness(self, key: str, text: frozenset[str]) -> float:
-        """Return how alike a text of the collection and another one are, from 0 to 1.
+        """Return the similarity of a text in the collection to another one, from 0 to 1.
 
-        Words that the collection lacks do not count.
+        Words that are not in the collection do not count.
         """
         length = math.sqrt(self._squares[key] * self._square(text))
         return self._square(self._texts[key] & text) / length if length else 0.0

@@ -1,9 +1,9 @@
-"""Pages of the documentation site that are not files in docs: README, changelog, and two generated references.
+"""Pages of the documentation site that are not files in docs.
 
-MkDocs loads this module as a hook (mkdocs.yml). README.md and CHANGELOG.md stand outside docs, so
-their links into docs lose that folder; links to files that are no page of the site become plain
-text. The references are made from the package itself: the commands from the command line's own
-parser, the Python API from signatures and docstrings.
+They are README, the changelog, and two generated references. MkDocs loads this module as a hook
+(mkdocs.yml). README.md and CHANGELOG.md are outside docs, so the folder is removed from their links
+into docs; links to files without a page become plain text. The references are generated from the
+package: the commands from the command line parser, the Python API from signatures and docstrings.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
     from mkdocs.structure.pages import Page
 
-# Typer has its own copy of Click, whose classes have no public name.
+# Typer contains a copy of Click, whose classes have no public name.
 Command: TypeAlias = Any
 ROOT = Path(__file__).resolve().parent.parent
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
-# Files outside docs that have a page, and its name.
+# Files outside docs that become pages, with the page names.
 OUTSIDE = {"README.md": "index.md", "CHANGELOG.md": "changelog.md"}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are not in docs."""
+    """Add the pages that are not files in docs."""
     from mkdocs.structure.files import File  # Imported here: only a build of the site needs MkDocs.
 
     pages = {page: _from_root((ROOT / name).read_text(encoding="utf-8")) for name, page in OUTSIDE.items()}
@@ -41,7 +41,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Point links of a page in docs at the pages of the site."""
+    """Redirect links of a page in docs to pages of the site."""
     del config, files
     return markdown if page.file.generated_by else _LINK.sub(_link_out_of_docs, markdown)
 
@@ -70,7 +70,7 @@ def _link_out_of_docs(match: re.Match[str]) -> str:
 
 
 # The commands
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def commands_page() -> str:
@@ -89,7 +89,7 @@ def _commands(names: list[str], command: Command) -> Iterator[tuple[list[str], C
     if names != ["lanner"]:
         yield names, command
     for name in getattr(command, "commands", {}):
-        # The root's own entries are stand-ins: a command is imported when it is asked for.
+        # The root's entries are placeholders: a command is imported when it is looked up.
         one = command.get_command(None, name)
         if not one.hidden:
             yield from _commands([*names, name], one)
@@ -100,7 +100,7 @@ def _parameters(command: Command) -> list[str]:
     for parameter in command.params:
         if getattr(parameter, "hidden", False):
             continue
-        # Flags that can be switched off have names for that, too.
+        # Flags that can be switched off have names for that too.
         names = [*parameter.opts, *parameter.secondary_opts] if parameter.opts[0].startswith("-") else [parameter.name]
         text = " ".join(str(getattr(parameter, "help", None) or "").split())
         rows.append(f"| {', '.join(f'`{name}`' for name in names)} | {text.replace('|', chr(92) + '|')} |")
@@ -108,7 +108,7 @@ def _parameters(command: Command) -> list[str]:
 
 
 # The Python API
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def python_page() -> str:
@@ -142,7 +142,7 @@ def _signature(function: object) -> str:
     if isinstance(function, property) or not callable(function):
         return ""
     try:
-        # A page shows types as the reader writes them.
+        # Show types as a program writes them.
         text = str(inspect.signature(function)).replace("'", "")
     except ValueError:
         return ""

@@ -1,7 +1,7 @@
-"""Pytest plugin: `--allowed-skips FILE` fails a run in which a test was skipped for a reason that FILE does not name.
+"""Pytest plugin: `--allowed-skips FILE` fails a run that skips a test for an unlisted reason.
 
-A line of FILE is a reason as the test gives it, with the wildcards of fnmatch; `#` begins a
-comment. An expected failure is no skip.
+Each line of FILE is a reason as the test gives it, with the wildcards of fnmatch; `#` begins a
+comment. An expected failure does not count as a skip.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class AllowedSkips:
-    """Collects the skipped tests whose reasons are not allowed; under xdist the controller hears of all."""
+    """Collects tests skipped for unlisted reasons; under xdist the controller receives them all."""
 
     def __init__(self, path: Path, reasons: list[str]) -> None:
         self._path = path
@@ -45,7 +45,7 @@ class AllowedSkips:
             self._judge(report)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Look at a whole module, which `importorskip` skips at its top."""
+        """Check a whole module, which `importorskip` skips at its top."""
         if report.skipped:
             self._judge(report)
 

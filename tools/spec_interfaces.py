@@ -1,15 +1,15 @@
-"""Which rows are proven at an interface that the product itself does not use.
+"""Detection of rows that are proven only at an interface that the product does not use.
 
 A test proves a row of the shipped product only if the product does what the test does. A function
-that no module of src names is called by tests alone: a row whose every test calls such a function
-is "proven at an interface, not shipped". Vulture finds the functions. Those that something else
-than src calls (asyncio, a decorator, a library, users) are named in tests/vulture_whitelist.py.
-Properties do not count: they show a test the state that shipped code has made.
+that no module of src names is called by tests alone. A row whose every test calls such a function
+is "proven at an interface, not shipped". Vulture finds the functions. Those that other code calls
+(asyncio, a decorator, a library, users) are named in tests/vulture_whitelist.py. Properties do not
+count: they show a test the state that shipped code has made.
 
-What a test calls is read from its source: the names in it, in the fixtures that it takes, and in
-the functions of tests/ that it names, and so on. A profiler would see calls as well, but only those
-of its own process and thread, and would make every test slower. A name that vulture reports stands
-nowhere else in src, so a name in a test means that function.
+The calls of a test are read from its source: the names in it, in the fixtures that it takes, and in
+the functions of tests/ that it names, transitively. A profiler would see calls as well, but only
+those of its own process and thread, and would slow down every test. A name that vulture reports
+occurs nowhere else in src, so that name in a test means that function.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Final
 from vulture.core import Vulture
 
 _FUNCTIONS: Final = ("function", "method", "class")
-# Methods that run when an object of the class is made or used in a `with`.
+# Methods that run implicitly when an object is created or used in a `with` statement.
 _IMPLICIT: Final = ("__init__", "__post_init__", "__enter__", "__exit__", "__aenter__", "__aexit__")
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -43,7 +43,10 @@ def unused_code(package: Path) -> list[tuple[str, str, int]]:
 
 
 def unshipped(package: Path, called_from_outside: Iterable[Mapping[str, list[str]]]) -> dict[str, str]:
-    """Return the functions that only tests can call, each with its module; the patterns are as in the whitelist."""
+    """Return the functions that only tests can call, by module.
+
+    The patterns are as in the whitelist.
+    """
     outside = [(module, name) for group in called_from_outside for module, names in group.items() for name in names]
     return {
         finding.partition(" ")[2]: module
@@ -55,16 +58,16 @@ def unshipped(package: Path, called_from_outside: Iterable[Mapping[str, list[str
 
 @dataclass(eq=False)
 class TestModule:
-    """A file of the tests."""
+    """A test file."""
 
     path: Path
     tree: ast.Module
-    # Other files of the tests that it imports from.
+    # Other test files that it imports from.
     imported: list[Path] = field(default_factory=list)
 
     @cached_property
     def definitions(self) -> dict[str, list[Definition]]:
-        """Functions, methods and classes of any level, by name."""
+        """Functions, methods and classes at any level, by name."""
         found: dict[str, list[Definition]] = {}
         for node in ast.walk(self.tree):
             if isinstance(node, Definition):
@@ -73,7 +76,7 @@ class TestModule:
 
 
 class Suite:
-    """The source of the tests, below a root folder from which they import each other."""
+    """The source of the tests, below the root folder of their imports."""
 
     def __init__(self, root: Path, folder: str = "tests") -> None:
         self._root = root
@@ -90,12 +93,12 @@ class Suite:
                 base = self._root.joinpath(*node.module.split("."))
                 yield base.with_suffix(".py")
                 yield from ((base / alias.name).with_suffix(".py") for alias in node.names)
-        # Fixtures come from the conftest files above.
+        # Fixtures come from the conftest files in the folders above.
         for parent in module.path.parents:
             yield parent / "conftest.py"
 
     def _reach(self, path: Path) -> list[TestModule]:
-        """A module and those it imports from, and so on."""
+        """Return a module and all modules that it imports, transitively."""
         found = self._in_reach.get(path)
         if found is None:
             paths = [path]
@@ -105,9 +108,9 @@ class Suite:
         return found
 
     def names_of(self, path: Path, test: str) -> set[str]:
-        """Return all names that a test (`test_a` or `TestB::test_a`) may use: its own and those of what it names."""
+        """Return all names that a test (`test_a` or `TestB::test_a`) may use, transitively."""
         *_, name = test.split("::")
-        # A test of a class may be one of a base class, in another file.
+        # A test in a class may be inherited from a base class in another file.
         waiting = [(module, node) for module in self._reach(path) for node in module.definitions.get(name, ())]
         if not waiting:
             raise LookupError(f"there is no {test} in {path}")
@@ -127,9 +130,10 @@ class Suite:
 
 
 def _identifiers(node: Definition) -> Iterator[str]:
-    """Yield the names in a function with those of its parameters, which may be fixtures.
+    """Yield the names in a function and its parameters, which may be fixtures.
 
-    Of a class only what runs when an object is made: its methods are named by those who call them.
+    For a class, only code that runs when an object is created counts: tests that call its methods
+    name them.
     """
     parts: Iterable[ast.AST] = [node]
     if isinstance(node, ast.ClassDef):
@@ -142,7 +146,7 @@ def _identifiers(node: Definition) -> Iterator[str]:
 
 
 def tests_of(node_ids: Iterable[str]) -> set[tuple[str, str]]:
-    """Return file and test of node ids, each once, without the parameters."""
+    """Return the file and test of node ids, without parameters or duplicates."""
     return {
         (path, test)
         for path, _, test in (re.sub(r"\[.*", "", one, flags=re.DOTALL).partition("::") for one in node_ids)
@@ -152,7 +156,7 @@ def tests_of(node_ids: Iterable[str]) -> set[tuple[str, str]]:
 def at_interface(
     proven: Mapping[str, list[str]], suite: Suite, root: Path, functions: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the rows whose every test calls one of the functions, each with the functions."""
+    """Return the rows whose every test calls one of the functions, with those functions."""
     used: dict[tuple[str, str], list[str]] = {}
     found = {}
     for row_id, node_ids in proven.items():

@@ -1,12 +1,12 @@
-"""Pytest plugin: which rows of the requirement tables the tests of this run prove.
+"""Pytest plugin that reports the rows of the requirement tables that a test run proves.
 
-`@pytest.mark.spec("DMPR-3.1.7.1.10-3", ...)` says which rows a test proves. A row is proven when a
-test that names it passed and none that names it failed; a skipped or expected failure proves
-nothing. A name that no table has stops the run at collection. A row that is proven and still
-deferred fails the run.
+`@pytest.mark.spec("DMPR-3.1.7.1.10-3", ...)` names the rows that a test proves. A row is proven if
+at least one test that names it passed and none that names it failed; a skipped test or an expected
+failure proves nothing. A row that is in no table stops the run at collection. A row that is proven
+but still deferred fails the run.
 
-A row that makes several demands can be proven demand by demand: `spec("DMPR-3.1.7.1.10-3/the copy
-in the journal")` names the clause after a slash, and the report lists the clauses of the row.
+A row with several demands can be proven demand by demand: `spec("DMPR-3.1.7.1.10-3/the copy in the
+journal")` names the clause after a slash, and the report lists the clauses of the row.
 
 Under xdist the workers only attach the names to their reports; the controller counts.
 """
@@ -49,12 +49,12 @@ class SpecCoverage:
         self._deferred = deferred
         self._passed: defaultdict[str, set[str]] = defaultdict(set)
         self._failed: set[str] = set()
-        # Per row, its clauses with the tests of each.
+        # The clauses of each row, with the tests of each clause.
         self._clauses: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
         self._counts = not hasattr(config, "workerinput")
 
-    # A collection error, since that is what xdist passes on to its controller; deselected tests are
-    # checked too.
+    # Reported as a collection error, because xdist passes those on to its controller. Deselected
+    # tests are checked too.
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
         report = yield
@@ -68,7 +68,7 @@ class SpecCoverage:
         return report
 
     def _attach(self, item: pytest.Item) -> list[str]:
-        """Attach the rows a test names to its reports; return what is wrong with them."""
+        """Attach the rows that a test names to its reports; return the mistakes in them."""
         mistakes: list[str] = []
         for marker in item.iter_markers("spec"):
             if not marker.args or marker.kwargs:
@@ -96,7 +96,7 @@ class SpecCoverage:
                     self._clauses[row_id][clause].add(report.nodeid)
 
     def proven(self) -> dict[str, list[str]]:
-        """Give the proven rows, in table order, with the tests that prove each."""
+        """Return the proven rows in table order, with the tests that prove each."""
         return {
             row_id: sorted(self._passed[row_id])
             for row_id in self._rows
@@ -104,7 +104,7 @@ class SpecCoverage:
         }
 
     def results(self) -> dict[str, list[str]]:
-        """Give what the report is made of: the proven rows, and after each its clauses as "row/clause"."""
+        """Return the proven rows for the report, each followed by its clauses as "row/clause"."""
         results: dict[str, list[str]] = {}
         for row_id, tests in self.proven().items():
             results[row_id] = tests

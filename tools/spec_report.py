@@ -1,4 +1,4 @@
-"""Which rows of the requirement tables are proven: printed, and written as a page of the documentation."""
+"""Report on the proven rows of the requirement tables, printed and as a documentation page."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The tables, and what is known of each row."""
+    """The tables, and the status of each row."""
 
     rows: dict[str, Row]
     proven: dict[str, list[str]]
     deferred: dict[str, str]
     # Proven rows whose tests call a function that the product does not use, with the functions; and
-    # what would ship each.
+    # what would make each of them part of the product.
     at_interface: dict[str, str] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
 
     def mistakes(self) -> list[str]:
-        """Say which rows are at an interface and not listed, or listed and not there."""
+        """Report rows at an interface that are not listed, and listed rows that are not at one."""
         return [
-            f"{row_id} is proven at an interface that is not shipped, its tests call {functions}: test what the product "
-            f"does, or list it in conformance/{spec_rows.AT_INTERFACE}"
+            f"{row_id} is proven at an interface that is not shipped, its tests call {functions}: "
+            f"test what the product does, or list it in conformance/{spec_rows.AT_INTERFACE}"
             for row_id, functions in self.at_interface.items()
             if row_id not in self.reasons
         ] + [
-            f"{row_id} stands in conformance/{spec_rows.AT_INTERFACE} and its tests call no function that is not shipped: "
+            f"{row_id} stands in conformance/{spec_rows.AT_INTERFACE} "
+            "and its tests call no function that is not shipped: "
             f"remove it there"
             for row_id in self.reasons
             if row_id in self.proven and row_id not in self.at_interface
@@ -50,15 +51,18 @@ class Report:
         return [row for row in self.rows.values() if row.document == document]
 
     def open(self, document: str) -> list[Row]:
-        """Give the rows that are neither proven nor deferred."""
+        """Return the rows that are neither proven nor deferred."""
         return [row for row in self.of(document) if row.id not in self.proven and row.id not in self.deferred]
 
     def clauses(self, row: Row) -> list[str]:
-        """Give the clauses of a proven row that tests name; the keys of `proven` have them after a slash."""
+        """Return the clauses of a proven row that tests name, which follow a slash in `proven`."""
         return [key.partition("/")[2] for key in self.proven if key.startswith(f"{row.id}/")]
 
     def table(self) -> Iterator[tuple[str, ...]]:
-        """Yield document, area, MUST, all, at an interface and deferred: per area, then one line for the whole document."""
+        """Yield document, area, MUST, all, at an interface and deferred.
+
+        Each document has a line per area, then one for all areas.
+        """
         for document in self.documents():
             rows = self.of(document)
             for area in sorted({row.area for row in rows}):
@@ -101,12 +105,15 @@ def as_text(report: Report) -> str:
 
 
 def as_markdown(report: Report) -> str:
-    """Render the report as a page; the same results always give the same bytes."""
+    """Render the report as a page; equal results always give equal bytes."""
     lines = [
         "# Conformance",
         "",
         "Each row of the tables in `conformance/` is one requirement of a document. A row counts as proven when a test",
-        'marked with its id (`@pytest.mark.spec("...")`) passes. A row whose tests all call a function that the product',
+        (
+            'marked with its id (`@pytest.mark.spec("...")`) passes. A row whose tests all call a '
+            "function that the product"
+        ),
         "itself does not use is proven at an interface only, and counted apart. `make conformance` writes this page.",
         "`make mutants` checks that those tests notice when the code is wrong",
         "([architecture.md](architecture.md#how-it-is-checked)).",

@@ -1,4 +1,4 @@
-"""The requirement tables in conformance/: one CSV file per document, and the rows deferred to a later stage."""
+"""The requirement tables in conformance/: one CSV file per document, and the deferred rows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Row:
 
 
 def load_rows(folder: Path = TABLES) -> dict[str, Row]:
-    """Read every table of a folder, in the order of DOCUMENTS; an id may stand in it only once."""
+    """Read every table in a folder, in the order of DOCUMENTS; ids must be unique."""
     rows: dict[str, Row] = {}
     order = list(DOCUMENTS)
     paths = sorted(folder.glob("*.csv"), key=lambda p: (order.index(p.stem) if p.stem in order else len(order), p.stem))
@@ -58,12 +58,12 @@ def load_rows(folder: Path = TABLES) -> dict[str, Row]:
 
 
 def load_deferred(rows: dict[str, Row], folder: Path = TABLES) -> dict[str, str]:
-    """Read which rows wait for a later stage, and why."""
+    """Read the rows deferred to a later stage, with the reasons."""
     return _load_reasons(DEFERRED, rows, folder)
 
 
 def load_at_interface(rows: dict[str, Row], folder: Path = TABLES) -> dict[str, str]:
-    """Read which rows are proven at an interface that is not shipped, and what would ship it."""
+    """Read the rows proven at an interface that is not shipped, with what would ship it."""
     return _load_reasons(AT_INTERFACE, rows, folder)
 
 

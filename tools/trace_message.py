@@ -1,11 +1,12 @@
-"""Count the calls that one message takes on its way from one queue manager to another.
+"""Count the function calls for one message between two queue managers.
 
-Usage: python tools/trace_message.py [--functions]
+    python tools/trace_message.py [--functions]
 
-Two queue managers run in processes of their own and have a session. One idle, recoverable message
-of 1 KiB is sent; `sys.setprofile` counts the calls of functions of `lanner` in both processes, from
-`send()` to the removal of the message from the sender's outgoing queue. The median of several
-messages is printed; `--functions` lists the functions too. Calls into C are not counted.
+Two queue managers run in processes of their own and have a session. One recoverable message of 1
+KiB is sent while they are idle. `sys.setprofile` counts the calls of functions of `lanner` in both
+processes, from `send()` until the message is removed from the sender's outgoing queue. The median
+of several messages is printed; `--functions` also lists the functions. Calls into C are not
+counted.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ PACKAGE = str(Path(lanner.__file__).parent)
 SENDER, RECEIVER = "127.77.0.1", "127.77.0.2"
 QUEUE = rf"DIRECT=TCP:{RECEIVER}\private$\traced"
 MESSAGES = 7
-# Timers of the session that an earlier message has started end within this time, in seconds.
+# Seconds within which session timers started by an earlier message end.
 IDLE = 1.5
 PATIENCE = 30
 POLL = 0.001
@@ -62,7 +63,7 @@ class Calls:
 
 
 def receive(directory: str) -> None:
-    """Be the receiver: each line of the input starts or stops the count."""
+    """Run the receiver: each line of input starts or stops the count."""
     calls = Calls()
     calls.install()
     with lanner.QueueManager(Path(directory), "RECEIVER", bind=RECEIVER) as qm:
@@ -77,7 +78,7 @@ def receive(directory: str) -> None:
 
 
 def send(directory: str, ask: Callable[[str], str]) -> list[Counter[str]]:
-    """Send messages one by one, and return the calls of each, in both processes."""
+    """Send messages one at a time; return the calls for each, in both processes."""
     calls, found = Calls(), []
     calls.install()
     with lanner.QueueManager(Path(directory), "SENDER", bind=SENDER) as qm:
@@ -88,7 +89,7 @@ def send(directory: str, ask: Callable[[str], str]) -> list[Counter[str]]:
             calls.start()
             calls.install()
             q.send(lanner.Message(body=bytes(1024), recoverable=True))
-            # From here on, this thread only looks whether it has gone.
+            # From here on, this thread only polls until the message has gone.
             sys.setprofile(None)
             deadline = time.monotonic() + PATIENCE
             while q.count():

@@ -1,1 +1,1 @@
-"""Peers: each is started here on loopback, driven by a small C client of ours, and ended by its process id."""
+"""Peers, each started on loopback, driven by a small C client, and ended by its process id."""

@@ -1,4 +1,4 @@
-"""Starting and ending servers, free ports, and compiling the C clients."""
+"""Starting and stopping servers, finding free ports, and compiling the C clients."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Missing(Exception):
 
 
 class PeerError(Exception):
-    """A peer did not do what it was asked for."""
+    """A peer failed to do what was requested."""
 
 
 def require(what: str, programs: list[str], headers: list[str], packages: str) -> None:
-    """Raise Missing, with the cure, unless everything is there."""
+    """Raise Missing, with the remedy, unless all programs and headers are installed."""
     absent = [name for name in [*programs, "gcc"] if shutil.which(name) is None and not Path(name).exists()]
     absent += [name for name in headers if not Path("/usr/include", name).exists()]
     if absent:
@@ -33,7 +33,7 @@ def require(what: str, programs: list[str], headers: list[str], packages: str) -
 
 
 def compile_client(name: str, *libraries: str) -> Path:
-    """Compile bench/peers/NAME.c if it is newer than what was compiled before."""
+    """Compile bench/peers/NAME.c unless the binary is up to date."""
     BUILD.mkdir(parents=True, exist_ok=True)
     sources, binary = (HERE / f"{name}.c", HERE / "client.h"), BUILD / name
     if not binary.exists() or binary.stat().st_mtime < max(source.stat().st_mtime for source in sources):
@@ -48,14 +48,14 @@ def compile_client(name: str, *libraries: str) -> Path:
 
 
 def free_port() -> int:
-    """Give a port of 127.0.0.1 that nobody uses now."""
+    """Return a currently unused port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 class Server:
-    """One process with a session of its own, so that Ctrl-C reaches the benchmark and not the server."""
+    """A server process, in a session of its own so that Ctrl-C reaches only the benchmark."""
 
     def __init__(self, command: list[str], directory: Path, environment: dict[str, str] | None = None) -> None:
         self.directory = directory
@@ -77,7 +77,7 @@ class Server:
             raise PeerError(f"{self.process.args!r} ended with {self.process.returncode}:\n{last}")
 
     def stop(self, number: int = signal.SIGTERM, patience: float = 30) -> None:
-        """End the process and its children; a second call does nothing."""
+        """Stop the process and its children; a second call does nothing."""
         for each, seconds in ((number, patience), (signal.SIGKILL, 10.0)):
             if self.process.poll() is not None:
                 return
@@ -89,7 +89,7 @@ class Server:
 
 
 def run_client(binary: Path, timeout: float, **arguments: object) -> dict[str, float]:
-    """Run a C client once and return what it printed."""
+    """Run a C client once and return the figures that it printed."""
     words = [f"{name}={value}" for name, value in arguments.items()]
     try:
         done = subprocess.run([binary, *words], capture_output=True, text=True, timeout=timeout, check=False)

@@ -1,4 +1,7 @@
-"""RabbitMQ as a peer: one node with its own epmd, nothing but loopback, no plugins, default settings."""
+"""RabbitMQ as a peer: one node with its own epmd, on loopback only, with default settings.
+
+It has no plugins.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,7 @@ from pathlib import Path
 
 from bench.peers.process import Missing, PeerError, Server, compile_client, free_port, require, run_client
 
-# Debian's /usr/sbin/rabbitmq-server changes the user and the directory; this one runs where it is
-# called.
+# Debian's /usr/sbin/rabbitmq-server changes the user and the directory; this script does not.
 HOME = Path("/usr/lib/rabbitmq")
 SERVER = HOME / "bin" / "rabbitmq-server"
 START_SECONDS = 90.0
@@ -41,7 +43,7 @@ class Rabbit:
         return ", ".join(path.name.removeprefix("rabbitmq_server-") for path in HOME.glob("lib/rabbitmq_server-*"))
 
     def launch(self) -> None:
-        """Start the node and do not wait for it."""
+        """Start the node without waiting for it."""
         directory = self.directory
         (directory / "rabbitmq.conf").write_text(f"listeners.tcp.1 = 127.0.0.1:{self.port}\n", encoding="ascii")
         (directory / "plugins").write_text("[].\n", encoding="ascii")
@@ -66,7 +68,7 @@ class Rabbit:
         )
 
     def start(self) -> None:
-        """Start the node and wait until it takes messages."""
+        """Start the node and wait until it accepts messages."""
         self.launch()
         deadline = time.monotonic() + START_SECONDS
         while True:
@@ -87,7 +89,7 @@ class Rabbit:
         return run_client(self._client, 900, port=self.port, op=op, type=kind, count=count, **more)
 
     def rate(self, op: str, kind: str, count: int, **more: object) -> float:
-        """Messages per second."""
+        """Return the messages per second."""
         return count / self.run(op, kind, count, **more)["seconds"]
 
     def wait_for_first(self, queue: str) -> None:
@@ -95,7 +97,7 @@ class Rabbit:
 
     @property
     def pid(self) -> int:
-        """The Erlang process, which the start script waits for."""
+        """The process id of Erlang, for which the start script waits."""
         return int((self.directory / "pid").read_text(encoding="ascii"))
 
     def stop(self, number: int = signal.SIGTERM) -> None:

@@ -1,4 +1,7 @@
-"""Redis as a peer: streams with every write synced before it is answered; or nothing on disk, for express."""
+"""Redis as a peer: streams, with every write synced before it is answered.
+
+For express messages it writes nothing to disk.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +41,13 @@ class Redis:
         return match[1] if match else "?"
 
     def launch(self) -> None:
-        """Start the server and do not wait for it."""
+        """Start the server without waiting for it."""
         durability = ["--appendonly", "yes", "--appendfsync", "always"] if self._durable else ["--appendonly", "no"]
         options = ["--bind", "127.0.0.1", "--port", str(self.port), "--dir", str(self.directory), "--save", ""]
         self.server = Server(["redis-server", *options, *durability], self.directory)
 
     def start(self) -> None:
-        """Start the server and wait until it takes messages."""
+        """Start the server and wait until it accepts messages."""
         self.launch()
         deadline = time.monotonic() + START_SECONDS
         while True:
@@ -65,7 +68,7 @@ class Redis:
         return run_client(self._client, 900, port=self.port, op=op, count=count, **more)
 
     def rate(self, op: str, count: int, **more: object) -> float:
-        """Messages per second."""
+        """Return the messages per second."""
         return count / self.run(op, count, **more)["seconds"]
 
     def wait_for_first(self, key: str) -> None:

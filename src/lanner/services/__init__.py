@@ -1,1 +1,5 @@
-"""The RPC interfaces of a queue manager: management (MS-MQMR), remote read (MS-MQQP), the queue client's part of MS-MQMP."""
+"""The RPC services of a queue manager.
+
+Covers management (MS-MQMR), remote read (MS-MQQP, MS-MQRR), the queue client (MS-MQMP), and
+Lanner's own interface with the documents that it serves.
+"""

@@ -1,6 +1,6 @@
-"""The accounts of a queue manager as documents, for administrators.
+"""User accounts of a queue manager as documents, for administrators.
 
-No document has a password or a hash of one.
+No document contains a password or a password hash.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 Request = Mapping[str, Any]
 
-# What changes something.
+# Requests that change an account.
 ORDERS: Final = frozenset({"add user", "set user", "remove user"})
 
 
 class AccountDocuments:
-    """The accounts of one file."""
+    """The accounts of one user file."""
 
     def __init__(self, users: UserFile) -> None:
         self._users = users
-        # They wait for the disk.
+        # These handlers do disk I/O.
         self.handlers: dict[str, Callable[[Identity, Request], object]] = {
             "users": self._list,
             "add user": self._add,
@@ -53,7 +53,7 @@ class AccountDocuments:
         }
 
     def _from_elsewhere(self) -> list[Document]:
-        """Return the SIDs of users and groups of a domain that have a role here."""
+        """Return the domain users and groups that have a role here."""
         return [role_from_elsewhere(sid, role) for sid, role in self._users.roles_from_elsewhere().items()]
 
     def _find(self, name: str) -> Document:
@@ -87,7 +87,10 @@ class AccountDocuments:
         return self._find(name)
 
     def _set_from_elsewhere(self, identity: Identity, sid: str, role: Role | None, request: Request) -> Document:
-        """Give a user or group of a domain a role, which is all that can be kept about it."""
+        """Assign a role to a domain user or group.
+
+        A role is the only thing that can be stored for an account of another computer.
+        """
         if role is None or request.get("password") is not None:
             raise InvalidParameter(f"{sid} is no user of this computer: it can have a role, and nothing else")
         try:

@@ -1,4 +1,4 @@
-"""Who may call, beyond what each method asks: administrators, and nobody at all in hardened mode."""
+"""Access checks that apply to whole interfaces: administrators only, and hardened mode."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 
 def require_administrator(engine: Engine, identity: Identity, scope: str = ADMIN) -> None:
-    """Raise AccessDenied unless the caller is an administrator now, or has a role for a scope, and is not limited to another one."""
+    """Raise AccessDenied unless the caller may act as an administrator.
+
+    The caller needs to be an administrator now, or to have a role that covers `scope`. A token that
+    is limited to other scopes is refused.
+    """
     if not has_scope(identity, scope):
         raise AccessDenied(
             f"the token of {identity.name} is for {', '.join(sorted(identity.scope or ()))}, and not for {scope}"
@@ -27,7 +31,7 @@ def require_administrator(engine: Engine, identity: Identity, scope: str = ADMIN
 
 
 def refuse_in_hardened_mode(engine: Engine) -> Authorization:
-    """MS-MQDMPR 3.1.1.1 HardenedSecurity: no RPC request is answered, whoever asks for what."""
+    """Return a check that refuses every call in hardened mode (MS-MQDMPR 3.1.1.1)."""
 
     def authorize(call: ServerCall) -> None:
         if engine.queue_manager.hardened_security:

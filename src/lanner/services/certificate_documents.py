@@ -1,4 +1,4 @@
-"""The certificates of users as documents, for administrators: those that the directory publishes, registered and removed."""
+"""User certificates in the directory as documents: list, register, remove. For administrators."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Request = Mapping[str, Any]
 
 
 class CertificateDocuments:
-    """The certificates that one queue manager's directory knows."""
+    """The certificates in the directory of one queue manager."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -40,8 +40,8 @@ class CertificateDocuments:
         return [(signer, one) for signer in survey(self._engine.directory).signers for one in signer.certificates]
 
     def _document(self, signer: Signer, octets: bytes) -> Document:
-        """Return whose a certificate is, and how long it is valid."""
-        # `add_certificate` lets in nothing else.
+        """Describe a certificate: its owner, subject, issuer and validity."""
+        # `add_certificate` accepts nothing but valid DER.
         found = x509.load_der_x509_certificate(octets)
         return {
             "user": signer.name or signer.sid,
@@ -54,7 +54,10 @@ class CertificateDocuments:
         }
 
     def _register(self, identity: Identity, request: Request) -> None:
-        """Make the certificate of a user known to receivers, or that of who asks if no `sid` says otherwise."""
+        """Register a user's certificate so that receivers can find it.
+
+        The owner is the caller unless the request has a `sid`.
+        """
         engine = self._engine
         resolve = engine.settings.resolve_identity
         try:
@@ -69,7 +72,7 @@ class CertificateDocuments:
             raise GenericError(f"the directory refused the certificate of {owner.name}")
 
     def _remove(self, identity: Identity, request: Request) -> Document:
-        """Remove a certificate by its fingerprint, or by the beginning of it that only one has."""
+        """Remove a certificate by its fingerprint or an unambiguous prefix of it."""
         wanted = _text(request, "sha256").lower().replace(":", "")
         found = [
             (signer, octets, document)

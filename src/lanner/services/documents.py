@@ -1,8 +1,11 @@
-"""What Microsoft's protocols do not say or do, as documents: for Lanner's own interface and the embedded client.
+"""Administration requests as JSON documents.
 
-Everything here is for administrators, but for what `user_documents` has for all: sessions and
-listeners, all queues by name, outgoing queues and why they wait, what is known about another
-computer, the enterprise, the certificates of users.
+They cover what Microsoft's protocols lack, and serve both Lanner's own interface and the embedded
+client: sessions and listeners, all queues by name, outgoing queues and why they wait, information
+about other computers, the enterprise, and user certificates.
+
+Everything here is for administrators, except the documents of `user_documents`, which are for every
+user.
 """
 
 from __future__ import annotations
@@ -49,29 +52,29 @@ if TYPE_CHECKING:
     from lanner.transfer.route import Route
     from lanner.transfer.transfer import Transfer
 
-# `lanner.directory.enterprise` is imported where it is used: it needs pydantic, which takes time,
-# and few queue managers have an enterprise to describe.
+# `lanner.directory.enterprise` is imported where it is used: it loads pydantic, which is slow, and
+# few queue managers have an enterprise to describe.
 
 Document = dict[str, Any]
 Request = Mapping[str, Any]
 _Handler = Callable[["Identity", Request], object]
 
 
-# What operators may do, beside the actions on outgoing queues.
+# Requests that operators may make, in addition to the actions on outgoing queues.
 OPERATIONS: Final = frozenset(
     {"close session", "take offline", "bring online", "commit transaction", "abort transaction"}
 )
 
 
-# What has contents of messages, which only the administrators among those who may see everything
-# may see.
+# These documents contain message contents. A role that may read everything else (monitor) does not
+# include them; they require an administrator.
 WITH_MESSAGES: Final = frozenset({"reports", "report"})
 
 
 class Documents:
     """The documents of one queue manager.
 
-    `about` is what only the daemon knows: version, settings, listeners.
+    `about` returns what only the daemon knows: version, settings, listeners.
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class Documents:
         others: Mapping[str, _Handler] | None = None,
         clients: Callable[[], list[ServerSocket]] = list,
     ) -> None:
-        """`others`: questions that the daemon answers, in a thread."""
+        """Create the handlers; `others` are requests that the daemon answers, in a thread."""
         users = UserDocuments(engine) if of_users is None else of_users
         self._of_users: dict[str, _Handler] = users.handlers
         self._everybody = users.handlers.keys() | users.slow.keys()
@@ -119,7 +122,7 @@ class Documents:
             "commit transaction": partial(self._end_transaction, is_commit=True),
             "abort transaction": partial(self._end_transaction, is_commit=False),
         }
-        # They wait for the disk, without the store's lock.
+        # These handlers do disk I/O and do not hold the store's lock.
         self._slow: dict[str, _Handler] = {
             "checkpoint": lambda _identity, _request: engine.store.checkpoint_everything(),
             "examine": self._examine,
@@ -134,9 +137,9 @@ class Documents:
         self._of_operators = OPERATIONS | self._actions.keys()
 
     def check(self, identity: Identity, request: object) -> None:
-        """Raise AccessDenied unless a caller may make a request.
+        """Raise AccessDenied unless the caller may make a request.
 
-        What is for all users checks their rights itself.
+        Handlers of requests that are open to all users check the user's rights themselves.
         """
         name = request.get("request") if isinstance(request, Mapping) else None
         if name not in self._everybody:
@@ -144,14 +147,14 @@ class Documents:
             scope = READ if self._only_reads(name) else OPERATE if is_operation else ADMIN
             require_administrator(self._engine, identity, scope)
             if name in WITH_MESSAGES:
-                # A token for reading is enough, and the role of a monitor is not.
+                # A read token of an administrator suffices; the monitor role does not.
                 require_administrator(self._engine, dataclasses.replace(identity, scope=None))
 
     def _only_reads(self, name: object) -> bool:
         return name in self._questions or name in self._slow_questions
 
     def slow(self, identity: Identity, request: object) -> Callable[[], object] | None:
-        """Return the work of a request that must not run in an event loop's thread; None if it is for `answer`."""
+        """Return the work of a request that must run in a thread; None if `answer` handles it."""
         name = request.get("request") if isinstance(request, Mapping) else None
         if not isinstance(name, str) or name not in self._slow:
             return None
@@ -175,8 +178,8 @@ class Documents:
             change.forget()
         return document, change
 
-    # What there is
-    # ------------------------------------------------------------------------------------------------
+    # State
+    # ----------------------------------------------------------------------------------------------
 
     def _status(self, identity: Identity, request: Request) -> object:
         del identity, request
@@ -199,9 +202,9 @@ class Documents:
         }
 
     def _examine(self, identity: Identity, request: Request) -> object:
-        """Return what `lanner doctor` finds here; with `files`, in the data directory too."""
+        """Return the findings of `lanner doctor`; with `files`, also on the data directory."""
         del identity
-        # Imported here: only `lanner doctor` asks.
+        # Imported here: only `lanner doctor` needs it.
         from lanner.services.examination import examine_files, examine_store
 
         where, data = _text(request, "where"), self._about().get("data")
@@ -215,13 +218,13 @@ class Documents:
     def _queues(self, identity: Identity, request: Request) -> object:
         """Return every local queue.
 
-        Management lists only private queues and queues that are open.
+        MS-MQMR lists only private queues and queues that are open.
         """
         del identity, request
         return {"local": [queue.pathname for queue in self._engine.local_queues()]}
 
     def _outgoing(self, identity: Identity, request: Request) -> object:
-        """Return how the outgoing queues fare, by name."""
+        """Return the state of the outgoing queues, sorted by name."""
         del identity, request
         queues = sorted(self._engine.outgoing_queues(), key=lambda queue: queue.destination_format_name.lower())
         return [self._progress(queue) for queue in queues]
@@ -232,18 +235,18 @@ class Documents:
         return outgoing_document(told, self._attempts(queue))
 
     def _attempts(self, queue: OutgoingQueue) -> Document:
-        """How the way to a destination fares, beside what management tells of it."""
+        """Return the route information of an outgoing queue that MS-MQMR lacks."""
         route = None if self._transfer is None else self._transfer.routes.get(queue.number)
         return {
             "name": queue.destination_format_name,
             "problem": None if route is None or not route.shown_problem else route.shown_problem,
             "retry_in": self._retry_in(route),
-            # Management has them only while there is a connection, or one is tried.
+            # MS-MQMR reports next hops only while connected or connecting.
             "next_hops": list(queue.next_hops or ()),
         }
 
     def _retry_in(self, route: Route | None) -> float | None:
-        """Seconds until the next attempt."""
+        """Return the seconds until the next connection attempt; None if none is scheduled."""
         if route is None or route.retry_due is None:
             return None
         return max(0.0, round(route.retry_due - self._engine.monotonic(), 1))
@@ -261,7 +264,7 @@ class Documents:
     # ---------------------------------------------------------------------------------------------
 
     def _peer(self, identity: Identity, request: Request) -> object:
-        """What is known here about another computer, whose addresses the asker has found."""
+        """Describe another computer, whose addresses the client has resolved."""
         del identity
         name, addresses = _text(request, "name"), _texts(request, "addresses")
         known = self._in_directory(name)
@@ -280,7 +283,7 @@ class Documents:
         }
 
     def _peers(self, identity: Identity, request: Request) -> object:
-        """Return the queue managers that are bound to addresses, and who else claims to be one of them."""
+        """Return the queue managers bound to addresses, and others that claim to be one of them."""
         del identity, request
         return self._peer_documents.describe()
 
@@ -315,7 +318,7 @@ class Documents:
     # -------------------------------------------------------------------------------------
 
     def _transactions(self, identity: Identity, request: Request) -> object:
-        """Return what is in doubt here, and what programs are about to end."""
+        """Return the transactions that are in doubt here, and those that are being ended."""
         del identity, request
         return TransactionDocuments(self._engine).describe()
 
@@ -325,23 +328,23 @@ class Documents:
             transaction = UUID(text)
         except ValueError:
             raise InvalidParameter(f"{text} is no identifier of a transaction") from None
-        # The other resources may end otherwise, so it is kept who has done it.
+        # The other resources may end differently, so the audit log records who decided.
         event = "commit transaction" if is_commit else "abort transaction"
         with self._engine.audit.change(event, identity, {"transaction": str(transaction)}):
             return TransactionDocuments(self._engine).end(transaction, is_commit=is_commit)
 
     # The enterprise
-    # -----------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _directory(self, identity: Identity, request: Request) -> object:
-        """Sites, links, computers and lists, as `directory.enterprise` writes them."""
+        """Return sites, links, computers and lists in the format of `directory.enterprise`."""
         del identity, request
         from lanner.directory.enterprise import write_enterprise
 
         return write_enterprise(survey(self._engine.directory))
 
     def _provision(self, identity: Identity, request: Request) -> object:
-        """Bring such a document into the directory; what was done."""
+        """Apply an enterprise document to the directory; return the changes made."""
         from lanner.directory.enterprise import read_enterprise
 
         del identity
@@ -361,7 +364,7 @@ class Documents:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """What is wrong with a topology is wrong with the request."""
+    """Report a TopologyError as an InvalidParameter of the request."""
     try:
         yield
     except TopologyError as error:
@@ -399,7 +402,7 @@ def _session(link: Link) -> Document:
         "queue_manager": str(link.remote_qm_guid),
         "state": session.state.value,
         "initiator": link.is_initiator,
-        # Null in clear.
+        # None on an unencrypted connection.
         "certificate": None if certification is None else certification.subject,
         "certified_peer": None if peer is None else peer.name,
         "window": session.received_window_size,

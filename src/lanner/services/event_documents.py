@@ -1,4 +1,7 @@
-"""The log of events as documents: what happened to messages, in order, for whoever follows it or looks for one message."""
+"""The event log as documents.
+
+Clients read message events in order, either to follow the log or to trace one message.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 
-# Not in the specification: events of one answer, and events that are looked at for one message.
+# Not in the specification: events per answer, and events scanned when looking for one message.
 MAX_EVENTS: Final = 1000
 MAX_SCANNED: Final = 100_000
 _MESSAGE_ID_SIZE: Final = 20
@@ -29,13 +32,13 @@ _NO_QUEUE: Final = 0
 
 
 class EventDocuments:
-    """Reads the log without the store's lock."""
+    """Reader of the event log; it does not take the store's lock."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def read(self, request: Mapping[str, Any]) -> Document:
-        """Return events after a number (None: the end of the log), and the number to go on from."""
+        """Return events after a number (None: the end of the log), and where to continue."""
         engine = self._engine
         if engine.settings.event_settings is None:
             raise UnsupportedOperation("the log of events is off: set events.enabled")
@@ -60,12 +63,12 @@ class EventDocuments:
                     if len(found) >= most:
                         break
             if position == before:
-                # A crash has left a gap up to the end.
+                # A crash left a gap that reaches to the end of the log.
                 position = newest
         return {"events": found, "after": position, "trimmed": engine.store.events.trimmed(), "newest": newest}
 
     def _rows(self, after: int, upto: int) -> Iterator[tuple[int, bytes]]:
-        """Yield events with their numbers; of a damaged block, its last number and nothing."""
+        """Yield numbered events; a damaged block yields its last number and no octets."""
         for first, records in self._engine.store.events.read(after, upto, MAX_EVENTS):
             if not records:
                 yield first, b""
@@ -99,7 +102,7 @@ class EventDocuments:
 
 
 def _identifiers(row: bytes) -> tuple[bytes, bytes]:
-    """Return the identifier of a message, and the one that it correlates to."""
+    """Return a message's identifier and its correlation identifier."""
     return row[-2 * _MESSAGE_ID_SIZE : -_MESSAGE_ID_SIZE], row[-_MESSAGE_ID_SIZE:]
 
 

@@ -1,10 +1,8 @@
-"""What `lanner doctor` looks at in a data directory and its store.
+"""The checks of `lanner doctor` on a data directory and its store.
 
-A check changes no queue and no message.
-
-A finding says what to do. The running queue manager looks for `lanner doctor`, because only it can
-look into its store. `where` is what a command on this queue manager needs: `--data DIR` or `--host
-HOST`.
+A check changes no queue and no message, and each finding says what to do about it. If a queue
+manager is running, it runs the checks itself, because no other process can open its store. `where`
+holds the options that a command needs to reach this queue manager: `--data DIR` or `--host HOST`.
 """
 
 from __future__ import annotations
@@ -38,11 +36,11 @@ from lanner.security.users import USER_FILE, UserFile
 from lanner.store import Store
 from lanner.store.format import FORMAT
 
-# Ours: far enough above what the store keeps in reserve (DEFAULT_RESERVE) that there is time to
-# make room.
+# Not in the specification: far enough above the store's own reserve (DEFAULT_RESERVE) to leave time
+# for freeing space.
 DISK_FAIL = 64 << 20
 DISK_WARN = 1 << 30
-# Ours: somebody should look before a quota refuses messages.
+# Not in the specification: warn before a quota rejects messages.
 QUOTA_WARN = 0.8
 _CERTIFICATE_WARN = dt.timedelta(days=30)
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -52,7 +50,7 @@ class Verdict(enum.StrEnum):
     OK = "OK"
     WARN = "WARN"
     FAIL = "FAIL"
-    # Not looked at, or nothing follows from it.
+    # The check was not run, or its result says nothing.
     SKIP = "SKIP"
 
 
@@ -64,12 +62,12 @@ class Finding:
     advice: str = ""
 
     def document(self) -> dict[str, str]:
-        """Return the finding as JSON."""
+        """Return the finding as a JSON object."""
         return {"check": self.check, "verdict": self.verdict.value, "text": self.text, "advice": self.advice}
 
     @classmethod
     def from_document(cls, document: dict[str, str]) -> Finding:
-        """Return the finding of a document."""
+        """Restore a finding from its JSON object."""
         return cls(document["check"], Verdict(document["verdict"]), document["text"], document["advice"])
 
 
@@ -86,9 +84,9 @@ def _fail(check: str, text: str, advice: str) -> Finding:
 
 
 def examine(data: Path, now: dt.datetime) -> Iterator[Finding]:
-    """Everything, from the outside in; what cannot be reached ends it.
+    """Run all checks, from the files inward, and stop at the first layer that is unreachable.
 
-    StoreLocked if another process has the store.
+    Raises StoreLocked if another process has the store open.
     """
     if not (yield from examine_files(data)):
         return
@@ -109,7 +107,7 @@ def examine(data: Path, now: dt.datetime) -> Iterator[Finding]:
 
 
 def examine_files(data: Path) -> Generator[Finding, None, bool]:
-    """Look at the directory and its files; return whether there is a store in it."""
+    """Check the directory and its files; return whether it contains a store."""
     if not data.is_dir():
         what = "is no directory" if data.exists() else "does not exist"
         yield _fail("directory", f"{data} {what}", f"make it with `lanner queue create NAME --data {data}`")
@@ -129,11 +127,12 @@ def examine_files(data: Path) -> Generator[Finding, None, bool]:
 
 
 def examine_store(store: Store, where: str, now: dt.datetime, transactions: list[dict[str, Any]]) -> Iterator[Finding]:
-    """Look into an open store.
+    """Check an open store.
 
-    The caller holds its lock, and says which transactions are in doubt.
+    The caller holds the store's lock, and passes the transactions that are in doubt.
     """
-    # Of the process that has the store. The functions in Python do the same, and take longer.
+    # This describes the process that has the store open. Without compiled functions the Python
+    # versions do the same, more slowly.
     yield _ok("native", description())
     yield _ok("store", f"opens; format {FORMAT}, LMDB {'.'.join(map(str, lmdb.version()))}")
     quarantined = sum(1 for _ in store.table("quarantine").items())
@@ -153,7 +152,8 @@ def examine_store(store: Store, where: str, now: dt.datetime, transactions: list
 
 
 def _permissions(data: Path) -> Iterator[Finding]:
-    # The directory's mode guards what is in it, but for the secrets, which guard themselves.
+    # The directory's mode protects its contents, except the secrets, whose files have modes of
+    # their own.
     mode = stat.S_IMODE(data.stat().st_mode)
     is_open = bool(mode & _OTHERS)
     if is_open:
@@ -209,7 +209,7 @@ def _accounts(data: Path) -> Iterator[Finding]:
 
 
 def _in_doubt_of(store: Store) -> Iterator[dict[str, Any]]:
-    """Yield what is in doubt in a store that no queue manager runs on."""
+    """Yield the in-doubt transactions of a store on which no queue manager runs."""
     prepared = {
         uuid.UUID(bytes=key): read_branch(json.loads(value).get("branch"))
         for key, value in store.table(tables.TRANSACTIONS).items()
@@ -228,7 +228,7 @@ def _in_doubt_of(store: Store) -> Iterator[dict[str, Any]]:
 
 
 def _in_doubt(rows: list[dict[str, Any]], where: str) -> Iterator[Finding]:
-    """Prepared transactions, whose messages are locked, and commits that a resource has not heard of."""
+    """Check for prepared transactions, which lock messages, and for undelivered commits."""
     advice = f"`lanner transaction list {where}` shows them; "
     is_calm = True
     for row in rows:

@@ -1,7 +1,8 @@
-"""Numbers that open something: how often somebody may be wrong about one.
+"""Rate limit on wrong guesses of queue handles.
 
-MS-MQQP 2.1 and MS-MQMP 3.1.4.2 have an open queue known by a number of 32 bits, whoever asks with
-it from wherever. With many queues open, somebody who tries them all would find one within the hour.
+MS-MQQP 2.1 and MS-MQMP 3.1.4.2 identify an open queue by a 32-bit number alone, for any caller at
+any address. With many queues open, a client that tries all numbers would find a valid one within an
+hour.
 """
 
 from __future__ import annotations
@@ -15,31 +16,32 @@ from lanner.security.log_lines import log_of_peer
 
 _LOG = logging.getLogger(__name__)
 
-# Ours: a client that lost its queues asks once for each; who guesses asks for ever.
+# Not in the specification: a client that has lost its queues sends each stale number once; an
+# attacker sends wrong numbers indefinitely.
 MAX_WRONG: Final = 200
-# One is forgotten in so many seconds.
+# Seconds after which one wrong guess is forgiven.
 FORGET_AFTER: Final = 1.0
-# Ours: addresses that are remembered.
+# Not in the specification: addresses whose wrong guesses are counted.
 MAX_PEERS: Final = 10_000
 
 
 class Guesses:
-    """Wrong numbers by the address they came from."""
+    """Wrong guesses by peer address."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # How many were wrong, and as of when.
+        # Per address: the number of wrong guesses, and the time of that count.
         self._wrong: dict[str, tuple[float, float]] = {}
 
     def may_guess(self, peer: str) -> bool:
-        """Whether a number that this address has not used before is looked up at all."""
+        """Return whether to look up a number that this address has not used before."""
         return self._count(peer) < MAX_WRONG
 
     def was_wrong(self, peer: str) -> None:
         count = self._count(peer) + 1
         self._wrong.pop(peer, None)
         if len(self._wrong) >= MAX_PEERS:
-            # Who has been wrong least recently.
+            # Drop the address whose last wrong guess is oldest.
             del self._wrong[next(iter(self._wrong))]
         self._wrong[peer] = (count, self._clock())
         if count >= MAX_WRONG:

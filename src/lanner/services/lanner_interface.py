@@ -1,4 +1,8 @@
-"""Lanner's own RPC interface: who answers, documents for administrators, and sessions for everybody."""
+"""Server side of Lanner's own RPC interface.
+
+It identifies the queue manager to everyone, serves administration documents, and opens sessions for
+all users.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +46,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class LannerInterface(ServerInterface):
-    """The interface of one queue manager. `about` is what only the daemon knows."""
+    """The interface of one queue manager; `about` returns what only the daemon knows."""
 
     def __init__(
         self,
@@ -68,9 +72,9 @@ class LannerInterface(ServerInterface):
             LANNER,
             handlers,
             authorize=self._check,
-            # It administers, and every client of it is ours.
+            # It carries administration, and all of its clients are Lanner's own.
             least_level=AuthLevel.PKT_PRIVACY,
-            # It decides itself whom it is for.
+            # LannerLogOn does its own access check.
             open_to_all=[LANNER_LOG_ON.name],
             denied=AccessDenied.status,
             max_request_size=MAX_REQUEST_SIZE,
@@ -82,7 +86,7 @@ class LannerInterface(ServerInterface):
             raise RpcFault(FaultStatus.ACCESS_DENIED, f"{call!r}: nobody has logged on", did_not_execute=True)
 
     def who(self, call: ServerCall) -> Results:
-        """Answer everybody whom the server admits."""
+        """Identify the queue manager to any client that the server admits."""
         del call
         qm = self._engine.queue_manager
         return {
@@ -93,7 +97,7 @@ class LannerInterface(ServerInterface):
         }
 
     def ask(self, call: ServerCall, request: str) -> Results | Awaitable[Results]:
-        """Answer an administrator's request with a document, or with the text of an error."""
+        """Answer a request with a document, or with the text of an error."""
         try:
             asked = _read(request)
             self._documents.check(call.identity, asked)
@@ -111,7 +115,7 @@ class LannerInterface(ServerInterface):
 
 
 def _read(text: str) -> object:
-    # Before anybody's rights are looked at.
+    # Checked first, because parsing happens before any rights are checked.
     if text.count(",") > MAX_COMMAS:
         raise InvalidParameter(f"the request has more than {MAX_COMMAS} commas")
     try:

@@ -1,11 +1,11 @@
-"""What one client of Lanner's own interface has open, and the requests on it.
+"""One client's session on Lanner's own interface: its open objects and the requests on them.
 
-A request names what it is about by numbers: of a queue, a cursor, a transaction, or a read. The
-client chooses the number of a read, so that it can end a read whose answer it never got. A message
-received outside a transaction is held until its client acknowledges it (`end`); with the session
-every held message returns to its queue, and every open transaction is aborted.
+A request refers to a queue, cursor, transaction or read by number. The client chooses the number of
+a read, so that it can end a read whose answer it never received. A message received outside a
+transaction is held until the client acknowledges it (`end`). When the session ends, every held
+message returns to its queue and every open transaction is aborted.
 
-Requests go to `Operations`, as those of a program in this process do. Everything here runs in the
+Requests go to `Operations`, like those of a program in this process. All code here runs in the
 event loop's thread.
 """
 
@@ -61,23 +61,22 @@ Replies: TypeAlias = Reply | Awaitable[Reply]
 
 # Not in the specification: queues, cursors, reads and transactions that one session may have open.
 MAX_OPEN: Final = 10_000
-# Not in the specification: octets of messages in one answer; a single message may be larger.
+# Not in the specification: octets of messages in one answer. A single message may exceed it.
 MAX_ANSWER: Final = 0x0040_0000
-# Not in the specification: receives in a transaction that a client can still take back by number.
+# Not in the specification: receives in a transaction that a client can still undo by number.
 _MAX_UNCONFIRMED: Final = 1024
 
-# Not in the specification: receives that a client can still take back when their removal was asked
-# for. A connection has at most 256 calls under way, and confirms those that were answered with its
-# next request.
+# Not in the specification: receives that a client can still undo after requesting their removal. A
+# connection has at most 256 calls in progress, and each request confirms those answered before it.
 _MAX_ENDED: Final = 1024
-# Not in the specification: messages of one send, and of one move.
+# Not in the specification: messages in one send and in one move.
 _MAX_MESSAGES: Final = 1000
 _MAX_MOVES: Final = 10_000
-# Not in the specification: messages that are passed on at a time, and the seconds that they may
-# take if more are to be.
+# Not in the specification: messages passed on in one slice, and the seconds below which the slice
+# size doubles.
 _MAX_PASSED: Final = 1024
 _SHORT: Final = 0.003
-# Not in the specification: queues that one name may stand for.
+# Not in the specification: elements of one multiple-element format name.
 _MAX_ELEMENTS: Final = 1024
 
 _ACCESS: Final = {
@@ -89,7 +88,7 @@ _ACCESS: Final = {
 
 
 class SendRefused(Exception):
-    """A message of several was refused: the others before it are sent."""
+    """One message of a send was refused; the messages before it are sent."""
 
     def __init__(self, error: StatusError, sent: list[str]) -> None:
         super().__init__(str(error))
@@ -99,7 +98,7 @@ class SendRefused(Exception):
 
 @dataclass(slots=True)
 class LannerSession:
-    """One client's open things, by number."""
+    """The open objects of one client, by number."""
 
     engine: Engine
     committer: Committer
@@ -108,28 +107,28 @@ class LannerSession:
     queues: dict[int, OpenQueueDescriptor] = field(default_factory=dict)
     cursors: dict[int, Cursor] = field(default_factory=dict)
     transactions: dict[int, Transaction] = field(default_factory=dict)
-    # The messages that the client has not acknowledged, by the number of their read.
+    # Unacknowledged messages, by the number of their read.
     held: dict[int, list[Read]] = field(default_factory=dict)
-    # Messages that were removed last, so that a client which was cancelled meanwhile gets them put
-    # back.
+    # Most recently removed messages, which are restored if the client was cancelled meanwhile.
     ended: dict[int, list[Read]] = field(default_factory=dict)
-    # Receives in transactions, so that one whose answer was not awaited can be taken back.
+    # Receives in transactions, kept so that one whose client was cancelled before the answer can be
+    # undone.
     unconfirmed: dict[int, list[Read]] = field(default_factory=dict)
-    # The same for messages that each have a number of their own.
+    # The same, for messages that are numbered individually.
     received: ReceivedRuns = field(default_factory=ReceivedRuns)
-    # Receives that wait for a message, by their number.
+    # Receives that wait for a message, by number.
     waiting: dict[int, Read] = field(default_factory=dict)
     # Distributed transactions that the client coordinates through this queue manager.
     coordinated: set[UUID] = field(default_factory=set)
-    # What became of the client's sends, also of those on connections before, once it has said its
-    # name.
+    # Outcomes of the client's sends, including those on earlier connections. Set once the client
+    # has given its name.
     sent: SentBatches | None = None
-    # The stream of a closed session may still be there, and begins nothing any more.
+    # The stream of a closed session may outlive it, but must not begin anything.
     is_closed: bool = False
     _numbers: count[int] = field(default_factory=lambda: count(1))
     operations: Operations = field(init=False)
     distributed: DistributedRequests = field(init=False)
-    # The SID in whose memory the messages of the session count.
+    # The SID against whose memory limit this session's held messages count.
     _holder: bytes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -138,7 +137,7 @@ class LannerSession:
         self._holder = self.identity.sid.pack()
 
     def handle(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
-        """Answer a request; StatusError and SendRefused are answers too."""
+        """Answer a request; a StatusError or SendRefused that it raises is an answer too."""
         name = request.get("request")
         handler = _REQUESTS.get(name) if isinstance(name, str) else None
         if handler is None:
@@ -149,13 +148,13 @@ class LannerSession:
         return handler(self, request, octets)
 
     def confirm(self, number: int) -> None:
-        """Forget a read whose answer the client has: it will not take it back any more."""
+        """Forget a read whose answer the client has received: it will not undo it any more."""
         self._forget_ended(number)
         self.unconfirmed.pop(number, None)
         self.received.pop(number)
 
     def close(self) -> None:
-        """Give back what is held, abort what is open, close the queues."""
+        """Return held messages, abort open transactions and close the queues."""
         self.is_closed = True
         with self.committer.change() as change:
             for transaction in self.transactions.values():
@@ -182,12 +181,12 @@ class LannerSession:
             )
 
     def new_read(self, number: int) -> int:
-        """Check the number that the client has chosen for a receive."""
+        """Check the number that the client has chosen for a receive, and return it."""
         self.new_reads(number, 1)
         return number
 
     def new_reads(self, first: int, count: int) -> None:
-        """Check the numbers in a row that the client has chosen for receives."""
+        """Check the consecutive numbers that the client has chosen for receives."""
         self._require_room()
         numbers = range(first, first + count)
         for used in (self.held.keys(), self.unconfirmed.keys(), self.received.numbers, self.waiting.keys()):
@@ -213,7 +212,7 @@ class LannerSession:
         return document, b""
 
     # Queues
-    # ---------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def create_queue(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
         del octets
@@ -288,7 +287,7 @@ class LannerSession:
         self.queues[number] = descriptor
         document: Document = {"format_name": descriptor.format_name}
         if access is QueueAccessType.SEND and not descriptor.multiple:
-            # What packets built for this handle name as their sender.
+            # The sender to name in packets that are built for this handle.
             document["sender"] = self.engine.sender_shown(descriptor).hex()
             if self.sent is None and request.get("client") is not None:
                 self.sent = self.memory.of(self.identity.sid, _client_name(request["client"]))
@@ -334,7 +333,7 @@ class LannerSession:
         return {}, b""
 
     # Messages
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def send(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
         descriptor, transaction = self._queue(request), self._transaction(request)
@@ -370,7 +369,7 @@ class LannerSession:
         return {"ids": sent}, b""
 
     def receive(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
-        """Begin a receive of up to `count` messages; only the first is waited for."""
+        """Begin a receive of up to `count` messages; it waits only for the first."""
         del octets
         number, wanted = self.new_read(_number(request, "read")), _number(request, "count")
         read = self.operations.receive(
@@ -392,11 +391,11 @@ class LannerSession:
         return _messages(self.hold(number, read, wanted))
 
     def hold(self, number: int, first: Read, wanted: int) -> list[MessagePosition]:
-        """Hold a message, and others that are there, for the client to acknowledge."""
+        """Hold a message, and others that are available, until the client acknowledges them."""
         reads = [first]
         room = MAX_ANSWER - len(first.position.record.packet)
-        # Whatever ends this, a deleted queue or too much that is held: the first message is
-        # answered.
+        # Whatever fails here (the queue is deleted, too much is held), the first message is still
+        # delivered.
         with suppress(StatusError):
             if first.cursor is None:
                 reads += self.operations.receive_ready(first.descriptor, wanted - 1, room, first.transaction)
@@ -411,7 +410,7 @@ class LannerSession:
     def receive_ready(
         self, first: int, most: int, descriptor: OpenQueueDescriptor, transaction: Transaction | None
     ) -> list[MessagePosition]:
-        """Receive messages that are there, each under a number of its own; IOTimeout if none is."""
+        """Receive available messages, each under its own number; IOTimeout if there are none."""
         if transaction is None:
             reads = self.operations.receive_ready(descriptor, most, MAX_ANSWER, None)
             self.held.update((number, [read]) for number, read in enumerate(reads, first))
@@ -421,7 +420,7 @@ class LannerSession:
             if positions:
                 self.received.add(first, positions, transaction)
         if not positions:
-            # The error of an empty queue is that of every receive.
+            # An empty queue raises the same error as any other receive.
             self.operations.receive(descriptor, 0, transaction=transaction)
         return positions
 
@@ -440,7 +439,7 @@ class LannerSession:
         return _messages([read.position] if number is None else self.hold(number, read, 1))
 
     def end(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
-        """End a receive: remove its messages, or give them back, however far it has come."""
+        """End receives in any state: remove their messages, or return them to the queue."""
         del octets
         numbers = [_read_number(value) for value in _list(request, "reads", _MAX_MOVES)]
         with self.committer.change() as change:
@@ -449,9 +448,9 @@ class LannerSession:
         return self._later(change, document) if change.is_pending else (document, b"")
 
     def remove(self, numbers: list[int]) -> list[tuple[int, StatusError]]:
-        """Remove what receives hold; return which of their messages could not be, and why.
+        """Remove the messages that receives hold; return those that failed, and why.
 
-        Needs the store's lock.
+        The caller holds the store's lock.
         """
         for number in numbers:
             if number not in self.held:
@@ -471,7 +470,7 @@ class LannerSession:
         return failed
 
     def give_back(self, numbers: list[int]) -> list[tuple[int, StatusError]]:
-        """Give back what receives have got, however far they have come. Needs the store's lock."""
+        """Return the messages of receives in any state. The caller holds the store's lock."""
         for number in reversed(numbers):
             waiting = self.waiting.pop(number, None)
             if waiting is not None:
@@ -481,14 +480,13 @@ class LannerSession:
             position = self.received.pop(number)
             if position is not None:
                 self.operations.give_back(position)
-        # The client was cancelled while the removal was on its way to the disk, or its answer to
-        # the client.
+        # The client was cancelled while the removal was being written or answered.
         for number in numbers:
             self.operations.undo_receive([read.position for read in self._forget_ended(number)])
         return []
 
     def _remember(self, number: int, reads: list[Read]) -> None:
-        """Keep what was removed until the client has the answer: it may be cancelled before."""
+        """Keep removed messages until the client has the answer: it may be cancelled before."""
         self.ended[number] = reads
         memory, holder = self.engine.held_memory, self._holder
         memory.add(holder, _octets(reads))
@@ -518,7 +516,7 @@ class LannerSession:
         return _messages([await read.wait()])
 
     def move(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
-        """Move messages, all of them or none; in the client's transaction, if it has one."""
+        """Move messages, all or none, in the client's transaction if it has one."""
         del octets
         source, target = self._queue(request), self._queue(request, "target")
         lookup_ids = [_lookup_id(value) for value in _list(request, "lookup_ids", _MAX_MOVES)]
@@ -539,7 +537,7 @@ class LannerSession:
         return self._later(change, {}) if change.batch else ({}, b"")
 
     def find(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
-        """Look for messages that meet conditions; without `ids_only` they are in the answer."""
+        """Search for messages that match conditions; return them too, unless `ids_only` is set."""
         del octets
         conditions = _list(request, "conditions", MAX_CONDITIONS)
         search = Search(
@@ -565,7 +563,7 @@ class LannerSession:
         return document, octets
 
     def pass_on(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
-        """Send messages to another queue, with changes if there are any, and remove them unless they are copied."""
+        """Send messages to another queue, optionally edited; remove the originals unless copied."""
         lookup_ids = [_lookup_id(value) for value in _list(request, "lookup_ids", _MAX_MOVES)]
         target, edited = self._queue(request, "target"), None
         if request.get("message") is not None:
@@ -589,10 +587,10 @@ class LannerSession:
         return self._passed_on(passing, lookup_ids)
 
     async def _passed_on(self, passing: Passing, lookup_ids: list[int]) -> Reply:
-        """Pass messages on, a few at a time, so that nobody else waits for large ones.
+        """Pass messages on in slices, so that large ones do not delay other clients.
 
-        Those that are moved in one transaction go at once: were it aborted after some, these would
-        count as aborted.
+        Messages that are moved in one transaction are passed on in one slice: if the transaction
+        were aborted part of the way, the abort would count against those already moved.
         """
         identifiers: list[str] = []
         own: Transaction | None = None
@@ -615,8 +613,8 @@ class LannerSession:
                     change.forget()
                 place += size
                 size = min(2 * size, _MAX_PASSED) if time.perf_counter() - begun < _SHORT else max(size // 2, 1)
-                # Those before one that was refused may have been passed on: that is durable before
-                # it is answered.
+                # Messages before the refused one may have been passed on. Make that durable before
+                # answering.
                 await change
                 if error is not None:
                     raise error
@@ -635,7 +633,7 @@ class LannerSession:
         return change
 
     def delete(self, request: Mapping[str, Any], octets: memoryview) -> Replies:
-        """Delete messages, all of them or none."""
+        """Delete messages, all or none."""
         del octets
         lookup_ids = [_lookup_id(value) for value in _list(request, "lookup_ids", _MAX_MOVES)]
         with self.committer.change() as change:
@@ -654,15 +652,16 @@ class LannerSession:
             raise InvalidParameter(f"identifier {request['identifier']!r}: a GUID expected") from None
         for number, transaction in self.transactions.items():
             if transaction.identifier == identifier:
-                # The client was cancelled before it had the answer, and asks again.
+                # The client was cancelled before it received the answer, and has repeated the
+                # request.
                 return {"transaction": number}, b""
-        # Numbers that the client has chosen are taken, too.
+        # Skip numbers that the client has chosen itself.
         number = next(number for number in self._numbers if number not in self.transactions)
         self.begin_as(number, identifier)
         return {"transaction": number}, b""
 
     def begin_as(self, number: int, identifier: UUID) -> None:
-        """Begin a transaction under a number and an identifier."""
+        """Begin a transaction with a given number and identifier."""
         self._require_room()
         if number in self.transactions:
             raise InvalidParameter(f"transaction {number} is in use")
@@ -685,13 +684,13 @@ class LannerSession:
         return self._later(change, {}) if change.batch else ({}, b"")
 
     def end_transaction(self, number: object, event: Callable[[Transaction], None]) -> None:
-        """Commit or abort a transaction. Needs the store's lock."""
+        """Commit or abort a transaction. The caller holds the store's lock."""
         transaction = find(self.transactions, number, "transaction")
         self.forget_transaction(cast("int", number), transaction)
         event(transaction)
 
     def forget_transaction(self, number: int, transaction: Transaction) -> None:
-        """Forget a transaction that the session no longer has, and the receives in it."""
+        """Forget a transaction that has left the session, and the receives in it."""
         del self.transactions[number]
         self.received.forget(transaction)
         for read in [read for read, reads in self.unconfirmed.items() if reads[0].transaction is transaction]:
@@ -740,7 +739,7 @@ def _messages(positions: list[MessagePosition]) -> Reply:
 
 
 def find(table: Mapping[int, T], number: object, what: str) -> T:
-    """Return what a client means by a number."""
+    """Return the object that a client refers to by number; raise InvalidHandle if there is none."""
     found = table.get(number) if type(number) is int else None
     if found is None:
         raise InvalidHandle(f"there is no {what} {number!r} on this connection: it was closed, or has ended")
@@ -748,7 +747,7 @@ def find(table: Mapping[int, T], number: object, what: str) -> T:
 
 
 def _new_number(table: Mapping[int, object], request: Mapping[str, Any], key: str) -> int:
-    """Return the number that the client has chosen for what it opens."""
+    """Return the number that the client has chosen for an object that it opens."""
     number = _number(request, key)
     if number in table:
         raise InvalidParameter(f"{key} {number} is in use")

@@ -1,8 +1,7 @@
-"""Sessions of Lanner's own interface: one context handle for everything that a client has open.
+"""Session handles of Lanner's own interface: one context handle for everything a client has open.
 
-The handle serves the user it was given to, and is run down with the last connection of its
-association. Rights are checked by the engine, for the identity of the caller, when a queue is
-opened.
+A handle serves only the user that it was issued to, and is run down with the last connection of its
+association. The engine checks the caller's rights when a queue is opened.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 _KIND: Final = LANNER_SESSION_HANDLE.kind
-# Not in the specification: sessions of one association; a client needs one.
+# Not in the specification: sessions per association; a client needs one.
 MAX_SESSIONS: Final = 16
 
 
@@ -63,7 +62,7 @@ class LannerSessions:
 
     @property
     def handlers(self) -> dict[str, Handler]:
-        """The handlers by the names of their methods."""
+        """Handlers by method name."""
         return {
             LANNER_OPEN_SESSION.name: self.open_session,
             LANNER_CLOSE_SESSION.name: self.close_session,
@@ -86,13 +85,13 @@ class LannerSessions:
         return {"session": NULL_HANDLE, RETURNS: MQ_OK}
 
     def begin_stream(self, call: ServerCall, session: bytes, version: int) -> Results:
-        """Begin the stream of a session on the connection of the call."""
+        """Begin the stream of a session on the connection that made the call."""
         opened = cast("LannerSession", call.caller.get(session, _KIND))
         connection = call.connection
         if version < frames.VERSION:
             return InvalidParameter.status
-        # The keys travel in the answer, which is sealed. On a Unix socket the kernel vouches for
-        # the peer.
+        # The keys are sent in the answer, which is sealed. On a Unix socket the kernel identifies
+        # the peer, and no keys are needed.
         keys = b"" if call.security is None else secrets.token_bytes(2 * frames.KEY_SIZE)
         to_server, to_client = keys[: frames.KEY_SIZE], keys[frames.KEY_SIZE :]
         stream = LannerStream(opened, self._committer, connection)

@@ -1,9 +1,11 @@
-"""The stream of one session: requests about messages in frames, answered when they are durable (docs/protocol.md).
+"""The stream of one session: message requests in frames (docs/protocol.md).
 
-Requests that came together are one change of the store, and those of them that must be durable are
-answered together, by one commit and in one frame. There is no task for a request: a receive that
-waits is a callback. What is open, held and under way is the session's (`lanner_session`).
-Everything here runs in the event loop's thread.
+Requests that arrive together are one change of the store. Those of them that must be durable are
+answered together, after one commit and in one frame. No request has a task of its own: a receive
+that waits is a callback. The session (`lanner_session`) owns the open objects, the held messages
+and the receives in progress.
+
+All code here runs in the event loop's thread.
 """
 
 from __future__ import annotations
@@ -32,20 +34,20 @@ if TYPE_CHECKING:
     from lanner.services.sent_batches import Outcome, SentBatch, SentBatches
 
 _LOG: Final = logging.getLogger(__name__)
-# Number of the request, kind, body.
+# Request number, kind, body.
 _Answer: TypeAlias = tuple[int, int, bytes]
 _Remembered: TypeAlias = tuple["SentBatches", int, "SentBatch", "Outcome"]
-# Not in the specification: sends of several parts, and transactions, whose failure is remembered,
-# because more of them may still come.
+# Not in the specification: failed multi-part sends and transactions that are remembered, because
+# more of their parts may still arrive.
 _MAX_BROKEN: Final = 1024
-# Not in the specification: what is handled before the other connections have their turn: entries,
-# reads that they name and messages that they ask for, and octets of answers.
+# Not in the specification: the work of one turn, after which other connections are served. Counted
+# are entries, the reads that they name and the messages that they request, and octets of answers.
 _TURN: Final = 10_000
 _TURN_OCTETS: Final = MAX_ANSWER
 
 
 class _Refused(Exception):
-    """A send was refused at one of its messages: the others before it are sent."""
+    """One message of a send was refused; the messages before it are sent."""
 
     def __init__(self, error: StatusError, ordinals: list[int]) -> None:
         super().__init__(str(error))
@@ -54,7 +56,7 @@ class _Refused(Exception):
 
 
 class LannerStream:
-    """The requests of one client, as they come in frames."""
+    """The requests of one client, received in frames."""
 
     def __init__(self, session: LannerSession, committer: Committer, connection: ServerConnection) -> None:
         self._session = session
@@ -62,32 +64,32 @@ class LannerStream:
         self._connection = connection
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
-        # The first entries of sends of which a part has failed.
+        # First entries of the sends of which a part has failed.
         self._broken: dict[int, None] = {}
-        # Why transactions could not be begun: those who use them hear it.
+        # Transactions that could not be begun, and the error that requests in them get.
         self._not_begun: dict[int, StatusError] = {}
-        # Answers of this turn that wait for the disk.
+        # Answers of this turn that wait until the commit is durable.
         self._unsynced: list[_Answer] = []
-        # Sends of this turn that are remembered: the memory, the number there, and what they are
-        # answered with.
+        # Sends of this turn that are remembered: the memory, the number in it, the batch, and the
+        # answer.
         self._remembered: list[_Remembered] = []
-        # Entries that wait for the next turn, by frame, and what this turn has cost.
+        # Entries deferred to the next turn, by frame, and the cost of this turn so far.
         self._waiting: deque[Iterator[Entry]] = deque()
         self._cost = 0
         self._octets = 0
 
     @property
     def is_behind(self) -> bool:
-        """Whether entries wait for the next turn."""
+        """Whether entries are deferred to the next turn."""
         return bool(self._waiting)
 
     def close(self) -> None:
-        """The connection has ended; what the session holds is given back with its association."""
+        """Stop the stream. The association's rundown returns what the session holds."""
         self._is_closed = True
         self._waiting.clear()
 
     def frames_received(self, contents: list[bytes]) -> None:
-        """Handle what waits and the frames that have come, as much of them as one turn may cost."""
+        """Handle deferred entries and new frames, up to the cost limit of one turn."""
         malformed: RemoteProtocolError | None = None
         self._unsynced = []
         self._remembered = []
@@ -97,8 +99,8 @@ class LannerStream:
             try:
                 self._handle_waiting()
             except RemoteProtocolError as error:
-                # What came before it has happened, and must become durable though nobody hears of
-                # it.
+                # The entries before it took effect, and must become durable although no answer is
+                # sent.
                 malformed = error
         unsynced, self._unsynced = self._unsynced, []
         remembered, self._remembered = self._remembered, []
@@ -168,7 +170,7 @@ class LannerStream:
             self._fail(entry.number, GenericError(text))
 
     def _fail(self, number: int, error: StatusError, ordinals: list[int] | None = None) -> None:
-        # Messages before the refused one are sent, and durable when this is read.
+        # Messages before the refused one are sent, and are durable when the client reads this.
         self._unsynced.append((number, entries.FAILED, entries.pack_error(error, ordinals or ())))
 
     def _transaction(self, number: int) -> Transaction | None:
@@ -177,7 +179,7 @@ class LannerStream:
         return find(self._session.transactions, number, "transaction") if number else None
 
     # Requests
-    # ----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _send(self, entry: Entry) -> None:
         number, transaction_number, first = entries.unpack_send(entry.body)
@@ -194,7 +196,7 @@ class LannerStream:
     def _store(
         self, entry: Entry, number: int, transaction_number: int, first: int, start: int
     ) -> tuple[list[int], bool]:
-        """Send packets; return the number of each message, and whether none of them outlives a restart."""
+        """Send packets; return the ordinal of each message, and whether all of them are express."""
         session = self._session
         ordinals: list[int] = []
         octets = entry.body[start:]
@@ -205,14 +207,14 @@ class LannerStream:
                 descriptor, octets, entries.MAX_MESSAGES, ordinals, transaction
             )
         except StatusError as error:
-            # What is no packet ends the connection, whatever else is wrong.
+            # A malformed packet ends the connection, whatever the other error.
             client_packet.check_octets(octets, entries.MAX_MESSAGES)
             self._break(first or entry.number)
             raise _Refused(error, ordinals) from None
         return ordinals, is_express_only
 
     def _send_once(self, entry: Entry) -> None:
-        """Send, unless a send of this number has come before: then answer as that was answered."""
+        """Send, unless a send with this number has come before: then repeat its answer."""
         number, batch_number, below, first = entries.unpack_send_once(entry.body)
         sent = self._session.sent
         if sent is None:
@@ -248,7 +250,7 @@ class LannerStream:
             self._remembered.append((sent, batch_number, batch, outcome))
 
     def _break(self, first: int) -> None:
-        """Have the parts of a send skipped that come behind this."""
+        """Mark a send as failed, so that its later parts are skipped."""
         self._broken[first] = None
         if len(self._broken) > _MAX_BROKEN:
             del self._broken[next(iter(self._broken))]
@@ -276,7 +278,7 @@ class LannerStream:
         read.when_over(partial(self._loop.call_soon_threadsafe, self._over, entry.number, request, read))
 
     def _receive_numbered(self, entry: Entry, request: entries.ReceiveRequest) -> None:
-        """Receive what is there, each message under a number of its own."""
+        """Receive available messages, each under its own number."""
         session = self._session
         descriptor, transaction = find(session.queues, request.queue, "queue"), self._transaction(request.transaction)
         positions = session.receive_ready(request.read, request.most, descriptor, transaction)
@@ -287,7 +289,7 @@ class LannerStream:
         self._answer(number, entries.DONE, entries.pack_messages(positions))
 
     def _over(self, number: int, request: entries.ReceiveRequest, read: Read) -> None:
-        """The wait of a receive is over."""
+        """Deliver the message of a receive whose wait has ended, or return it."""
         self._session.waiting.pop(request.read, None)
         if self._is_closed:
             read.give_back()
@@ -324,7 +326,10 @@ class LannerStream:
         self._end_transaction(entry, number, self._session.operations.commit)
 
     def _commit_behind(self, entry: Entry) -> None:
-        """Commit, unless one of the sends before was refused: then the transaction stays open for its client to abort."""
+        """Commit, unless one of the sends in the transaction was refused.
+
+        The transaction then stays open for the client to abort.
+        """
         number, first = entries.unpack_commit_behind(entry.body)
         if first in self._broken:
             self._answer(entry.number, entries.SKIPPED, b"")

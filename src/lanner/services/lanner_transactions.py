@@ -1,7 +1,7 @@
-"""The requests about distributed transactions on a session of Lanner's own interface (host/distributed.py).
+"""Requests about distributed transactions in a session (host/distributed.py).
 
-What a session has begun as a coordinator's client ends with it: a transaction that is not decided
-is aborted. A branch that was prepared no longer belongs to the session, and survives it.
+Undecided transactions that a session has begun at the coordinator are aborted when it ends. A
+prepared branch no longer belongs to the session, and outlives it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _end(session: LannerSession, request: Mapping[str, Any], octets: memoryview)
 def _prepare(session: LannerSession, request: Mapping[str, Any], octets: memoryview) -> Awaitable[Reply]:
     number = request.get("transaction")
     if number is None:
-        # A branch that was enlisted by a propagation token is no session's.
+        # A branch enlisted by a propagation token belongs to no session.
         return _handle(session, request, octets)
     del octets
     transaction = session.transactions.get(number) if type(number) is int else None
@@ -68,7 +68,7 @@ async def _prepared(
         return await reply
     except StatusError:
         if not transaction.is_over and not transaction.is_prepared:
-            # It could not be written: it still ends with the session.
+            # Preparing failed to be written, so the transaction still ends with the session.
             session.transactions[number] = transaction
         raise
 
@@ -79,7 +79,7 @@ async def _later(change: Change, answer: Answer) -> Reply:
 
 
 def close(session: LannerSession) -> None:
-    """End what the session has begun. The caller holds the lock."""
+    """End the transactions that the session has begun. The caller holds the store's lock."""
     for identifier in session.coordinated:
         session.distributed.abandon(identifier)
     session.coordinated.clear()

@@ -1,4 +1,7 @@
-"""Every RPC interface of a queue manager on its ports and on its Unix socket: a `Listener` of the daemon (DESIGN: ports and identities)."""
+"""The RPC listener of the daemon: every RPC interface of a queue manager.
+
+It listens on the RPC ports and on a Unix socket (DESIGN: ports and identities).
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# Others of this machine come by TCP and say who they are.
+# Other users of this machine connect by TCP and authenticate.
 _SOCKET_MODE: Final = 0o600
 
 
@@ -56,31 +59,36 @@ _LIMITS: Final = ServerLimits()
 
 @dataclass(frozen=True, slots=True)
 class RpcSettings:
-    """What an operator may change."""
+    """RPC settings that an operator may change."""
 
-    # False: only the Unix socket.
+    # If false, only the Unix socket is served.
     enabled: bool = True
     port: int = HANDSHAKE_PORT
     read_port: int = READ_PORT
-    # 0: none.
+    # 0 disables the endpoint mapper.
     endpoint_mapper_port: int = EPMAPPER_PORT
-    # MS-MQQP 5: callers below it may do nothing, whatever a queue allows everyone. Interfaces may
-    # demand more, unless it is NONE.
+    # MS-MQQP 5: callers below this level are refused, whatever rights a queue grants to everyone.
+    # Unless this is NONE, an interface may require a higher level.
     authentication_level: AuthLevel = AuthLevel.PKT_INTEGRITY
-    # MS-NLMP 3.2.5.1.2: refuse clients of NTLM whose messages carry no integrity code.
+    # MS-NLMP 3.2.5.1.2: refuse NTLM clients whose messages carry no integrity code.
     require_mic: bool = False
-    # Minutes after which a message that was delivered through RemoteRead, and not ended, is given
-    # back (RpcCancelTimeout).
+    # Minutes after which a message that was delivered through RemoteRead, and whose receive was not
+    # ended, returns to its queue (RpcCancelTimeout).
     cancel_timeout: int = CLEANUP_MINUTES
-    # Of the service principal, for Kerberos.
+    # The keytab of the service principal, for Kerberos.
     keytab: Path | None = None
-    # Of each port, in total and of one address; also of the ports of COM, and of the Unix socket.
+    # Limits per port, in total and per peer address. They also apply to the ports of COM and to the
+    # Unix socket.
     max_connections: int = _LIMITS.max_connections
     max_connections_per_peer: int = _LIMITS.max_connections_per_peer
 
 
 class RpcListener:
-    """MS-MQMR, MS-MQQP, MS-MQRR, MS-MQMP and our own interface, the endpoint mapper, and the management interface of RPC."""
+    """The RPC server of one queue manager.
+
+    It serves MS-MQMR, MS-MQQP, MS-MQRR, MS-MQMP, Lanner's own interface, the endpoint mapper, and
+    the management interface of RPC.
+    """
 
     name = "rpc"
 
@@ -98,7 +106,7 @@ class RpcListener:
         budget: Budget | None = None,
         questions: Mapping[str, Callable[[Identity, Mapping[str, Any]], object]] | None = None,
     ) -> None:
-        """`questions`: what the daemon answers to administrators, in a thread."""
+        """Create the listener; `questions` are administration requests that the daemon answers."""
         self._budget = budget
         self._questions = dict(questions or {})
         self._engine = engine
@@ -116,21 +124,21 @@ class RpcListener:
 
     @property
     def server(self) -> RpcServer:
-        """What listens, for others who have interfaces for it."""
+        """The RPC server, so that other components can register interfaces."""
         if self._server is None:
             raise RuntimeError("RPC has not started")
         return self._server
 
     @property
     def committer(self) -> Committer:
-        """What waits for the store, for whoever else serves RPC."""
+        """The committer, for other components that serve RPC."""
         if self._committer is None:
             raise RuntimeError("RPC has not started")
         return self._committer
 
     @property
     def ports(self) -> list[int]:
-        """TCP ports, in the order in which they were opened."""
+        """The TCP ports, in the order in which they were opened."""
         return [] if self._server is None else [endpoint.port for endpoint in self._server.endpoints]
 
     @property
@@ -139,7 +147,7 @@ class RpcListener:
 
     @property
     def addresses(self) -> dict[str, str]:
-        """Where it listens for what, as people write it."""
+        """Return the listening addresses by service name, in their usual notation."""
         settings = self._settings
         ports = self.ports or ([settings.port, settings.read_port] if settings.enabled else [])
         host = f"[{self._bind}]" if ":" in self._bind else self._bind
@@ -204,14 +212,17 @@ class RpcListener:
             raise
 
     def door_for_log_ons(self, name: str) -> Callable[[socket.socket], None]:
-        """Return what takes the sockets of a program of ours, through which users log on to Lanner's own interface."""
+        """Return a function that accepts sockets of a Lanner program through which users log on.
+
+        Users log on there to Lanner's own interface.
+        """
         return self.server.door_for_log_ons(name, SyntaxId(LANNER.uuid, *LANNER.version))
 
     def _clients(self) -> list[ServerSocket]:
         return self.server.clients()
 
     def _address_of(self, queue_manager: UUID) -> str | None:
-        """Return the address that messages of a queue manager come from; of several, the first that was seen."""
+        """Return the address that messages of a queue manager come from; of several, the oldest."""
         if queue_manager == self._engine.queue_manager.identifier:
             is_open = ipaddress.ip_address(self._bind).is_unspecified
             return None if is_open else self._bind
@@ -219,10 +230,10 @@ class RpcListener:
         return next(iter(pin.addresses), None) if pin is not None else None
 
     def identity_of(self, principal: str, logon: LogonInformation | None) -> Identity | None:
-        """Return who a Kerberos principal is.
+        """Return the identity of a Kerberos principal.
 
-        A domain says so in its tickets. A realm that does not may name an account of this computer,
-        if it is the realm of our own domain.
+        A domain states the account in its tickets. A realm that does not may name an account of
+        this computer if it is the realm of the computer's own domain.
         """
         if logon is not None:
             found = self._users.domain_identity(logon.account, logon.sid, logon.groups)
@@ -234,7 +245,10 @@ class RpcListener:
         return self._users.identity(name) if domain and realm.lower() == domain.lower() else None
 
     async def _listen_for_questions(self, server: RpcServer) -> None:
-        """The endpoint mapper; only clients that do not know the fixed ports are lost without it."""
+        """Start the endpoint mapper.
+
+        Failure is not fatal: it affects only clients that do not know the fixed ports.
+        """
         port = self._settings.endpoint_mapper_port
         if not port:
             return
@@ -256,7 +270,7 @@ class RpcListener:
             await asyncio.sleep(INTERVAL)
 
     async def stop(self) -> None:
-        """Hang up on everybody: what they hold is given back."""
+        """Close all connections, which returns what clients hold."""
         if self._sampling is not None:
             self._sampling.cancel()
             self._sampling = None

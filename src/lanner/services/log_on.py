@@ -1,16 +1,15 @@
-"""Logging on by a call of Lanner's own interface: a connection becomes that of a user, for good.
+"""Log-on calls of Lanner's own interface, which bind a connection permanently to a user.
 
-It is for a program that serves many users, as the HTTP process does, and has no rights of its own.
-The call is taken on a connection that can do nothing else (`needs_log_on`), and on one that is
-sealed for a caller who has said who it is. A user logs on with a password, with a token, or with a
-ticket, which another connection of the same user has got and which is good for one logon within a
-minute.
+They serve programs that act for many users and have no rights of their own, such as the HTTP
+process. A call is accepted on a connection that can do nothing else (`needs_log_on`), and on a
+sealed connection of an authenticated caller. A user logs on with a password, a token or a ticket. A
+ticket comes from another connection of the same user, and is valid for one logon within a minute.
 
-Wrong ones are delayed, counted and recorded as those of every protocol are, for the address of the
-user. The HTTP process says which that is, because nobody else knows; from any other caller it is
-the address that the call came from. A token and a ticket have 256 random bits, so that nobody
-guesses one: the right ones are looked at before any delay, and whoever sends wrong ones keeps
-nobody out.
+Failed attempts are delayed, counted and recorded for the user's address, as in every other
+protocol. The HTTP process reports that address, because only it knows it; for any other caller it
+is the address that the call came from. Tokens and tickets have 256 random bits and cannot be
+guessed. Valid ones are therefore checked before any delay, so that an attacker who sends wrong ones
+locks nobody out.
 """
 
 from __future__ import annotations
@@ -46,35 +45,35 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOG: Final = logging.getLogger(__name__)
-# Not in the specification: seconds for which a ticket is good, and tickets that wait.
+# Not in the specification: seconds that a ticket is valid, and unused tickets in total.
 TICKET_LIFE: Final = 60.0
 MAX_TICKETS: Final = 1000
-# Not in the specification: passwords that are verified at a time. Each takes 16 MiB and some tens
-# of milliseconds.
+# Not in the specification: passwords verified at the same time. Each takes 16 MiB and some tens of
+# milliseconds.
 _VERIFIERS: Final = 4
-# Not in the specification: tickets of one user that wait.
+# Not in the specification: unused tickets of one user.
 _MAX_TICKETS_OF_USER: Final = 10
-# Not in the specification: characters of a secret or an address.
+# Not in the specification: characters in a secret or an address.
 _MAX_TEXT: Final = 1024
-# Not in the specification: characters of the whole request, where each may be an escape.
+# Not in the specification: characters in the whole request, where each may be an escape sequence.
 _MAX_REQUEST: Final = 6 * 4 * _MAX_TEXT
-# Seconds between two looks at whether a token has ended.
+# Longest interval in seconds between checks whether a token has expired.
 _LONGEST_WAIT: Final = 86400.0
 
 
 class Tickets:
-    """Logons that users have begun on one connection and end on another."""
+    """Tickets: logons that users begin on one connection and complete on another."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._issued: dict[str, tuple[float, Identity]] = {}
 
     def issue(self, identity: Identity) -> str:
-        """Return a secret that is good for one logon as a user, soon."""
+        """Return a short-lived secret that is valid for one logon as a user."""
         now = self._clock()
         self._issued = {text: one for text, one in self._issued.items() if one[0] > now}
         own = [text for text, one in self._issued.items() if one[1].sid == identity.sid]
-        # A user who asks for many loses the first of its own, and nobody else's.
+        # A user who requests too many loses its own oldest tickets, not those of other users.
         for text in own[: len(own) + 1 - _MAX_TICKETS_OF_USER]:
             del self._issued[text]
         while len(self._issued) >= MAX_TICKETS:
@@ -84,7 +83,7 @@ class Tickets:
         return text
 
     def redeem(self, text: str) -> Identity | None:
-        """Return whose ticket a text is; it is good no more."""
+        """Invalidate a ticket and return its user; None if it is unknown or expired."""
         end, identity = self._issued.pop(text, (0.0, None))
         return identity if end > self._clock() else None
 
@@ -98,20 +97,20 @@ class LogOn:
         self._tickets = tickets
         self._logons = logons
         self._audit = audit
-        # Its own: nothing else that takes long keeps a password waiting.
+        # A separate pool, so that other slow work does not delay password checks.
         self._threads = ThreadPoolExecutor(_VERIFIERS, "lanner-passwords")
-        # What tokens have opened.
+        # The connections that tokens have opened.
         self._connections: dict[str, weakref.WeakSet[ServerConnection]] = {}
 
     async def log_on(self, call: ServerCall, request: str) -> Results:
-        """Make the connection of a call that of a user."""
+        """Bind the connection of a call to a user."""
         try:
             address = self._check(call)
             asked = _read(request)
             if call.connection.needs_log_on:
                 address = _text(asked, "address")
             identity, token = await self._verify(asked, address)
-            # Another call may have been faster.
+            # Another call on this connection may have logged on meanwhile.
             self._check(call)
         except StatusError as error:
             log_of_peer(_LOG, logging.INFO, "refused log on", call.peer, "%r: %s", call, error)
@@ -127,13 +126,13 @@ class LogOn:
         return {"answer": json.dumps(answer), RETURNS: MQ_OK}
 
     def revoked(self, identifier: str) -> None:
-        """End what a token has opened."""
+        """Close the connections that a token has opened."""
         for connection in list(self._connections.pop(identifier, ())):
             connection.hang_up()
 
     @staticmethod
     def _check(call: ServerCall) -> str:
-        """Return where a caller is who may log on here. Raises AccessDenied."""
+        """Return the address of a caller that may log on here; raise AccessDenied otherwise."""
         connection = call.connection
         if connection.has_logged_on:
             raise AccessDenied(
@@ -188,7 +187,7 @@ class LogOn:
         return SYSTEM if sid == LOCAL_SYSTEM else self._users.resolve(sid)
 
     async def _try(self, account: str, address: str, what: str, verify: Callable[[], Awaitable[T | None]]) -> T | None:
-        """Look at a secret after the wait that the wrong ones before it have earned."""
+        """Verify a secret, after the delay that earlier failures impose."""
         try:
             attempt = self._logons.begin(account, address, f"log on by {what}")
         except LogonRefused as error:
@@ -206,11 +205,11 @@ class LogOn:
 
 
 async def _nobody() -> None:
-    """What a wrong secret is good for."""
+    """Verify a secret that is known to be wrong."""
 
 
 def _end_with(connection: weakref.ref[ServerConnection], token: Token) -> None:
-    """Hang up when a token has ended."""
+    """Close a connection when its token expires."""
     found = connection()
     if found is None or token.expires is None:
         return
@@ -226,7 +225,7 @@ def _read(text: str) -> Mapping[str, Any]:
     try:
         asked = json.loads(text) if len(text) <= _MAX_REQUEST else None
     except (ValueError, RecursionError):
-        # Its text would quote a secret.
+        # The text of the exception would quote a secret.
         asked = None
     if not isinstance(asked, dict):
         raise InvalidParameter("a log on is an object in JSON")

@@ -1,6 +1,6 @@
-"""qmmgmt: an administrator asks about the queue manager and its queues, and steers them (MS-MQMR 3.1).
+"""The RPC server of qmmgmt, which queries and controls the queue manager (MS-MQMR 3.1).
 
-What is told, and to whom, is in `management_events`; here is its way over RPC.
+This module maps the RPC calls. `management_events` implements them and checks the caller's rights.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class ManagementService(ServerInterface):
-    """MS-MQMR for one queue manager.
+    """The MS-MQMR interface of one queue manager.
 
-    It lives on the event loop, and in the thread of `transfer` if there is one.
+    It runs in the event loop's thread, which is also the thread of `transfer` if there is one.
     """
 
     def __init__(self, engine: Engine, committer: Committer, transfer: Transfer | None = None) -> None:
@@ -44,7 +44,7 @@ class ManagementService(ServerInterface):
             QMMGMT,
             {R_QM_MGMT_GET_INFO.name: self.get_info, R_QM_MGMT_ACTION.name: self.action},
             authorize=refuse_in_hardened_mode(engine),
-            # Answers name queues, computers and users, and actions stop the service.
+            # Answers reveal queues, computers and users, and actions can stop the service.
             least_level=AuthLevel.PKT_PRIVACY,
             denied=AccessDenied.status,
         )
@@ -61,8 +61,8 @@ class ManagementService(ServerInterface):
         a_prop: tuple[int, ...],
         ap_var: tuple[PropVariant, ...],
     ) -> Results:
-        """All that was asked for, or a status and apVar as it came."""
-        del cp, ap_var  # the count of both, and what stood there before
+        """Return all requested values, or a status and apVar unchanged."""
+        del cp, ap_var  # the number of properties, and the values passed in
         try:
             return {"ap_var": self._get_info(call, p_object_format, a_prop), RETURNS: MQ_OK}
         except StatusError as error:
@@ -84,7 +84,7 @@ class ManagementService(ServerInterface):
     # -----------------------------------------------------------------------------------
 
     async def action(self, call: ServerCall, *, p_object_format: MgmtObject, lpwsz_action: str) -> Results:
-        """Answers when what was done is on disk."""
+        """Perform an action; answer when it is durable."""
         try:
             await self._act(call, p_object_format, lpwsz_action)
         except StatusError as error:
@@ -95,7 +95,7 @@ class ManagementService(ServerInterface):
         return MQ_OK
 
     def _act(self, call: ServerCall, subject: MgmtObject, action: str) -> Change:
-        """Perform an action; the caller waits until it is durable."""
+        """Perform an action; the caller awaits the returned change."""
         match subject.type:
             case MgmtObjectType.MGMT_MACHINE:
                 return self._events.machine_action(call.identity, action)

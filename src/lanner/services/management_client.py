@@ -1,7 +1,11 @@
-"""The client's side of MS-MQMR (3.2): what to call with, and what to make of the answer, for either kind of RPC client.
+"""The client side of MS-MQMR (3.2): arguments and results, for blocking and async RPC clients.
 
-results = bound.call(R_QM_MGMT_GET_INFO, **get_info_arguments(None,
-[ManagementMachineProperty.CONNECTED])) (connected,) = get_info_values(results)
+A query:
+
+    results = bound.call(
+        R_QM_MGMT_GET_INFO, **get_info_arguments(None, [ManagementMachineProperty.CONNECTED])
+    )
+    (connected,) = get_info_values(results)
 """
 
 from __future__ import annotations
@@ -25,14 +29,14 @@ _FAILURE: Final = 0x8000_0000
 
 
 def management_object(queue: FormatName | None) -> MgmtObject:
-    """A queue by its name, or None for the machine."""
+    """Return the management object of a queue; None is the machine."""
     if queue is None:
         return MgmtObject(MgmtObjectType.MGMT_MACHINE, 0)
     return MgmtObject(MgmtObjectType.MGMT_QUEUE, queue_format_of(queue))
 
 
 def get_info_arguments(queue: FormatName | None, identifiers: Sequence[int]) -> dict[str, Value]:
-    """The arguments of R_QMMgmtGetInfo; 1 to 128 properties can be asked for at once."""
+    """Return the arguments of R_QMMgmtGetInfo; one call can request 1 to 128 properties."""
     return {
         "p_object_format": management_object(queue),
         "cp": len(identifiers),
@@ -42,18 +46,24 @@ def get_info_arguments(queue: FormatName | None, identifiers: Sequence[int]) -> 
 
 
 def get_info_values(results: Mapping[str, Value]) -> tuple[PropVariant, ...]:
-    """The values in the order asked for, as they came; a failure is an exception with its code, and nothing else of it counts."""
+    """Return the property values in the order requested.
+
+    A failure raises the exception of its status code, and its other results are ignored.
+    """
     check_status(results)
     return cast("tuple[PropVariant, ...]", results["ap_var"])
 
 
 def action_arguments(queue: FormatName | None, action: str) -> dict[str, Value]:
-    """The arguments of R_QMMgmtAction."""
+    """Return the arguments of R_QMMgmtAction."""
     return {"p_object_format": management_object(queue), "lpwsz_action": action}
 
 
 def check_status(results: Mapping[str, Value]) -> None:
-    """Raise the exception of a failure, with the code that the server told (MS-MQMR 3.2.4: without modification)."""
+    """Raise the exception of a failure.
+
+    It has the code from the server "without modification" (MS-MQMR 3.2.4).
+    """
     status = cast("int", results[RETURNS])
     if status & _FAILURE:
         raise status_error(status)

@@ -1,6 +1,7 @@
-"""What an administrator asks about a queue manager and orders of it, by whatever way (MS-MQMR 3.1.4.1, 3.1.4.2; MC-MQAC 3.3.6.2, 3.3.6.3).
+"""Management queries and actions on a queue manager, independent of the protocol.
 
-What is wrong with a question is told to everybody; everything else, and whether a queue exists, to
+Covers MS-MQMR 3.1.4.1 and 3.1.4.2, and MC-MQAC 3.3.6.2 and 3.3.6.3. Errors in the request itself
+are reported to every caller. Everything else, including whether a queue exists, is for
 administrators only.
 """
 
@@ -37,9 +38,9 @@ _EOD_RESEND: Final = "EOD_RESEND"
 
 
 class ManagementEvents:
-    """The questions and orders for one queue manager.
+    """The management queries and actions of one queue manager.
 
-    They are called in the thread of `transfer` if there is one, without the lock.
+    Call them in the thread of `transfer` if there is one, without the store's lock.
     """
 
     def __init__(self, engine: Engine, changes: Changes, transfer: Transfer | None = None) -> None:
@@ -58,11 +59,11 @@ class ManagementEvents:
             _EOD_RESEND: self._can_resend,
         }
 
-    # Questions
-    # ----------------------------------------------------------------------------------------------------
+    # Queries
+    # ----------------------------------------------------------------------------------------------
 
     def machine_properties(self, identity: Identity, numbers: tuple[int, ...]) -> tuple[PropVariant, ...]:
-        """Properties of the queue manager, in the order asked for."""
+        """Return properties of the queue manager, in the order requested."""
         identifiers = known_identifiers(ManagementMachineProperty, numbers)
         with self._engine.store.lock:
             self._admit(identity)
@@ -71,7 +72,11 @@ class ManagementEvents:
     def queue_properties(
         self, identity: Identity, name: FormatName, numbers: tuple[int, ...], *, only_active: bool = False
     ) -> tuple[PropVariant, ...]:
-        """Properties of a queue, in the order asked for; QueueNotActive if it has to be active and is not (MS-MQDMPR 3.1.1.2)."""
+        """Return properties of a queue, in the order requested.
+
+        Raises QueueNotActive if `only_active` is set and the queue is not active (MS-MQDMPR
+        3.1.1.2).
+        """
         identifiers = known_identifiers(ManagementQueueProperty, numbers)
         with self._engine.store.lock:
             self._admit(identity)
@@ -81,18 +86,19 @@ class ManagementEvents:
             return get_properties(QUEUE_PROPERTIES, identifiers, queried)
 
     def _query(self, name: FormatName) -> QueriedQueue:
-        """The queue of a name.
+        """Return the named queue and its transfer state.
 
-        MS-MQMR opens it with ReceiveAccess. It is only looked up here (DECISIONS): it would count
-        as active while it is open, be made if it is a subqueue or a connector, and be out of reach
-        while somebody else has it exclusively; nor can an outgoing queue be opened so.
+        MS-MQMR opens the queue with ReceiveAccess; this only looks it up (DECISIONS). An open queue
+        would count as active, opening would create a subqueue or a connector queue, it would fail
+        while a program has the queue open exclusively, and outgoing queues cannot be opened this
+        way at all.
         """
         queue = self._engine.require_queue(name)
         info = outgoing_queues.transfer_info(queue, self._transfer) if isinstance(queue, OutgoingQueue) else None
         return QueriedQueue(self._engine, queue, info)
 
-    # Orders
-    # -------------------------------------------------------------------------------------------------------
+    # Actions
+    # ----------------------------------------------------------------------------------------------
 
     def machine_action(self, identity: Identity, action: str) -> Change:
         """Perform an action; the caller waits until it is durable."""
@@ -119,14 +125,14 @@ class ManagementEvents:
                 raise QueueNotActive(f"{name}: nothing waits in it and nobody has it open")
             act(queue)
         if word == _EOD_RESEND and self._transfer is not None:
-            # What is sent is written without the lock.
+            # Resending writes without the lock.
             self._transfer.resend(queue)
         return change
 
     def _tidy(self) -> None:
-        """MS-MQMR 3.1.4.2 purges every queue at this, which would lose messages (DECISIONS: never).
+        """Free space that no message needs: stages that will never be published.
 
-        What is freed is room that no message needs: stages that nobody will publish.
+        MS-MQMR 3.1.4.2 purges every queue here, which would lose messages (DECISIONS: never).
         """
         self._engine.drop_abandoned_stages()
 
@@ -134,7 +140,7 @@ class ManagementEvents:
         if self._transfer is None:
             raise ServiceNotAvailable(f"{queue.destination_format_name}: transfer is not enabled, nothing is sent")
 
-    # Who, and whether at all
+    # Access
     # --------------------------------------------------------------------------------------
 
     def _admit(self, identity: Identity, scope: str = ADMIN) -> None:
@@ -145,5 +151,5 @@ class ManagementEvents:
 
 
 def _word(action: str) -> str:
-    # Only ASCII letters have two cases here: to Python the Turkish dotless i is another small I.
+    # Only ASCII letters are case-insensitive here: Python would map the Turkish dotless i to I.
     return action.upper() if action.isascii() else action

@@ -1,8 +1,8 @@
-r"""The properties of the machine and of queues that MS-MQMR tells: for each identifier where its value comes from.
+r"""The management properties of the machine and of queues: one function per identifier.
 
-The identifiers and the types of their values are in `wire.property_ids`; here is one function for
-each (MS-MQMR 3.1.4.1, MS-MQMQ 2.3.11 and 2.3.12). None is VT_NULL: a property that has no value for
-this kind of queue. Called with the store's lock held.
+The identifiers and the types of their values are in `wire.property_ids` (MS-MQMR 3.1.4.1, MS-MQMQ
+2.3.11 and 2.3.12). A function returns None (VT_NULL) for a property that this kind of queue does
+not have. The caller holds the store's lock.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _STATES: Final = {
     OutgoingState.WAITING: "WAITING",
     OutgoingState.ON_HOLD: "ONHOLD",
 }
-# While it tries to connect, or is connected, an outgoing queue has next hops.
+# An outgoing queue has next hops only while it is connected or connecting.
 _STATES_WITH_HOPS: Final = frozenset((OutgoingState.CONNECTED, OutgoingState.WAITING))
 
 Subject = TypeVar("Subject")
@@ -61,7 +61,7 @@ def get_properties(
     identifiers: tuple[PropertyIdentifier, ...],
     subject: Subject,
 ) -> tuple[PropVariant, ...]:
-    """The values of properties in the order asked for, each as often as it is asked for."""
+    """Return property values in the order requested; duplicates are allowed."""
     values = {identifier: table[identifier](subject) for identifier in dict.fromkeys(identifiers)}
     variants = {
         identifier: NULL if value is None else PropVariant(identifier.vt, value) for identifier, value in values.items()
@@ -70,7 +70,7 @@ def get_properties(
 
 
 def known_identifiers(kind: type[PropertyIdentifier], numbers: tuple[int, ...]) -> tuple[PropertyIdentifier, ...]:
-    """The identifiers of these numbers; IllegalPropid if one is of no property of this kind."""
+    """Return the identifiers of these numbers; raise IllegalPropid for an unknown one."""
     try:
         return tuple(kind(number) for number in numbers)
     except ValueError as error:
@@ -78,7 +78,7 @@ def known_identifiers(kind: type[PropertyIdentifier], numbers: tuple[int, ...]) 
 
 
 # The machine
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def _active_queues(engine: Engine) -> Value:
@@ -121,16 +121,16 @@ MACHINE_PROPERTIES: Final[dict[PropertyIdentifier, Callable[[Engine], Value]]] =
 
 
 # Queues
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class QueriedQueue:
-    """A queue and what is known beside it."""
+    """A queue and the context that its properties need."""
 
     engine: Engine
     queue: Queue
-    # Of an outgoing queue that has carried transactional messages.
+    # Only for an outgoing queue that has carried transactional messages.
     transfer_info: OutgoingTransferInfo | None = None
 
     @property
@@ -139,7 +139,7 @@ class QueriedQueue:
 
 
 def format_name_of(engine: Engine, queue: Queue) -> str:
-    """A name to open a queue with (DECISIONS: FORMATNAME is a real format name)."""
+    """Return a name that opens the queue (DECISIONS: FORMATNAME is a real format name)."""
     if isinstance(queue, OutgoingQueue):
         return queue.destination_format_name
     if queue.queue_type is QueueType.CONNECTOR:
@@ -151,7 +151,7 @@ def _path_name(queried: QueriedQueue) -> Value:
     outgoing = queried.outgoing
     if outgoing is None:
         return None if queried.queue.queue_type is QueueType.CONNECTOR else queried.queue.pathname
-    # MS-MQMR 1.1: that of the corresponding destination queue, as far as anybody here knows it.
+    # MS-MQMR 1.1: the path name of the destination queue, if this queue manager knows it.
     try:
         return queried.engine.get_queue_path(FormatName.parse(outgoing.destination_format_name))[0] or None
     except StatusError:
@@ -166,7 +166,11 @@ def _type(queried: QueriedQueue) -> Value:
 
 
 def _queue_type(queried: QueriedQueue) -> QueueType:
-    """QueueType; of an outgoing queue, whose type no document sets, that of its destination as far as the name tells."""
+    """Return the QueueType.
+
+    No document sets the type of an outgoing queue: it gets its destination's, as far as the name
+    shows it.
+    """
     outgoing = queried.outgoing
     name = None if outgoing is None else FormatName.parse(outgoing.destination_format_name)
     if isinstance(name, PublicFormatName):
@@ -200,7 +204,10 @@ def _message_count(queried: QueriedQueue) -> Value:
 
 
 def _positions(queue: Queue) -> int:
-    """MessagePositionList without what is deleted: also messages whose transaction is still open."""
+    """Return the length of MessagePositionList without deleted messages.
+
+    It includes messages whose transaction is still open.
+    """
     return queue.message_count + sum(position.is_uncommitted_send for position in queue.held_positions.values())
 
 
@@ -233,7 +240,11 @@ def _next_hops(queried: QueriedQueue) -> Value:
 
 
 def _of_transfer(value: Callable[[OutgoingTransferInfo], Value]) -> Callable[[QueriedQueue], Value]:
-    """VT_NULL for a queue that is not outgoing, or has carried nothing transactional (DECISIONS)."""
+    """Wrap a property of transactional transfer.
+
+    It is VT_NULL for a queue that is not outgoing, or has carried nothing transactional
+    (DECISIONS).
+    """
 
     def get(queried: QueriedQueue) -> Value:
         info = queried.transfer_info
@@ -243,18 +254,21 @@ def _of_transfer(value: Callable[[OutgoingTransferInfo], Value]) -> Callable[[Qu
 
 
 def _sequence_info(triple: tuple[int, int, int]) -> bytes:
-    """SEQUENCE_INFO (MS-MQMQ 2.2.5.1), whose SeqID is signed there and a TxSequenceID here: the same octets."""
+    """Pack a SEQUENCE_INFO (MS-MQMQ 2.2.5.1).
+
+    Its SeqID is signed there and a TxSequenceID here; the octets are the same.
+    """
     seq_id, seq_no, prev_no = triple
     return TxSequenceID.from_value(seq_id).pack() + _SEQUENCE_NUMBERS.pack(seq_no, prev_no)
 
 
 def _seconds(moment: int) -> int:
-    """Seconds since 1970 as VT_I4, which ends in 2038."""
+    """Clamp seconds since 1970 to VT_I4, which ends in 2038."""
     return min(moment, MAX_I4)
 
 
 def _source_info(queried: QueriedQueue) -> Value:
-    """MS-MQMQ 2.3.12.24: six vectors with one entry for each sequence that comes in."""
+    """Return six vectors with one entry per incoming sequence (MS-MQMQ 2.3.12.24)."""
     infos = list(queried.queue.incoming_transactional_transfer_info.values())
     return (
         PropVariant.vector(VT.LPWSTR, [info.format_name for info in infos]),
@@ -267,7 +281,7 @@ def _source_info(queried: QueriedQueue) -> Value:
 
 
 def _connection_history(queried: QueriedQueue) -> Value:
-    """MS-MQMQ 2.3.12.25: four vectors with one entry for each change, the oldest first."""
+    """Return four vectors with one entry per state change, oldest first (MS-MQMQ 2.3.12.25)."""
     outgoing = queried.outgoing
     if outgoing is None:
         return None
@@ -276,7 +290,7 @@ def _connection_history(queried: QueriedQueue) -> Value:
         PropVariant.vector(VT.UI4, [int(entry.status) for entry in entries]),
         PropVariant.vector(VT.I4, [_seconds(entry.connection_history_time) for entry in entries]),
         PropVariant.vector(VT.I4, [_signed(entry.error) for entry in entries]),
-        # DECISIONS: the document's VT_VECTOR twice is a vector of vectors.
+        # DECISIONS: the document's double VT_VECTOR is read as a vector of vectors.
         PropVariant.vector(VT.VARIANT, [_addresses(entry) for entry in entries]),
     )
 
@@ -290,7 +304,10 @@ def _addresses(entry: ConnectionHistoryEntry) -> PropVariant:
 
 
 def _plain_address(address: str) -> str:
-    r"""MS-MQMQ 2.3.12.25: digits and dots, or \\ and a name; NEXTHOPS has the kind of address before it."""
+    r"""Return an address as digits and dots, or as \\ and a name (MS-MQMQ 2.3.12.25).
+
+    NEXTHOPS puts the kind of address before it.
+    """
     kind, separator, literal = address.partition("=")
     return literal if separator and kind in ("IP", "IPv6") else f"\\\\{address}"
 
@@ -316,8 +333,8 @@ QUEUE_PROPERTIES: Final[dict[PropertyIdentifier, Callable[[QueriedQueue], Value]
     ManagementQueueProperty.BYTES_IN_JOURNAL: _bytes_in_journal,
     ManagementQueueProperty.STATE: _state,
     ManagementQueueProperty.NEXTHOPS: _next_hops,
-    # MS-MQMR 3.1.4.1: while something is not acknowledged; the other branch is left out there and
-    # VT_NULL here.
+    # MS-MQMR 3.1.4.1 gives the value while messages are unacknowledged, and leaves the other case
+    # out. Here it is VT_NULL.
     ManagementQueueProperty.EOD_LAST_ACK: _of_transfer(
         lambda info: _sequence_info(info.eod_last_ack) if info.eod_no_ack_count else None
     ),

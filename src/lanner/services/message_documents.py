@@ -1,9 +1,9 @@
-"""Messages on Lanner's own interface: the properties of one to send, and what is known of one that was read.
+"""Messages on Lanner's own interface.
 
-The properties of a message to send are a JSON object with the names of `MessageProperties`; those
-with their default value are left out, and the body travels as octets beside the document. A message
-that was read is its packet, with what the packet does not say: where it lay, when it came, how
-often it was aborted and moved.
+The properties of a message to send are a JSON object with the names of `MessageProperties`.
+Properties with default values are left out, and the body travels as octets beside the document. A
+message that was read is its packet and a document with what the packet lacks: its place in the
+queue, its arrival time, and how often it was aborted and moved.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def _name(value: object) -> FormatName:
     return parse(_text(value))
 
 
-# What a client may set, and how each is read; everything else is the queue manager's.
+# Properties that a client may set, and the function that reads each. The queue manager sets all
+# others.
 _READ: Final[dict[str, Callable[[object], object]]] = {
     "label": _text,
     "priority": _number,
@@ -94,23 +95,24 @@ def _written(value: object) -> object:
         return base64.b64encode(value).decode()
     if isinstance(value, bool):
         return value
-    # Enumerations are their numbers, names and identifiers are texts.
+    # Enumerations are written as numbers, names and identifiers as text.
     return int(value) if isinstance(value, int) else str(value)
 
 
 def properties_to_document(properties: MessageProperties) -> Document:
-    """Return the properties of a message that a client sends, without its body."""
+    """Return the document of a message that a client sends, without its body."""
     document: Document = {}
     for name, default in _DEFAULTS.items():
         value = getattr(properties, name)
-        # The label is nearly always set, and then a text: most values are the defaults themselves.
+        # Usually only the label is set; for most values the identity check already finds the
+        # default.
         if value is not default and value != default:
             document[name] = _written(value)
     return document
 
 
 def document_to_properties(document: object, body: bytes) -> MessageProperties:
-    """Return what a client wants to send; InvalidParameter names what cannot be sent."""
+    """Return the properties of a message to send; InvalidParameter names what cannot be sent."""
     if not isinstance(document, Mapping):
         raise InvalidParameter(f"the properties of a message: an object expected, not {document!r}")
     values: dict[str, Any] = {}
@@ -127,7 +129,7 @@ def document_to_properties(document: object, body: bytes) -> MessageProperties:
 
 
 def position_to_document(position: MessagePosition) -> Document:
-    """Return what is known of a message that was read, beside its packet."""
+    """Return the document of a message that was read, without its packet."""
     record = position.record
     return {
         "lookup_id": position.lookup_id,

@@ -1,12 +1,15 @@
-"""RemoteRead: computers with Windows Vista and later peek, receive, move and purge (MS-MQRR 3.1).
+"""The RPC server of RemoteRead: peek, receive, move and purge for other computers (MS-MQRR 3.1).
 
-A receive is in two phases, as in MS-MQQP: R_StartReceive locks the message and delivers it,
-R_EndReceive removes it or gives it back. A client that ends neither loses the lock after the
-cleanup time, and with its last connection. Opens raise their status as a fault, everything else
-returns it. A read that waits is a coroutine; its connection goes on meanwhile.
+Windows Vista and later read remote queues this way. A receive has two phases, as in MS-MQQP:
+R_StartReceive locks the message and delivers it; R_EndReceive removes it or returns it to the
+queue. A client that does not end a receive loses the lock after the cleanup time, or with its last
+connection.
 
-Transactions begin with R_QMEnlistRemoteTransaction and end by their coordinator
-(mqrr_transactions).
+Methods that open a queue raise their status as a fault; all others return it. A read that waits is
+a coroutine, and does not block its connection.
+
+Transactions begin with R_QMEnlistRemoteTransaction and are ended by their coordinator
+(`mqrr_transactions`).
 """
 
 from __future__ import annotations
@@ -93,13 +96,13 @@ _READABLE: Final = frozenset(
     )
 )
 _PROTOCOLS: Final = frozenset(("OS", "TCP"))
-# MS-MQRR 2.2.5.3 SubqueueName: 64 octets, a null among them.
+# MS-MQRR 2.2.5.3 SubqueueName: 64 octets including the null terminator.
 _MAX_SUBQUEUE_LENGTH: Final = 31
 _READ_ACCESS: Final = {RECEIVE_ACCESS: QueueAccessType.RECEIVE, PEEK_ACCESS: QueueAccessType.PEEK}
 _MOVE_ACCESS: Final = {MQ_MOVE_ACCESS: QueueAccessType.MOVE}
 # MS-MQRR 3.1.2.2, note 11.
 CLEANUP_MINUTES: Final = 5
-# Not in the specification: reads of one handle that wait or are not ended.
+# Not in the specification: reads of one handle that wait or have not been ended.
 MAX_REQUESTS: Final = 10_000
 
 
@@ -128,7 +131,7 @@ class _Asked:
         return not LOOKUP_ACTIONS[self.action][0] if self.is_lookup else self.action == MQ_ACTION_RECEIVE
 
     def check(self) -> None:
-        """Raise InvalidParameter for values that do not go together."""
+        """Raise InvalidParameter if the parameters contradict each other."""
         if self.is_lookup:
             starts_at_front = not self.lookup_id and LOOKUP_ACTIONS[self.action][1] is MessageSeekAction.NEXT
             if self.cursor or self.timeout or not (self.lookup_id or starts_at_front):
@@ -142,9 +145,10 @@ class _Asked:
 
     @property
     def seek(self) -> MessageSeekAction:
-        """Which way a lookup goes.
+        """The direction of a lookup.
 
-        NEXT from 0 and PREVIOUS from all ones look no message up (DECISIONS).
+        NEXT from 0 and PREVIOUS from the maximum start at an end of the queue, not at a message
+        (DECISIONS).
         """
         seek = LOOKUP_ACTIONS[self.action][1]
         if seek is MessageSeekAction.NEXT and not self.lookup_id:
@@ -155,7 +159,7 @@ class _Asked:
 
 
 class RemoteReadService:
-    """The interface RemoteRead of a queue manager; `interface` is what a server registers."""
+    """The interface RemoteRead of a queue manager; register `interface` with a server."""
 
     def __init__(
         self,
@@ -165,7 +169,11 @@ class RemoteReadService:
         cleanup_seconds: float = 60 * CLEANUP_MINUTES,
         address_of: Callable[[UUID], str | None] = lambda _: None,
     ) -> None:
-        """`address_of` returns the address that a queue manager's messages come from, None if it is not known."""
+        """Create the service.
+
+        `address_of` returns the address that a queue manager's messages come from, or None if it is
+        not known.
+        """
         handlers: dict[str, Handler] = {
             "R_GetServerPort": self.get_server_port,
             "R_OpenQueue": self.open_queue,
@@ -187,9 +195,9 @@ class RemoteReadService:
             REMOTE_READ,
             handlers,
             authorize=refuse_in_hardened_mode(engine),
-            # Bodies travel here; Windows Vista and later demand the same.
+            # Message bodies are transferred; Windows Vista and later require the same level.
             least_level=AuthLevel.PKT_PRIVACY,
-            # It is asked for before authentication.
+            # Clients call it before they authenticate.
             open_to_all=[R_GET_SERVER_PORT.name],
             denied=AccessDenied.status,
         )
@@ -208,7 +216,7 @@ class RemoteReadService:
         return self._ports.ip_handshake
 
     # Opens
-    # --------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def open_queue(
         self,
@@ -225,7 +233,7 @@ class RemoteReadService:
     ) -> Results:
         """3.1.4.2 R_OpenQueue.
 
-        The caller's identity decides what it may open; what it says of itself is ignored.
+        The caller's identity decides what it may open; its claims about itself are ignored.
         """
         del p_client_id, f_non_routing_server, major, minor, build_number, f_workgroup
         _, context = self._open(call, p_queue_format, _READ_ACCESS.get(dw_access), dw_share_mode)
@@ -278,15 +286,16 @@ class RemoteReadService:
         return {"pph_context": NULL_HANDLE, RETURNS: MQ_OK}
 
     def _close(self, queue: OpenQueue) -> None:
-        """Also the rundown (3.1.6.2).
+        """Close a queue; also the rundown (3.1.6.2).
 
-        Close Queue ends what waits and gives back what was not ended.
+        Close Queue ends reads that wait, and returns messages whose receive was not ended.
         """
         self._moves.remove(queue)
         for request in list(queue.requests.values()):
             queue.forget(request)
             if request.transaction is not None and not request.read.is_waiting:
-                # It leaves its transaction: nobody can acknowledge it any more (DECISIONS).
+                # The receive leaves its transaction, because it can no longer be acknowledged
+                # (DECISIONS).
                 request.read.give_back()
         with self._committer.change() as change:
             self._engine.close_queue(queue.descriptor)
@@ -297,7 +306,7 @@ class RemoteReadService:
         return cast("OpenQueue", call.caller.get(context, _KIND))
 
     # Cursors, purge
-    # -----------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def create_cursor(self, call: ServerCall, ph_context: bytes) -> Answer:
         """3.1.4.4 R_CreateCursor."""
@@ -314,18 +323,18 @@ class RemoteReadService:
         return {"ph_cursor": cursor.handle, RETURNS: MQ_OK}
 
     def close_cursor(self, call: ServerCall, ph_context: bytes, h_cursor: int) -> Answer:
-        """3.1.4.5 R_CloseCursor; a read that waits through the cursor ends."""
+        """3.1.4.5 R_CloseCursor; ends a read that waits on the cursor."""
         try:
             cursor = self._queue(call, ph_context).cursor(h_cursor)
         except StatusInvalidHandle:
-            # Reads name this status, and this method names none (DECISIONS).
+            # Reads specify this status; this method specifies none (DECISIONS).
             return InvalidHandle.status
         with self._lock:
             self._engine.close_cursor(cursor)
         return MQ_OK
 
     def purge_queue(self, call: ServerCall, ph_context: bytes) -> Answers:
-        """3.1.4.6 R_PurgeQueue: answered when it is on disk."""
+        """3.1.4.6 R_PurgeQueue: answered when the purge is durable."""
         queue = self._queue(call, ph_context)
 
         async def purge_all() -> Answer:
@@ -339,7 +348,7 @@ class RemoteReadService:
         return purge_all()
 
     # Reads
-    # --------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def start_receive(
         self,
@@ -355,7 +364,7 @@ class RemoteReadService:
     ) -> Answers:
         """3.1.4.7 R_StartReceive.
 
-        No message here is an SRMP message, which the last parameter is for.
+        The last parameter applies only to SRMP messages, of which there are none here.
         """
         del dw_max_compound_message_size
         asked = _Asked(lookup_id, h_cursor, ul_action, ul_timeout, dw_request_id, dw_max_body_size)
@@ -374,7 +383,7 @@ class RemoteReadService:
         dw_max_compound_message_size: int,
         p_transaction_id: bytes,
     ) -> Answers:
-        """3.1.4.13 R_StartTransactionalReceive: without a transaction, the same as R_StartReceive."""
+        """3.1.4.13 R_StartTransactionalReceive: like R_StartReceive without a transaction."""
         del dw_max_compound_message_size
         asked = _Asked(
             lookup_id, h_cursor, ul_action, ul_timeout, dw_request_id, dw_max_body_size, bytes(p_transaction_id)
@@ -391,7 +400,7 @@ class RemoteReadService:
         return self._deliver(queue, asked, request)
 
     def _begin(self, call: ServerCall, queue: OpenQueue, asked: _Asked) -> PendingRequest:
-        """The checks in their order, and the event."""
+        """Make the checks in the order of the document, then raise the event."""
         asked.check()
         queue.require_free(asked.request_id)
         if len(queue.requests) >= MAX_REQUESTS:
@@ -413,7 +422,10 @@ class RemoteReadService:
         return queue.begin(asked.request_id, read)
 
     def _transaction(self, call: ServerCall, queue: OpenQueue, asked: _Asked) -> Transaction:
-        """3.1.4.13: the queue and the action are judged before the transaction."""
+        """Return the transaction of a read (3.1.4.13).
+
+        The action and the queue are checked before the transaction.
+        """
         if not asked.is_receive:
             raise TransactionUsage("a peek takes no transaction")
         if not queue.queue.transactional:
@@ -421,7 +433,7 @@ class RemoteReadService:
         return self._transactions.find(call, asked.transaction)
 
     def _generate(self, queue: OpenQueue, asked: _Asked, read: Read, on_end: ReadEnd) -> ReadStart:
-        """Raise the event of an action."""
+        """Raise the event of the read's action."""
         engine, descriptor, timeout, cursor = self._engine, queue.descriptor, asked.timeout, read.cursor
         if asked.is_lookup:
             return engine.read_message_by_lookup_identifier(
@@ -452,7 +464,10 @@ class RemoteReadService:
         return self._deliver(queue, asked, request)
 
     def _deliver(self, queue: OpenQueue, asked: _Asked, request: PendingRequest) -> Answer:
-        """Answer with the message. A peek ends with it, a receive waits for its end from now on."""
+        """Answer with the message.
+
+        A peek is then finished; a receive stays pending until it is ended.
+        """
         read = request.read
         position = read.position
         record = position.record
@@ -477,12 +492,12 @@ class RemoteReadService:
 
     @staticmethod
     def _give_back(queue: OpenQueue, request: PendingRequest) -> None:
-        """3.1.5.1 Pending Request Cleanup Timer Event."""
+        """Return an unacknowledged message: 3.1.5.1 Pending Request Cleanup Timer Event."""
         queue.forget(request)
         request.read.give_back()
 
     def cancel_receive(self, call: ServerCall, ph_context: bytes, dw_request_id: int) -> Answer:
-        """3.1.4.8 R_CancelReceive: a waiting peek can be cancelled, too (DECISIONS)."""
+        """3.1.4.8 R_CancelReceive: also cancels a peek that waits (DECISIONS)."""
         try:
             self._queue(call, ph_context).cancel(dw_request_id)
         except StatusError as error:
@@ -490,7 +505,7 @@ class RemoteReadService:
         return MQ_OK
 
     def end_receive(self, call: ServerCall, ph_context: bytes, dw_ack: int, dw_request_id: int) -> Answers:
-        """3.1.4.9 R_EndReceive: a removal is answered when it is on disk."""
+        """3.1.4.9 R_EndReceive: a removal is answered when it is durable."""
         queue = self._queue(call, ph_context)
         try:
             queue.require_no_transaction(dw_request_id)
@@ -501,7 +516,10 @@ class RemoteReadService:
     def end_transactional_receive(
         self, call: ServerCall, ph_context: bytes, dw_ack: int, dw_request_id: int
     ) -> Answers:
-        """3.1.4.15 R_EndTransactionalReceive: like R_EndReceive for a read without a transaction (DECISIONS)."""
+        """3.1.4.15 R_EndTransactionalReceive.
+
+        For a read without a transaction it acts like R_EndReceive (DECISIONS).
+        """
         queue = self._queue(call, ph_context)
         try:
             request = queue.delivered(dw_request_id)
@@ -530,12 +548,12 @@ class RemoteReadService:
         return _when_durable(change)
 
     # Moves
-    # --------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def move_message(
         self, call: ServerCall, ph_context_from: bytes, ull_context_to: int, lookup_id: int, p_transaction_id: bytes
     ) -> Answers:
-        """3.1.4.10 R_MoveMessage: answered when it is on disk."""
+        """3.1.4.10 R_MoveMessage: answered when the move is durable."""
         source = self._queue(call, ph_context_from)
         try:
             source.require_receive_access()
@@ -545,7 +563,8 @@ class RemoteReadService:
                 to_queue.parent or to_queue.number
             ):
                 raise StatusInvalidParameter(
-                    f"{source.descriptor.format_name} and {target.descriptor.format_name} are not two parts of one queue"
+                    f"{source.descriptor.format_name} and {target.descriptor.format_name}"
+                    " are not two parts of one queue"
                 )
             xactuow = bytes(p_transaction_id)
             is_transacted = xactuow != NO_TRANSACTION
@@ -564,7 +583,7 @@ class RemoteReadService:
         return _when_durable(change)
 
     # Transactions
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def enlist_remote_transaction(
         self,
@@ -576,7 +595,7 @@ class RemoteReadService:
     ) -> Answer:
         """3.1.4.12 R_QMEnlistRemoteTransaction.
 
-        The identifier counts for all queues, not for the one that is named.
+        The enlistment covers all queues, not only the one that the call names.
         """
         del cb_propagation_token, p_queue_format
         try:
@@ -589,7 +608,7 @@ class RemoteReadService:
     def set_user_acknowledgement_class(
         self, call: ServerCall, ph_context: bytes, lookup_id: int, us_class: int
     ) -> Answer:
-        """3.1.4.14 R_SetUserAcknowledgementClass: rejects a message that an open transaction has received."""
+        """3.1.4.14 R_SetUserAcknowledgementClass: reject a message received in a transaction."""
         queue = self._queue(call, ph_context)
         try:
             if queue.descriptor.access_type is not QueueAccessType.RECEIVE:
@@ -611,8 +630,8 @@ class RemoteReadService:
                 if operation is None or not self._transactions.is_of(call, transaction):
                     raise TransactionUsage(f"message {lookup_id:#x} of {found.pathname} is in no enlisted transaction")
                 if us_class:
-                    # Any class but 0 is a rejection: what is sent at the commit is never the
-                    # caller's choice.
+                    # Any nonzero class is a rejection. The caller does not choose the class that is
+                    # sent at commit.
                     operation.dequeue_reason = MessageClass.NACK_RECEIVE_REJECTED
         except StatusError as error:
             return error.status
@@ -628,7 +647,10 @@ async def _when_durable(change: Change) -> Answer:
 
 
 def _name_to_read(queue_format: QueueFormat) -> FormatName:
-    """3.1.4.2 pQueueFormat: InvalidParameter for what this protocol does not name (2.2.3)."""
+    """Return the format name of pQueueFormat (3.1.4.2).
+
+    Raises InvalidParameter for formats outside this protocol (2.2.3).
+    """
     try:
         name = format_name_of(queue_format)
     except IllegalFormatname as error:
@@ -645,7 +667,7 @@ def _name_to_read(queue_format: QueueFormat) -> FormatName:
 
 
 def _buffers(packet: bytes, max_body_size: int) -> tuple[SectionBuffer, ...]:
-    """3.1.4.7 ppPacketSections."""
+    """Return ppPacketSections (3.1.4.7)."""
     found = sections(packet, max_body_size)
     types = (
         (SectionType.FULL_PACKET,)

@@ -1,15 +1,15 @@
-"""Transactions that remote readers have enlisted (MS-MQRR 3.1.4.12), and whose coordinator tells the outcome later.
+"""Transactions that remote readers have enlisted (MS-MQRR 3.1.4.12).
 
-A transaction here is a branch of a distributed transaction of Lanner's (host/coordinator.py), named
-by Lanner's own propagation token. Its coordinator prepares and ends it with the requests of
-host/distributed.py, as it does with every other branch. A branch belongs to the user who has
-enlisted it: no one else may read in it or end it.
+Here a transaction is a branch of one of Lanner's distributed transactions (host/coordinator.py),
+identified by Lanner's own propagation token. Its coordinator prepares and ends it with the requests
+of host/distributed.py, like every other branch. A branch belongs to the user who enlisted it: no
+other user may read in it or end it.
 
-A lost association does not end a transaction, because its outcome may be on its way. One that is
-not prepared is aborted when the last association that enlisted it has been gone for as long as a
-delivered message may wait for its end.
+Losing an association does not end a transaction, because its outcome may be on the way. An
+unprepared transaction is aborted once the last association that enlisted it has been gone for the
+cleanup time of a delivered message.
 
-Everything here runs in the loop's thread.
+All code here runs in the event loop's thread.
 """
 
 from __future__ import annotations
@@ -42,54 +42,55 @@ if TYPE_CHECKING:
     from lanner.rpc.calls import ServerCall
     from lanner.wire.sid import Sid
 
-# MS-MQRR 2.2.8: no transaction.
+# MS-MQRR 2.2.8: the value for no transaction.
 NO_TRANSACTION: Final = bytes(16)
-# Not in the specification: ended transactions that are remembered, so that a late token is refused.
+# Not in the specification: ended transactions that are remembered so that late tokens are refused.
 MAX_ENDED: Final = 10_000
-# MS-DTCO 2.2.5.4: dwVersionMin is 1, and at least the identifier of the transaction follows the
-# versions.
+# MS-DTCO 2.2.5.4: dwVersionMin is 1, and the versions are followed by at least the transaction's
+# identifier.
 _DTC_VERSION_MIN: Final = (1).to_bytes(4, "little")
 _DTC_LEAST: Final = 24
-# The kind of the context handle that notes the end of an association; no client ever gets it.
+# The kind of the internal context handle whose rundown reports the end of an association. Clients
+# never receive it.
 _KIND: Final = "MS-MQRR enlistment"
 
 
 @dataclass(slots=True, eq=False)
 class Enlistment:
-    """A transaction, who enlisted it, and through which associations."""
+    """A transaction, the user who enlisted it, and the associations used for it."""
 
     transaction: Transaction
     owner: Sid
     groups: set[AssociationGroup] = field(default_factory=set)
-    # The abort of a transaction that no association has any more.
+    # The scheduled abort of a transaction whose associations have all ended.
     abandon: asyncio.TimerHandle | None = None
 
     def belongs_to(self, call: ServerCall) -> bool:
-        """Whether a caller may use the transaction.
+        """Return whether a caller may use the transaction.
 
-        Callers without a name are one only within an association.
+        Anonymous callers count as the same user only within one association.
         """
         sid = call.identity.sid
         return sid == self.owner and (sid != ANONYMOUS_LOGON or call.group in self.groups)
 
 
 class RemoteTransactions:
-    """The enlisted transactions of a queue manager, by their XACTUOW."""
+    """The enlisted transactions of a queue manager, by XACTUOW."""
 
     def __init__(self, engine: Engine, committer: Committer, grace_seconds: float) -> None:
         self._engine = engine
         self._committer = committer
         self._grace_seconds = grace_seconds
         self._enlisted: dict[UUID, Enlistment] = {}
-        # What each association has enlisted and has not seen ended.
+        # The enlistments of each association that it has not seen ended.
         self._of_group: dict[AssociationGroup, set[Enlistment]] = {}
 
     def enlist(self, call: ServerCall, xactuow: bytes, token: bytes) -> None:
         """3.1.4.12 R_QMEnlistRemoteTransaction.
 
-        InvalidParameter for the identifier that means no transaction; DtcConnect for a token of
-        MS-DTCO; TransactionImport for a token that is not of this transaction; TransactionEnlist if
-        the transaction has ended or is another user's.
+        Raises InvalidParameter for the identifier that means no transaction, DtcConnect for a token
+        of MS-DTCO, TransactionImport for a token of another transaction, and TransactionEnlist if
+        the transaction has ended or belongs to another user.
         """
         if xactuow == NO_TRANSACTION:
             raise InvalidParameter("pTransactionId is zero")
@@ -127,31 +128,31 @@ class RemoteTransactions:
         return found
 
     def _forget_ended(self) -> None:
-        """Make room for one more, of those that ended first."""
+        """Make room for one more by forgetting the transactions that ended first."""
         if len(self._enlisted) >= MAX_ENDED:
             ended = [identifier for identifier, one in self._enlisted.items() if one.transaction.is_over]
             for identifier in ended[: MAX_ENDED // 10]:
                 del self._enlisted[identifier]
 
     def find(self, call: ServerCall, xactuow: bytes) -> Transaction:
-        """Return the open transaction of an identifier; TransactionSequence if this caller has none."""
+        """Return the caller's open transaction with an identifier; TransactionSequence if none."""
         found = self._enlisted.get(UUID(bytes_le=xactuow))
         if found is None or found.transaction.is_over or found.transaction.is_prepared or not found.belongs_to(call):
             raise TransactionSequence("pTransactionId is not enlisted: R_QMEnlistRemoteTransaction comes first")
         return found.transaction
 
     def is_of(self, call: ServerCall, transaction: Transaction | None) -> bool:
-        """Whether a transaction is open, not prepared, and was enlisted by this caller."""
+        """Return whether a transaction is open and unprepared, and was enlisted by this caller."""
         found = None if transaction is None else self._enlisted.get(transaction.identifier)
         if found is None or found.transaction is not transaction or not found.belongs_to(call):
             return False
         return not transaction.is_over and not transaction.is_prepared
 
     # Associations
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _watch(self, call: ServerCall, enlistment: Enlistment) -> None:
-        """Note the association of a caller, and when it ends."""
+        """Record the association of a caller, and watch for its end."""
         group = call.group
         if enlistment.abandon is not None:
             enlistment.abandon.cancel()

@@ -1,4 +1,4 @@
-"""The oldest message: of one queue, and of all."""
+"""The oldest message of one queue and of all queues, for monitoring."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 
-# Not in the specification: queues that are looked at while the store's lock is held.
+# Not in the specification: queues examined in one hold of the store's lock.
 SLICE: Final = 100
 
 
 def oldest_arrival(store: Store, queue: Queue) -> float | None:
-    """Return when the oldest message came; None if the queue is empty.
+    """Return the arrival time of the oldest message; None if the queue is empty.
 
-    It is the first of one of the priorities, so a deep queue takes no longer than a shallow one.
-    The caller has the store's lock.
+    The oldest message is the first of one of the priorities, so the time taken does not depend on
+    the queue's depth. The caller holds the store's lock.
     """
     oldest, after = None, START
     while (lookup_id := store.next(queue.number, after)) is not None:
@@ -35,7 +35,10 @@ def oldest_arrival(store: Store, queue: Queue) -> float | None:
 
 
 def oldest_message(engine: Engine) -> Document | None:
-    """Return the local queue whose oldest message has waited longest, and when that came. Takes the store's lock."""
+    """Return the local queue with the oldest message, and its arrival time.
+
+    Takes the store's lock.
+    """
     with engine.store.lock:
         queues = iter([queue for queue in engine.local_queues() if queue.message_count])
     found: Document | None = None

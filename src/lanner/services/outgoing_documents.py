@@ -1,4 +1,7 @@
-"""Outgoing queues as documents for people: state, next hops, problem, history, progress (MS-MQMR 3.1.4.1)."""
+"""Outgoing queues as documents for people (MS-MQMR 3.1.4.1).
+
+A document has the state, the next hops, the problem, the history and the progress.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ Told: TypeAlias = Mapping[PropertyIdentifier, Any]
 
 _Q = ManagementQueueProperty
 
-# What R_QMMgmtGetInfo is asked for, of an outgoing queue.
+# The properties of an outgoing queue to request with R_QMMgmtGetInfo.
 PROGRESS: Final = (
     _Q.FORMATNAME,
     _Q.STATE,
@@ -69,7 +72,7 @@ _STATUSES: Final = {
     ConnectionStatus.ROUTING_DATA_NOT_AVAILABLE: "the directory has no route",
     ConnectionStatus.LOW_RESOURCE: "out of memory",
 }
-# Winsock's numbers in HRESULTs (0x8007xxxx), in words.
+# Descriptions of Winsock error numbers in HRESULTs (0x8007xxxx).
 _WINSOCK: Final = {
     10013: "permission denied",
     10024: "too many open files",
@@ -89,20 +92,20 @@ _U64: Final = (1 << 64) - 1
 
 
 def values_of(identifiers: Sequence[PropertyIdentifier], variants: Sequence[PropVariant]) -> Told:
-    """Return property values by their identifiers; VT_NULL is None."""
+    """Return property values by identifier; VT_NULL becomes None."""
     return {one: variant.value for one, variant in zip(identifiers, variants, strict=True)}
 
 
 def state_of(told: Told) -> OutgoingState:
-    """Return the state of an outgoing queue; an unknown one counts as inactive."""
+    """Return the state of an outgoing queue; an unknown state counts as inactive."""
     return _STATES.get(told[_Q.STATE], OutgoingState.INACTIVE)
 
 
 def outgoing_document(told: Told, known: Document | None = None) -> Document:
-    """Return how an outgoing queue fares, from the values of PROGRESS.
+    """Return the document of an outgoing queue from the values of PROGRESS.
 
-    `known` is what management lacks: problem, next hops and the time of the next attempt. Without
-    it, the last line of the history says what is wrong.
+    `known` has what management lacks: problem, next hops and the time of the next attempt. Without
+    it, the problem is taken from the last line of the history.
     """
     known = {} if known is None else known
     problem = known.get("problem")
@@ -124,7 +127,7 @@ def outgoing_document(told: Told, known: Document | None = None) -> Document:
 
 
 def _history(variants: Sequence[PropVariant]) -> list[Document]:
-    """Return the lines of a connection history, which is four vectors (MS-MQMQ 2.3.12.25)."""
+    """Return the lines of a connection history, stored as four vectors (MS-MQMQ 2.3.12.25)."""
     vectors: list[Any] = [variant.value or () for variant in variants]
     if len(vectors) != 4:
         return []
@@ -149,7 +152,10 @@ def _status_name(number: int) -> str:
 
 
 def _sequence(told: Told) -> Document | None:
-    """Return the progress of transactional messages, by the names of MS-MQDMPR 3.1.1.4 without Eod."""
+    """Return the progress of transactional messages.
+
+    The names are those of MS-MQDMPR 3.1.1.4 without Eod.
+    """
     if told[_Q.EOD_NO_ACK_COUNT] is None:
         return None
     last_ack_time, resend_time = told[_Q.EOD_LAST_ACK_TIME], told[_Q.EOD_RESEND_TIME]
@@ -169,7 +175,7 @@ def _sequence(told: Told) -> Document | None:
 
 
 def _position(info: bytes | None) -> Document | None:
-    """Return a SEQUENCE_INFO (MS-MQMQ 2.2.5.1); its identifier has 64 bits and is text."""
+    """Return a SEQUENCE_INFO (MS-MQMQ 2.2.5.1) with its 64-bit identifier as text."""
     if info is None or len(info) != SequenceInfo.SIZE:
         return None
     place = SequenceInfo.unpack(Reader(info))

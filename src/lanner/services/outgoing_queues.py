@@ -1,4 +1,4 @@
-"""What an administrator does with outgoing queues, and sees of them, by whatever way they ask."""
+"""Administration of outgoing queues, independent of the protocol."""
 
 from __future__ import annotations
 
@@ -15,27 +15,37 @@ if TYPE_CHECKING:
 
 
 def pause(engine: Engine, queue: OutgoingQueue) -> None:
-    """MS-MQDMPR 3.1.7.2.3: nothing leaves the queue until it is resumed, over restarts too."""
+    """Pause a queue: nothing leaves it until it is resumed, even after a restart.
+
+    MS-MQDMPR 3.1.7.2.3.
+    """
     _refuse_locked(queue)
     if queue.state is not OutgoingState.ON_HOLD:
         engine.pause_queue(queue)
 
 
 def resume(engine: Engine, queue: OutgoingQueue) -> None:
-    """MS-MQDMPR 3.1.7.2.4; a queue that is not on hold keeps the connection it has."""
+    """Resume a queue; one that is not on hold keeps its connection (MS-MQDMPR 3.1.7.2.4)."""
     _refuse_locked(queue)
     if queue.state is OutgoingState.ON_HOLD:
         engine.resume_queue(queue)
 
 
 def _refuse_locked(queue: OutgoingQueue) -> None:
-    """A pause and its end would make a queue send that must not (MS-MQDMPR 3.1.1.1 HardenedSecurity)."""
+    """Raise AccessDenied for a locked queue.
+
+    Pausing and resuming it would make a queue send that must not (MS-MQDMPR 3.1.1.1
+    HardenedSecurity).
+    """
     if queue.state is OutgoingState.LOCKED:
         raise AccessDenied(f"{queue.destination_format_name} is locked: the setting security.hardened allows HTTP only")
 
 
 def transfer_info(queue: OutgoingQueue, transfer: Transfer | None) -> OutgoingTransferInfo | None:
-    """OutgoingTransferInfo as it is now (MS-MQDMPR 3.1.1.4); None before the first transactional message."""
+    """Return the current OutgoingTransferInfo (MS-MQDMPR 3.1.1.4).
+
+    None before the first transactional message.
+    """
     route = None if transfer is None else transfer.routes.get(queue.number)
     if route is not None:
         route.table.refresh_transfer_info()

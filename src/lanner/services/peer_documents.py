@@ -1,4 +1,4 @@
-"""Peers as documents: which queue manager identifiers are bound to which addresses, and who else claims them."""
+"""Peers as documents: identifiers of queue managers, their addresses, and conflicting claims."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Document = dict[str, Any]
 
 
 class PeerDocuments:
-    """The peers of one queue manager, that runs or not. The store's lock is held."""
+    """The peers of one queue manager, running or not. The caller holds the store's lock."""
 
     def __init__(self, engine: Engine, transfer: Transfer | None) -> None:
         self._engine = engine
@@ -34,7 +34,7 @@ class PeerDocuments:
         )
 
     def describe(self) -> list[Document]:
-        """Return every pin, and the peers of the settings that have an identifier."""
+        """Return every pin, and the configured peers that have an identifier."""
         documents = {pin.guid: self._named(pin.guid, pin.document()) for pin in self._pins}
         transfer = self._transfer
         for peer in () if transfer is None else [as_peer(*one) for one in transfer.identities.peers.items()]:
@@ -48,13 +48,13 @@ class PeerDocuments:
                 }
                 document = documents.setdefault(peer.guid, {"name": None, **empty, "connected": []})
                 document["name"] = peer.name
-                # An operator's word counts; what was learnt before does not.
+                # Configured addresses replace learnt ones.
                 kept = {address: why for address, why in document["addresses"].items() if why != "learnt"}
                 document["addresses"] = dict.fromkeys(peer.addresses, "settings") | kept
         return [documents[guid] for guid in sorted(documents, key=str)]
 
     def conflicts(self) -> int:
-        """How many identifiers were claimed from addresses that they are not bound to."""
+        """Return how many identifiers were claimed from addresses they are not bound to."""
         return sum(bool(pin.conflicts) for pin in self._pins)
 
     def _named(self, guid: UUID, document: Document) -> Document:
@@ -67,7 +67,7 @@ class PeerDocuments:
         }
 
     def trust(self, guid: UUID, addresses: list[str]) -> Document:
-        """Bind an identifier to addresses; to those that were learnt, if none is given."""
+        """Bind an identifier to addresses; without addresses, to those that were learnt."""
         literals = []
         for address in addresses:
             literal = parse_literal(address)
@@ -87,7 +87,7 @@ class PeerDocuments:
         return self._named(guid, trusted.document())
 
     def forget(self, guid: UUID) -> None:
-        """Bind an identifier to no address."""
+        """Remove the binding of an identifier."""
         is_found = self._pins.forget(guid) if self._transfer is None else self._transfer.forget_peer(guid)
         if not is_found:
             raise InvalidParameter(f"{guid} is bound to no address: `lanner peer list` shows those that are")

@@ -1,4 +1,7 @@
-"""The fixed ports of the RPC interfaces, and what the methods that tell them answer (MS-MQQP 3.1.4.8, MS-MQMP 3.1.4.24)."""
+"""The fixed ports of the RPC interfaces, and the methods that report them.
+
+MS-MQQP 3.1.4.8, MS-MQMP 3.1.4.24.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,22 @@ from typing import Final
 
 from lanner.services.interfaces.mqqp import PortType
 
-# MS-MQQP 3.1.4.8: the defaults; a port that is taken is passed over by eleven.
+# MS-MQQP 3.1.4.8: the defaults. If one is taken, the next candidate is 11 higher.
 HANDSHAKE_PORT: Final = 2103  # qmcomm, qmcomm2
 READ_PORT: Final = 2105  # qm2qm
-# The Unix socket, in the data directory.
+# Name of the Unix socket in the data directory.
 LOCAL_SOCKET: Final = "lanner.sock"
 
 
 @dataclass(slots=True)
 class ServerPorts:
-    """Where a server really listens; 0 until it does."""
+    """The ports on which a server actually listens; 0 until it does."""
 
     ip_handshake: int = 0
     ip_read: int = 0
 
     def of(self, port_type: int) -> int:
-        """The port of a PortType, 0 where there is none: SPX is not served."""
+        """Return the port of a PortType; 0 if there is none, as for SPX."""
         if port_type == PortType.IP_HANDSHAKE:
             return self.ip_handshake
         return self.ip_read if port_type == PortType.IP_READ else 0

@@ -1,4 +1,4 @@
-"""qmcomm and qmcomm2: programs on other computers use the queues here, and make, change and delete private ones (MS-MQMP 3.1)."""
+"""qmcomm and qmcomm2: remote programs use queues here and manage private ones (MS-MQMP 3.1)."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from lanner.services.queue_client_answers import Answers
     from lanner.services.remote_queues import RemoteQueues
 
-# 3.1.4: what a queue manager does also when it is no supporting server, which is what remote read
-# needs.
+# 3.1.4: the methods that remote read needs. A queue manager serves them even if it is not a
+# supporting server.
 _FOR_EVERYBODY: Final = frozenset(
     ("R_QMOpenRemoteQueue", "R_QMCloseRemoteQueueContext", "R_QMCreateRemoteCursor", "R_QMGetRTQMServerPort")
 )
 
 
 class QueueClient:
-    """The two interfaces of a queue manager; `interfaces` is what a server registers."""
+    """The two interfaces of a queue manager; register `interfaces` with a server."""
 
     def __init__(
         self,
@@ -41,9 +41,10 @@ class QueueClient:
         *,
         is_supporting_server: bool = True,
     ) -> None:
-        """`is_supporting_server`: MS-MQDMPR 3.1.1.1 SupportingServer.
+        """Create the interfaces.
 
-        Without it only remote read is served (3.1.4).
+        `is_supporting_server` is MS-MQDMPR 3.1.1.1 SupportingServer. If false, only remote read is
+        served (3.1.4).
         """
         engine, committer = queues.engine, queues.committer
         self._committer = committer
@@ -66,7 +67,7 @@ class QueueClient:
                 name: answering(handler if is_supporting_server or name in _FOR_EVERYBODY else _refuse(name))
                 for name, handler in known.items()
             }
-            # 5.1: it is asked for before authentication.
+            # 5.1: clients call it before they authenticate.
             ports_query = known.keys() & {R_QM_GET_RTQM_SERVER_PORT.name}
             served.append(
                 ServerInterface(
@@ -76,7 +77,7 @@ class QueueClient:
         self.interfaces: tuple[ServerInterface, ...] = tuple(served)
 
     def get_server_port(self, call: ServerCall, f_ip: int) -> int:
-        """3.1.4.24 R_QMGetRTQMServerPort: for whoever asks."""
+        """3.1.4.24 R_QMGetRTQMServerPort: open to every caller."""
         del call
         return self._ports.of(f_ip)
 
@@ -85,7 +86,7 @@ def _refuse(name: str) -> Handler:
     def refuse(call: ServerCall, **arguments: Value) -> Answers:
         del call, arguments
         if name == "R_QMGetRemoteQueueName":
-            # Its failures are exceptions (3.1.4.1).
+            # This method reports failures as exceptions (3.1.4.1).
             raise RpcFault(WksCantServeClient.status, name, did_not_execute=True)
         raise WksCantServeClient(f"{name}: this queue manager is no supporting server")
 

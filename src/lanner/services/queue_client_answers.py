@@ -1,4 +1,8 @@
-"""How the methods of the queue client answer: a StatusError is an HRESULT, and what must be durable is so first (MS-MQMP 2.2)."""
+"""Answers of the queue client's methods (MS-MQMP 2.2).
+
+A StatusError is returned as an HRESULT. An answer that depends on a change waits until the change
+is durable.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +27,9 @@ Answers: TypeAlias = Answer | WhenDurable | Awaitable[Answer]
 
 
 def answering(handler: Handler) -> Handler:
-    """A handler whose StatusErrors are answers.
+    """Wrap a handler so that its StatusErrors are answers.
 
-    What it was to give out then is NULL or as it came in.
+    After an error, the output parameters are NULL or unchanged.
     """
 
     def answer(call: ServerCall, **arguments: Value) -> Answers:

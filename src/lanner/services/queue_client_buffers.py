@@ -1,8 +1,8 @@
-"""CACTransferBufferV2 as a client writes and reads it (MS-MQMP 3.2.4.10 to 3.2.4.12).
+"""CACTransferBufferV2 on the client side (MS-MQMP 3.2.4.10 to 3.2.4.12).
 
-A message to send goes from its properties into a buffer. A buffer to receive with has room for
-everything; what came in it becomes a packet again, as far as the protocol tells of it, so that
-every reader of messages can read it.
+`send_buffer` fills a buffer from the properties of a message. `receive_buffer` makes room for every
+property. `packet_of` turns what was received back into a packet, as far as the protocol reports it,
+so that all code that reads messages can read it.
 """
 
 from __future__ import annotations
@@ -36,20 +36,23 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Ours: what a receive has room for unless it is told better. A larger body or extension costs a
-# second call.
+# Not in the specification: the default buffer sizes of a receive. A larger body or extension costs
+# a second call.
 DEFAULT_BODY_SIZE: Final = 16 * 1024
 DEFAULT_EXTENSION_SIZE: Final = 0
 DEFAULT_NAME_SIZE: Final = 256
 DEFAULT_SECURITY_SIZE: Final = 2048
-# As long as labels and SIDs may be (2.2.3.2, MS-DTYP 2.4.2), and names of providers are.
+# Maximum length of labels and SIDs (2.2.3.2, MS-DTYP 2.4.2), and room for provider names.
 _LABEL_SIZE: Final = 250
 _SENDER_SIZE: Final = 68
 _PROVIDER_SIZE: Final = 256
 
 
 def send_buffer(properties: MessageProperties, uow: UUID | None = None) -> CACTransferBufferV2:
-    """A message as rpc_ACSendMessageEx takes it; IllegalOperation if it asks for what the protocol cannot carry."""
+    """Return a message in the form that rpc_ACSendMessageEx takes.
+
+    Raises IllegalOperation if a property cannot be carried by the protocol.
+    """
     if properties.application_deadletter_queue or properties.soap_header or properties.soap_body:
         raise IllegalOperation("a dead-letter queue of one's own and SOAP cannot be asked for through MS-MQMP")
     if properties.tracing_queue_identifier != GUID_NULL or properties.multiple_destination_signature:
@@ -80,7 +83,7 @@ def send_buffer(properties: MessageProperties, uow: UUID | None = None) -> CACTr
         ul_absolute_time_to_queue=properties.time_to_reach_queue,
         ul_relative_time_to_live=properties.time_to_be_received,
         p_trace=properties.tracing_requested,
-        # Without an identifier the server knows best who we are.
+        # Without an identifier, let the server determine the sender.
         pul_sender_id_type=properties.sender_identifier_type
         if sender or not properties.sender_identifier_type
         else None,
@@ -128,9 +131,9 @@ def receive_buffer(
     name_size: int = DEFAULT_NAME_SIZE,
     security_size: int = DEFAULT_SECURITY_SIZE,
 ) -> CACTransferBufferV2:
-    """Room for a message with all that can be told of it.
+    """Return a buffer with room for a message and everything reported with it.
 
-    `timeout` is in milliseconds; octets of buffers go both ways.
+    `timeout` is in milliseconds. The octets of buffers travel in both directions.
     """
     names = CACTransferReceive(
         request_timeout=timeout,
@@ -200,7 +203,7 @@ def receive_buffer(
 
 
 class BufferSizes(TypedDict):
-    """Arguments of `receive_buffer`."""
+    """Size arguments of `receive_buffer`."""
 
     body_size: int
     extension_size: int
@@ -209,9 +212,9 @@ class BufferSizes(TypedDict):
 
 
 def needed_sizes(buffer: CACTransferBufferV2) -> BufferSizes:
-    """What a message needs that did not fit.
+    """Return the sizes that a message needs after it did not fit.
 
-    Lanner tells it with the error; whether Windows does, no document says.
+    Lanner reports them with the error. No document says whether Windows does.
     """
     old = buffer.old
     names: tuple[int | None, ...] = ()
@@ -234,7 +237,10 @@ def _room(size: int) -> Characters:
 
 
 def packet_of(buffer: CACTransferBufferV2) -> bytes:
-    """The UserMessage packet of what a `receive_buffer` brought; RemoteProtocolError where it makes no sense."""
+    """Return the UserMessage packet of a received buffer.
+
+    Raises RemoteProtocolError if the contents are inconsistent.
+    """
     old = buffer.old
     names = old.u
     if not isinstance(names, CACTransferReceive):
@@ -265,7 +271,7 @@ def packet_of(buffer: CACTransferBufferV2) -> bytes:
         negative_journaling_requested=bool(auditing & DEADLETTER),
         tracing_requested=bool(old.p_trace),
         connector_type_identifier=_given("ppConnectorType", old.pp_connector_type),
-        # The body came in the clear.
+        # The body arrived unencrypted.
         hash_algorithm=old.pul_hash_alg or 0,
         encryption_algorithm=old.pul_encrypt_alg or 0,
         sender_identifier_type=SenderIdentifierType((old.pul_sender_id_type or 0) % 3),
@@ -298,7 +304,7 @@ def _given(what: str, pointer: Pointed[T | None] | None) -> T:
 
 
 def _part(pointer: Pointed[bytes | None] | None, size: int | None) -> bytes:
-    """What is used of a buffer."""
+    """Return the used part of a buffer."""
     data = b"" if pointer is None else pointer.value or b""
     if size is None or size > len(data):
         raise RemoteProtocolError(f"{size} octets in a buffer of {len(data)}")

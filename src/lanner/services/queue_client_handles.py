@@ -1,7 +1,8 @@
-"""Open queues of the queue client: handles, cursors, purge (MS-MQMP 3.1.1.2, 3.1.4.17 to 3.1.4.22, 3.1.5.4, 3.1.7.1).
+"""Open queues of the queue client: handles, cursors and purge.
 
-A queue has two names: a context handle, and a number for rpc_ACReceiveMessageEx, which takes no
-handle. The number is good in the association that opened the queue only, and is random.
+MS-MQMP 3.1.1.2, 3.1.4.17 to 3.1.4.22, 3.1.5.4, 3.1.7.1. A queue has two names: a context handle,
+and a random number for rpc_ACReceiveMessageEx, which takes no handle. The number is valid only in
+the association that opened the queue.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from lanner.wire.format_name import FormatName
 
 _KIND: Final = RPC_QUEUE_HANDLE.kind
-# 3.1.4.17 dwDesiredAccess. Moving is not among them.
+# 3.1.4.17 dwDesiredAccess, which does not include move access.
 _ACCESS: Final = {access.value: access for access in QueueAccessType if access is not QueueAccessType.MOVE}
 _READING: Final = (QueueAccessType.RECEIVE, QueueAccessType.PEEK)
 # 3.1.4.19 hCursor: "or the reserved value".
@@ -74,7 +75,7 @@ class QueueHandles(HandleTable[int, LocalQueue]):
 
     @property
     def handlers(self) -> dict[str, Handler]:
-        """The handlers of qmcomm by the names of their methods."""
+        """The handlers of qmcomm, by method name."""
         return {
             "rpc_QMOpenQueueInternal": self.open_queue,
             "rpc_ACCloseHandle": self.close_handle,
@@ -86,24 +87,24 @@ class QueueHandles(HandleTable[int, LocalQueue]):
 
     @property
     def handlers2(self) -> dict[str, Handler]:
-        """Those of qmcomm2."""
+        """The handlers of qmcomm2, by method name."""
         return {"rpc_ACCreateCursorEx": self.create_cursor}
 
     def find(self, call: ServerCall, handle: bytes) -> LocalQueue:
-        """The queue of a context handle; one of somebody else is a fault."""
+        """Return the queue of a context handle; a handle of another client is a fault."""
         if handle == NULL_HANDLE:
             raise InvalidHandle("a NULL queue handle")
         return cast("LocalQueue", call.caller.get(handle, _KIND))
 
     def find_context(self, call: ServerCall, context: int) -> LocalQueue:
-        """The queue of a number, for whom it was given to."""
+        """Return the queue of a number that was given to this caller."""
         queue = self._held.get(context)
         if queue is None or not queue.caller.includes(call.caller):
             raise InvalidHandle(f"hQMContext {context:#x} is not open")
         return queue
 
     # Open and close
-    # -----------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def open_queue(
         self,
@@ -121,8 +122,8 @@ class QueueHandles(HandleTable[int, LocalQueue]):
     ) -> Answers:
         """3.1.4.17 rpc_QMOpenQueueInternal. The caller's identity decides what it may open.
 
-        "If pQueueFormat identifies a remote queue" asks for an access that would allow no sending
-        to other computers, which is what outgoing queues are for: it is not checked.
+        The check for "If pQueueFormat identifies a remote queue" is left out. The access it demands
+        would forbid sending to other computers, which outgoing queues are for.
         """
         del dwp_queue, p_lic_guid, lp_client_name, dw_remote_protocol
         access = _ACCESS.get(dw_desired_access)
@@ -135,7 +136,7 @@ class QueueHandles(HandleTable[int, LocalQueue]):
             raise UnsupportedAccessMode("exclusive, for sending")
         name = format_name_of(p_queue_format)
         if h_remote_queue:
-            # Whoever has this number can read over there without us (MS-MQQP 3.1.4.3).
+            # A client with this number can read from that computer directly (MS-MQQP 3.1.4.3).
             raise RemoteMachineNotAvailable(f"{name}: read it from its own computer")
         if dwp_remote_context:
             raise InvalidParameter("dwpRemoteContext without hRemoteQueue")
@@ -159,7 +160,7 @@ class QueueHandles(HandleTable[int, LocalQueue]):
         return WhenDurable(change, results) if change.is_pending else {**results, RETURNS: MQ_OK}
 
     def _elsewhere(self, name: FormatName) -> str:
-        """The path name of a queue on another computer, for the client to go there."""
+        """Return the path name of a queue on another computer, so that the client can go there."""
         with self._lock:
             path, machine = self._engine.get_queue_path(name)
             if not path or self._engine.is_local_host(machine):
@@ -167,13 +168,13 @@ class QueueHandles(HandleTable[int, LocalQueue]):
         return path
 
     def close_handle(self, call: ServerCall, ph_queue: bytes) -> Answer:
-        """3.1.4.18 rpc_ACCloseHandle: what waits on the queue ends."""
+        """3.1.4.18 rpc_ACCloseHandle: ends reads that wait on the queue."""
         self._close(self.find(call, ph_queue))
         call.caller.remove(ph_queue, _KIND)
         return {"ph_queue": NULL_HANDLE, RETURNS: MQ_OK}
 
     def _close(self, queue: LocalQueue) -> None:
-        """Also the rundown (3.1.7.1)."""
+        """Close a queue; also the rundown (3.1.7.1)."""
         if self._held.pop(queue.context, None) is None:
             return
         with self._committer.change() as change:
@@ -187,11 +188,11 @@ class QueueHandles(HandleTable[int, LocalQueue]):
                 return context
 
     # Cursors
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def create_cursor(self, call: ServerCall, h_queue: bytes, pcc: CACCreateRemoteCursor) -> Answer:
         """3.1.5.4 rpc_ACCreateCursorEx."""
-        del pcc  # an output
+        del pcc  # an output parameter
         descriptor = self.find(call, h_queue).descriptor
         if len(descriptor.cursors) >= MAX_CURSORS:
             raise InsufficientResources(f"{MAX_CURSORS} cursors on {descriptor.format_name}")
@@ -211,7 +212,10 @@ class QueueHandles(HandleTable[int, LocalQueue]):
         return MQ_OK
 
     def _has_cursor(self, call: ServerCall, h_queue: bytes, h_cursor: int) -> bool:
-        """Numbers of cursors come in a row: one of them may be the reserved value."""
+        """Return whether a cursor has this number.
+
+        Cursor numbers are consecutive, so one of them may equal the reserved value.
+        """
         try:
             self.find(call, h_queue).cursor(h_cursor)
         except (StatusError, RpcFault):
@@ -221,13 +225,13 @@ class QueueHandles(HandleTable[int, LocalQueue]):
     def set_cursor_properties(self, call: ServerCall, h_proxy: bytes, h_cursor: int, h_remote_cursor: int) -> Answer:
         """3.1.4.20 rpc_ACSetCursorProperties: obsolete.
 
-        Unlike other such methods it returns the code.
+        Unlike other obsolete methods it returns the code instead of raising it.
         """
         del call, h_proxy, h_cursor, h_remote_cursor
         return IllegalOperation.status
 
-    # The rest
-    # -----------------------------------------------------------------------------------------------------
+    # Other methods
+    # ----------------------------------------------------------------------------------------------
 
     def handle_to_format_name(
         self,
@@ -244,7 +248,7 @@ class QueueHandles(HandleTable[int, LocalQueue]):
         descriptor = self.find(call, h_queue).descriptor
         if descriptor.queue is None and not descriptor.multiple:
             raise _no_queue(descriptor)
-        # Format names are ASCII or at least of the basic plane: one unit for each character.
+        # Format names are in the basic plane, mostly ASCII: one UTF-16 unit per character.
         name = f"{descriptor.format_name}\0"
         results: Results = {"pdw_length": len(name), RETURNS: MQ_OK}
         if len(name) > size:
@@ -255,7 +259,7 @@ class QueueHandles(HandleTable[int, LocalQueue]):
         return {**results, "lpwcs_format_name": written.ljust(size, "\0")}
 
     def purge_queue(self, call: ServerCall, h_queue: bytes) -> Answers:
-        """3.1.4.22 rpc_ACPurgeQueue: in slices, answered when all is on disk."""
+        """3.1.4.22 rpc_ACPurgeQueue: works in slices; answered when all of it is durable."""
         return self._purge(self.find(call, h_queue).descriptor, call.identity)
 
     async def _purge(self, descriptor: OpenQueueDescriptor, identity: Identity) -> int:

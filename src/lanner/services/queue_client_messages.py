@@ -1,8 +1,8 @@
 """Messages of the queue client: send, receive, peek (MS-MQMP 3.1.5.1 to 3.1.5.3).
 
-A receive takes its message in two steps, so that one that does not fit the client's buffers stays
-in the queue. A read that waits is a coroutine, its connection goes on meanwhile; it ends with its
-handle, its transaction, its call or its association (lanner.host.reads).
+A receive has two steps, so that a message that does not fit the client's buffers stays in the
+queue. A read that waits is a coroutine, and does not block its connection. It ends with its handle,
+its transaction, its call or its association (lanner.host.reads).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ClientMessages:
 
     @property
     def handlers2(self) -> dict[str, Handler]:
-        """The handlers of qmcomm2 by the names of their methods."""
+        """The handlers of qmcomm2, by method name."""
         return {
             "QMSendMessageInternalEx": self.send_message_internal,
             "rpc_ACSendMessageEx": self.send_message,
@@ -67,7 +67,7 @@ class ClientMessages:
         }
 
     # Send
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def send_message_internal(
         self,
@@ -76,14 +76,17 @@ class ClientMessages:
         ptb: CACTransferBufferV2,
         p_message_id: MessageIdentifier | None,
     ) -> Answer:
-        """3.1.5.1 QMSendMessageInternalEx: for servers that answer STATUS_RETRY, which this one never does."""
+        """3.1.5.1 QMSendMessageInternalEx.
+
+        It follows the answer STATUS_RETRY, which this server never gives.
+        """
         del call, p_queue_format, ptb, p_message_id
         return IllegalOperation.status
 
     def send_message(
         self, call: ServerCall, h_queue: bytes, ptb: CACTransferBufferV2, p_message_id: MessageIdentifier | None
     ) -> Answers:
-        """3.1.5.2 rpc_ACSendMessageEx: a recoverable message is on disk when this answers."""
+        """3.1.5.2 rpc_ACSendMessageEx: answered when a recoverable message is durable."""
         properties = message_properties(ptb)
         descriptor = self._handles.find(call, h_queue).descriptor
         transaction = self._transactions.find(call, ptb.old.p_uow)
@@ -97,7 +100,7 @@ class ClientMessages:
         if status is not EnqueueStatus.OK:
             raise refusal(status, descriptor)
         results = {"p_message_id": None if p_message_id is None else identifier}
-        # A transaction becomes durable as a whole, an express message never.
+        # A transaction becomes durable as a whole; an express message never does.
         if change.is_pending and properties.delivery_guarantee and transaction is None:
             return WhenDurable(change, results)
         return {**results, RETURNS: MQ_OK}
@@ -129,7 +132,7 @@ class ClientMessages:
         return self._finish(read, ptb) if read.begin(event) else self._later(read, ptb)
 
     def _generate(self, read: Read, action: int, timeout: int, on_end: ReadEnd) -> ReadStart:
-        """Raise the event of an action."""
+        """Raise the event of the read's action."""
         engine, descriptor, cursor = self._engine, read.descriptor, read.cursor
         if read.is_receive:
             return engine.dequeue_message(

@@ -1,4 +1,7 @@
-"""Private queues of this queue manager for programs elsewhere: create, delete, properties, security, names (MS-MQMP 3.1.4.5 to 3.1.4.11)."""
+"""Private queues for remote programs: create, delete, properties, security, names.
+
+MS-MQMP 3.1.4.5 to 3.1.4.11.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ _ALL_PARTS: Final = int(
 
 
 class QueueObjects:
-    """The handlers of qmcomm that are about queues and not about messages."""
+    """The handlers of qmcomm for queue objects, as opposed to messages."""
 
     def __init__(self, engine: Engine, committer: Committer) -> None:
         self._engine = engine
@@ -57,7 +60,7 @@ class QueueObjects:
 
     @property
     def handlers(self) -> dict[str, Handler]:
-        """The handlers of qmcomm by the names of their methods."""
+        """The handlers of qmcomm, by method name."""
         return {
             "R_QMCreateObjectInternal": self.create_object,
             "R_QMSetObjectSecurityInternal": self.set_object_security,
@@ -84,12 +87,12 @@ class QueueObjects:
         ap_var: tuple[PropVariant, ...],
     ) -> Answers:
         """3.1.4.5 R_QMCreateObjectInternal."""
-        del sd_size, cp  # the counts of what follows
+        del sd_size, cp  # the counts of the following parameters
         if dw_object_type != MQDS_QUEUE:
             raise InvalidParameter(f"dwObjectType {dw_object_type:#x}")
         path = self._private_path(lpwcs_path_name)
         attributes = dict(given_attributes(a_prop, ap_var, Applicable.CREATE))
-        # It may be there as well, but says nothing new.
+        # The path name may be given as a property too, but must be the same.
         named = attributes.pop("pathname", None)
         if named is not None and path_key(self._private_path(str(named)).queue_part) != path_key(path.queue_part):
             raise InvalidParameter(f"lpwcsPathName {lpwcs_path_name} and PROPID_Q_PATHNAME {named}")
@@ -118,7 +121,7 @@ class QueueObjects:
         return WhenDurable(change, {})
 
     def _queue(self, object_format: ObjectFormat) -> Queue:
-        """The local private queue of an OBJECT_FORMAT."""
+        """Return the local private queue of an OBJECT_FORMAT."""
         if object_format.u is None:
             raise InvalidParameter("pQueueFormat is NULL")
         name = format_name_of(object_format.u)
@@ -130,7 +133,7 @@ class QueueObjects:
         return queue
 
     # Properties
-    # ---------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def get_object_properties(
         self,
@@ -155,7 +158,7 @@ class QueueObjects:
         a_prop: tuple[int, ...] | None,
         ap_var: tuple[PropVariant, ...] | None,
     ) -> Answers:
-        """3.1.4.10 R_QMSetObjectProperties: all or none."""
+        """3.1.4.10 R_QMSetObjectProperties: sets all of the properties or none."""
         del cp
         # Not NULL, since cp is not zero.
         changes = dict(given_attributes(a_prop or (), ap_var or (), Applicable.SET))
@@ -164,7 +167,7 @@ class QueueObjects:
         return WhenDurable(change, {})
 
     # Security
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def set_object_security(
         self,
@@ -196,7 +199,7 @@ class QueueObjects:
     ) -> Answer:
         """3.1.4.7 R_QMGetObjectSecurityInternal.
 
-        The document chains the parts with "Else If"; they are bits, and asked for together.
+        The document chains the parts with "Else If"; they are bits, and can be requested together.
         """
         parts = _parts(requested_information)
         rights: int = QueueAccess.GET_QUEUE_PERMISSIONS
@@ -225,7 +228,7 @@ class QueueObjects:
     def object_path_to_object_format(
         self, call: ServerCall, lpwcs_path_name: str, p_object_format: ObjectFormat
     ) -> Answer:
-        """3.1.4.11 R_QMObjectPathToObjectFormat: a private format name."""
+        """3.1.4.11 R_QMObjectPathToObjectFormat: returns a private format name."""
         del call
         given = p_object_format.u
         if given is None or given.m_qft != QueueFormatType.UNKNOWN:
@@ -268,5 +271,9 @@ def _parts(information: int) -> SecurityInformation:
 
 
 def _denied(parts: SecurityInformation, error: AccessDenied) -> AccessDenied | PrivilegeNotHeld:
-    """For a system list a privilege is needed, and has a code of its own (notes 32, 33)."""
+    """Return the error for missing rights.
+
+    Access to a system list needs a privilege, and its absence has a status of its own (notes 32,
+    33).
+    """
     return PrivilegeNotHeld(str(error)) if SecurityInformation.SACL in parts else error

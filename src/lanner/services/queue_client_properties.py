@@ -1,4 +1,4 @@
-"""From PROPVARIANTs to the attributes of a queue and back (MS-MQMP 3.1.1.12, MS-MQMQ 2.3.1)."""
+"""Conversion between PROPVARIANTs and queue attributes (MS-MQMP 3.1.1.12, MS-MQMQ 2.3.1)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Applicable(enum.Flag):
-    """Which methods a property is for."""
+    """The methods that accept a property."""
 
     CREATE = enum.auto()
     SET = enum.auto()
@@ -36,7 +36,7 @@ class _Property:
 _GET: Final = Applicable.GET
 _CREATED: Final = Applicable.CREATE | Applicable.GET
 _CHANGEABLE: Final = Applicable.CREATE | Applicable.SET | Applicable.GET
-# 3.1.1.12, in its order.
+# In the order of 3.1.1.12.
 _PROPERTIES: Final = {
     QueueProperty.INSTANCE: _Property("identifier", _GET),
     QueueProperty.TYPE: _Property("type", _CHANGEABLE),
@@ -73,7 +73,7 @@ def _known(identifier: int, method: Applicable) -> tuple[QueueProperty, str]:
 def given_attributes(
     a_prop: Sequence[int], ap_var: Sequence[PropVariant], method: Applicable
 ) -> Iterator[tuple[str, object]]:
-    """The attributes and values that a client gives for CREATE or SET; an error says which it may not."""
+    """Yield the attributes and values given for CREATE or SET; raise for what is not allowed."""
     seen: set[int] = set()
     for identifier, variant in zip(a_prop, ap_var, strict=True):
         found, attribute = _known(identifier, method)
@@ -85,7 +85,7 @@ def given_attributes(
 
 def _given(found: QueueProperty, variant: PropVariant) -> object:
     if found is QueueProperty.MULTICAST_ADDRESS and variant == EMPTY:
-        # None: how an address is taken away.
+        # None removes the address.
         return None
     if variant.vt != found.vt:
         raise Property(f"{found.spec_name} of type {type_name(variant.vt)}")
@@ -104,7 +104,10 @@ def _given(found: QueueProperty, variant: PropVariant) -> object:
 
 
 def wanted_properties(a_prop: Sequence[int], ap_var: Sequence[PropVariant]) -> list[QueueProperty]:
-    """What a client asks for. 3.1.4.9: each place has the property's type already, or VT_NULL."""
+    """Return the requested properties.
+
+    3.1.4.9: each value already has the type of its property, or VT_NULL.
+    """
     wanted = []
     for identifier, variant in zip(a_prop, ap_var, strict=True):
         found, _ = _known(identifier, Applicable.GET)
@@ -115,7 +118,7 @@ def wanted_properties(a_prop: Sequence[int], ap_var: Sequence[PropVariant]) -> l
 
 
 def told_property(queue: Queue, found: QueueProperty) -> PropVariant:
-    """The value of a property as it is now."""
+    """Return the current value of a property."""
     value = getattr(queue, _PROPERTIES[found].attribute)
     if value is None:
         return EMPTY

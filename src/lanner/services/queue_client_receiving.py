@@ -1,8 +1,8 @@
-"""From a message to the CACTransferBufferV2 that a client left room in (MS-MQMP 2.2.3.2, 3.1.1.11, 3.1.5.3).
+"""Filling a client's CACTransferBufferV2 from a message.
 
-What may be NULL is NULL again when it was so on input. Properties of a varying size have a buffer,
-and a number that tells the size. The numbers are told also where a buffer is too small: a client of
-the document must not look at them then, but applications do.
+MS-MQMP 2.2.3.2, 3.1.1.11, 3.1.5.3. A pointer that was NULL on input is NULL on output. A property
+of variable size has a buffer and a number with its size. The numbers are set even if a buffer is
+too small: according to the document a client must not look at them then, but applications do.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ MQ_ACTION_RECEIVE: Final = 0x0000_0000
 MQ_ACTION_PEEK_CURRENT: Final = 0x8000_0000
 MQ_ACTION_PEEK_NEXT: Final = 0x8000_0001
 ACTIONS: Final = frozenset((MQ_ACTION_RECEIVE, MQ_ACTION_PEEK_CURRENT, MQ_ACTION_PEEK_NEXT))
-# Note 6: the only packet version there is.
+# Note 6: the only packet version.
 FALCON_PACKET_VERSION: Final = 0x10
 NO_IDENTIFIER: Final = MessageIdentifier(UUID(int=0), 0)
 
 
 def requested(buffer: CACTransferBufferV2) -> CACTransferReceive:
-    """What kind of read a client wants, if its buffer keeps to 3.1.5.3."""
+    """Return the read that a client requests, after the checks of 3.1.5.3."""
     old = buffer.old
     if old.u_transfer_type != TransferType.CACTB_RECEIVE or not isinstance(old.u, CACTransferReceive):
         raise InvalidParameter(f"uTransferType {old.u_transfer_type} is not CACTB_RECEIVE")
@@ -65,7 +65,7 @@ def requested(buffer: CACTransferBufferV2) -> CACTransferReceive:
     _check_text("title", old.pp_title, old.ul_title_buffer_size_in_wchars, old.pul_title_buffer_size_in_wchars)
     if old.pp_body is None and (old.ul_body_buffer_size_in_bytes or old.ul_alloc_body_buffer_in_bytes):
         raise InvalidParameter("a size without ppBody")
-    # 2.2.3.2. NDR looks at it only where there is a buffer.
+    # 2.2.3.2. NDR checks it only if there is a buffer.
     if old.ul_body_buffer_size_in_bytes > old.ul_alloc_body_buffer_in_bytes:
         raise InvalidParameter("ulBodyBufferSizeInBytes is more than ulAllocBodyBufferInBytes")
     if old.pp_msg_extension is None and old.ul_msg_extension_buffer_in_bytes:
@@ -84,7 +84,7 @@ def _check_text(what: str, pointer: Characters, size: int, told: int | None) -> 
 
 
 class _Room:
-    """Writes into buffers; the first that is too small is remembered."""
+    """Writer into the client's buffers; it remembers the first one that is too small."""
 
     def __init__(self) -> None:
         self.error: StatusError | None = None
@@ -94,7 +94,10 @@ class _Room:
             self.error = error(f"{needed} wanted, room for {size}")
 
     def text(self, pointer: Characters, size: int, text: str, error: type[StatusError]) -> tuple[Characters, int, int]:
-        """Buffer and size on the wire, both as long as the text then; and the full length with the terminator."""
+        """Return a text buffer, its size on the wire, and the full length with the terminator.
+
+        Buffer and size shrink to the text.
+        """
         full = len(text.encode("utf-16-le", "surrogatepass")) // 2 + 1 if text else 0
         if pointer is None:
             return None, size, full
@@ -104,7 +107,7 @@ class _Room:
         return Pointed(f"{text}\0" if full else ""), full, full
 
     def octets(self, pointer: Octets, size: int, data: bytes, error: type[StatusError]) -> Octets:
-        """The buffer, which keeps its size."""
+        """Return a buffer of octets, padded to its size."""
         if pointer is None or (not data and pointer.value is None):
             return pointer
         if len(data) > size:
@@ -113,7 +116,7 @@ class _Room:
         return Pointed(data.ljust(size, b"\0"))
 
     def characters(self, pointer: Characters, size: int, text: str, error: type[StatusError]) -> Characters:
-        """A string in a buffer that keeps its size."""
+        """Return a string buffer, padded to its size."""
         if pointer is None or (not text and pointer.value is None):
             return pointer
         full = _characters(text)
@@ -124,7 +127,7 @@ class _Room:
 
 
 def _characters(text: str) -> int:
-    """With the terminator; an absent string has none."""
+    """Return the length with the terminator; an absent string has length 0."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2 + 1 if text else 0
 
 
@@ -139,9 +142,9 @@ def _pointed(asked: Pointed[T | None] | None, value: T) -> Pointed[T | None] | N
 def fill(
     buffer: CACTransferBufferV2, message: Message, arrived: int, now: int
 ) -> tuple[CACTransferBufferV2, StatusError | None]:
-    """The message where it was asked for, and which buffer is too small, if one is.
+    """Return the buffer filled with a message, and the error of the first part that did not fit.
 
-    `arrived` and `now` in seconds since 1970.
+    `arrived` and `now` are in seconds since 1970.
     """
     room = _Room()
     identifier = message.transaction_identifier
@@ -231,7 +234,7 @@ def _fill_names(receive: CACTransferReceive, message: Message, room: _Room) -> C
         "response": message.response_multi_queue_format_name or message.response_queue_format_name,
         "admin": message.administration_multi_queue_format_name or message.administration_queue_format_name,
         "dest": message.destination_multi_queue_format_name or message.destination_queue_format_name,
-        # TransactionStatusQueueFormatName: a packet has no such thing.
+        # TransactionStatusQueueFormatName: packets have no such field.
         "ordering": None,
     }
     changes: dict[str, Any] = {}
@@ -252,6 +255,6 @@ def _fill_names(receive: CACTransferReceive, message: Message, room: _Room) -> C
 
 
 def _time_left(message: Message, now: int) -> int:
-    """Seconds until TimeToBeReceived is over (2.2.3.2 pulRelativeTimeToLive)."""
+    """Return the seconds until TimeToBeReceived expires (2.2.3.2 pulRelativeTimeToLive)."""
     limit = message.time_to_be_received
     return limit if limit == INFINITE else max(0, message.sent_time + limit - now)

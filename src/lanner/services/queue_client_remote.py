@@ -1,4 +1,7 @@
-"""The part of qmcomm that remote read cannot live without: opens and cursors (MS-MQMP 3.1.4.1 to 3.1.4.4, 3.1.7.2)."""
+"""The methods of qmcomm that remote read needs: opens and cursors.
+
+MS-MQMP 3.1.4.1 to 3.1.4.4, 3.1.7.2.
+"""
 
 from __future__ import annotations
 
@@ -36,20 +39,20 @@ Results: TypeAlias = Mapping[str, Value]
 _KIND: Final = PCTX_OPENREMOTE_HANDLE_TYPE.kind
 # MS-MQMP 3.1.4.2 dwDesiredAccess: MQ_RECEIVE_ACCESS and MQ_PEEK_ACCESS.
 _ACCESS: Final = {access.value: access for access in (QueueAccessType.RECEIVE, QueueAccessType.PEEK)}
-# Ours: cursors on one open queue. MS-MQQP 1.3.4 knows no limit, but nothing else would end a client
-# that only makes them.
+# Not in the specification: cursors on one open queue. MS-MQQP 1.3.4 gives no limit, and nothing
+# else would stop a client that only creates cursors.
 MAX_CURSORS: Final = 10_000
 
 
 class RemoteOpens:
-    """Handlers of qmcomm for clients that read from another computer."""
+    """The handlers of qmcomm for clients that read from another computer."""
 
     def __init__(self, queues: RemoteQueues) -> None:
         self._queues = queues
 
     @property
     def handlers(self) -> dict[str, Callable[..., Results]]:
-        """The handlers by the names of their methods."""
+        """The handlers, by method name."""
         return {
             "R_QMGetRemoteQueueName": self.get_remote_queue_name,
             "R_QMOpenRemoteQueue": self.open_remote_queue,
@@ -60,7 +63,10 @@ class RemoteOpens:
     def get_remote_queue_name(
         self, call: ServerCall, p_queue: int, lplp_remote_queue_name: Pointed[str | None] | None
     ) -> Results:
-        """3.1.4.1: obsolete; servers "immediately raise the exception MQ_ERROR_ILLEGAL_OPERATION"."""
+        """3.1.4.1 R_QMGetRemoteQueueName: obsolete.
+
+        Servers "immediately raise the exception MQ_ERROR_ILLEGAL_OPERATION".
+        """
         del call, p_queue, lplp_remote_queue_name
         raise RpcFault(IllegalOperation.status, "R_QMGetRemoteQueueName", did_not_execute=True)
 
@@ -85,7 +91,7 @@ class RemoteOpens:
             name = _name_to_read(p_queue_format)
             queue = self._queues.open(name, access, QueueShareMode(dw_share_mode), call.identity, call.peer)
         except SharingViolation:
-            # The code that this method names in place of the event's (DECISIONS).
+            # This method specifies its own code in place of the event's (DECISIONS).
             return {RETURNS: StatusSharingViolation.status}
         except StatusError as error:
             return {RETURNS: error.status}
@@ -109,9 +115,9 @@ class RemoteOpens:
         return {"pph_context": NULL_HANDLE}
 
     def _close(self, queue: RemoteQueue) -> None:
-        """Also the rundown (3.1.7.2).
+        """Close a queue; also the rundown (3.1.7.2).
 
-        What RemoteQMOpenQueue has taken over stays open for its reader.
+        A queue that RemoteQMOpenQueue has taken over stays open for its reader.
         """
         if queue.descriptor.remote_read_state is RemoteReadState.OPENED:
             self._queues.close(queue)
@@ -135,7 +141,10 @@ class RemoteOpens:
 
 
 def _name_to_read(queue_format: QueueFormat | None) -> FormatName:
-    """3.1.4.2 pQueueFormat: not NULL, no distribution list, no multicast, no HTTP."""
+    """Return the format name of pQueueFormat (3.1.4.2).
+
+    It must not be NULL, a distribution list, multicast or HTTP.
+    """
     if queue_format is None:
         raise InvalidParameter("pQueueFormat is NULL")
     name = format_name_of(queue_format)

@@ -1,4 +1,4 @@
-"""From CACTransferBufferV2 to the properties of a message to send (MS-MQMP 2.2.3.2, 3.1.1.11, 3.1.5.2)."""
+"""Conversion of CACTransferBufferV2 to message properties (MS-MQMP 2.2.3.2, 3.1.1.11, 3.1.5.2)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# 2.2.3.2 pulPrivLevel writes 2 for Enhanced, where packets and every application have 3 (MS-MQMQ
-# 2.2.19.3, MC-MQAC MQMSGPRIVLEVEL): both are taken, and 3 is what is told.
+# 2.2.3.2 pulPrivLevel has 2 for Enhanced, but packets and all applications use 3 (MS-MQMQ 2.2.19.3,
+# MC-MQAC MQMSGPRIVLEVEL). Both are accepted, and 3 is returned.
 PRIVACY_LEVELS: Final = {
     0: MessagePrivacyLevel.NONE,
     1: MessagePrivacyLevel.BASE,
@@ -42,15 +42,18 @@ PRIVACY_LEVELS: Final = {
 # 2.2.3.2 pAuditing.
 DEADLETTER: Final = 0x01
 JOURNAL: Final = 0x02
-# 3.1.5.2: what goes with fDefaultProvider.
+# 3.1.5.2: the provider type that fDefaultProvider implies.
 PROV_RSA_FULL: Final = 1
-# 2.2.3.2 pClass: those that a client may send. An OrderAck is for queue managers among themselves.
+# 2.2.3.2 pClass: the classes that a client may send. OrderAck is reserved for queue managers.
 _CLASSES: Final = frozenset(MessageClass) - {MessageClass.ORDER_ACK, MessageClass.NACK_RECEIVE_TIMEOUT_AT_SENDER}
 _PRIORITIES: Final = range(8)
 
 
 def message_properties(buffer: CACTransferBufferV2) -> MessageProperties:
-    """What a client wants to send, with the defaults of 3.1.5.2; a StatusError says what cannot be sent."""
+    """Return the properties of a message to send, with the defaults of 3.1.5.2.
+
+    Raises a StatusError for what cannot be sent.
+    """
     old = buffer.old
     if old.u_transfer_type != TransferType.CACTB_SEND or not isinstance(old.u, CACTransferSend):
         raise InvalidParameter(f"uTransferType {old.u_transfer_type} is not CACTB_SEND")
@@ -100,12 +103,12 @@ def _name(queue_format: QueueFormat | None) -> FormatName | None:
 
 
 def _text(characters: str) -> str:
-    """A string that may end before its buffer does."""
+    """Return a string up to its terminator, which may come before the end of the buffer."""
     return characters.partition("\0")[0]
 
 
 def _label(characters: str | None) -> str:
-    """ppTitle; what is too long is cut (3.1.5.2), not inside a character."""
+    """Return ppTitle, truncated if it is too long (3.1.5.2), but not inside a character."""
     label = _text(characters or "")
     if 2 * len(label) <= MAX_LABEL_CHARACTERS:
         return label
@@ -114,7 +117,10 @@ def _label(characters: str | None) -> str:
 
 
 def _set_sender(properties: MessageProperties, old: CACTransferBufferV1) -> None:
-    """Without pulSenderIDType the sender is whoever opened the queue (MS-MQDMPR 3.1.1.12)."""
+    """Set the sender.
+
+    Without pulSenderIDType it is the user who opened the queue (MS-MQDMPR 3.1.1.12).
+    """
     sender = _inner(old.pp_sender_id) or b""
     kind = old.pul_sender_id_type
     if kind is None:
@@ -172,7 +178,10 @@ def _set_signature(properties: MessageProperties, old: CACTransferBufferV1) -> N
 
 
 def _newest_signature(signature: bytes, old: CACTransferBufferV1) -> bytes:
-    """With pulAuthProvNameLenProp the 2.0 signature stands behind one that nobody looks at (3.1.5.2)."""
+    """Return the signature to check (3.1.5.2).
+
+    With pulAuthProvNameLenProp the 2.0 signature follows an older one, which is ignored.
+    """
     if old.pul_auth_prov_name_len_prop is None:
         return signature
     size = old.pul_auth_prov_name_len_prop - old.ul_prov_name_len

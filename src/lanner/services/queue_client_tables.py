@@ -1,4 +1,4 @@
-"""The tables of context handles that the queue client interface keeps (MS-MQMP 3.1.1)."""
+"""The tables of context handles of the queue client interface (MS-MQMP 3.1.1)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 
 class HandleTable(Generic[K, V]):
-    """What clients hold, by its number or identifier."""
+    """Objects that clients hold, by number or identifier."""
 
     def __init__(self, engine: Engine, committer: Committer) -> None:
         self._engine = engine

@@ -1,9 +1,9 @@
-"""Internal transactions of the queue client (MS-MQMP 3.1.1.9, 3.1.4.12 to 3.1.4.16, 3.1.7.3).
+"""Internal transactions of the queue client.
 
-A transaction has two names: a context handle that ends it, and the XACTUOW that sends and receives
-in it carry. Both are good in the association that made it; with that, a transaction that nobody
-ended is aborted. There is no transaction manager of MS-DTCO that could be named (3.1.4.12,
-3.1.4.13).
+MS-MQMP 3.1.1.9, 3.1.4.12 to 3.1.4.16, 3.1.7.3. A transaction has two names: a context handle that
+ends it, and the XACTUOW that its sends and receives carry. Both are valid in the association that
+created the transaction; when the association ends, an open transaction is aborted. There is no
+MS-DTCO transaction manager to name (3.1.4.12, 3.1.4.13).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KIND: Final = RPC_INT_XACT_HANDLE.kind
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TransactionHandle:
-    """3.1.1.10."""
+    """TransactionHandle (3.1.1.10)."""
 
     transaction: Transaction
     caller: Caller
@@ -46,7 +46,7 @@ class TransactionHandles(HandleTable[UUID, TransactionHandle]):
 
     @property
     def handlers(self) -> dict[str, Handler]:
-        """The handlers of qmcomm by the names of their methods."""
+        """The handlers of qmcomm, by method name."""
         return {
             "R_QMGetTmWhereabouts": self.get_whereabouts,
             "R_QMEnlistTransaction": self.enlist_transaction,
@@ -56,9 +56,9 @@ class TransactionHandles(HandleTable[UUID, TransactionHandle]):
         }
 
     def find(self, call: ServerCall, uow: bytes | None) -> Transaction | None:
-        """The transaction of pUow; one that this client did not enlist is an error.
+        """Return the transaction of pUow; TransactionSequence if this client did not enlist it.
 
-        None or zeros: no transaction (3.1.5.2).
+        None or zeros mean no transaction (3.1.5.2).
         """
         identifier = None if uow is None else UUID(bytes_le=uow)
         if identifier is None or identifier == GUID_NULL:
@@ -74,7 +74,7 @@ class TransactionHandles(HandleTable[UUID, TransactionHandle]):
         return DtcConnect.status
 
     def enlist_transaction(self, call: ServerCall, p_uow: bytes, cb_cookie: int, pb_cookie: bytes) -> Answer:
-        """3.1.4.13 R_QMEnlistTransaction: an external transaction cannot be imported."""
+        """3.1.4.13 R_QMEnlistTransaction: external transactions cannot be imported."""
         del call, cb_cookie, pb_cookie
         with self._lock:
             is_known = UUID(bytes_le=p_uow) in self._engine.queue_manager.transaction_collection
@@ -97,7 +97,7 @@ class TransactionHandles(HandleTable[UUID, TransactionHandle]):
         return {"ph_int_xact": handle, RETURNS: MQ_OK}
 
     def commit_transaction(self, call: ServerCall, ph_int_xact: bytes) -> Answers:
-        """3.1.4.15 R_QMCommitTransaction: answered when it is on disk."""
+        """3.1.4.15 R_QMCommitTransaction: answered when the commit is durable."""
         return self._end(call, ph_int_xact, self._engine.transaction_commit)
 
     def abort_transaction(self, call: ServerCall, ph_int_xact: bytes) -> Answers:
@@ -114,12 +114,12 @@ class TransactionHandles(HandleTable[UUID, TransactionHandle]):
             with self._committer.change() as change:
                 event(identifier)
         except StatusError as error:
-            # It ended otherwise: the queue manager was stopped.
+            # It ended in another way: the queue manager was stopped.
             return {"ph_int_xact": NULL_HANDLE, RETURNS: error.status}
         return WhenDurable(change, {"ph_int_xact": NULL_HANDLE})
 
     def _run_down(self, held: TransactionHandle) -> None:
-        """3.1.7.3: aborted."""
+        """Abort an open transaction in the rundown (3.1.7.3)."""
         identifier = held.transaction.identifier
         if self._held.pop(identifier, None) is None:
             return

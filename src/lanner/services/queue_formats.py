@@ -1,4 +1,4 @@
-"""From QUEUE_FORMAT, as RPC carries the name of a queue, to a format name and back (MS-MQMQ 2.2.7)."""
+"""Conversion between QUEUE_FORMAT, the queue name in RPC, and format names (MS-MQMQ 2.2.7)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from lanner.wire.format_name import (
 )
 from lanner.wire.identifiers import MessageIdentifier
 
-# m_SuffixAndFlags: the suffix in the low four bits, QUEUE_FORMAT_FLAG_SYSTEM above.
+# m_SuffixAndFlags: the suffix in the low four bits, QUEUE_FORMAT_FLAG_SYSTEM in the top bit.
 _SUFFIX_MASK = 0x0F
 _FLAG_SYSTEM = 0x80
 _SYSTEM_SUFFIXES = frozenset((QueueSuffixType.JOURNAL, QueueSuffixType.DEADLETTER, QueueSuffixType.DEADXACT))
-# What m_SuffixAndFlags may be for which type. Of a direct name the suffix may stand in the text
-# alone.
+# Values of m_SuffixAndFlags allowed for each type. A direct name may have its suffix only in the
+# text.
 _NONE, _JOURNAL, _DEADLETTER, _DEADXACT = 0x00, 0x81, 0x82, 0x83
-_XACTONLY = frozenset((0x04, 0x84))  # the document does not tell its flag
+_XACTONLY = frozenset((0x04, 0x84))  # the document does not give its flag
 _SUBQUEUE = 0x05
 _SUFFIXES: dict[int, frozenset[int]] = {
     QueueFormatType.PUBLIC: frozenset((_NONE, _JOURNAL)),
@@ -43,14 +43,14 @@ _SUFFIXES: dict[int, frozenset[int]] = {
 
 
 def format_name_of(queue_format: QueueFormat) -> FormatName:
-    """The format name that a QUEUE_FORMAT means; IllegalFormatname says why it means none."""
+    """Return the format name of a QUEUE_FORMAT; raise IllegalFormatname if it has none."""
     kind, value = queue_format.m_qft, queue_format.u
     suffix_and_flags = queue_format.m_suffix_and_flags
     if suffix_and_flags not in _SUFFIXES.get(kind, ()):
         raise IllegalFormatname(f"QUEUE_FORMAT of type {kind} with suffix {suffix_and_flags:#04x}")
     suffix = QueueSuffixType(suffix_and_flags & _SUFFIX_MASK)
     if kind == QueueFormatType.MULTICAST and isinstance(value, MulticastId):
-        # The address is a number in network order, as its octets stand in memory.
+        # The address is a number in network byte order, as its octets are in memory.
         address = ipaddress.IPv4Address(value.m_address.to_bytes(4, "little"))
         return FormatName.parse(f"MULTICAST={address}:{value.m_port}")
     if isinstance(value, UUID):
@@ -70,7 +70,7 @@ def format_name_of(queue_format: QueueFormat) -> FormatName:
 
 
 def _direct_name(text: str, suffix: QueueSuffixType) -> DirectFormatName:
-    """A direct name, and behind it the suffix that QUEUE_FORMAT names, unless the text ends with it."""
+    """Return a direct name, with the suffix of its QUEUE_FORMAT unless the text ends with it."""
     if suffix not in _SYSTEM_SUFFIXES:
         return DirectFormatName(text)
     ending = f";{suffix.name}"
@@ -81,7 +81,7 @@ def _direct_name(text: str, suffix: QueueSuffixType) -> DirectFormatName:
 
 
 def queue_format_of(name: FormatName) -> QueueFormat:
-    """How RPC carries a format name of one element."""
+    """Return the QUEUE_FORMAT of a format name with one element."""
     suffix = int(name.suffix)
     if name.suffix in _SYSTEM_SUFFIXES:
         suffix |= _FLAG_SYSTEM

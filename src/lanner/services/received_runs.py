@@ -1,8 +1,8 @@
-"""Messages that transactions of a session have received, each under a number that the client has chosen.
+"""Messages received in a session's transactions, each under a number chosen by the client.
 
-A client that was interrupted before it had the answer gives them back by their numbers. They are
-forgotten when the client confirms the answer, and with their transaction. The caller holds the
-store's lock.
+A client that was interrupted before it had the answer returns them by number. They are forgotten
+when the client confirms the answer, or when their transaction ends. The caller holds the store's
+lock.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
     from lanner.model.live import MessagePosition, Transaction
 
-# Not in the specification: messages that a client can still give back by number.
+# Not in the specification: messages that a client can still return by number.
 _MAX_MESSAGES: Final = 1024
-# Not in the specification: receives of one transaction whose numbers are kept beside those of
-# messages that were given back.
+# Not in the specification: receives of one transaction whose number ranges are kept after their
+# messages were returned.
 _MAX_RUNS: Final = 1024
 
 
 class ReceivedRuns:
-    """The messages by their numbers, and the numbers by transaction."""
+    """Messages by number, and ranges of numbers by transaction."""
 
     def __init__(self) -> None:
         self._positions: dict[int, MessagePosition] = {}
@@ -33,7 +33,7 @@ class ReceivedRuns:
         return self._positions.keys()
 
     def add(self, first: int, positions: Sequence[MessagePosition], transaction: Transaction) -> None:
-        """Keep the messages of one receive, under numbers in a row."""
+        """Keep the messages of one receive, under consecutive numbers."""
         numbers = range(first, first + len(positions))
         kept = self._positions
         kept.update(zip(numbers, positions, strict=True))
@@ -45,7 +45,7 @@ class ReceivedRuns:
             runs[:] = [run for run in runs if not kept.keys().isdisjoint(run)]
 
     def pop(self, number: int) -> MessagePosition | None:
-        """Forget the message of a number, and return it."""
+        """Forget the message of a number and return it; None if there is none."""
         return self._positions.pop(number, None)
 
     def forget(self, transaction: Transaction) -> None:
@@ -54,7 +54,7 @@ class ReceivedRuns:
         for run in self._runs.pop(transaction, ()):
             for number in run:
                 position = kept.get(number)
-                # The client may have used the number again since, in another transaction.
+                # The client may have reused the number since, in another transaction.
                 if position is not None and position.transaction is transaction:
                     del kept[number]
 

@@ -1,12 +1,12 @@
-"""Queues that other computers have opened, and what they read from them (MS-MQQP 3.1.1, MS-MQMP 3.1.1.7).
+"""Queues that other computers have opened, and their reads (MS-MQQP 3.1.1, MS-MQMP 3.1.1.7).
 
-qmcomm opens a queue and gives it a number; qm2qm reads by that number. The two need not come from
-one computer: an application opens, and the queue manager that supports it reads. So the number
-alone is the key to the queue (MS-MQQP 2.1), and it is random; who tries many is not heard any more
-(`guesses`).
+qmcomm opens a queue and gives it a number; qm2qm reads by that number. The two may come from
+different computers: an application opens the queue, and its supporting queue manager reads. The
+number alone is therefore the key to the queue (MS-MQQP 2.1). It is random, and a client that
+guesses too often is refused (`guesses`).
 
-Everything here runs in the loop's thread, which is how the collections are serialized (MS-MQQP
-3.1.1.3, 3.1.1.5). The engine alone may end a wait from another thread.
+All code here runs in the event loop's thread, which serializes the collections (MS-MQQP 3.1.1.3,
+3.1.1.5). Only the engine may end a wait from another thread.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class RemoteReadEntry:
-    """MS-MQQP 3.1.1.2. UserMessagePacket is the packet of the position that ended the read."""
+    """RemoteReadEntry (MS-MQQP 3.1.1.2).
+
+    UserMessagePacket is the packet of the position that ended the read.
+    """
 
     queue: RemoteQueue
     open_queue_descriptor_handle: int
@@ -44,13 +47,13 @@ class RemoteReadEntry:
 
     @property
     def tag(self) -> tuple[int, int]:
-        """What Cancel Waiting Message Read Request finds it by, among the reads of every handle of the queue."""
+        """The key by which Cancel Waiting Message Read Request finds the read in the queue."""
         return self.open_queue_descriptor_handle, self.request_id
 
 
 @dataclass(slots=True, eq=False)
 class OpenQueueEntry:
-    """MS-MQQP 3.1.1.4."""
+    """OpenQueueEntry (MS-MQQP 3.1.1.4)."""
 
     queue: RemoteQueue
     open_queue_descriptor_handle: int
@@ -59,28 +62,28 @@ class OpenQueueEntry:
 
 @dataclass(slots=True, eq=False)
 class RemoteQueue:
-    """An open descriptor under its number; the entries that name it are kept with it."""
+    """An open descriptor, its number, and the entries that refer to it."""
 
     handle: int
     descriptor: OpenQueueDescriptor
-    # Addresses that have shown that they know the number.
+    # Addresses that have proved that they know the number.
     peers: set[str]
     open_entries: list[OpenQueueEntry] = field(default_factory=list)
     # By RequestId.
     pending: dict[int, RemoteReadEntry] = field(default_factory=dict)
 
     def forget(self, entry: RemoteReadEntry) -> None:
-        """Take an entry out of the pending ones, unless it went and another has its id by now."""
+        """Remove a pending entry, unless another one has taken over its identifier."""
         if self.is_pending(entry):
             del self.pending[entry.request_id]
 
     def is_pending(self, entry: RemoteReadEntry) -> bool:
-        """Whether a read waits, or its end has not been answered yet."""
+        """Return whether a read waits, or has ended and is not answered yet."""
         return self.pending.get(entry.request_id) is entry
 
 
 class RemoteQueues:
-    """The remote opens of one queue manager; qmcomm and qm2qm share it."""
+    """The remotely opened queues of one queue manager; qmcomm and qm2qm share them."""
 
     def __init__(self, engine: Engine, committer: Committer, guesses: Guesses | None = None) -> None:
         self.engine = engine
@@ -94,16 +97,16 @@ class RemoteQueues:
 
     @property
     def open_queue_entries(self) -> Iterator[OpenQueueEntry]:
-        """MS-MQQP 3.1.1.5 rOpenQueueEntryCollection."""
+        """Iterate over rOpenQueueEntryCollection (MS-MQQP 3.1.1.5)."""
         return (entry for queue in self._queues.values() for entry in queue.open_entries)
 
     @property
     def remote_read_entries(self) -> Iterator[RemoteReadEntry]:
-        """MS-MQQP 3.1.1.3 rRemoteReadEntryCollection."""
+        """Iterate over rRemoteReadEntryCollection (MS-MQQP 3.1.1.3)."""
         return (entry for queue in self._queues.values() for entry in queue.pending.values())
 
     def find(self, handle: int, peer: str) -> RemoteQueue | None:
-        """The open queue of a number that somebody says."""
+        """Return the open queue of a number that a peer sent; None if it is wrong."""
         queue = self._queues.get(handle)
         if queue is not None and peer in queue.peers:
             return queue
@@ -116,14 +119,14 @@ class RemoteQueues:
         return queue
 
     def find_ready(self, handle: int, peer: str) -> RemoteQueue | None:
-        """The same, if RemoteQMOpenQueue made it ready to read."""
+        """Return the same if RemoteQMOpenQueue has made the queue ready to read."""
         queue = self.find(handle, peer)
         return queue if queue is not None and queue.open_entries else None
 
     def open(
         self, name: FormatName, access: QueueAccessType, share_mode: QueueShareMode, identity: Identity, peer: str
     ) -> RemoteQueue:
-        """Open Queue for somebody elsewhere (MS-MQMP 3.1.4.2)."""
+        """Open a queue for another computer (MS-MQMP 3.1.4.2)."""
         with self.committer.change() as change:
             descriptor = self.engine.open_queue(name, access, share_mode, identity)
             descriptor.remote_read_state = RemoteReadState.OPENED
@@ -134,7 +137,7 @@ class RemoteQueues:
         return queue
 
     def close(self, queue: RemoteQueue) -> None:
-        """Cancel what waits, then Close Queue: what was received and not acknowledged is given back."""
+        """Cancel waiting reads, then close the queue, which returns unacknowledged messages."""
         if self._queues.pop(queue.handle, None) is None:
             return
         for entry in list(queue.pending.values()):
@@ -145,7 +148,7 @@ class RemoteQueues:
         change.soon()
 
     def cancel(self, entry: RemoteReadEntry) -> None:
-        """Cancel a pending read; StatusNotFound if it waits no more (MS-MQQP 3.1.4.6)."""
+        """Cancel a pending read; raise StatusNotFound if it no longer waits (MS-MQQP 3.1.4.6)."""
         entry.queue.forget(entry)
         with self.lock:
             queue = entry.queue.descriptor.queue

@@ -1,9 +1,9 @@
-"""qm2qm: another computer peeks, receives and purges (MS-MQQP 3.1).
+"""The RPC server of qm2qm: peek, receive and purge for other computers (MS-MQQP 3.1).
 
-A receive is in two phases: the message is locked until RemoteQMEndReceive takes it or gives it
-back. A context handle stands for the lock, and one for the open queue; they are run down with the
-client's last connection, and everything that it did not acknowledge is given back. A read that
-waits is a coroutine, its connection goes on meanwhile.
+A receive has two phases: the message is locked until RemoteQMEndReceive removes it or returns it to
+the queue. One context handle stands for the lock and one for the open queue. Both are run down with
+the client's last connection, which returns every message that it has not acknowledged. A read that
+waits is a coroutine, and does not block its connection.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _LOG = logging.getLogger(__name__)
 
 Results: TypeAlias = Mapping[str, Value]
 Answer: TypeAlias = Results | int
-# How a method tells of a message: from the descriptor and the SequentialId to its out parameter.
+# Builds a method's output parameter for a message from the descriptor and the SequentialId.
 Shape: TypeAlias = Callable[[RemoteReadDesc | None, int], Results]
 
 _SESSION: Final = PCTX_RRSESSION_HANDLE_TYPE.kind
@@ -82,15 +82,15 @@ LOOKUP_ACTIONS: Final = {
 # MS-MQQP 2.2.2.1 Reserved: "returned by server".
 _FROM_SERVER: Final = 1
 
-# MS-MQQP 3.1.4.9; the build number is ours to choose, and goes with the version (note 24: 6531 or
+# MS-MQQP 3.1.4.9. The build number is free to choose, and goes with the version (note 24: 6531 or
 # greater).
 VERSION: Final = (0x06, 0x01, 7601)
-# A request needs no buffer, but may have one; beside it there is little.
+# A request needs no buffer but may have one; its other parameters are small.
 _MAX_REQUEST_SIZE: Final = MAX_BUFFER_SIZE + 1024
 
 
 class RemoteRead:
-    """The interface qm2qm of a queue manager; `interface` is what a server registers."""
+    """The interface qm2qm of a queue manager; register `interface` with a server."""
 
     def __init__(self, queues: RemoteQueues, ports: ServerPorts) -> None:
         handlers: dict[str, Handler] = {
@@ -110,7 +110,7 @@ class RemoteRead:
             QM2QM,
             handlers,
             authorize=refuse_in_hardened_mode(queues.engine),
-            # MS-MQQP 5: it is asked for before authentication.
+            # MS-MQQP 5: clients call it before they authenticate.
             open_to_all=[REMOTE_QM_GET_QMQM_SERVER_PORT.name],
             denied=AccessDenied.status,
             max_request_size=_MAX_REQUEST_SIZE,
@@ -122,19 +122,21 @@ class RemoteRead:
         self._ports = ports
 
     # Opens
-    # --------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def open_queue(
         self, call: ServerCall, p_lic_guid: UUID | None, dw_mqs: int, h_queue: int, p_queue: int, dwp_context: int
     ) -> Answer:
-        """3.1.4.3 RemoteQMOpenQueue. dwMQS would limit the number of clients, and does not; hQueue is ignored."""
+        """3.1.4.3 RemoteQMOpenQueue.
+
+        dwMQS is meant to limit the number of clients and is ignored, as is hQueue.
+        """
         del dw_mqs, h_queue
         if p_lic_guid is None or not p_queue or not dwp_context or p_queue != dwp_context:
             return InvalidParameter.status
         queue = self._queues.find(dwp_context, call.peer)
         if queue is None:
-            # Note 13 has this for hQueue. An entry without a descriptor would be of no use to
-            # anybody.
+            # Note 13 says so for hQueue. An entry without a descriptor would be useless.
             text = "%s: RemoteQMOpenQueue with %#x, which is no open queue"
             log_of_peer(_LOG, logging.WARNING, "no queue", call.peer, text, call.peer, dwp_context)
             return InvalidParameter.status
@@ -152,11 +154,11 @@ class RemoteRead:
         return {"pph_context": NULL_HANDLE, RETURNS: MQ_OK}
 
     def _close(self, entry: OpenQueueEntry) -> None:
-        """Also the rundown (3.1.6.1)."""
+        """Close a queue; also the rundown (3.1.6.1)."""
         self._queues.close(entry.queue)
 
     # Reads
-    # --------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def start_receive(
         self, call: ServerCall, lp_remote_read_desc: RemoteReadDesc | None
@@ -173,7 +175,7 @@ class RemoteRead:
     def start_receive_by_lookup_id(
         self, call: ServerCall, lookup_id: int, lp_remote_read_desc2: RemoteReadDesc2 | None
     ) -> Results | Awaitable[Results]:
-        """3.1.4.11 RemoteQMStartReceiveByLookupId: never waits."""
+        """3.1.4.11 RemoteQMStartReceiveByLookupId, which never waits."""
         return self._read(call, _inner(lp_remote_read_desc2), partial(self._look_up, lookup_id), _second_shape)
 
     def _read(
@@ -237,7 +239,7 @@ class RemoteRead:
         }
 
     def _start(self, call: ServerCall, desc: RemoteReadDesc) -> RemoteReadEntry:
-        """The checks of 3.1.4.1 in their order, and the event."""
+        """Make the checks of 3.1.4.1 in their order, then raise the event."""
         handle, request_id, action = desc.h_remote_queue, desc.dw_request_id, desc.ul_action
         if not desc.dw_queue or desc.dw_queue != handle:
             raise InvalidParameter(f"dwQueue {desc.dw_queue:#x} is not hRemoteQueue {handle:#x}")
@@ -263,7 +265,7 @@ class RemoteRead:
         return Read(self._engine, self._committer, queue.descriptor, is_receive=is_receive, cursor=cursor)
 
     def _generate(self, entry: RemoteReadEntry, on_end: ReadEnd) -> ReadStart:
-        """Raise the event of an action."""
+        """Raise the event of the read's action."""
         engine, descriptor, cursor = self._engine, entry.queue.descriptor, entry.read.cursor
         if entry.read.is_receive:
             return engine.dequeue_message_begin(
@@ -298,7 +300,7 @@ class RemoteRead:
         return RemoteReadEntry(queue, handle, 0, action, desc.dw_request_id, read)
 
     def end_receive(self, call: ServerCall, pph_context: bytes, dw_ack: int) -> Answer | WhenDurable:
-        """3.1.4.2 RemoteQMEndReceive: answered when it is on disk."""
+        """3.1.4.2 RemoteQMEndReceive: answered when it is durable."""
         if pph_context == NULL_HANDLE:
             return InvalidHandle.status
         read = cast("Read", call.caller.remove(pph_context, _READ))
@@ -306,7 +308,7 @@ class RemoteRead:
         try:
             with self._committer.change() as change:
                 if descriptor.is_closed:
-                    # It was given back with the queue (DECISIONS).
+                    # It was returned with the queue (DECISIONS).
                     raise InvalidHandle(f"{descriptor.format_name} was closed")
                 self._engine.dequeue_message_end(
                     descriptor, read.position, delete_message=dw_ack == RemoteReadAck.RR_ACK
@@ -316,7 +318,7 @@ class RemoteRead:
         return WhenDurable(change, {"pph_context": NULL_HANDLE})
 
     def cancel_receive(self, call: ServerCall, h_queue: int, p_queue: int, dw_request_id: int) -> Answer:
-        """3.1.4.6 RemoteQMCancelReceive: the number is the key, whoever calls."""
+        """3.1.4.6 RemoteQMCancelReceive: the number is the key, regardless of the caller."""
         if not p_queue or p_queue != h_queue:
             return InvalidParameter.status
         queue = self._queues.find(h_queue, call.peer)
@@ -331,8 +333,8 @@ class RemoteRead:
             return error.status
         return MQ_OK
 
-    # The rest
-    # -----------------------------------------------------------------------------------------------------
+    # Other methods
+    # ----------------------------------------------------------------------------------------------
 
     def close_cursor(self, call: ServerCall, h_queue: int, h_cursor: int) -> Answer:
         """3.1.4.5 RemoteQMCloseCursor."""
@@ -345,7 +347,10 @@ class RemoteRead:
         return MQ_OK
 
     def purge_queue(self, call: ServerCall, h_queue: int) -> Answer | Awaitable[Answer]:
-        """3.1.4.7 RemoteQMPurgeQueue: answered when it is on disk; a failure is an HRESULT (DECISIONS)."""
+        """3.1.4.7 RemoteQMPurgeQueue: answered when it is durable.
+
+        A failure is an HRESULT (DECISIONS).
+        """
         queue = self._queues.find_ready(h_queue, call.peer)
         return InvalidHandle.status if queue is None else self._purge(queue, call.identity)
 
@@ -382,7 +387,7 @@ def _second_shape(desc: RemoteReadDesc | None, sequential_id: int) -> Results:
 
 
 def _refusal(desc: RemoteReadDesc, error: StatusError, shape: Shape) -> Results:
-    """Any status but MQ_OK goes with no message and a NULL handle."""
+    """Return a failure, which comes with no message and a NULL handle."""
     told = replace(desc, dw_size=0, lp_buffer=None, reserved=_FROM_SERVER)
     return {**shape(told, 0), RETURNS: error.status}
 

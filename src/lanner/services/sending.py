@@ -1,4 +1,7 @@
-"""What holds for every message that a program elsewhere has sent here, whatever protocol it speaks (MS-MQMP 3.1.5.2, MC-MQAC 3.17.4.1.48)."""
+"""Rules for every message that a remote program sends, whatever the protocol.
+
+MS-MQMP 3.1.5.2, MC-MQAC 3.17.4.1.48.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def check_sender(properties: MessageProperties, descriptor: OpenQueueDescriptor, caller: Identity) -> None:
-    """Queues give rights to who a message says it is from, so nobody may name another (MS-MQQB 3.1.5.8.3)."""
+    """Raise AccessDenied if a message names a sender other than the caller.
+
+    Queues grant rights to the sender that a message names (MS-MQQB 3.1.5.8.3).
+    """
     claimed = properties.sender_identifier
     if not claimed or caller.is_administrator:
         return
@@ -26,7 +32,7 @@ def check_sender(properties: MessageProperties, descriptor: OpenQueueDescriptor,
 
 
 def name_here(engine: Engine, properties: MessageProperties) -> None:
-    """A packet must not carry ".": every computer would take it for itself."""
+    """Replace "." in queue names: in a packet, every computer would take it for itself."""
     computer = engine.queue_manager.computer_name
     if (name := properties.administration_queue_format_name) is not None:
         properties.administration_queue_format_name = named(name, computer)
@@ -35,7 +41,7 @@ def name_here(engine: Engine, properties: MessageProperties) -> None:
 
 
 def refusal(status: EnqueueStatus, descriptor: OpenQueueDescriptor) -> StatusError:
-    """Why Enqueue Message To An Open Queue did not take a message."""
+    """Return the error for a message that Enqueue Message To An Open Queue refused."""
     if status is EnqueueStatus.TIMED_OUT_IN_TRANSIT:
         return IOTimeout(f"{descriptor.format_name}: its time was over before it was there")
     return InsufficientResources(f"{descriptor.format_name}: {status.name}")

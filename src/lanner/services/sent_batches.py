@@ -1,8 +1,8 @@
-"""What became of the sends of clients, so that one whose answer was lost can be asked for again (docs/protocol.md).
+"""Outcomes of clients' sends, so that a client can repeat one whose answer was lost.
 
-A client gives itself a name, and each send a number. Both belong to the user who logged on: another
-user who says the same name has a memory of his own. What is remembered ends with this run of the
-queue manager.
+See docs/protocol.md. A client chooses a name for itself and a number for each send. Both belong to
+the user who logged on: another user with the same client name has a separate memory. The memory
+lasts until the queue manager stops.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 # Kind and body of an answer.
 Outcome: TypeAlias = tuple[int, bytes]
 
-# Not in the specification: clients of one user that are remembered, and for each of them sends and
-# octets of answers.
+# Not in the specification: clients remembered per user, and per client sends and octets of answers.
 MAX_CLIENTS: Final = 64
 MAX_BATCHES: Final = 1024
 MAX_OCTETS: Final = 0x0002_0000
@@ -26,18 +25,18 @@ NAME_SIZE: Final = 16
 
 
 class SentBatch:
-    """One send: what it was answered with, once that is durable."""
+    """One send, and its answer once that is durable."""
 
     __slots__ = ("_waiting", "is_refused", "outcome")
 
     def __init__(self) -> None:
-        # One of its messages was refused, and what is sent behind it is skipped.
+        # A message of the send was refused, so later parts of it are skipped.
         self.is_refused = False
         self.outcome: Outcome | None = None
         self._waiting: list[Callable[[Outcome], object]] = []
 
     def then(self, answer: Callable[[Outcome], object]) -> None:
-        """Answer somebody who asks for it again, now or when it is durable."""
+        """Answer a repeated send, now or when the outcome is durable."""
         if self.outcome is None:
             self._waiting.append(answer)
         else:
@@ -54,7 +53,7 @@ class SentBatches:
     """The sends of one client, by number."""
 
     def __init__(self) -> None:
-        # Tells this memory from others that the client had before.
+        # Distinguishes this memory from earlier ones of the same client.
         self.identifier = secrets.token_hex(8)
         self._batches: dict[int, SentBatch] = {}
         self._octets = 0
@@ -65,18 +64,18 @@ class SentBatches:
         return self._batches.get(number)
 
     def is_forgotten(self, number: int) -> bool:
-        """Return whether a send of this number may have come before."""
+        """Return whether the outcome of a send with this number may have been forgotten."""
         return number < self._floor
 
     def begin(self, number: int) -> SentBatch:
-        """Remember a send; the oldest one is forgotten for it if there are too many."""
+        """Remember a send, and forget the oldest if there are too many."""
         batch = self._batches[number] = SentBatch()
         if len(self._batches) > MAX_BATCHES:
             self._forget(next(iter(self._batches)))
         return batch
 
     def finish(self, number: int, batch: SentBatch, outcome: Outcome) -> None:
-        """Remember what a send has come to, which is durable now."""
+        """Remember the outcome of a send, which is now durable."""
         batch.finish(outcome)
         if self._batches.get(number) is batch:
             self._octets += len(outcome[1])
@@ -84,13 +83,13 @@ class SentBatches:
                 self._forget(next(iter(self._batches)))
 
     def fail(self, number: int, batch: SentBatch, outcome: Outcome) -> None:
-        """Forget a send that could not be written: it may come again."""
+        """Forget a send that could not be written: the client may repeat it."""
         if self._batches.get(number) is batch:
             del self._batches[number]
         batch.finish(outcome)
 
     def confirm(self, below: int) -> None:
-        """Forget sends whose answers the client has."""
+        """Forget the sends below a number, whose answers the client has."""
         while self._batches and (number := next(iter(self._batches))) < below:
             self._forget(number)
         self._floor = max(self._floor, below)
@@ -102,13 +101,13 @@ class SentBatches:
 
 
 class ClientMemory:
-    """The memories of all clients, by user and name."""
+    """The memories of all clients, by user and client name."""
 
     def __init__(self) -> None:
         self._users: dict[Sid, dict[bytes, SentBatches]] = {}
 
     def of(self, user: Sid, name: bytes) -> SentBatches:
-        """Return the memory of a client; that which was used longest ago makes room for a new one."""
+        """Return the memory of a client; a new one replaces the least recently used if needed."""
         clients = self._users.setdefault(user, {})
         found = clients.pop(name, None) or SentBatches()
         clients[name] = found

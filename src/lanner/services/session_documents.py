@@ -1,4 +1,4 @@
-"""Who is connected: clients of RPC and other queue managers; and how an administrator ends a connection."""
+"""Connections as documents: RPC clients and other queue managers, and closing them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUEUE_MANAGER = "queue manager"
 class SessionDocuments:
     """The connections of a queue manager.
 
-    Called in the thread of the event loop that they belong to.
+    Call it in the thread of their event loop.
     """
 
     def __init__(self, links: Callable[[], list[Link]], clients: Callable[[], list[ServerSocket]]) -> None:
@@ -29,7 +29,7 @@ class SessionDocuments:
         self._clients = clients
 
     def describe(self) -> list[Document]:
-        """Return the connections: what kind, a number that names it, from where, who, and since when."""
+        """Return the connections: kind, number, address, user, and time of connection."""
         clients = [
             {"kind": CLIENT, "number": one.number, "address": one.peer, "user": one.user, "since": _moment(one.since)}
             for one in self._clients()
@@ -47,10 +47,10 @@ class SessionDocuments:
         return [*clients, *others]
 
     def close(self, kind: object, number: object) -> None:
-        """End a connection.
+        """Close a connection.
 
-        What a client holds returns to its queues; a queue manager connects again. Raises
-        InvalidParameter.
+        Messages that a client holds return to their queues; a queue manager connects again. Raises
+        InvalidParameter if there is no such connection.
         """
         for client in self._clients() if kind == CLIENT else ():
             if client.number == number:

@@ -1,7 +1,7 @@
-"""Requests that wait for the disk or for a processor, in threads: few of one user at a time.
+"""Threads for requests that need a disk or much processor time, limited per user.
 
-The threads of an event loop are few, and what waits for one waits behind all others. So the
-requests of a user wait here until those before them are done, and keep nobody else waiting.
+An event loop has few threads, and work that waits for one waits behind all others. So a user's
+requests queue here behind that user's earlier ones, and do not delay other users.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Not in the specification: requests of one user that are done at a time.
+# Not in the specification: requests of one user that run at the same time.
 _AT_ONCE: Final = 2
 
 
 @dataclass(slots=True)
 class _User:
-    """Who has such requests."""
+    """A user with such requests."""
 
     room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
     requests: int = 0
 
 
 class SlowRequests:
-    """The requests of all users. One event loop."""
+    """The slow requests of all users. For one event loop."""
 
     def __init__(self) -> None:
         self._users: dict[Sid, _User] = {}
 
     async def run(self, sid: Sid, work: Callable[[], T]) -> T:
-        """Do work of a user in a thread, behind what the user has asked for before."""
+        """Run a user's work in a thread, after the user's earlier requests."""
         user = self._users.setdefault(sid, _User())
         user.requests += 1
         try:

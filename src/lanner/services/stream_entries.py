@@ -1,8 +1,7 @@
-"""The entries of Lanner's stream: requests about messages, and the answers to them (docs/protocol.md).
+"""The entries of Lanner's stream: message requests and their answers (docs/protocol.md).
 
-Numbers are little-endian. A message is its packet, which says its own size. Queues and transactions
-are named by the numbers that the session has given them (`lanner_session`), reads by those that the
-client has.
+Numbers are little-endian. A message is its packet, which contains its own size. The session assigns
+the numbers of queues and transactions (`lanner_session`); the client chooses those of reads.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from lanner.wire import layout as at
 if TYPE_CHECKING:
     from lanner.model.live import MessagePosition
 
-# Requests. CONFIRM and BEGIN are not answered.
+# Requests. CONFIRM and BEGIN have no answer.
 SEND: Final = 1
 RECEIVE: Final = 2
 REMOVE: Final = 3
@@ -34,46 +33,46 @@ COMMIT_BEHIND: Final = 11
 # Answers.
 DONE: Final = 0x80
 FAILED: Final = 0x81
-# An earlier part of the same send has failed, and this one was not looked at.
+# An earlier part of the same send failed, and this part was not processed.
 SKIPPED: Final = 0x82
 
-# Of the number of messages in a receive: each has a read of its own, with the numbers from that of
-# the request on.
+# Flag in the message count of a receive: each message has its own read number, counting up from
+# that of the request.
 NUMBERED: Final = 0x8000_0000
-# Packets of one send, messages of one receive.
+# Packets in one send, and messages in one receive.
 MAX_MESSAGES: Final = 1000
-# Reads that one request ends.
+# Reads that one request can end.
 MAX_READS: Final = 10_000
 
-# Queue, transaction (0: none), the entry that a send of several parts began with (0: this one).
+# Queue, transaction (0: none), first entry of a send in several parts (0: this one).
 _SEND: Final = struct.Struct("<QQI")
 SEND_SIZE: Final = _SEND.size
-# Queue, number of the send among those of the client, the number below which all are answered, and
-# as in _SEND.
+# Queue, the client's number for the send, the number below which it has all answers, and the first
+# entry as in _SEND.
 _SEND_ONCE: Final = struct.Struct("<QQQI")
 SEND_ONCE_SIZE: Final = _SEND_ONCE.size
-# Queue, transaction, read, messages at most, milliseconds.
+# Queue, transaction, read, maximum number of messages, milliseconds.
 _RECEIVE: Final = struct.Struct("<QQQII")
-# Transaction, its identifier as RPC writes one.
+# Transaction, its identifier in RPC byte order.
 _BEGIN: Final = struct.Struct("<Q16s")
 _TRANSACTION: Final = struct.Struct("<Q")
-# Transaction, the entry that its sends began with.
+# Transaction, the first entry of its sends.
 _COMMIT_BEHIND: Final = struct.Struct("<QI")
-# First and last of reads with numbers in a row.
+# First and last of a range of read numbers.
 _RANGE: Final = struct.Struct("<QQ")
 _COUNT: Final = struct.Struct("<I")
-# Lookup id, arrival time, aborts, moves.
+# Lookup id, arrival time, abort count, move count.
 _ROW: Final = struct.Struct("<QQII")
-# Status, octets of the text.
+# Status, size of the text in octets.
 _ERROR: Final = struct.Struct("<IH")
-# Of a message that could not be removed: its place among those of the request, and the error.
+# A message that could not be removed: its index in the request, and the error.
 _REFUSED: Final = struct.Struct("<IIH")
 _MAX_TEXT: Final = 0xFFFF
 _packet_size = struct.Struct("<8xI").unpack_from
 
 
 class ReceiveRequest(NamedTuple):
-    """A receive of up to `most` messages; only the first is waited for."""
+    """A receive of up to `most` messages; it waits only for the first."""
 
     queue: int
     transaction: int
@@ -83,7 +82,7 @@ class ReceiveRequest(NamedTuple):
 
 
 # Requests
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def pack_send(queue: int, transaction: int, first: int) -> bytes:
@@ -152,7 +151,7 @@ def unpack_commit_behind(body: memoryview) -> tuple[int, int]:
 
 
 def pack_reads(numbers: Sequence[int]) -> bytes:
-    """Return the numbers of reads as ranges."""
+    """Pack read numbers as ranges."""
     packed = []
     first = last = numbers[0]
     for number in numbers[1:]:
@@ -166,7 +165,7 @@ def pack_reads(numbers: Sequence[int]) -> bytes:
 
 
 def unpack_reads(body: memoryview) -> list[int]:
-    """Return the numbers of reads; RemoteProtocolError for too many, and for one that is named twice."""
+    """Unpack read numbers; raise RemoteProtocolError for too many or for duplicates."""
     if len(body) % _RANGE.size:
         raise RemoteProtocolError(f"{len(body)} octets with numbers of reads")
     numbers: list[int] = []
@@ -180,7 +179,7 @@ def unpack_reads(body: memoryview) -> list[int]:
 
 
 # Answers
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def pack_ordinals(ordinals: Sequence[int]) -> bytes:
@@ -194,7 +193,7 @@ def unpack_ordinals(body: memoryview) -> tuple[int, ...]:
 
 
 def pack_messages(positions: Sequence[MessagePosition]) -> bytes:
-    """Return messages as they were read: a row for each, then their packets."""
+    """Pack the messages that were read: a row for each, then their packets."""
     parts = [_COUNT.pack(len(positions))]
     row = _ROW.pack
     packets = []
@@ -207,7 +206,7 @@ def pack_messages(positions: Sequence[MessagePosition]) -> bytes:
 
 
 def unpack_messages(body: memoryview) -> list[tuple[int, Record]]:
-    """Return messages as (lookup id, record)."""
+    """Unpack messages as (lookup id, record)."""
     if len(body) < _COUNT.size:
         raise RemoteProtocolError(f"messages in {len(body)} octets")
     (count,) = _COUNT.unpack_from(body)
@@ -230,7 +229,7 @@ def unpack_messages(body: memoryview) -> list[tuple[int, Record]]:
 
 
 def pack_refused(refused: Iterable[tuple[int, StatusError]]) -> bytes:
-    """Return which messages of a request could not be removed."""
+    """Pack the messages of a request that could not be removed."""
     parts = []
     for index, error in refused:
         text = _text(error)
@@ -239,7 +238,7 @@ def pack_refused(refused: Iterable[tuple[int, StatusError]]) -> bytes:
 
 
 def unpack_refused(body: memoryview) -> dict[int, tuple[int, str]]:
-    """Return status and text by the place of the message."""
+    """Unpack refusals as (status, text) by the index of the message."""
     refused = {}
     position = 0
     while position < len(body):
@@ -253,7 +252,7 @@ def unpack_refused(body: memoryview) -> dict[int, tuple[int, str]]:
 
 
 def pack_error(error: StatusError, ordinals: Sequence[int] = ()) -> bytes:
-    """Return an error, with the messages of a send that came before it."""
+    """Pack an error, with the ordinals of the messages that were sent before it."""
     text = _text(error)
     return b"".join((_ERROR.pack(error.status, len(text)), text, pack_ordinals(ordinals)))
 

@@ -1,8 +1,8 @@
-"""Distributed transactions for administrators: what is in doubt here, and ending it by hand.
+"""Distributed transactions as documents, for administrators, who may also end them by hand.
 
-There are three kinds of rows. A `decision` is a commit of the coordinator here that a resource has
-not heard of. A `branch` is a prepared transaction of this queue manager, whose messages are locked.
-An `active` transaction is being ended by a program now.
+There are three kinds of rows. A `decision` is a commit decided by the local coordinator of which a
+resource has not been told. A `branch` is a prepared transaction of this queue manager, whose
+messages are locked. An `active` transaction is being ended by a program.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Document = dict[str, Any]
 
 
 class TransactionDocuments:
-    """The distributed transactions of one queue manager. All methods need the store's lock."""
+    """The distributed transactions of one queue manager. The caller holds the store's lock."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -73,7 +73,7 @@ class TransactionDocuments:
             "kind": "branch",
             "transaction": str(transaction.identifier if branch is None else branch.transaction),
             "state": "prepared",
-            # None: it was prepared before queue managers kept it.
+            # None if it was prepared by a version that did not store the branch.
             "coordinator": None if branch is None else str(branch.coordinator),
             "resources": [] if branch is None else [branch.resource],
             "owner": self._name(transaction.owner),
@@ -85,17 +85,17 @@ class TransactionDocuments:
         }
 
     def _name(self, sid: str) -> str:
-        """Return the account of a SID, or the SID where there is none."""
+        """Return the account name of a SID, or the SID if it has none."""
         resolve = self._engine.settings.resolve_identity
         found = resolve(Sid.parse(sid)) if resolve and sid else None
         return sid if found is None else found.name
 
     def end(self, transaction: uuid.UUID, *, is_commit: bool) -> list[Document]:
-        """End what is in doubt here of a transaction, and return the rows that this was about.
+        """End a transaction that is in doubt here; return the rows concerned.
 
-        A commit of the coordinator here is forgotten: its resources were told by hand.
-        InvalidParameter if nothing is known here; TransactionSequence if it is active, or the
-        coordinator here knows another outcome.
+        A commit decision of the local coordinator is then forgotten, because its resources are
+        being told by hand. Raises InvalidParameter if the transaction is unknown here, and
+        TransactionSequence if it is active or the local coordinator has decided otherwise.
         """
         engine, coordinator = self._engine, coordinator_of(self._engine)
         rows = [row for row in self.describe() if str(transaction) in (row["transaction"], row.get("identifier"))]

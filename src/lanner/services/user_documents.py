@@ -1,6 +1,6 @@
-"""Documents for every user: who that is, its queues, its tokens, and a ticket to log on elsewhere.
+"""Documents for every user: its account, queues, tokens, and tickets to log on elsewhere.
 
-The rights of the user decide what is in them. `Documents` has those for administrators.
+Their content depends on the user's rights. `Documents` has those for administrators.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 Request = Mapping[str, Any]
 
-# Not in the specification: queues in one answer, and characters of a pattern, which no name is as
-# long as.
+# Not in the specification: queues in one answer, and characters in a pattern, which is longer than
+# any queue name.
 MAX_PAGE: Final = 1000
 _MAX_PATTERN: Final = 256
-# Seconds for which an overview is good for others with the same rights.
+# Seconds for which an overview is reused for the same identity.
 OVERVIEW_LIFE: Final = 1.0
 _MAX_OVERVIEWS: Final = 256
 
@@ -43,8 +43,8 @@ COLUMNS: Final[dict[str, Callable[[Queue], object]]] = {
     "messages": lambda queue: queue.message_count,
     "bytes": lambda queue: queue.total_bytes,
     "journal_messages": lambda queue: 0 if queue.journal_queue is None else queue.journal_queue.message_count,
-    # Messages that came since the start: two looks give the rate.
-    # Since the queue manager started, and what it found then: a reader compares two answers.
+    # Messages that arrived since the queue manager started, plus those found at its start. The
+    # difference of two answers is the rate.
     "arrivals": lambda queue: queue.message_count + queue.removed_count,
     "readers": lambda queue: sum(one.access_type is QueueAccessType.RECEIVE for one in queue.open_queue_descriptors),
     "transactional": lambda queue: queue.transactional,
@@ -69,7 +69,10 @@ class UserDocuments:
         revoked: Callable[[str], object] = lambda _: None,
         history: History | None = None,
     ) -> None:
-        """`revoked` is told which token has been. Only a service keeps a history."""
+        """Create the documents.
+
+        `revoked` is called with the identifier of a revoked token. Only a service has a `history`.
+        """
         self._engine = engine
         self._tokens = tokens
         self._tickets = tickets
@@ -83,7 +86,7 @@ class UserDocuments:
             "history": self._show_history,
             "ticket": self._ticket,
         }
-        # They wait for the disk, without the store's lock.
+        # These handlers do disk I/O and do not hold the store's lock.
         self.slow: dict[str, Callable[[Identity, Request], object]] = {
             "create token": self._create_token,
             "tokens": self._list_tokens,
@@ -96,7 +99,7 @@ class UserDocuments:
             "user": identity.name,
             "sid": str(identity.sid),
             "role": self._role(identity).value,
-            # Of everything: what an administrator sees, by role and scope.
+            # Whether the user sees everything that an administrator sees, by role and scope.
             "sees_all": is_administrator(self._engine, identity, READ),
             "administrator": self._role(identity) is Role.ADMINISTRATOR,
             "scope": None if identity.scope is None else sorted(identity.scope),
@@ -109,7 +112,7 @@ class UserDocuments:
         return Role.USER if current is None else role_of(current)
 
     # Queues
-    # -------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _visible(self, identity: Identity) -> list[Queue]:
         found = []
@@ -122,9 +125,9 @@ class UserDocuments:
         return found
 
     def _overview(self, identity: Identity, request: Request) -> Document:
-        """Sums over what the user may see.
+        """Return totals of the queues that the user may see.
 
-        Consoles ask all the time, so an answer serves for a second.
+        Consoles poll it, so an answer is reused for a second.
         """
         del request
         now = time.monotonic()
@@ -155,7 +158,7 @@ class UserDocuments:
         return document
 
     def _queue_page(self, identity: Identity, request: Request) -> Document:
-        """One page of the queues that the user may see."""
+        """Return one page of the queues that the user may see."""
         page, size = _number(request, "page", 1), _number(request, "page_size", 100)
         if size > MAX_PAGE:
             raise InvalidParameter(f"a page of {size} queues, at most {MAX_PAGE}")
@@ -183,7 +186,7 @@ class UserDocuments:
         }
 
     def _show_history(self, identity: Identity, request: Request) -> Document:
-        """Points of one queue that the user may see, or of all queues for who sees them all."""
+        """Return the history of one visible queue, or of all if the user sees everything."""
         span, path = request.get("seconds", min(SPANS)), request.get("queue")
         if type(span) is not int or span not in SPANS:
             raise InvalidParameter(f"`seconds` of a history is one of {', '.join(map(str, SPANS))}")
@@ -208,7 +211,7 @@ class UserDocuments:
         raise QueueNotFound(f"there is no queue {path[:200]}")
 
     # Tokens
-    # -------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _token_file(self) -> TokenFile:
         if self._tokens is None:
@@ -216,7 +219,7 @@ class UserDocuments:
         return self._tokens
 
     def _create_token(self, identity: Identity, request: Request) -> Document:
-        """Make a token of the user, or of another one if an administrator asks."""
+        """Create a token for the user, or for another one if an administrator asks."""
         _refuse_token(identity, "make tokens")
         name, scope, lifetime = request.get("user"), request.get("scope"), request.get("lifetime")
         if not isinstance(scope, list) or not all(isinstance(one, str) for one in scope):
@@ -235,7 +238,7 @@ class UserDocuments:
         return {**self._shown(token.document()), "token": text}
 
     def _list_tokens(self, identity: Identity, request: Request) -> list[Document]:
-        """Those of the user, and of everybody for an administrator."""
+        """Return the user's tokens; for an administrator, those of all users."""
         del request
         everybody = is_administrator(self._engine, identity, READ)
         found = self._token_file().tokens_of(None if everybody else identity.sid)
@@ -252,7 +255,7 @@ class UserDocuments:
         self._revoked(wanted)
 
     def _ticket(self, identity: Identity, request: Request) -> Document:
-        """Return what logs the user on once more, within a minute."""
+        """Return a ticket that logs the user on once, within a minute."""
         del request
         _refuse_token(identity, "log on a browser")
         if self._tickets is None:
@@ -273,7 +276,7 @@ def _refuse_token(identity: Identity, what: str) -> None:
 
 
 def _columns(wanted: object) -> list[str]:
-    """Check names of columns; without any, return all."""
+    """Check column names; without any, return all."""
     if not isinstance(wanted, list | None):
         raise InvalidParameter("`columns` is a list of names")
     if wanted and len(wanted) > len(COLUMNS):

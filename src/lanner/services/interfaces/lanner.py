@@ -1,9 +1,9 @@
-"""lanner: Lanner's own RPC interface, for what Microsoft's protocols have no place for.
+"""The RPC interface `lanner`, for operations that Microsoft's protocols lack.
 
-A request or an answer of `LannerCall` is a frame: the size of a JSON document as a 32-bit
-little-endian number, the document in UTF-8, then octets, which are packets of messages. With a
-failure the document has the text of the error beside the HRESULT, so a client raises the same error
-as a program in the queue manager's own process.
+Requests and answers of `LannerCall` are frames: a 32-bit little-endian size, a JSON document of
+that many octets in UTF-8, then the octets of message packets. After a failure the document contains
+the HRESULT and the text of the error, so a remote client raises the same error as a program in the
+queue manager's process.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ from lanner.services.interfaces.mqmq import HRESULT
 
 Document: TypeAlias = dict[str, Any]
 
-# What one client has open: queues, cursors, reads, transactions. It is closed with the association.
+# Everything that one client has open: queues, cursors, reads, transactions. It is closed with the
+# association.
 LANNER_SESSION_HANDLE: Final = ContextHandle("LANNER_SESSION_HANDLE")
-# Not in the specification: octets of one request, room for the largest message and its document.
+# Not in the specification: octets of one request. Large enough for the largest message and its
+# document.
 MAX_REQUEST_SIZE: Final = 0x0080_0000
-# Not in the specification: those in the document of a frame, which is a bound on the time that it
-# takes to read. The documents of 1,000 messages have fewer, whatever their labels are.
+# Not in the specification: commas in one document, which bounds the time it takes to parse. The
+# documents of 1,000 messages have fewer, whatever their labels.
 MAX_COMMAS: Final = 300_000
 _SIZE: Final = struct.Struct("<I")
 
-# The name and identifier of the queue manager that answers.
+# Returns the name and identifier of the queue manager.
 LANNER_WHO: Final = Method(
     0,
     "LannerWho",
@@ -38,14 +40,14 @@ LANNER_WHO: Final = Method(
     Out("version", Unique(wide_string)),
     returns=HRESULT,
 )
-# A JSON document for a JSON document, for administrators; with a failure the answer is the text of
-# the error.
+# Answers a JSON document with a JSON document, for administrators. After a failure the answer is
+# the error text.
 LANNER_ASK: Final = Method(
     1, "LannerAsk", In("request", wide_string), Out("answer", Unique(wide_string)), returns=HRESULT
 )
 LANNER_OPEN_SESSION: Final = Method(2, "LannerOpenSession", Out("session", LANNER_SESSION_HANDLE), returns=HRESULT)
 LANNER_CLOSE_SESSION: Final = Method(3, "LannerCloseSession", InOut("session", LANNER_SESSION_HANDLE), returns=HRESULT)
-# A frame for a frame.
+# Answers a frame with a frame.
 LANNER_CALL: Final = Method(
     4,
     "LannerCall",
@@ -56,9 +58,9 @@ LANNER_CALL: Final = Method(
     Out("answer", Unique(Conformant(u8)), size_is="answer_size"),
     returns=HRESULT,
 )
-# Begins the stream of a session on this connection (docs/protocol.md). The client says which
-# version it speaks at most; the answer has the version to speak, the run of the server, and the
-# keys of both directions, or none.
+# Begins the stream of a session on this connection (docs/protocol.md). The client passes the
+# highest version that it supports. The answer has the version to use, the run of the server, and
+# the keys for both directions, or none.
 LANNER_BEGIN_STREAM: Final = Method(
     5,
     "LannerBeginStream",
@@ -70,8 +72,8 @@ LANNER_BEGIN_STREAM: Final = Method(
     Out("keys", Unique(Conformant(u8)), size_is="keys_size"),
     returns=HRESULT,
 )
-# Makes the connection that of a user, for good (services/log_on.py). A JSON document; with a
-# failure the answer is the text of the error, else who the user is.
+# Binds the connection permanently to a user (services/log_on.py). Takes a JSON document. The answer
+# identifies the user, or after a failure is the error text.
 LANNER_LOG_ON: Final = Method(
     6, "LannerLogOn", In("request", wide_string), Out("answer", Unique(wide_string)), returns=HRESULT
 )
@@ -93,13 +95,13 @@ LANNER: Final = Interface(
 
 
 def pack_frame(document: Document, octets: bytes = b"") -> bytes:
-    """Return the frame of a document and its octets."""
+    """Pack a document and its octets into a frame."""
     text = json.dumps(document, separators=(",", ":")).encode()
     return b"".join((_SIZE.pack(len(text)), text, octets))
 
 
 def unpack_frame(frame: bytes) -> tuple[Document, memoryview]:
-    """Return the document and the octets of a frame; RemoteProtocolError if it is malformed."""
+    """Unpack a frame; raise RemoteProtocolError if it is malformed."""
     if len(frame) < _SIZE.size:
         raise RemoteProtocolError(f"a frame of {len(frame)} octets")
     (size,) = _SIZE.unpack_from(frame)

@@ -42,7 +42,7 @@ PCTX_OPENREMOTE_HANDLE_TYPE: Final = ContextHandle("PCTX_OPENREMOTE_HANDLE_TYPE"
 RPC_QUEUE_HANDLE: Final = ContextHandle("RPC_QUEUE_HANDLE")  # MS-MQMP 2.2.1.1.2
 RPC_INT_XACT_HANDLE: Final = ContextHandle("RPC_INT_XACT_HANDLE")  # MS-MQMP 2.2.1.1.1
 
-# A pointer to a pointer: an application's variable that a receive fills.
+# A pointer to a pointer: an application's variable that a receive fills in.
 Octets: TypeAlias = Pointed[bytes | None] | None
 Characters: TypeAlias = Pointed[str | None] | None
 _octets: Final = Unique(pointed(Unique(Conformant(u8))))
@@ -63,7 +63,7 @@ class TransferType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CACCreateRemoteCursor:
-    """MS-MQMP 2.2.3.4."""
+    """CACCreateRemoteCursor (MS-MQMP 2.2.3.4)."""
 
     h_cursor: Annotated[int, u32] = 0
     srv_h_ac_queue: Annotated[int, u32] = 0
@@ -119,7 +119,7 @@ TransferArm: TypeAlias = CACTransferSend | CACTransferReceive | CACCreateRemoteC
 
 @dataclass(frozen=True, slots=True)
 class CACTransferBufferV1:
-    """MS-MQMP 2.2.3.2: a message to send, or the places where a received one goes."""
+    """CACTransferBufferV1 (MS-MQMP 2.2.3.2): a message to send, or buffers for a received one."""
 
     u_transfer_type: Annotated[int, u32.within(TransferType.CACTB_SEND, TransferType.CACTB_CREATECURSOR)]
     u: Annotated[TransferArm, _TRANSFER_ARMS, Related(switch_is="u_transfer_type")]
@@ -197,7 +197,7 @@ CAC_TRANSFER_BUFFER_V1: Final = Struct(CACTransferBufferV1)
 
 @dataclass(frozen=True, slots=True)
 class CACTransferBufferV2:
-    """MS-MQMP 2.2.3.3."""
+    """CACTransferBufferV2 (MS-MQMP 2.2.3.3)."""
 
     old: Annotated[CACTransferBufferV1, CAC_TRANSFER_BUFFER_V1]
     pb_first_in_xact: Annotated[int | None, Unique(u8)] = None
@@ -207,7 +207,7 @@ class CACTransferBufferV2:
 
 CAC_TRANSFER_BUFFER_V2: Final = Struct(CACTransferBufferV2)
 
-# The range lets 2 pass where no arm is: it is refused for its tag.
+# The range allows 2, which has no arm; unpacking rejects it by its tag.
 _OBJECT_ARMS: Final = Union(u32, {1: Unique(QUEUE_FORMAT)})
 
 
@@ -221,8 +221,8 @@ class ObjectFormat:
 
 OBJECT_FORMAT: Final = Struct(ObjectFormat)
 
-# [ptr, string] WCHAR**: the attribute is that of the first pointer, the second has the default of
-# the interface, unique.
+# [ptr, string] WCHAR**: the attribute applies to the outer pointer; the inner one has the
+# interface's default, unique.
 _remote_queue_name: Final = Full(pointed(Unique(wide_string)))
 _security_descriptor_size: Final = u32.within(0, MAX_SECURITY_DESCRIPTOR_SIZE)
 _cp: Final = u32.within(1, MAX_PROPERTIES)
@@ -399,8 +399,8 @@ R_QM_QUERY_QM_REGISTRY_INTERNAL: Final = Method(
 )
 R_QM_GET_RTQM_SERVER_PORT: Final = Method(31, "R_QMGetRTQMServerPort", In("f_ip", u32), returns=u32)
 
-# The document names the NDR of C706 alone. None is an opnum "reserved for local use" (MS-MQMP
-# 3.1.4).
+# The document specifies only the NDR transfer syntax of C706. None stands for an opnum "reserved
+# for local use" (MS-MQMP 3.1.4).
 QMCOMM: Final = Interface(
     "qmcomm",
     UUID("fdb3a030-065f-11d1-bb9b-00a024ea5525"),

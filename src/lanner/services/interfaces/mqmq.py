@@ -1,4 +1,4 @@
-"""The types of MS-MQMQ that RPC interfaces use: PROPVARIANT, QUEUE_FORMAT, OBJECTID, XACTUOW (MS-MQMQ 2.2, 5)."""
+"""MS-MQMQ types in RPC interfaces: PROPVARIANT, QUEUE_FORMAT, OBJECTID, XACTUOW (2.2, 5)."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.propvariant import VARIANT_FALSE, VARIANT_TRUE, PropVariant, Value
 from lanner.wire.vartypes import VT
 
-# MS-MQMQ 2.2.8. In packets the same pair is called MessageIdentifier.
+# MS-MQMQ 2.2.8. In packets the same pair is named MessageIdentifier.
 OBJECTID: Final = Struct(MessageIdentifier, Field("queue_manager_guid", guid), Field("ordinal", u32))
-# MS-MQMQ 2.2.18.1.8: 16 octets that only their maker understands.
+# MS-MQMQ 2.2.18.1.8: 16 octets, opaque to everyone but their creator.
 XACTUOW: Final = Octets(16)
-# HRESULT and DWORD return values: the status codes of the model are unsigned.
+# HRESULT and DWORD return values. The model's status codes are unsigned.
 HRESULT: Final = u32
 
 
@@ -78,7 +78,7 @@ _QUEUE_FORMAT_ARMS: Final = Union(
 class QueueFormat:
     """QUEUE_FORMAT (MS-MQMQ 2.2.7).
 
-    A direct name is without its prefix; NULL where a name belongs is None.
+    A direct name is stored without its prefix. A NULL name is None.
     """
 
     m_qft: Annotated[int, u8]
@@ -100,9 +100,10 @@ class _Counted:
 
 
 def _counted(element: Type, empty: _Array = ()) -> Adapted:
-    """BLOB and the CA structures (MS-MQMQ 2.2.15, 2.2.16): a count and a pointer to as many elements.
+    """Return the type of a counted array: BLOB and the CA structures (MS-MQMQ 2.2.15, 2.2.16).
 
-    The value is the elements alone; where there are none the pointer is NULL.
+    On the wire it is a count and a pointer to that many elements. The value is just the elements;
+    an empty one has a NULL pointer.
     """
     structure = Struct(
         _Counted, Field("c_elems", u32), Field("p_elems", Unique(Conformant(element)), Related(size_is="c_elems"))
@@ -123,9 +124,9 @@ class _Variant:
     var_union: Value
 
 
-# MS-MQMQ 2.2.13.1. The arm follows the tag at its own alignment, for the union is no ms_union: the
-# document does not say so and only a capture from Windows could. It would be changed here and
-# nowhere else.
+# MS-MQMQ 2.2.13.1. The arm follows the tag at its own alignment, because the union is not an
+# ms_union. The document does not say so, and only a capture from Windows could confirm it. If it is
+# wrong, this is the only place to change.
 _VARIANT_UNION: Final = Union(
     u16,
     {
@@ -139,7 +140,7 @@ _VARIANT_UNION: Final = Union(
         VT.UI4: u32,
         VT.I8: i64,
         VT.UI8: u64,
-        # MS-MQMQ 2.2.14: whatever is not zero is true to a reader.
+        # MS-MQMQ 2.2.14: readers treat any nonzero value as true.
         VT.BOOL: Adapted(u16, lambda value: VARIANT_TRUE if value else VARIANT_FALSE, bool),
         VT.CLSID: Unique(guid),
         VT.BLOB: _counted(u8, b""),
@@ -153,7 +154,7 @@ _VARIANT_UNION: Final = Union(
         VT.VECTOR | VT.LPWSTR: _counted(Unique(wide_string)),
     },
 )
-# MS-MQMQ 2.2.13.2; wReserved1 to wReserved3 are zero from us, and nobody looks at them.
+# MS-MQMQ 2.2.13.2. wReserved1 to wReserved3 are sent as zero and ignored on receipt.
 PROPVARIANT: Final = Adapted(
     Struct(
         _Variant,
@@ -166,5 +167,5 @@ PROPVARIANT: Final = Adapted(
     lambda value: _Variant(value.vt, 0, 0, 0, value.value),
     lambda variant: PropVariant(variant.vt, variant.var_union),
 )
-# CAPROPVARIANT: the one arm that leads back to PROPVARIANT, and so cannot be there before it.
+# CAPROPVARIANT is the only arm that refers back to PROPVARIANT, so it is added last.
 _VARIANT_UNION.arms[VT.VECTOR | VT.VARIANT] = _counted(PROPVARIANT)

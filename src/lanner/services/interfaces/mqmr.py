@@ -16,7 +16,7 @@ MAX_PROPERTIES: Final = 128
 
 
 class MgmtObjectType(enum.IntEnum):
-    """MS-MQMR 2.2.2.1."""
+    """MgmtObjectType (MS-MQMR 2.2.2.1)."""
 
     MGMT_MACHINE = 1
     MGMT_QUEUE = 2
@@ -52,8 +52,8 @@ R_QM_MGMT_GET_INFO: Final = Method(
     InOut("ap_var", Conformant(PROPVARIANT), size_is="cp"),
     returns=HRESULT,
 )
-# The IDL has no [string] on lpwszAction, which would send one character; the text wants a
-# null-terminated string, and so do we.
+# The IDL lacks [string] on lpwszAction, so only one character would be sent. The text demands a
+# null-terminated string, which is what this uses.
 R_QM_MGMT_ACTION: Final = Method(
     1,
     "R_QMMgmtAction",

@@ -39,7 +39,7 @@ class RemoteReadAck(enum.IntEnum):
 
 
 class PortType(enum.IntEnum):
-    """What RemoteQMGetQMQMServerPort is asked for (MS-MQQP 3.1.4.8)."""
+    """The kinds of port that RemoteQMGetQMQMServerPort returns (MS-MQQP 3.1.4.8)."""
 
     IP_HANDSHAKE = 0
     IP_READ = 1

@@ -1,4 +1,4 @@
-"""RemoteRead, the interface that Windows Vista and later read remote queues with (MS-MQRR 2.2, 3.1.4, 6)."""
+"""RemoteRead, the remote-read interface of Windows Vista and later (MS-MQRR 2.2, 3.1.4, 6)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lanner.rpc.ndr import Conformant, ContextHandle, Related, Struct, Unique, e
 from lanner.services.interfaces.mqmq import HRESULT, QUEUE_FORMAT, XACTUOW
 from lanner.services.interfaces.mqqp import RemoteReadAck
 
-# MS-MQRR 2.2.4: the SERIALIZE and the NOSERIALIZE handle are one type on the wire, and not type
+# MS-MQRR 2.2.4: the SERIALIZE and NOSERIALIZE handles are the same type on the wire, and not type
 # strict.
 QUEUE_CONTEXT_HANDLE: Final = ContextHandle("QUEUE_CONTEXT_HANDLE")
 # MS-MQRR 3.1.4.12: [range(0, 131072)] DWORD cbPropagationToken.
@@ -24,7 +24,7 @@ MQ_MOVE_ACCESS: Final = 0x04
 
 
 class SectionType(enum.IntEnum):
-    """MS-MQRR 2.2.7."""
+    """SectionType (MS-MQRR 2.2.7)."""
 
     FULL_PACKET = 0
     BINARY_FIRST_SECTION = 1
@@ -35,7 +35,7 @@ class SectionType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SectionBuffer:
-    """MS-MQRR 2.2.6."""
+    """SectionBuffer (MS-MQRR 2.2.6)."""
 
     section_buffer_type: Annotated[int, enum16]
     section_size_alloc: Annotated[int, u32]
@@ -45,7 +45,7 @@ class SectionBuffer:
 
 SECTION_BUFFER: Final = Struct(SectionBuffer)
 
-# What opens a queue takes (3.1.4.2, 3.1.4.11).
+# Parameters of the methods that open a queue (3.1.4.2, 3.1.4.11).
 _OPEN: Final = (
     In("p_queue_format", QUEUE_FORMAT),
     In("dw_access", u32),
@@ -57,7 +57,7 @@ _OPEN: Final = (
     In("build_number", u16),
     In("f_workgroup", i32),
 )
-# What a read takes (3.1.4.7, 3.1.4.13), and what it gives.
+# Parameters and results of a read (3.1.4.7, 3.1.4.13).
 _READ: Final = (
     In("ph_context", QUEUE_CONTEXT_HANDLE),
     In("lookup_id", u64),
