@@ -1,6 +1,7 @@
-"""A disk that cannot be written at all: everything unsynced is undone, and told so to whoever waits for it.
+"""A disk that cannot be written at all.
 
-RLIMIT_FSIZE of 0 makes the kernel refuse every write of a commit, as a broken disk would.
+Everything unsynced is undone, and every waiting caller gets an error. RLIMIT_FSIZE of 0 makes the
+kernel refuse every write of a commit, as a broken disk would.
 """
 
 from __future__ import annotations

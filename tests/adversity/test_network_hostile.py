@@ -1,4 +1,4 @@
-"""Peers that mean harm, or are broken, against a queue manager that has work to do (MS-MQQB 3.1.5.1, 2.2)."""
+"""Hostile or broken peers against a busy queue manager (MS-MQQB 3.1.5.1, 2.2)."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 # One bad packet
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def patched(packet: bytes, offset: int, value: bytes) -> bytes:
@@ -261,7 +261,7 @@ def test_a_window_of_zero_is_a_window_of_one(scene: Scene) -> None:
 
 
 # Anything
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class Fuzzer:

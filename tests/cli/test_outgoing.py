@@ -1,4 +1,7 @@
-"""`lanner outgoing`, `lanner status` and `lanner trace`, with and without a queue manager that runs."""
+"""`lanner outgoing`, `lanner status` and `lanner trace`.
+
+The tests run with and without a running queue manager.
+"""
 
 from __future__ import annotations
 

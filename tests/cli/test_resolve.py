@@ -1,4 +1,7 @@
-"""`lanner resolve`, and the spellings of names on the command line, on a data directory and through `lanner serve`."""
+"""`lanner resolve`, and the spellings of names on the command line.
+
+The tests use a data directory and `lanner serve`.
+"""
 
 from __future__ import annotations
 

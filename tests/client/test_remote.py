@@ -1,4 +1,7 @@
-"""`lanner.connect`: the words of the embedded API on a queue manager of another process, over its Unix socket and TCP."""
+"""`lanner.connect`: the embedded API on a queue manager of another process.
+
+The tests use its Unix socket and TCP.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,7 @@ def tq(qm: QueueManager) -> Queue:
 
 
 # Messages
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_every_property_of_a_message_comes_through(qm: QueueManager, q: Queue) -> None:
@@ -213,7 +216,7 @@ def test_what_is_held_is_nobody_elses_and_comes_back_after_an_error(alpha: Serve
 
 
 # Transactions
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_transaction_is_all_or_nothing(qm: QueueManager, tq: Queue) -> None:
@@ -290,7 +293,7 @@ def test_everything_can_be_done_in_a_transaction(qm: QueueManager, tq: Queue) ->
 
 
 # Queues
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_queues_are_made_changed_listed_and_deleted(qm: QueueManager) -> None:
@@ -345,7 +348,7 @@ def test_subqueues_and_system_queues(qm: QueueManager, q: Queue) -> None:
 
 
 # Management
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_outgoing_queues_are_shown_steered_and_read(qm: QueueManager) -> None:
@@ -379,7 +382,7 @@ def test_who_is_there_is_told(alpha: ServedManager, qm: QueueManager) -> None:
 
 
 # Who may what
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_ntlm_says_who_one_is(alpha: ServedManager) -> None:
@@ -411,7 +414,10 @@ def test_ntlm_says_who_one_is(alpha: ServedManager) -> None:
 
 
 def test_who_does_not_say_who_it_is_is_nobody(tmp_path: Path) -> None:
-    """Everyone does not include a caller without a name, who may send to a queue with the default list."""
+    """Everyone does not include the anonymous user.
+
+    That user may still send to a queue with the default list.
+    """
     open_to_all = RpcSettings(endpoint_mapper_port=0, authentication_level=AuthLevel.NONE)
     with contextlib.closing(ServedManager(tmp_path / "data", free_address(), open_to_all)) as beta:
         with lanner.connect(data=beta.data) as qm:
@@ -479,7 +485,7 @@ def test_what_cannot_be_sent_is_told(q: Queue) -> None:
 
 
 # Connections
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_where_nobody_listens_is_told(tmp_path: Path) -> None:

@@ -238,11 +238,14 @@ async def test_a_label_that_is_too_long_is_refused_before_anything_is_sent(qm: l
 
 
 # Sends that share requests
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 async def test_sends_of_many_tasks_and_threads_end_each_by_itself(qm: lanner.aio.QueueManager) -> None:
-    """Sends under way together may be one request; each caller gets its own identifier, or its own error."""
+    """Concurrent sends may share a request.
+
+    Each caller gets its own identifier or its own error.
+    """
     q = await new_queue(qm, quota_kb=10)
     messages: list[lanner.Message | bytes | str] = [lanner.Message(body=str(number)) for number in range(20)]
     messages[5] = lanner.Message(body=bytes(20_000))

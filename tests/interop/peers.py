@@ -1,4 +1,7 @@
-"""What the tests with other people's RPC clients share: our server as a process, a KDC, and what to say when something is missing."""
+"""Shared code of the tests with other implementations' RPC clients.
+
+These are the server as a process, a KDC, and the message when something is missing.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The Debian package: built, installed without a network, run as its unit says, upgraded, removed and purged.
+"""The Debian package.
 
-The tests run in their order, in one machine.
+It is built, installed without a network, run as its unit says, upgraded, removed and purged. The
+tests run in their order, in one machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The jobs on a real Spark cluster: a master and two workers on loopback, from the package that pip installs. `make test-cluster`."""
+"""The jobs on a real Spark cluster, run by `make test-cluster`.
+
+It has a master and two workers on loopback, from the package that pip installs.
+"""
 
 from __future__ import annotations
 
@@ -228,7 +231,10 @@ def newest(table: Path) -> Path:
 
 
 def test_four_queue_managers_into_delta_while_one_is_killed(cluster: str, accounts: Path, tmp_path: Path) -> None:
-    """Each message and each event is in the lake once, although a queue manager dies in between and comes back."""
+    """Each message and each event is in the lake once.
+
+    One queue manager dies in between and comes back.
+    """
     places = [tmp_path / f"data{number}" for number in range(4)]
     for place in places:
         fill(place, accounts)

@@ -1,4 +1,7 @@
-"""The frames printed in MS-MQQB 4.1: their bytes give the values listed, and the values give their bytes."""
+"""The frames printed in MS-MQQB 4.1.
+
+Their bytes yield the values listed, and the values yield their bytes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Each structure alone: bytes from values, values from bytes, every truncation, one change in each field."""
+"""Each structure alone.
+
+Bytes from values, values from bytes, every truncation, and one change in each field.
+"""
 
 # ruff: noqa: ANN401 - one table holds structures of every type
 

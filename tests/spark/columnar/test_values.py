@@ -52,7 +52,10 @@ SCHEMA = "id bigint, items array<struct<name: string, price: decimal(10,2)>>, `w
 
 
 def test_json_in_a_schema_by_arrow_and_one_by_one_is_the_same() -> None:
-    """One body that is not JSON makes the batch go the slow way: the others have the same values."""
+    """One body that is not JSON makes the batch take the slow path.
+
+    The other bodies have the same values.
+    """
     simple = "id bigint, more int, gone string"
     quick = values("json", [(JSON, 0)] * 3, simple)
     assert quick == [{"id": 7, "more": 1, "gone": None}] * 3

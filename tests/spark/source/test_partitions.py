@@ -111,7 +111,10 @@ def test_a_process_is_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="glibc only")
 def test_memory_that_is_kept_needs_no_pages_of_the_system() -> None:
-    """Blocks of a megabyte, freed and taken again: each page of them is asked for once, and without `keep` again and again."""
+    """Blocks of a megabyte are freed and allocated again.
+
+    Each of their pages is requested once from the system; without `keep`, again and again.
+    """
     code = """
 import ctypes, resource, sys
 from lanner.spark.flight.courtesy import keep
