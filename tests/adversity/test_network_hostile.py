@@ -140,7 +140,10 @@ BAD: dict[str, tuple[bytes, str]] = {
         r"SessionHeader\.UserMsgSequenceNumber: 9\b",
     ),
     "label": (patched(GOOD, PROPERTIES + 1, b"\xfb"), r"MessagePropertiesHeader\.LabelLength: 251\b"),
-    "body": (patched(GOOD, PROPERTIES + 32, b"\xff\xff\xff\x7f"), r"MessagePropertiesHeader\.(MessageSize|MessageBody)"),
+    "body": (
+        patched(GOOD, PROPERTIES + 32, b"\xff\xff\xff\x7f"),
+        r"MessagePropertiesHeader\.(MessageSize|MessageBody)",
+    ),
     "destination": (patched(GOOD, 61, b"\x04"), r"UserHeader\.Flags\.DQ: 1\b"),
 }  # fmt: skip
 
@@ -280,7 +283,9 @@ class Fuzzer:
             build_final_ack(FinalAckBody(sequence, 3, 2, GUID, 5), 0x4000, **common),  # type: ignore[arg-type] # one each
             ACK,
             PARAMETERS,
-            pack_internal(InternalHeader.of(PacketType.ESTABLISH_CONNECTION), EstablishConnectionHeader(GUID, GUID, 0, 0)),
+            pack_internal(
+                InternalHeader.of(PacketType.ESTABLISH_CONNECTION), EstablishConnectionHeader(GUID, GUID, 0, 0)
+            ),
             FRAMES[7],
             full_packet(),
             make(parse(scene.to), 7, body=b"in a sequence", delivery_guarantee=DeliveryGuarantee.RECOVERABLE),

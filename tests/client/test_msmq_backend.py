@@ -97,9 +97,10 @@ def bodies(messages: Any) -> list[bytes | str]:
 
 def test_the_properties_of_a_message_arrive(other: OtherManager, qm: Any, q: Any) -> None:
     message = lanner.Message(
-        body="h\u00e4llo", label="l\u00e4bel", priority=6, recoverable=True, time_to_reach_queue=77, time_to_be_received=88,
-        use_dead_letter_queue=True, use_journal_queue=True, use_tracing=True, acknowledge="full-receive",
-        administration_queue="admin", response_queue=r"DIRECT=OS:beta\private$\answers", app_specific=7, extension=b"\x00\xff",
+        body="h\u00e4llo", label="l\u00e4bel", priority=6, recoverable=True, time_to_reach_queue=77,
+        time_to_be_received=88, use_dead_letter_queue=True, use_journal_queue=True, use_tracing=True,
+        acknowledge="full-receive", administration_queue="admin",
+        response_queue=r"DIRECT=OS:beta\private$\answers", app_specific=7, extension=b"\x00\xff",
         correlation_id=r"5a2f8a4e-6d0c-4b7e-9a53-0d9f2c1b7e11\9", connector_type="6f9619ff-8b86-d011-b42d-00cf4fc964ff",
     )  # fmt: skip
     identifier = q.send(message)

@@ -218,7 +218,10 @@ async def test_names_of_this_computer_are_sent_as_others_can_use_them(
 @pytest.mark.parametrize("name", ["administration_queue", "response_queue"])
 async def test_a_name_of_a_queue_that_cannot_be_is_refused(qm: lanner.aio.QueueManager, name: str) -> None:
     q = await new_queue(qm)
-    text = "format name 'DIRECT=nonsense': 'nonsense' does not begin with one of HTTP, HTTPS, IPX, OS, SPX, TCP and a colon"
+    text = (
+        "format name 'DIRECT=nonsense': "
+        "'nonsense' does not begin with one of HTTP, HTTPS, IPX, OS, SPX, TCP and a colon"
+    )
     message = lanner.Message(**{name: "DIRECT=nonsense"})  # type: ignore[arg-type] # by name
     await refused(errors.IllegalFormatname, text, q.send(message))
     await refused(errors.IllegalFormatname, text, q.send_many(["before", message]))

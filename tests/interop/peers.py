@@ -108,7 +108,8 @@ class Kdc:
         )
         (self.folder / "kdc.conf").write_text(
             f"[kdcdefaults]\n kdc_listen = 127.0.0.1:{self.port}\n kdc_tcp_listen = 127.0.0.1:{self.port}\n"
-            f"[realms]\n {REALM} = {{\n  database_name = {self.folder}/principal\n  key_stash_file = {self.folder}/stash\n"
+            f"[realms]\n {REALM} = {{\n  database_name = {self.folder}/principal\n"
+            f"  key_stash_file = {self.folder}/stash\n"
             f"  acl_file = {self.folder}/acl\n }}\n[logging]\n kdc = FILE:{self.folder}/kdc.log\n"
         )
 

@@ -172,7 +172,8 @@ from pyspark.sql import SparkSession
 from tests.spark.source.test_kill_on_spark import started
 
 master, address, place = sys.argv[1:]
-builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false").config("spark.executor.memory", "512m")
+builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")\
+.config("spark.executor.memory", "512m")
 for name in ("host", "bindAddress"):
     builder = builder.config(f"spark.driver.{name}", "127.0.0.1")
 spark = builder.config("spark.executorEnv.LANNER_PASSWORD", "secret").getOrCreate()

@@ -103,7 +103,10 @@ def test_numbers_have_the_type_that_is_asked_for() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "x", "array<", "array<int", "struct<>", "struct<a int", "decimal(50,2)", "a int b int", "a int,", "a int, a int", "int)", "in t; drop", "array<" * 40 + "int" + ">" * 40],
+    [
+        "", "x", "array<", "array<int", "struct<>", "struct<a int", "decimal(50,2)", "a int b int", "a int,",
+        "a int, a int", "int)", "in t; drop", "array<" * 40 + "int" + ">" * 40,
+    ],
 )  # fmt: skip
 def test_what_is_no_schema_is_refused(text: str) -> None:
     with pytest.raises(InvalidParameter, match="bodySchema"):
