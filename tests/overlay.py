@@ -1,4 +1,7 @@
-"""A wrapper that replaces some attributes of a real object, to be passed to the code under test in its place."""
+"""A wrapper that replaces some attributes of a real object.
+
+A test passes it to the code under test in the object's place.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import Any
 
 
 class Overlay:
-    """An object of which some attributes are the test's own; the others are read from the real one."""
+    """An object with some attributes of the test; the others are read from the real object."""
 
     def __init__(self, real: object, **replaced: object) -> None:
         self._real = real

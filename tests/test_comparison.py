@@ -70,7 +70,10 @@ def test_the_routes_exist() -> None:
 
 
 def test_the_screens_exist() -> None:
-    """A screen sends a visitor who has not logged on elsewhere, or refuses the form; what is no screen is not found."""
+    """A screen redirects a visitor who has not logged on, or rejects the form.
+
+    A path that is no screen is not found.
+    """
     assert answers("GET", "/no-such-screen") == HTTPStatus.NOT_FOUND
     for path in named(4):
         found = {answers(method, path) for method in ("GET", "POST")}

@@ -74,7 +74,10 @@ def listening(address: str) -> list[int]:
 @pytest.mark.parametrize("hardened", [False, True])
 @pytest.mark.spec("DMPR-3.1.1.1-7")
 def test_hardened_it_answers_no_rpc_and_transfers_nothing(tmp_path: Path, hardened: bool) -> None:
-    """MS-MQDMPR 3.1.1.1 HardenedSecurity: "prevents it from responding to RPC requests and performing message transfer over non-HTTP"."""
+    """MS-MQDMPR 3.1.1.1 HardenedSecurity prevents RPC and transfer.
+
+    "prevents it from responding to RPC requests and performing message transfer over non-HTTP".
+    """
     assert not Settings().security.hardened
     address, peer = free_address(), free_address()
     given = {"data": tmp_path / "data", "name": "alpha", "bind": address, "peers": {"beta": peer}}

@@ -89,7 +89,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def run(block: Block, directory: Path, environment: dict[str, str], sessions: list[int]) -> tuple[int, str]:
-    """Run a block in a session of its own, in which it may leave something running for the next one."""
+    """Run a block in its own session, in which it may leave a process for the next block."""
     with subprocess.Popen(
         block.command,
         cwd=directory,

@@ -1,4 +1,7 @@
-"""The house rules that a machine can check: the order of the folders, lint, types, nothing of this machine in a file."""
+"""The house rules that a machine can check.
+
+These are the order of the folders, lint, types, and no trace of this machine in a file.
+"""
 
 from __future__ import annotations
 
@@ -199,7 +202,10 @@ BATCH_FILES = {
 
 
 def waits_by_hand(package: Path) -> list[str]:
-    """Return the calls of `pending_batch()`, `store.sync(...)` and `committer.durable(...)` that should be a change."""
+    """Return calls that should be a change.
+
+    These are `pending_batch()`, `store.sync(...)` and `committer.durable(...)`.
+    """
     found = []
     for path in sorted(package.rglob("*.py")):
         where = path.relative_to(package)
@@ -245,7 +251,10 @@ def test_batch_numbers_are_accepted_in_the_folders_that_may_use_them(tree: Path,
 
 
 def packets_read_by_offset(package: Path) -> list[str]:
-    """Return where code outside `wire` takes a packet or an identifier apart: only `wire` knows where fields are."""
+    """Return where code outside `wire` takes a packet or an identifier apart.
+
+    Only `wire` knows where fields are.
+    """
     found = []
     for path in sorted(package.rglob("*.py")):
         where = path.relative_to(package)
@@ -382,7 +391,10 @@ def methods_of(*folders: Path) -> set[str]:
 
 
 def is_class_or_module(node: ast.expr, imported_names: set[str]) -> bool:
-    """Say whether an expression in a test is a class or a module, by its name; everything else is an object."""
+    """Return whether an expression in a test is a class or a module, judged by its name.
+
+    Everything else is an object.
+    """
     match node:
         case ast.Constant(value=str()) | ast.JoinedStr() | ast.Call(func=ast.Name(id="type")):
             return True
@@ -394,7 +406,10 @@ def is_class_or_module(node: ast.expr, imported_names: set[str]) -> bool:
 
 
 def patches_in(tree: ast.Module, methods: set[str]) -> Iterator[int]:
-    """Yield the lines where a test sets a method on an object, or a function in place of a private attribute."""
+    """Yield the lines where a test replaces a method or a private function.
+
+    These are methods set on an object, and functions in place of a private attribute.
+    """
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     imported_names = {alias.asname or alias.name.partition(".")[0] for node in imports for alias in node.names}
     classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
@@ -551,7 +566,7 @@ def classes_of(package: Path) -> dict[str, list[str]]:
 
 
 def wrong_terms(package: Path, document: str) -> list[str]:
-    """List the entries of the glossary that name nothing, and the classes that share a name with one of its classes."""
+    """Return glossary entries that name nothing, and classes with the name of an entry's class."""
     rows = table_rows(document, "| Term | Meaning | Where |")
     terms = [row[0] for row in rows]
     wrong = [f"{term} comes before {after}" for after, term in itertools.pairwise(terms) if term <= after]
@@ -703,7 +718,10 @@ FOREIGN = {
 
 
 def foreign_words() -> dict[str, str]:
-    """Give the words of this very machine: the folders of the work tree and the user, and its package registry."""
+    """Return the words of this machine.
+
+    These are the folders of the work tree and the user, and the package registry.
+    """
     words = {"the work tree": f"{ROOT}/", "the home folder": f"{Path.home()}/"}
     asked = subprocess.run(
         [sys.executable, "-m", "pip", "config", "get", "global.index-url"], capture_output=True, text=True, check=False

@@ -1,4 +1,7 @@
-"""The functions of lanner._native and their references in Python: the same bytes, and no memory but their own."""
+"""The functions of lanner._native compared with their references in Python.
+
+They produce the same bytes and access no memory but their own.
+"""
 
 from __future__ import annotations
 
@@ -504,7 +507,8 @@ def test_rows_of_events_are_the_same(
         except (struct.error, IndexError):
             wanted = None
         if wanted is None or end > len(packet):
-            # The reference reads what is there of a packet that was not checked; a slice ends where it ends.
+            # The reference reads what is there of an unchecked packet; a slice ends where the
+            # packet ends.
             with contextlib.suppress(ValueError):
                 compiled.event_rows(*arguments, senders)
             return
@@ -551,7 +555,7 @@ def test_a_packet_without_fixed_headers_has_no_envelope(compiled: ModuleType) ->
 
 
 # The choice
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def description(**environment: str) -> str:

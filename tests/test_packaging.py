@@ -38,7 +38,7 @@ def test_the_wheel_holds_neither_the_demo_nor_its_generator() -> None:
 
 
 # The core install
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 # Import names of the packages that only extras bring.
 EXTRAS = ("gssapi", "krb5", "numpy", "pandas", "pyarrow", "pyspark")

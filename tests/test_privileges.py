@@ -93,7 +93,10 @@ def test_users_that_it_cannot_become(shared: Path, user: str, owner: int, compla
 
 
 def refusal(directory: Path, data: Path | None = None) -> str:
-    """Start it as the user on `directory`/data or another one, and return what it says instead of starting."""
+    """Start it as the user on `directory`/data or another directory.
+
+    Return the error that it prints instead of starting.
+    """
     command = serve(directory, "--bind", free_address(), "--user", USER.pw_name, data=data)
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 1

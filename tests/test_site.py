@@ -1,4 +1,7 @@
-"""The documentation site: it is built without the internet, every link leads somewhere, and the references are whole."""
+"""The documentation site.
+
+It is built without the internet, every link leads somewhere, and the references are complete.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""OpenTelemetry: two queue managers and a program tell a collector, which reads what they say with OpenTelemetry's own protocol."""
+"""OpenTelemetry: two queue managers and a program report to a collector.
+
+The collector reads their reports with OpenTelemetry's own protocol.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +120,10 @@ Serve = Callable[..., tuple[Path, str]]
 
 @pytest.fixture
 def serve(tmp_path: Path, collector: Collector) -> Iterator[Serve]:
-    """Run queue managers whose spans go to the collector; give the data directory and the address."""
+    """Run queue managers whose spans go to the collector.
+
+    Yield the data directory and the address.
+    """
     processes: list[subprocess.Popen[bytes]] = []
 
     def start(name: str, *lines: str) -> tuple[Path, str]:

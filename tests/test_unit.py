@@ -78,7 +78,10 @@ def test_systemd_finds_the_service_well_protected(unit: Path) -> None:
 
 @needs_root
 def test_the_command_of_the_unit_runs_as_another_user(service: configparser.SectionProxy, shared: Path) -> None:
-    """It binds port 135 by its capability, drops that, says that it is ready and, later, that it stops."""
+    """It binds port 135 by its capability and drops that.
+
+    Then it reports that it is ready and, later, that it stops.
+    """
     data, config, address = shared / "data", shared / "lanner.toml", free_address()
     data.mkdir(0o700)
     shutil.chown(data, USER.pw_uid, USER.pw_gid)

@@ -1,6 +1,6 @@
-"""A queue manager in a process of its own, which changes objects of others in the domain when it is told to.
+"""A queue manager in its own process that changes other computers' objects in the domain.
 
-Commands come as lines of JSON, and each is answered by one.
+Commands arrive as lines of JSON; each is answered by one line.
 """
 
 from __future__ import annotations

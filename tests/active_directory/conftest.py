@@ -87,7 +87,7 @@ def wire(monkeypatch: pytest.MonkeyPatch, domain: Domain) -> Wire:
 
 
 class World:
-    """A computer, a site and a queue manager with names that no other test has, in the real directory."""
+    """A computer, a site and a queue manager in the real directory, with names unique to a test."""
 
     def __init__(self, domain: Domain, profile: Profile = Profile.SAFE) -> None:
         self.domain = domain

@@ -1,4 +1,4 @@
-"""A real Active Directory for tests: a Samba domain controller of its own, on a loopback address, thrown away afterwards.
+"""A real Active Directory for tests: a temporary Samba domain controller on a loopback address.
 
 Its address is not 127.0.0.1, so that ports 135 and 445 there stay free for the program under test.
 """

@@ -1,4 +1,7 @@
-"""Whose credentials a change of the directory carries: a user's delegated ones, or the computer's (MS-MQDMPR 3.1.1.6)."""
+"""The credentials of directory changes (MS-MQDMPR 3.1.1.6).
+
+A change is made with a user's delegated credentials or with those of the computer.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Users of an Active Directory (Samba's) at `lanner serve`: no local accounts, and access lists that name users and groups of the domain."""
+"""Users of an Active Directory (Samba) as users of `lanner serve`.
+
+There are no local accounts; access lists name users and groups of the domain.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ from tests.contract.service import Service
 
 @pytest.fixture(scope="module")
 def service(domain: Domain, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A queue manager with a keytab of the domain, whose own alice is an administrator, and not the domain's."""
+    """A queue manager with a keytab of the domain.
+
+    Its own account alice is an administrator; the domain's alice is not.
+    """
     pytest.importorskip("gssapi", reason="the extra kerberos is not installed")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KRB5CCNAME", "MEMORY:")

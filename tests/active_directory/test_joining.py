@@ -1,4 +1,4 @@
-"""`lanner domain`: a computer joins a Samba domain, is renamed in it, is set up again and leaves."""
+"""`lanner domain`: a computer joins a Samba domain, is renamed, is reinstalled and leaves."""
 
 from __future__ import annotations
 
@@ -271,7 +271,10 @@ def test_with_the_ticket_of_an_administrator(joining: Joining, ticket: None) -> 
 @pytest.mark.spec("MQRR-1.7-4")
 @pytest.mark.spec("MQMR-2.3-1")
 def test_domain_users_log_on_at_the_service_of_a_member(joining: Joining, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The keytab of joining is the service's, and `lanner queue access grant` finds groups by their names."""
+    """The service uses the keytab that joining wrote.
+
+    `lanner queue access grant` finds groups by their names.
+    """
     pytest.importorskip("gssapi", reason="the extra kerberos is not installed")
     monkeypatch.setenv("KRB5CCNAME", "MEMORY:")
     monkeypatch.setenv("KRB5RCACHEDIR", str(joining.domain.path))
@@ -310,7 +313,10 @@ def test_domain_users_log_on_at_the_service_of_a_member(joining: Joining, monkey
 
 
 async def windows_calls(service: Service, user: str) -> None:
-    """What a Windows computer of the domain calls: remote read and management, with Kerberos at privacy."""
+    """The calls of a Windows computer of the domain, with Kerberos at level privacy.
+
+    They are remote read and management.
+    """
     options: dict[str, Any] = {"auth_type": AuthType.GSS_KERBEROS, "level": AuthLevel.PKT_PRIVACY}
     credentials = Credentials(f"{user}@{REALM}", PASSWORD)
     async with await connect_tcp(service.address, 2103, credentials=credentials, **options) as client:

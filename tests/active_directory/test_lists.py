@@ -1,4 +1,7 @@
-"""MS-MQDSSM 3.1.6.8, 3.1.6.9: queue aliases and distribution lists, on a Samba domain controller."""
+"""Queue aliases and distribution lists on a Samba domain controller.
+
+MS-MQDSSM 3.1.6.8 and 3.1.6.9.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Queue managers of two sites in a Samba domain: public queues of others, routing by sites, a controller that goes and comes back."""
+"""Queue managers of two sites in a Samba domain.
+
+Covered: public queues of other computers, routing by sites, and a domain controller that goes down
+and comes back.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,10 @@ def network(tmp_path: Path) -> Iterator[World]:
 
 
 class Members:
-    """ALPHA in the west, OMEGA in the east, and a router in both, each with the rights of its own computer account."""
+    """ALPHA in the west, OMEGA in the east and a router in both sites.
+
+    Each has the rights of its own computer account.
+    """
 
     def __init__(self, domain: Domain, network: World) -> None:
         self.world = DirectoryWorld(domain)

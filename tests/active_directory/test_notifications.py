@@ -1,4 +1,4 @@
-"""Change notifications between two queue managers in processes of their own, in a Samba domain (MS-MQCN)."""
+"""Change notifications between two queue managers as processes in a Samba domain (MS-MQCN)."""
 
 from __future__ import annotations
 
@@ -132,7 +132,10 @@ def directory_table(world: World, path: Path, site: str = "") -> dict[str, Any]:
     "MQCN-3.3.5.3-14",
 )
 def test_one_queue_manager_changes_queues_of_another(world: World, second: World, tmp_path: Path) -> None:
-    """Create, change, delete, by a computer that may; signed with the certificate of its account in the domain."""
+    """A computer with the necessary rights creates, changes and deletes queues of another.
+
+    Notifications are signed with the certificate of its account in the domain.
+    """
     domain = world.domain
     domain.tool("group", "addmembers", "Domain Admins", f"{world.computer}$")
     owner = Owner(tmp_path, second.computer, directory_table(second, tmp_path, world.site_name))
@@ -246,7 +249,10 @@ def test_what_is_read_for_a_notification_is_never_remembered(world: World) -> No
 
 
 def test_a_server_that_does_not_answer_holds_up_nobody_else(world: World) -> None:
-    """A notification may name a domain controller that is down: the directory of the domain is as fast as before."""
+    """A notification may name a domain controller that is down.
+
+    The directory of the domain stays as fast as before.
+    """
     world.add_manager()
     asked: list[str] = []
 

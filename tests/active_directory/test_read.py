@@ -1,4 +1,7 @@
-"""MS-MQDSSM 3.1.6.3 Read Directory, 3.1.6.11 Create ADM Element From LDAP Values, on a Samba domain controller."""
+"""Read Directory and Create ADM Element From LDAP Values (MS-MQDSSM 3.1.6.3, 3.1.6.11).
+
+The directory is a Samba domain controller.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""MS-MQDSSM 3.1.6.1.1.8, 3.1.6.1.3.4, 3.1.6.17, 5.1: who may do what, on a Samba domain controller."""
+"""Access rights on a Samba domain controller.
+
+MS-MQDSSM 3.1.6.1.1.8, 3.1.6.1.3.4, 3.1.6.17 and 5.1.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Three queue managers as processes in two sites of a Samba domain, each made a member by `lanner domain join`."""
+"""Three queue managers as processes in two sites of a Samba domain.
+
+Each becomes a member by `lanner domain join`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Queue managers elsewhere, for management objects that ask them: one that answers whatever a test wants."""
+"""Queue managers of other computers, for management objects that query them.
+
+One of them answers as a test prescribes.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ FAR = "gamma"
 
 
 class FarManager:
-    """What R_QMMgmtGetInfo and R_QMMgmtAction of computer `FAR` answer, and what they were called with."""
+    """Answers to R_QMMgmtGetInfo and R_QMMgmtAction for computer `FAR`, and a record of calls."""
 
     def __init__(self, world: World, **answers: Value) -> None:
         self.answers = {"LOCATION": "LOCAL", **answers}

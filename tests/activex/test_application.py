@@ -192,7 +192,10 @@ class TestCertificates:
         certificate: CertificateWithKey,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """2 makes one where there is none; 1 replaces it, in the directory too, and leaves others alone."""
+        """2 creates a certificate only if there is none; 1 replaces it, also in the directory.
+
+        Other certificates stay.
+        """
         made = iter([certificate, generate_certificate("alice", dt.datetime.now(dt.UTC))])
         monkeypatch.setattr("lanner.security.internal_certificates.generate_certificate", lambda *_: next(made))
         certificates = world.environment.certificates

@@ -1,4 +1,8 @@
-"""What holds for every coclass: error codes (MC-MQAC 1.8), messages whose time runs out (3.1.6.1.1), the coclasses themselves (1.9)."""
+"""Rules for every coclass.
+
+Covered: error codes (MC-MQAC 1.8), messages that expire (3.1.6.1.1) and the coclasses themselves
+(1.9).
+"""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def managed(world: World, format_name: str = Q, machine: Variant = MISSING, **at
 
 
 # Init
-# -----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.3.4.1.1-1")
@@ -132,7 +132,10 @@ def test_an_init_that_fails_leaves_the_object_without_a_queue(
 
 @pytest.mark.spec("MQAC-3.3.4.1.1-3")
 def test_a_queue_that_nobody_uses_is_not_represented(world: World) -> None:
-    """MS-MQDMPR 3.1.1.2: a local queue is active while it is open, an outgoing one also while something waits in it."""
+    """MS-MQDMPR 3.1.1.2: a local queue is active while it is open.
+
+    An outgoing queue is active also while a message waits in it.
+    """
     with world.held() as h:
         h.create("q")
         h.engine.close_queue(h.open(OUTGOING, QueueAccessType.SEND))
@@ -179,7 +182,7 @@ def test_a_remote_location_is_an_outgoing_queue(world: World, word: str) -> None
 
 
 # Interfaces
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.3.1-1", "MQAC-3.4.3-2")
@@ -248,7 +251,7 @@ def test_the_derived_interfaces_repeat_the_members_and_add_their_own() -> None:
 
 
 # Members
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.3.4.1.2-1")

@@ -1,4 +1,7 @@
-"""Bodies as clients put and get them (MC-MQAC 3.17.4.1.20 to 3.17.4.1.22), down to the octets of the packet."""
+"""Bodies as clients write and read them (MC-MQAC 3.17.4.1.20 to 3.17.4.1.22).
+
+The tests go down to the octets of the packet.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +135,10 @@ def test_whatever_is_stored_can_be_read(body: bytes, body_type: int) -> None:
 
 @given(st.sampled_from(list(VT)), st.none() | st.integers() | st.floats() | st.text() | st.binary())
 def test_whatever_is_put_is_taken_or_refused(vt: VT, value: object) -> None:
-    """Values of other types than their variants say, which no wire delivers, are the marshaler's business."""
+    """A value whose type is not that of its variant cannot arrive over the wire.
+
+    Such values are the marshaler's business.
+    """
     if vt == VT.BSTR and not isinstance(value, (str, type(None))):
         return
     try:

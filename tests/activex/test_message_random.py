@@ -1,4 +1,4 @@
-"""Whatever a client puts into a message, Send takes it or says why not; nothing else may come of it."""
+"""Whatever a client puts into a message, Send accepts it or returns an error."""
 
 from __future__ import annotations
 

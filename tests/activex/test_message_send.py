@@ -1,4 +1,7 @@
-"""IMSMQMessage::Send (MC-MQAC 3.17.4.1.48): where to, from whom, signed how, in which transaction."""
+"""IMSMQMessage::Send (MC-MQAC 3.17.4.1.48).
+
+Covered: destinations, senders, signatures and transactions.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +94,7 @@ def opened_destination(world: World, name: str) -> MSMQDestination:
 
 
 # Where to
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.17.4.1.48-1")
@@ -275,7 +278,7 @@ def test_copies_of_what_is_delivered(world: World, has_room: bool) -> None:
 
 
 # Connectors
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.17.4.1.48-3")
@@ -342,7 +345,7 @@ def test_the_class_of_a_message_that_is_sent_on_is_normal(world: World) -> None:
 
 
 # From whom
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.17.4.1.48-8")
@@ -483,7 +486,10 @@ def test_a_message_of_a_queue_manager_is_sent_on_by_whoever_sends_it(world: Worl
 
 @pytest.mark.spec("MQAC-2.2.2.14-1")
 def test_no_identity_is_sent_where_none_is_wanted(world: World, new_world: Callable[..., World]) -> None:
-    """A receiving queue manager checks the rights of whoever the message names; of nobody, those of the anonymous user."""
+    """Without an identity, the receiver checks the rights of the anonymous user.
+
+    With one, it checks the rights of the user that the message names.
+    """
     world.run(world.environment.internal_signing_key(ALICE))
     for kind in (0, 1):
         send(world, new_message(world, text(str(kind)), sender_id_type=kind), ELSEWHERE, by=ALICE)
@@ -501,7 +507,7 @@ def test_no_identity_is_sent_where_none_is_wanted(world: World, new_world: Calla
 
 
 # Signed how
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-2.2.2.16-1", "MQAC-3.17.4.1.48-12")
@@ -525,7 +531,11 @@ def test_each_level_signs_as_it_says(new_world: Callable[..., World], requested:
 
 
 def test_a_signature_for_one_queue_says_which(world: World) -> None:
-    """The default profile: level 1 leaves the choice to the sender, and the 3.0 hash does not cover one destination."""
+    """In the default profile, the signature of a message to one queue names that queue.
+
+    Level 1 leaves the choice of hash to the sender, and the 3.0 hash does not cover one
+    destination.
+    """
     name = create(world)
     send(world, new_message(world, auth_level=1), name, by=ALICE)
     assert packet(world, name).authentication_level == AuthenticationLevel.SIG20
@@ -644,7 +654,7 @@ def test_a_privacy_level_goes_with_the_message(
 
 
 # SOAP
-# -----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.17.4.1.90-1")

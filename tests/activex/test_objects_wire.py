@@ -1,4 +1,7 @@
-"""Messages, collections and management objects as clients see them: over sockets, with every type that their members have."""
+"""Messages, collections and management objects as clients see them over sockets.
+
+The tests use every type that the members have.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MSMQOutgoingQueueManagement (MC-MQAC 3.5, 2.2.4.2): how an outgoing queue gets on, with transfer running."""
+"""MSMQOutgoingQueueManagement while transfer is running (MC-MQAC 3.5, 2.2.4.2)."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_next_hops_are_strings_and_may_be_none(world: World) -> None:
 
 
 # EodGetSendInfo
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def values(collection: MSMQCollection) -> dict[str, Variant]:
@@ -205,7 +205,7 @@ def test_each_value_stands_under_its_own_key(world: World) -> None:
 
 
 # Orders
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.5.4.1.4-1", "MQAC-3.5.4.1.6-1")
@@ -233,7 +233,7 @@ def test_nothing_is_resent_without_transfer(world: World) -> None:
 
 
 # With transfer
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class Managed:

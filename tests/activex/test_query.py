@@ -49,7 +49,10 @@ def date(seconds: float) -> Variant:
 
 @pytest.fixture
 def queues(world: World) -> list[Queue]:
-    """Three public queues, an hour apart, each changed half an hour later; and private ones that no query finds."""
+    """Three public queues, created an hour apart, each changed half an hour later.
+
+    The world also has private queues, which no query finds.
+    """
     made = []
     with world.held() as h:
         h.create("private")

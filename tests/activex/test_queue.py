@@ -1,4 +1,7 @@
-"""MSMQQueue: open queues, reads from the head, at the cursor and by lookup identifier, purges (MC-MQAC 3.11)."""
+"""MSMQQueue: open, read and purge queues (MC-MQAC 3.11).
+
+Reads are from the head, at the cursor and by lookup identifier.
+"""
 
 from __future__ import annotations
 

@@ -891,7 +891,10 @@ class TestPublicElsewhere:
 
     @pytest.mark.spec("MQAC-3.10.4.1.26-5", "MQAC-3.10.4.1.26-6", "MQCN-3.3.4.1-1")
     def test_create(self, new_world: Callable[..., World]) -> None:
-        """In the directory alone, for who may create queues on the other computer, which is told of it."""
+        """The queue is created in the directory only, and the other computer is notified.
+
+        The caller needs the right to create queues on that computer.
+        """
         world = new_world(directory_integrated=True, signing_keys=lambda: [signing_key()])
         security = SecurityDescriptor(
             owner=ALICE.sid, dacl=Acl((allow(ALICE.sid, QueueManagerAccess.CREATE_QUEUE),))

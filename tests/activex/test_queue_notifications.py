@@ -100,7 +100,10 @@ def test_the_order_of_the_checks(world: World, q: Queue, event: Event) -> None:
 
 @pytest.mark.spec("MQAC-3.11.4.1.9-2", "MQAC-3.1.4.2-1")
 def test_defaults_and_an_answer_at_once(world: World, q: Queue, event: Event) -> None:
-    """The head, without end; the event comes after the answer, also where a message is there already."""
+    """The default is the head of the queue without time-out.
+
+    The event follows the answer, even if a message is already there.
+    """
     queue = opened(world)
     assert world.call(queue, "enable_notification", event) is None
     world.tick(10_000_000)

@@ -1,4 +1,7 @@
-"""Open queues over sockets: waits beside other calls, clients that go, the interfaces that come back (MC-MQAC 3.11)."""
+"""Open queues over sockets (MC-MQAC 3.11).
+
+Covered: waits beside other calls, clients that disconnect, and the interfaces that calls return.
+"""
 
 from __future__ import annotations
 
@@ -195,7 +198,10 @@ def test_what_comes_back_is_of_the_same_revision(world: World, wire: Wire, q: Qu
 
 @pytest.mark.spec("MQAC-3.11.4.1.14-3", "MQAC-3.8.4.1-1", "MQAC-3.6.4-1")
 def test_a_transaction_passed_over_the_wire(world: World, wire: Wire, q: Queue) -> None:
-    """The client ends it through MSMQTransaction; the transaction object behind that takes no calls."""
+    """The client ends the transaction through MSMQTransaction.
+
+    The transaction object behind it accepts no calls.
+    """
     send(world, b"1")
     queue = opened(wire)
     for table in (IMSMQ_TRANSACTION_DISPENSER, IMSMQ_TRANSACTION_DISPENSER2, IMSMQ_TRANSACTION_DISPENSER3):
@@ -243,7 +249,10 @@ def test_who_can_hold_no_more_takes_no_message(world: World, wire: Wire, q: Queu
 
 
 def test_contents_of_objects_are_counted(world: World, wire: Wire, q: Queue) -> None:
-    """Bodies that clients put into messages, those of received ones, and names, until they are given back."""
+    """The budget counts the contents of objects until they are released.
+
+    These are bodies that clients set, bodies of received messages, and names.
+    """
     holdings = wire.server.com.exporter.holdings
     message = wire.create(MSMQ_MESSAGE.clsid, IMSMQ_MESSAGE4)
     wire.call(message, IMSMQ_MESSAGE4, "put_body", Variant(VT.ARRAY | VT.UI1, bytes(50_000)))

@@ -1,4 +1,4 @@
-"""The tables of interfaces: what the generator makes, and what the document and the decisions about DISPIDs ask of it."""
+"""The generated tables of interfaces, checked against the document and the decisions on DISPIDs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def test_there_are_as_many_as_the_document_has() -> None:
 @pytest.mark.parametrize("table", tables.INTERFACES, ids=repr)
 @pytest.mark.spec("MQAC-3.1-2")
 def test_vtables_have_no_holes_and_start_after_what_they_inherit(table: InterfaceTable) -> None:
-    """Slots 0-2 are IUnknown's, 3-6 IDispatch's, the first member of each MSMQ interface is opnum 7."""
+    """Slots 0-2 are IUnknown's, 3-6 IDispatch's.
+
+    The first member of each MSMQ interface is opnum 7.
+    """
     first = 7 if table.is_dispatch else 3
     assert [member.opnum for member in table.members] == list(range(first, first + len(table.members)))
     # Nothing beyond the last slot, and nothing of IUnknown's, can be called.

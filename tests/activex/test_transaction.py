@@ -93,7 +93,10 @@ class TestRevisions:
 
     @pytest.mark.spec("MQAC-3.8.4.1-1", "MQAC-3.1-1")
     def test_the_transaction_object_takes_no_remote_calls(self, world: World) -> None:
-        """3.8.4.1: ITransaction "does not receive remote calls"; the object is IUnknown's and ITransaction's alone."""
+        """3.8.4.1: ITransaction "does not receive remote calls".
+
+        The object implements only IUnknown and ITransaction.
+        """
         transaction = TransactionImpl(world.environment, is_internal=True)
         assert transaction.query_interface(ITRANSACTION.iid) is ITRANSACTION
         assert not ITRANSACTION.is_remote
@@ -104,7 +107,10 @@ class TestRevisions:
 class TestCommit:
     @pytest.mark.spec("MQAC-3.8.4.1.1-3", "MQAC-3.9.4.1.2-1")
     def test_commit_does_all_at_once(self, world: World) -> None:
-        """Sent messages are there, received ones gone and in the journal; without arguments a plain commit."""
+        """After a commit, sent messages are present and received ones are gone and in the journal.
+
+        Without arguments, it is a plain commit.
+        """
         with world.held() as h:
             h.create("q", transactional=True, journaling=True)
             first = h.begin()

@@ -1,4 +1,7 @@
-"""The coclasses of a `World` behind DCOM, and a client with objects of its own: both in the world's loop, sockets between them."""
+"""The coclasses of a `World` behind DCOM, and a client that has objects of its own.
+
+Both run in the world's loop and are connected by sockets.
+"""
 
 from __future__ import annotations
 

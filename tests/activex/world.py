@@ -1,8 +1,8 @@
-"""A queue manager with a clock that stands still, and calls of the members of its coclasses, without a wire between.
+"""A queue manager with a stopped clock, and direct calls of the members of its coclasses.
 
 `World.call` is one call from a client: arguments that are not given are MISSING, and a coroutine is
-run to its end. `World.start` is one that may wait. The store's lock is free meanwhile; the harness
-is used inside `World.held`.
+run to its end. `World.start` is a call that may wait. The store's lock is free meanwhile; the
+harness is used inside `World.held`.
 """
 
 from __future__ import annotations
@@ -82,10 +82,13 @@ class World:
         return self.loop.run_until_complete(coroutine)
 
     # Calls
-    # ----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def call(self, thing: ComObject, name: str, *arguments: object, by: Identity = SYSTEM, revision: int = 0) -> Any:  # noqa: ANN401
-        """Call a member by its Python name; with `revision` through the interface of that number, else the newest."""
+        """Call a member by its Python name.
+
+        The call goes through the interface with number `revision`, by default the newest.
+        """
         return self.run(invoke(thing, name, *arguments, by=by, revision=revision))
 
     def start(

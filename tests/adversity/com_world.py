@@ -1,4 +1,7 @@
-"""A queue manager whose objects COM clients use, in the loop of a test, and a script that uses them by name."""
+"""A queue manager whose objects COM clients use, in the loop of a test.
+
+A script uses the objects by name.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""A process that takes messages from a queue, writes them to PostgreSQL and passes them on to another computer.
+"""A process that takes messages from a queue, writes them to PostgreSQL and forwards them.
 
-Each message is one distributed transaction. On start it resolves what earlier processes left behind
-and says what is where. Then it waits for a line with a step and a victim, and works until that
-step. "self" is killed here; for another victim it says so, and goes on when its parent has killed
-that one. It ends at the first error.
+Each message is one distributed transaction. At its start, the process resolves what earlier
+processes left in doubt and prints where each message is. Then it waits for a line with a step and a
+victim, and works until that step. If the victim is "self", it is killed there; otherwise it prints
+a line and continues when its parent has killed the victim. It ends at the first error.
 
-Arguments: the data directory, whether to run its queue manager here, the socket's directory of the
-other queue manager, the connection string of PostgreSQL.
+Arguments: the data directory, whether to run its queue manager here, the directory of the other
+queue manager's socket, the connection string of PostgreSQL.
 """
 
 from __future__ import annotations

@@ -237,7 +237,10 @@ class PacketMutator:
         return self.impersonate(packet, self.chance.choice(self._guids))
 
     def impersonate(self, packet: bytes, guid: UUID) -> Harm:
-        """Say what somebody else is about to say: under its identifier and its next numbers, to any queue."""
+        """Forge the next packets of another peer.
+
+        They carry its identifier and its next numbers, and go to any queue.
+        """
         if packet[2] & at.IN:
             return self._change_field(packet)
         source = guid.bytes_le

@@ -1,4 +1,4 @@
-"""Two queue managers as processes, a wire between them that is listened to, and what the one has said to the other on it."""
+"""Two queue managers as processes, and a recorder on the wire between them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A program that takes messages by MS-MQRR until it is killed: `python -m tests.adversity.mqrr_reader ADDRESS USER PASSWORD LOG`.
+"""A program that takes messages by MS-MQRR until it is killed.
 
-It writes `got` when a message has come, before it acknowledges it, and `done` when the
-acknowledgment was answered.
+Run as `python -m tests.adversity.mqrr_reader ADDRESS USER PASSWORD LOG`. It writes `got` when a
+message has come, before it acknowledges it, and `done` when the acknowledgment was answered.
 """
 
 from __future__ import annotations

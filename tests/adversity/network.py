@@ -1,4 +1,4 @@
-"""A network of processes on loopback addresses, a bad network between them, and what must be true of it afterwards."""
+"""A network of processes on loopback addresses with faulty links, and its invariants."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class Network:
         self.proxy.close()
 
     # Setting up
-    # -----------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def set_topology(
         self,
@@ -219,7 +219,7 @@ class Network:
         return rf"DIRECT=TCP:{self.outer[node]}\private$\{queue}"
 
     # Streams
-    # --------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def send(self, stream: Stream, **arguments: object) -> None:
         """Begin a stream, or go on with it after its sender has died."""
@@ -242,7 +242,7 @@ class Network:
             self.streams[stream].promised = upto
 
     # Trouble
-    # --------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def kill_one(self) -> None:
         """Kill any node at once; it starts again, and its streams go on."""
@@ -265,7 +265,7 @@ class Network:
             self.send(stream)
 
     # The end
-    # --------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def wait_until_delivered(self, seconds: float) -> None:
         """Until everything is sent and nothing waits anywhere."""
@@ -280,7 +280,10 @@ class Network:
 
     @staticmethod
     def _waiting(node: Process) -> dict[str, int]:
-        """An OrderAck, which is express, waits half of AckWaitTimeout for its own acknowledgment; nobody waits for that."""
+        """An express OrderAck waits half of AckWaitTimeout for its own acknowledgment.
+
+        The tests do not wait for that.
+        """
         waiting = node.do("status")["waiting"].items()
         return {name: count for name, count in waiting if not name.endswith("\\00000004")}
 

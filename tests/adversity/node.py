@@ -74,7 +74,7 @@ class Node:
         self.manager.close()
 
     # Commands
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def do_topology(self, sites: list[str], computers: list[Answer], links: list[Answer]) -> Answer:
         """Bring the directory up to date."""
@@ -123,7 +123,10 @@ class Node:
         trace: str | None = None,
         size: int = 0,
     ) -> None:
-        """Messages whose bodies are the stream and a number; each batch is on disk before it is told of."""
+        """Send messages whose bodies are the stream and a number.
+
+        Each batch is on disk before it is reported.
+        """
         queue = self.manager.open(to)
         for first in range(start, start + count, batch):
             numbers = range(first, min(first + batch, start + count))
@@ -163,7 +166,10 @@ class Node:
         return {"count": expected}
 
     def do_arrivals(self) -> Answer:
-        """How many messages of others came into each queue since the start, on their way or at their end."""
+        """Return how many messages from others have entered each queue since the start.
+
+        This counts messages in transit and messages at their destination.
+        """
         with self.runtime.lock:
             return {"arrivals": dict(self._arrivals)}
 

@@ -1,7 +1,7 @@
-"""One process of a pool: takes `orders`, sends a result for each to `results`, and fails for those that are bad.
+"""One process of a pool: takes `orders` and sends a result for each to `results`.
 
-Run as `python -m tests.adversity.pool_worker LOG RETRIES DATA` or `... LOG RETRIES HOST USER
-PASSWORD`. A line of the log is written before the handler ends:
+It fails for orders that are bad. Run as `python -m tests.adversity.pool_worker LOG RETRIES DATA` or
+`... LOG RETRIES HOST USER PASSWORD`. A line of the log is written before the handler ends:
 
     H id          a good message is handled; whether that is committed is not known yet
     F id          a bad message has failed

@@ -1,8 +1,8 @@
-"""A bad network: connections through it are cut, delayed, stalled, and some of them happen a second time.
+"""A faulty network: it cuts, delays, stalls and sometimes repeats connections.
 
-Every node has a second address, which the others know it by. Who connects to it gets a connection
-from here to the node, made from the second address of whoever asked: so both ends can answer to the
-address they see.
+Every node has a second address, by which the others know it. The proxy accepts connections there
+and forwards them to the node from the second address of the initiator. So both ends can reply to
+the address that they see.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class CuttingProxy:
             await writer.drain()
 
     async def _repeat(self, source: str, target: str, said: bytes) -> None:
-        """What was said comes again, perhaps after what was said later, by a connection that looks the same."""
+        """Repeat recorded data on a connection that looks the same, perhaps after later data."""
         await asyncio.sleep(self._chance.uniform(0, 0.6))
         reader, writer = await asyncio.open_connection(target, self._port, local_addr=(source, 0))
         self.repeats += 1

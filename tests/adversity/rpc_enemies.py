@@ -1,4 +1,7 @@
-"""Clients of RPC and DCOM that know the protocol, have or have not an account, and go wrong at a place that the seed chooses."""
+"""Clients of RPC and DCOM that know the protocol and break it at a point that the seed chooses.
+
+Some have an account, some have none.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +97,7 @@ class Enemy:
         return self.victim.port(self.chance.choice(("rpc", "remote read", "endpoint mapper", "com")))
 
     # PDUs of nobody
-    # ---------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def raw(self) -> None:
         """Say a recorded conversation wrong, in pieces, on any port."""
@@ -116,10 +119,13 @@ class Enemy:
         self.calls += 1
 
     # Sequences of calls
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def sequence(self) -> None:
-        """Bind, log on, alter the context, call: first well, then wrong, with handles that are open."""
+        """Bind, log on, alter the context and call: first correctly, then wrongly.
+
+        The wrong calls use open handles.
+        """
         chance = self.chance
         credentials = Credentials(ENEMY, PASSWORD) if chance.random() < 0.7 else None
         if chance.random() < 0.05:
@@ -211,7 +217,7 @@ class Enemy:
             yield changed
 
     # Objects
-    # --------------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     async def objects(self) -> None:
         """Activate, use, query and release objects well; then send the same calls wrong."""

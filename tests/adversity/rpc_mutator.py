@@ -1,4 +1,4 @@
-"""What a good client sends, PDU by PDU, and what a bad one makes of it: the same seed gives the same harm."""
+"""The PDUs of a correct client, and mutations of them. The same seed gives the same mutations."""
 
 from __future__ import annotations
 
@@ -183,7 +183,10 @@ class Mutator:
         return b"".join(pdus)
 
     def pdu(self, pdu: bytes) -> bytes:
-        """A PDU that mostly says how long it is; its header, its stub, or what is around that is wrong."""
+        """Return a mutated PDU that mostly states its real length.
+
+        The fault is in its header, its stub or the surroundings.
+        """
         chance = self.chance
         start = chance.choice((0, 16, 24, 24, 24))
         changed = pdu[:start] + self.octets(pdu[start:])

@@ -1,7 +1,7 @@
-"""A queue manager with every RPC service, in a process of its own: `python -m tests.adversity.rpc_victim DIRECTORY ADDRESS`.
+"""A queue manager with every RPC service, in its own process.
 
-It says where it listens in one line of JSON, and ends when its standard input does. What it logs is
-the test's to read.
+Run as `python -m tests.adversity.rpc_victim DIRECTORY ADDRESS`. It prints its ports in one line of
+JSON and ends when its standard input does. The test reads its log.
 """
 
 from __future__ import annotations

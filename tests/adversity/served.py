@@ -1,4 +1,7 @@
-"""`lanner serve` in a process of its own, to be attacked: what it logs, how much memory and how many files it has."""
+"""`lanner serve` in its own process, to be attacked.
+
+The test observes its log, its memory and its number of open files.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ _numbers = itertools.count(1)
 
 
 def free_address() -> str:
-    """Give a loopback address that nobody else here has, so that everybody can have the ports of MSMQ."""
+    """Return an unused loopback address, on which all ports of MSMQ are free."""
     process, number = os.getpid(), next(_numbers)
     return f"127.{20 + process // 250 % 60}.{process % 250}.{number % 250}"
 
@@ -78,7 +81,7 @@ class Served:
         return int(self.listeners[listener].rpartition(":")[2])
 
     def manager(self) -> lanner.QueueManager:
-        """Connect through the Unix socket, where root and the service's own user are administrators."""
+        """Connect through the Unix socket, where root and the service's user are administrators."""
         return lanner.connect(data=self.data)
 
     def manager_as(self, user: str) -> lanner.QueueManager:

@@ -1,7 +1,7 @@
-"""Who may do what: each cell of the tables in docs/security.md, called over the wire at a `lanner serve` with default settings.
+"""The authorization tables in docs/security.md, each cell called over the wire.
 
-What can be called is read from the registries of the code: a method that is in no table fails a
-test, and so does a row for which there is no method.
+The server is a `lanner serve` with default settings. The registries of the code list what can be
+called: a method that is in no table fails a test, and so does a row without a method.
 """
 
 from __future__ import annotations

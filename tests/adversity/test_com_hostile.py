@@ -1,4 +1,7 @@
-"""COM clients that mean harm: calls that are wrong in every way, references that are none of theirs, floods; and a friend who goes on working."""
+"""Hostile COM clients beside a well-behaved one that continues to work.
+
+The attacks are malformed calls, references that belong to others, and floods.
+"""
 
 from __future__ import annotations
 
@@ -146,7 +149,10 @@ def test_interfaces_that_are_nobodys(tmp_path: Path) -> None:
 
 
 def test_floods_of_pings(tmp_path: Path) -> None:
-    """A set for each ping: they are refused before they cost anything, and a friend's objects live on."""
+    """A flood of pings, each with its own set.
+
+    They are rejected before they cost anything, and the objects of a well-behaved client survive.
+    """
 
     async def harm(made: World, enemy: ComClient) -> None:
         info = await enemy.activate(HOST, CLASSES["MSMQ.MSMQQueueInfo"], IID_IDISPATCH)
@@ -178,7 +184,10 @@ def test_floods_of_pings(tmp_path: Path) -> None:
 
 
 def test_calls_that_wait_for_ever(tmp_path: Path) -> None:
-    """Those who wait do so on their own account: everybody else is served, and who hangs up waits no longer."""
+    """Calls that wait forever count against their own caller.
+
+    Other callers are served, and a wait ends when its client disconnects.
+    """
 
     async def harm(made: World, enemy: ComClient) -> None:
         del made

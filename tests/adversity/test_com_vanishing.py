@@ -1,4 +1,7 @@
-"""COM clients that make objects, work with them and vanish without a word: after the ping period nothing of them is left."""
+"""COM clients that create objects, use them and vanish without closing the connection.
+
+After the ping period nothing of them is left.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ AT_ONCE = 40
 
 
 async def work_and_vanish(client: ComClient, number: int, together: asyncio.Barrier) -> None:
-    """Send a message, take another in a transaction that stays open, perhaps wait for one more; then nothing."""
+    """Send a message, receive another in a transaction left open, perhaps wait; then vanish."""
     script = Script(client)
     info = await script.prepare()
     sending = await script.call(info, "Open", SEND, 0)

@@ -1,8 +1,8 @@
-"""Distributed transactions over two queue managers and PostgreSQL, with SIGKILL at every step of them.
+"""Distributed transactions over two queue managers and PostgreSQL, with SIGKILL at every step.
 
-After each kill the victim is started again, the next process resolves what is in doubt, and then
-every message is in the first queue, or in the table and in the second queue; nothing is in doubt
-any more.
+After each kill the victim is restarted and the next process resolves what is in doubt. Then every
+message is either in the first queue, or in the table and in the second queue, and nothing is in
+doubt.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class Kills:
             self._services[victim].kill()
 
     def _bury(self, victim: str) -> None:
-        """Wait for the end of the worker, which lives no longer than its victim, and start that again."""
+        """Wait for the end of the worker, which ends with its victim, and restart the victim."""
         assert self._worker is not None
         self.kills += 1
         try:

@@ -1,6 +1,7 @@
-"""A disk that cannot be written at all: everything unsynced is undone, and told so to whoever waits for it.
+"""A disk that cannot be written at all.
 
-RLIMIT_FSIZE of 0 makes the kernel refuse every write of a commit, as a broken disk would.
+Everything unsynced is undone, and every waiting caller gets an error. RLIMIT_FSIZE of 0 makes the
+kernel refuse every write of a commit, as a broken disk would.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-SCRIPT = r"""
+SCRIPT = """
 import contextlib, resource, sys, uuid
 from lanner.client import Message, QueueManager
 from lanner.client.runtimes import runtime_of
@@ -39,7 +40,8 @@ class HeardCoordinator(Coordinator):
 def bodies(queue): return [m.body_bytes for m in queue]
 
 with QueueManager(sys.argv[1], name="ALPHA") as qm:
-    plain, ledger, express = qm.create_queue("plain"), qm.create_queue("ledger", transactional=True), qm.create_queue("express")
+    plain, ledger, express = qm.create_queue("plain"), \
+qm.create_queue("ledger", transactional=True), qm.create_queue("express")
     plain.send_many(Message(body=b"%d" % i, recoverable=True) for i in range(3))
     with qm.transaction() as tx:
         for i in range(3):

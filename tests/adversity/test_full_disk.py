@@ -1,7 +1,7 @@
-"""A disk that is full: sends are refused, receives go on, nothing acknowledged is lost, and it mends itself.
+"""A full disk: sends are rejected, receives continue, nothing acknowledged is lost.
 
-RLIMIT_FSIZE stands for the end of the disk: the kernel refuses to let the file grow, as it would
-there.
+The queue manager recovers by itself. RLIMIT_FSIZE simulates the end of the disk: the kernel refuses
+to let the file grow, as it would there.
 """
 
 from __future__ import annotations

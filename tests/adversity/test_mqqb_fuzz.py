@@ -1,7 +1,8 @@
-"""Peers that mean harm, or are broken, on port 1801: recorded sessions go wrong at a place that the seed chooses.
+"""Hostile or broken peers on port 1801.
 
-A session is valid up to that place, because a real session machine plays it. LANNER_FUZZ_SEED
-repeats a run, LANNER_FUZZ_SESSIONS is the number of its sessions.
+Recorded sessions are corrupted at a point that the seed chooses. A session is valid up to that
+point, because a real session machine plays it. LANNER_FUZZ_SEED repeats a run, LANNER_FUZZ_SESSIONS
+is the number of its sessions.
 """
 
 from __future__ import annotations
@@ -157,7 +158,10 @@ class Enemies:
         self.harms: Counter[str] = Counter()
 
     def _enemy(self, number: int) -> Enemy:
-        """Make the attacker of a number: what it does depends on that and on the seed, not on the others."""
+        """Return the attacker with a given number.
+
+        Its behaviour depends on that number and on the seed, not on the other attackers.
+        """
         names = (TARGET, SECRET, LEDGER, FRIEND_QUEUE, STRICT)
         seed = f"{self._seed}.{number}"
         mutator = PacketMutator(seed, self._recorded, self._guids, names, self._next_number)
@@ -267,7 +271,11 @@ def attack(pair: Pair, seed: int, numbers: Iterator[int], *, growth: int) -> Cou
 
 
 def test_sessions_are_recorded_whole(pair: Pair) -> None:
-    """Handshakes, express, recoverable and transactional messages, acknowledgments, a signature, a trace, a secret."""
+    """A recording has every kind of packet.
+
+    These are handshakes, express, recoverable and transactional messages, acknowledgments, a
+    signed, a traced and an encrypted message.
+    """
     packets = [packet for packets in pair.recorded for packet in packets]
     assert {572, 32} <= {len(packet) for packet in packets}
     users = [packet for packet in packets if not packet[2] & at.IN]

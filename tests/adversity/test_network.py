@@ -1,4 +1,7 @@
-"""Networks of queue managers in processes of their own, over a network that cuts and repeats, with kill -9 of any of them."""
+"""Networks of queue managers as processes.
+
+The network cuts and repeats connections, and any of the processes may die by kill -9.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ def stream_of(kind: str) -> str:
 def run_three(
     path: Path, *, count: int, batch: int, pause: float, kills: int, seconds: float, seed: int, **settings: float
 ) -> None:
-    """ALPHA and OMEGA to each other, directly and over ROUTER: of each kind `count` messages in all."""
+    """Run ALPHA and OMEGA, which send to each other directly and over ROUTER.
+
+    Of each kind there are `count` messages in all.
+    """
     with Network(path, ("ALPHA", "ROUTER", "OMEGA"), seed, **settings) as network:
         network.set_topology({"ALPHA": ("west",), "ROUTER": ("west", "east"), "OMEGA": ("east",)}, ["ROUTER"])
         for source, target in (("ALPHA", "OMEGA"), ("OMEGA", "ALPHA")):
@@ -58,7 +64,10 @@ def run_three(
 def run_five(
     path: Path, *, count: int, batch: int, pause: float, kills: int, seconds: float, seed: int, **settings: float
 ) -> None:
-    """Two computers in two sites, a gate in each and one between them; to one queue over all gates, and to several."""
+    """Run two computers in two sites, a gate in each site and one gate between them.
+
+    Messages go to one queue over all gates, and to several queues.
+    """
     names = ("ALPHA", "R1", "MIDDLE", "R2", "OMEGA")
     with Network(path, names, seed, **settings) as network:
         sites = {"ALPHA": ("west",), "R1": ("west",), "MIDDLE": ("middle",), "R2": ("east",), "OMEGA": ("east",)}
@@ -121,7 +130,7 @@ def test_five_queue_managers_through_dozens_of_kills(tmp_path: Path, seed: int) 
 
 
 # Counts
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def run_past_sixteen_bits(path: Path, kind: str) -> None:

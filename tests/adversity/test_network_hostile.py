@@ -1,4 +1,4 @@
-"""Peers that mean harm, or are broken, against a queue manager that has work to do (MS-MQQB 3.1.5.1, 2.2)."""
+"""Hostile or broken peers against a busy queue manager (MS-MQQB 3.1.5.1, 2.2)."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 # One bad packet
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def patched(packet: bytes, offset: int, value: bytes) -> bytes:
@@ -140,7 +140,10 @@ BAD: dict[str, tuple[bytes, str]] = {
         r"SessionHeader\.UserMsgSequenceNumber: 9\b",
     ),
     "label": (patched(GOOD, PROPERTIES + 1, b"\xfb"), r"MessagePropertiesHeader\.LabelLength: 251\b"),
-    "body": (patched(GOOD, PROPERTIES + 32, b"\xff\xff\xff\x7f"), r"MessagePropertiesHeader\.(MessageSize|MessageBody)"),
+    "body": (
+        patched(GOOD, PROPERTIES + 32, b"\xff\xff\xff\x7f"),
+        r"MessagePropertiesHeader\.(MessageSize|MessageBody)",
+    ),
     "destination": (patched(GOOD, 61, b"\x04"), r"UserHeader\.Flags\.DQ: 1\b"),
 }  # fmt: skip
 
@@ -261,7 +264,7 @@ def test_a_window_of_zero_is_a_window_of_one(scene: Scene) -> None:
 
 
 # Anything
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class Fuzzer:
@@ -280,7 +283,9 @@ class Fuzzer:
             build_final_ack(FinalAckBody(sequence, 3, 2, GUID, 5), 0x4000, **common),  # type: ignore[arg-type] # one each
             ACK,
             PARAMETERS,
-            pack_internal(InternalHeader.of(PacketType.ESTABLISH_CONNECTION), EstablishConnectionHeader(GUID, GUID, 0, 0)),
+            pack_internal(
+                InternalHeader.of(PacketType.ESTABLISH_CONNECTION), EstablishConnectionHeader(GUID, GUID, 0, 0)
+            ),
             FRAMES[7],
             full_packet(),
             make(parse(scene.to), 7, body=b"in a sequence", delivery_guarantee=DeliveryGuarantee.RECOVERABLE),

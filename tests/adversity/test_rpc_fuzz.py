@@ -1,4 +1,7 @@
-"""RPC clients that mean harm, or are broken, against a queue manager with every service, while a friend goes on working."""
+"""Hostile or broken RPC clients against a queue manager with every service.
+
+A well-behaved client continues to work meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,10 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
 
 
 def run(victim: Victim, harm: Callable[[Victim], Awaitable[None]], *, growth: int = 64 * MIB) -> None:
-    """Do harm while a friend sends and receives; afterwards nothing has failed, and nothing has grown for good."""
+    """Attack while a well-behaved client sends and receives.
+
+    Afterwards nothing has failed, and nothing has grown permanently.
+    """
 
     async def main() -> None:
         async with friend(victim):
@@ -75,7 +81,10 @@ def run(victim: Victim, harm: Callable[[Victim], Awaitable[None]], *, growth: in
 
 @asynccontextmanager
 async def friend(victim: Victim) -> AsyncIterator[None]:
-    """Somebody whose messages come back one after the other, whatever happens; and who can come again at the end."""
+    """Run a client whose messages come back one by one throughout the attack.
+
+    It can connect again at the end.
+    """
     turn, is_over = asyncio.Event(), asyncio.Event()
 
     async def work() -> None:
@@ -120,11 +129,11 @@ async def served(turn: asyncio.Event, working: asyncio.Future[None]) -> None:
 
 
 # PDUs
-# -----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 async def say(victim: Victim, data: bytes, pieces: list[int], *, is_local: bool) -> bytes:
-    """Connect, say it in pieces, and hang up; all that comes back until the server has hung up, too."""
+    """Connect, send data in pieces and disconnect. Return everything that the server answers."""
     loop = asyncio.get_running_loop()
     answer = b""
     with socket.socket(socket.AF_UNIX if is_local else socket.AF_INET) as connection:
@@ -143,7 +152,10 @@ async def say(victim: Victim, data: bytes, pieces: list[int], *, is_local: bool)
 
 
 def check_answer(answer: bytes) -> None:
-    """Nothing but PDUs that a server sends; the last may be cut off, for the server may have hung up on us."""
+    """Assert that an answer consists of PDUs that a server sends.
+
+    The last may be cut off, because the server may have disconnected.
+    """
     while len(answer) >= 16:
         (length,) = struct.unpack_from("<H", answer, 8)
         assert answer[:2] == b"\x05\x00"
@@ -289,7 +301,10 @@ class Holder:
 
 
 async def mutated_stubs(victim: Victim, seed: int, count: int) -> None:
-    """An administrator whose connection, association and handles are in order, and whose parameters are not."""
+    """An administrator sends bad parameters.
+
+    The connection, association and handles are in order.
+    """
     mutator = Mutator(seed)
     for _ in range(count // 500):
         async with Holder.connected(victim) as holder:
@@ -338,7 +353,7 @@ def test_mutated_pdus_and_stubs_for_ten_minutes(victim: Victim) -> None:
 
 
 # Handles
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 MISMATCH = FaultStatus.NCA_FAULT_CONTEXT_MISMATCH
 _TAKING = [
@@ -483,7 +498,10 @@ def test_a_thousand_connections_that_never_finish_their_bind(victim: Victim) -> 
 
 
 def test_a_thousand_connections_that_never_finish_their_authentication(victim: Victim) -> None:
-    """Bound, with the first leg of NTLM; some hundreds are kept, and all of it is free when they go."""
+    """The connections are bound, with the first leg of NTLM.
+
+    Some hundreds are kept, and everything is freed when they disconnect.
+    """
 
     async def harm(victim: Victim) -> None:
         files, first_leg = victim.files, authenticated(AuthType.WINNT, AuthLevel.PKT_PRIVACY)[0]
@@ -497,7 +515,7 @@ def test_a_thousand_connections_that_never_finish_their_authentication(victim: V
 
 
 def test_binds_that_come_octet_by_octet(victim: Victim) -> None:
-    """Slow, but right in the end: they are served; and whoever is quicker does not wait for them."""
+    """Slow but correct binds are served, and faster clients do not wait for them."""
 
     async def slow(victim: Victim, number: int) -> None:
         loop = asyncio.get_running_loop()

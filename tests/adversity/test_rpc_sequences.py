@@ -1,6 +1,7 @@
-"""Sequences of RPC that go wrong, by nobody and by an ordinary user, on ports 135, 2103, 2105 and the one of COM.
+"""Invalid sequences of RPC, by an anonymous caller and by an ordinary user.
 
-LANNER_FUZZ_SEED repeats a run, LANNER_FUZZ_SESSIONS is the number of its attackers.
+The ports are 135, 2103, 2105 and that of COM. LANNER_FUZZ_SEED repeats a run, LANNER_FUZZ_SESSIONS
+is the number of its attackers.
 """
 
 from __future__ import annotations
@@ -111,7 +112,10 @@ def attack(victim: Served, seed: int, count: int, *, growth: int) -> int:
 
 
 def check_nothing_is_held(victim: Served) -> None:
-    """See that the enemy's handles went with its connections: an exclusive reader needs a queue that nobody has open."""
+    """Assert that the attacker's handles were closed with its connections.
+
+    An exclusive reader can open a queue only if it is open nowhere else.
+    """
     for name in ("q", "tx", FRIEND):
         with victim.manager() as manager:
 

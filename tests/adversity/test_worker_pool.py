@@ -1,7 +1,8 @@
-"""A pool of worker processes on one queue, with poison messages, while the queue manager and workers are killed.
+"""A pool of worker processes on one queue with poison messages and kills.
 
-The effect of a message is a result that is sent in the transaction that receives it. So there is
-exactly one for each good message, whatever was killed and whenever, in-doubt commits included.
+The queue manager and workers are killed. The effect of a message is a result that is sent in the
+transaction that receives it. So there is exactly one result for each good message, whatever was
+killed and whenever, including in-doubt commits.
 """
 
 from __future__ import annotations

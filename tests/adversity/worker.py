@@ -1,7 +1,7 @@
-r"""The process that is killed: four writers on one queue manager, each logging what it was promised.
+r"""The process that is killed: four writers on one queue manager.
 
-A line is written only after the call that it tells of has returned, so everything in the log was
-acknowledged. Run as `python -m tests.adversity.worker DATA LOG SEED`.
+Each logs what was acknowledged. A line is written only after its call has returned, so everything
+in the log was acknowledged. Run as `python -m tests.adversity.worker DATA LOG SEED`.
 
     S n           recoverable message n is sent to `inbox`
     T t k         transaction t with k sends to `ledger` is committed

@@ -1,4 +1,4 @@
-"""`python -m bench --against REV`: two versions are measured in turn, and nothing is left behind."""
+"""`python -m bench --against REV` measures two versions in turn and leaves nothing behind."""
 
 from __future__ import annotations
 

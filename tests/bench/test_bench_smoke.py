@@ -32,7 +32,10 @@ def run_case(name: str, directory: Path) -> str:
 
 @pytest.mark.parametrize("name", CASES)
 def test_case_runs_without_peers(name: str, tmp_path: Path) -> None:
-    """Each in its own process: what a case puts into the environment, Spark's Java above all, would stay for other tests."""
+    """Each case runs in its own process.
+
+    Otherwise its changes of the environment, above all Spark's Java, would affect other tests.
+    """
     command = "import sys; from pathlib import Path; from tests.bench.test_bench_smoke import run_case; "
     command += "print(run_case(sys.argv[1], Path(sys.argv[2])))"
     environment = os.environ | SUBMIT_ENVIRONMENT | {"PYTHONPATH": str(ROOT)}

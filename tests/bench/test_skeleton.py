@@ -1,4 +1,7 @@
-"""The bare skeleton of a transfer, the limit that Lanner is measured against, does store what it acknowledges."""
+"""The bare skeleton of a transfer stores what it acknowledges.
+
+It is the limit that Lanner is measured against.
+"""
 
 from __future__ import annotations
 

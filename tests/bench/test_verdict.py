@@ -51,7 +51,10 @@ def test_interval_of_three_ratios_reaches_the_outer_ones() -> None:
 
 
 def test_interval_of_nine_ratios_leaves_out_the_outer_one_on_each_side() -> None:
-    """The median of nine is the lowest ratio if 5 of 9 draws are: 0.1 %; one of the two lowest in 3 %."""
+    """The median of nine is the lowest ratio if 5 of 9 draws are: 0.1 %.
+
+    It is one of the two lowest in 3 %.
+    """
     assert bootstrap([float(number) for number in range(1, 10)]) == Interval(2.0, 8.0)
 
 

@@ -1,4 +1,4 @@
-"""The command, run in this process on a data directory of its own, and `lanner serve` as a process beside it."""
+"""The command, run in this process on a temporary data directory, and `lanner serve` beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A store of an older version: `lanner serve` migrates its owners, `lanner queue access restore` gives them back."""
+"""A store of an older version.
+
+`lanner serve` migrates its queue owners; `lanner queue access restore` restores them.
+"""
 
 from __future__ import annotations
 

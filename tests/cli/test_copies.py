@@ -10,7 +10,7 @@ from tests.cli.test_messages import bodies
 
 @pytest.fixture
 def letters(run: Run, orders: str) -> None:
-    """Make dead letters: a plain one that nobody received in time, a transactional one that was purged."""
+    """Create dead letters: a plain message that expired and a transactional one that was purged."""
     run("queue", "create", "t", "--transactional")
     run("send", orders, "late", "--ttbr", "0", "--dead-letter")
     run("send", "t", "purged", "--dead-letter")

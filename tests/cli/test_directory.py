@@ -1,4 +1,7 @@
-"""`lanner directory`: on a directory that nobody runs on, on a running queue manager, and what it is for: messages over a router."""
+"""`lanner directory`, on a data directory and on a running queue manager.
+
+The tests include its purpose: messages over a router.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +106,10 @@ def test_an_enterprise_is_made_known_shown_and_forgotten(run: Run, place: str, f
 def test_weak_keys_of_others_are_shown(
     run: Run, place: str, file: Path, profile: Profile, keys: slice, shown: str
 ) -> None:
-    """As comments, which `apply` passes over, and beside the JSON; `doctor` has them of the peer."""
+    """Weak keys of other computers are shown as comments, which `apply` skips, and beside the JSON.
+
+    `doctor` reports the weak keys of the peer.
+    """
     entries = MqdsPublicKeys.unpack(queue_manager_keys(profile).public_key_lists()[0]).keys[keys]
     encoded = base64.b64encode(MqdsPublicKeys(entries).pack()).decode()
     beta = f"""
@@ -155,7 +161,10 @@ def three(tmp_path: Path) -> Iterator[dict[str, lanner.QueueManager]]:
 
 
 def test_messages_go_by_what_was_made_known(three: dict[str, lanner.QueueManager], tmp_path: Path) -> None:
-    """From one site to another, to a public queue by its identifier, over the computer between them."""
+    """A message goes from one site to another, over the computer between them.
+
+    Its destination is a public queue, named by its identifier.
+    """
     queue = three["OMEGA"].create_queue(r".\orders")
     sites = {"ALPHA": ["west"], "GATE": ["west", "east"], "OMEGA": ["east"]}
     computers = {}
@@ -185,7 +194,7 @@ def test_messages_go_by_what_was_made_known(three: dict[str, lanner.QueueManager
 def test_what_is_encrypted_and_signed_is_read_and_known_at_the_other_end(
     three: dict[str, lanner.QueueManager], tmp_path: Path
 ) -> None:
-    """The file has the keys of computers, and the certificates of those who have signed something."""
+    """The exported file contains the keys of computers and the certificates of signers."""
     alpha, omega = three["ALPHA"], three["OMEGA"]
     queue = omega.create_queue(r".\orders", authentication=True, privacy_level=QueuePrivacyLevel.BODY)
     secret = lanner.Message(body="secret", authenticate=True, encrypt=True, use_dead_letter_queue=True)

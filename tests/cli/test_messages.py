@@ -20,9 +20,9 @@ KEYS = {
     "queue", "id", "lookup_id", "label", "body", "body_encoding", "body_type", "body_size", "class", "priority",
     "recoverable", "transactional", "sent_time", "arrived_time", "time_to_reach_queue", "time_to_be_received",
     "correlation_id", "destination_queue", "response_queue", "administration_queue", "acknowledge",
-    "use_dead_letter_queue", "use_journal_queue", "use_tracing", "tracing_queue", "app_specific", "extension", "authenticated",
-    "encrypted", "source_machine", "sender_id", "sender_verified", "connector_type", "abort_count", "move_count", "body_kind", "body_value",
-    "body_type_name", "body_reason",
+    "use_dead_letter_queue", "use_journal_queue", "use_tracing", "tracing_queue", "app_specific", "extension",
+    "authenticated", "encrypted", "source_machine", "sender_id", "sender_verified", "connector_type",
+    "abort_count", "move_count", "body_kind", "body_value", "body_type_name", "body_reason",
 }  # fmt: skip
 
 
@@ -107,14 +107,17 @@ def test_every_property_can_be_set(run: Run, orders: str) -> None:
     reports = "5a2f8a4e-6d0c-4b7e-9a53-0d9f2c1b7e11"
     run(
         "send", orders, "x", "--priority", "7", "--ttrq", "1h", "--ttbr", "1.5m", "--dead-letter", "--journal",
-        "--trace", reports, "--ack", "full-receive", "--admin-queue", "answers", "--response-queue", "answers", "--correlation-id", first,
-        "--app-specific", "42", "--extension", "00ff", "--connector-type", connector, "--body-type", "lpwstr",
+        "--trace", reports, "--ack", "full-receive", "--admin-queue", "answers", "--response-queue", "answers",
+        "--correlation-id", first, "--app-specific", "42", "--extension", "00ff",
+        "--connector-type", connector, "--body-type", "lpwstr",
     )  # fmt: skip
     message = run("peek", orders, "--json").json
     expected = {
         "priority": 7, "time_to_reach_queue": 3600, "time_to_be_received": 90, "use_dead_letter_queue": True,
-        "use_journal_queue": True, "use_tracing": True, "tracing_queue": reports, "acknowledge": ["pos_receive", "neg_arrival", "neg_receive"],
-        "response_queue": r"DIRECT=OS:ALPHA\private$\answers", "administration_queue": r"DIRECT=OS:ALPHA\private$\answers",
+        "use_journal_queue": True, "use_tracing": True, "tracing_queue": reports,
+        "acknowledge": ["pos_receive", "neg_arrival", "neg_receive"],
+        "response_queue": r"DIRECT=OS:ALPHA\private$\answers",
+        "administration_queue": r"DIRECT=OS:ALPHA\private$\answers",
         "correlation_id": first, "app_specific": 42, "extension": "AP8=", "connector_type": connector, "body_type": 31,
         "body": "x",
     }  # fmt: skip

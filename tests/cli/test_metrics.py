@@ -121,7 +121,10 @@ def test_commits_the_disk_and_failed_logons(service: Service) -> None:
 
 
 def test_the_oldest_message_may_have_the_lowest_priority(service: Service) -> None:
-    """The first message of each priority is looked at: that of the lowest one is behind thousands of newer ones."""
+    """The first message of each priority is examined.
+
+    That of the lowest priority is behind thousands of newer messages.
+    """
     queue = service.qm.create_queue("deep")
     queue.send(lanner.Message(body=b"x", priority=0))
     # Times of arrival are whole seconds.

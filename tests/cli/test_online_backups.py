@@ -21,7 +21,10 @@ Key = tuple[int, int]
 
 
 class Traffic:
-    """Two senders, two senders of pairs in transactions, and two receivers, each with a connection of its own."""
+    """Two senders, two senders of pairs in transactions, and two receivers.
+
+    Each has a connection of its own.
+    """
 
     def __init__(self, data: Path) -> None:
         self._data = data

@@ -1,4 +1,7 @@
-"""`lanner outgoing`, `lanner status` and `lanner trace`, with and without a queue manager that runs."""
+"""`lanner outgoing`, `lanner status` and `lanner trace`.
+
+The tests run with and without a running queue manager.
+"""
 
 from __future__ import annotations
 
@@ -99,8 +102,9 @@ def test_transactional_messages_and_attempts_are_shown_in_words(
              "error_text": None, "addresses": []},
         ],
         "sequence": {
-            "first_non_ack": place, "last_non_ack": place | {"number": 4}, "no_ack_count": 2, "last_ack": place | {"number": 2},
-            "last_ack_time": "2026-01-01T00:00:00+00:00", "last_ack_count": 1, "next_seq": None, "no_read_count": 5,
+            "first_non_ack": place, "last_non_ack": place | {"number": 4}, "no_ack_count": 2,
+            "last_ack": place | {"number": 2}, "last_ack_time": "2026-01-01T00:00:00+00:00", "last_ack_count": 1,
+            "next_seq": None, "no_read_count": 5,
             "resend_interval": 30, "resend_time": "2026-01-01T00:00:30+00:00", "resend_count": 1,
         },
     }  # fmt: skip

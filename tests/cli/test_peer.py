@@ -1,4 +1,7 @@
-"""`lanner peer`: which queue manager is believed from which address, with and without a queue manager that runs."""
+"""`lanner peer`: which queue manager is trusted at which address.
+
+The tests run with and without a running queue manager.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ def test_without_a_queue_manager_the_directory_itself_is_changed(run: Run) -> No
 def test_a_conflict_is_shown_and_ended(
     serve: Callable[..., Served], run: Run, orders: str, data: Path, tmp_path: Path
 ) -> None:
-    """BETA moves to another address: its messages wait until the operator of ALPHA has said that it is there."""
+    """BETA moves to another address.
+
+    Its messages wait until the operator of ALPHA has confirmed the new address.
+    """
     alpha, old, new = free_address(), free_address(), free_address()
     other = tmp_path / "other"
     run("queue", "create", "x", "--name", "beta", "--data", other)

@@ -1,4 +1,7 @@
-"""Messages that another queue manager refuses, seen with `lanner status`, `lanner doctor`, dead letters, metrics and the log."""
+"""Messages that another queue manager rejects.
+
+They are visible in `lanner status`, `lanner doctor`, dead letters, metrics and the log.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,10 @@ def labels(letters: list[Any]) -> list[str]:
 def test_refused_messages_are_visible_on_both_sides(
     serve: Callable[..., Served], run: Run, orders: str, data: Path, tmp_path: Path
 ) -> None:
-    """Four messages to each queue, two of them with --dead-letter, and each of them is somewhere afterwards."""
+    """Of four messages to each queue, two are sent with --dead-letter.
+
+    Each of them can be found somewhere afterwards.
+    """
     alpha, beta = free_address(), free_address()
     other = tmp_path / "other"
     run("queue", "create", "full", "--quota-kb", "0", "--name", "beta", "--data", other)

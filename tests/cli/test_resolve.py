@@ -1,4 +1,7 @@
-"""`lanner resolve`, and the spellings of names on the command line, on a data directory and through `lanner serve`."""
+"""`lanner resolve`, and the spellings of names on the command line.
+
+The tests use a data directory and `lanner serve`.
+"""
 
 from __future__ import annotations
 
@@ -203,7 +206,8 @@ def test_http(run: Run, orders: str) -> None:
         (
             ".private$orders",
             (
-                "name '.private$orders': a queue name that begins with a dot; a shell removes backslashes outside quotes, "
+                "name '.private$orders': a queue name that begins with a dot; "
+                "a shell removes backslashes outside quotes, "
                 r"so write the name in single quotes; did you mean '.\private$\orders'?"
             ),
         ),
@@ -216,7 +220,10 @@ def test_http(run: Run, orders: str) -> None:
         ),
         (
             r"DIRECT=OS:a=b\q",
-            r"format name 'DIRECT=OS:a=b\q': '=' is not allowed in a computer name, here 'a=b'; did you mean 'DIRECT=OS:a-b\q'?",
+            (
+                r"format name 'DIRECT=OS:a=b\q': '=' is not allowed in a computer name, here 'a=b'; "
+                r"did you mean 'DIRECT=OS:a-b\q'?"
+            ),
         ),
         (
             "Label:orders",

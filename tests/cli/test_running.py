@@ -263,7 +263,10 @@ def test_a_wrong_port_is_told(text: str) -> None:
 def test_doctor_looks_into_the_store_of_a_running_service(
     run: Run, serve: Callable[..., Served], data: Path, tmp_path: Path
 ) -> None:
-    """Everything that it finds while the service is stopped, it finds while it runs, here and from elsewhere."""
+    """The same problems are found while the service runs as while it is stopped.
+
+    This holds locally and from another computer.
+    """
     run("queue", "create", "orders", "--quota-kb", "10", "--name", "alpha")
     run("queue", "create", "late")
     run("user", "add", "alice", "--administrator", "--password-stdin", stdin="correct horse\n")

@@ -14,7 +14,10 @@ from tests.cli.conftest import LANNER
 
 
 def on_terminal(*arguments: object, answers: tuple[str, ...] = (), columns: int = 100) -> tuple[int, str]:
-    """Run the command with a terminal on all sides, answer each prompt; the exit code and what the person saw."""
+    """Run the command on a terminal and answer each prompt.
+
+    Return the exit code and what the person saw.
+    """
     master, slave = os.openpty()
     environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
     process = subprocess.Popen(

@@ -1,4 +1,7 @@
-"""`lanner transaction`, `lanner doctor` and the daemon's resources: what is in doubt, and who resolves it."""
+"""`lanner transaction`, `lanner doctor` and the daemon's resources.
+
+The tests cover which transactions are in doubt and who resolves them.
+"""
 
 from __future__ import annotations
 

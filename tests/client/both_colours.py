@@ -1,4 +1,4 @@
-"""The async client with the manners of the blocking one, so that a test is written once for both."""
+"""The async client with the blocking client's interface, so that one test serves both."""
 
 # The objects behind are of two trees of classes that have the same names and no common base.
 # ruff: noqa: ANN401
@@ -26,7 +26,10 @@ class Loop:
         self._thread.start()
 
     def run(self, function: Any, *arguments: Any, **named: Any) -> Any:
-        """Call something in the loop, await it if it can be awaited, and return the result as `Awaited`."""
+        """Call a function in the loop and return the result as `Awaited`.
+
+        The result is awaited first if it is awaitable.
+        """
 
         async def work() -> Any:
             result = function(*map(_inner, arguments), **{name: _inner(value) for name, value in named.items()})

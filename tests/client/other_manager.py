@@ -1,4 +1,7 @@
-"""A queue manager that serves the protocols of the documents and not Lanner's own interface, as Windows does."""
+"""A queue manager that serves the protocols of the documents, as Windows does.
+
+It does not serve Lanner's own interface.
+"""
 
 from __future__ import annotations
 

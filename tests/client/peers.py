@@ -1,4 +1,7 @@
-"""What a sender may find at the other end: a queue manager, one behind a wire that can be cut, or something strange."""
+"""Peers that a sender may connect to.
+
+These are a queue manager, a queue manager behind a wire that can be cut, and misbehaving peers.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ def arrived(queue: Queue, count: int) -> None:
 
 
 class Server:
-    """Takes one connection after the other and does with it what it was told to, until it is closed."""
+    """A server that accepts connections one by one and handles each as told, until it is closed."""
 
     def __init__(self, handle: Callable[[socket.socket], None], address: str = "") -> None:
         self.address = address or free_address()
@@ -88,7 +91,7 @@ def never_answer(connection: socket.socket) -> None:
 
 
 class Script:
-    """A queue manager that does as the test says: takes messages, and acknowledges up to a number."""
+    """A scripted queue manager: accepts messages and acknowledges them up to a number."""
 
     def __init__(self, on_event: Callable[[Session, Event], object]) -> None:
         self._on_event = on_event

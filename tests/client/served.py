@@ -1,4 +1,7 @@
-"""A queue manager that others connect to: an engine, and its RPC listener on an event loop in a thread of its own."""
+"""A queue manager that others connect to.
+
+It is an engine with its RPC listener on an event loop in a thread of its own.
+"""
 
 from __future__ import annotations
 

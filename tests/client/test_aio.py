@@ -81,7 +81,10 @@ def test_a_waiting_task_gets_what_is_sent(tmp_path: Path) -> None:
 
 
 def test_a_cancelled_task_loses_nothing(tmp_path: Path) -> None:
-    """Whether it is cancelled before the message comes, or when it has come and nobody has told the task."""
+    """A task may be cancelled before the message arrives.
+
+    It may also be cancelled after the arrival, before the task has been told.
+    """
 
     async def scenario(qm: lanner.aio.QueueManager, q: lanner.aio.Queue) -> None:
         opened = q._queue

@@ -103,7 +103,7 @@ def test_nobody_has_no_certificate(qm: QueueManager) -> None:
 
 
 def test_a_signature_for_several_queues_fits_in_whatever_order_they_are_named(qm: QueueManager) -> None:
-    """A packet has their names in the order of MS-MQDMPR 3.1.7.3.8, and the signature covers them."""
+    """A packet lists its queues in the order of MS-MQDMPR 3.1.7.3.8, which the signature covers."""
     a, b = (qm.create_queue(name, authentication=True) for name in "ab")
     for names in ((a, b), (b, a)):
         several = qm.open(",".join(queue.format_name for queue in names))

@@ -49,7 +49,10 @@ class NotingLock:
 
 
 def test_a_thread_that_reports_a_lost_connection_leaves_alone_what_another_has_made() -> None:
-    """The report stops where it has seen that the connection is the lost one, until the other thread is there."""
+    """The reporting thread stops once it has seen that the connection is the lost one.
+
+    It continues when the other thread has reached the same point.
+    """
     has_looked, other_is_there = threading.Event(), threading.Event()
     made: list[Line] = []
 

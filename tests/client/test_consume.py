@@ -1,4 +1,7 @@
-"""`Queue.consume`: retries, poison, stopping and lost connections; blocking and async, embedded and served."""
+"""`Queue.consume`: retries, poison messages, stopping and lost connections.
+
+The tests run blocking and async, embedded and served.
+"""
 
 from __future__ import annotations
 
@@ -202,7 +205,10 @@ def test_failures_of_workers_that_died_count(world: World, caplog: pytest.LogCap
 
 
 def test_a_poison_message_that_is_waited_for_is_moved(world: World) -> None:
-    """Idle workers peek: none of them takes the message, and takes turns with the others in giving it back."""
+    """Idle workers peek.
+
+    So none of them takes a poison message, and they do not take turns in returning it.
+    """
     world.send("bad")
     assert world.consume(Handler(bad=ALWAYS), idle=0.2, concurrency=6).poisoned == 1
     assert world.bodies("orders;poison") == ["bad"]
@@ -326,7 +332,7 @@ def test_a_handler_that_ends_the_transaction_has_failed(world: World, caplog: py
 
 
 # Stopping
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_it_ends_after_so_many_messages(world: World) -> None:
@@ -553,7 +559,7 @@ def test_a_time_limit_ends_an_idle_consumer(awaiting: World) -> None:
 
 
 # Pauses
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class Pauses:
@@ -581,7 +587,10 @@ def test_a_worker_pauses_longer_with_each_failure_in_a_row(world: World, monkeyp
 
 
 def test_pauses_grow_while_everything_fails(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when something is away that all handlers need: the next message is not tried as soon as the first."""
+    """When every handler lacks the same resource, all messages fail.
+
+    The pause before the next message is then longer than that before the first.
+    """
     with world.manager() as qm:
         qm.create_queue("dead", transactional=True)
     world.send("a", "b", "c")
@@ -600,7 +609,7 @@ def test_pauses_are_spread(world: World, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 # Trouble
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_lost_connection_is_waited_for(
@@ -711,7 +720,10 @@ def test_what_was_received_ahead_and_is_not_wanted_returns(world: World) -> None
 
 
 def test_a_failure_returns_also_what_was_asked_for_behind_it(world: World) -> None:
-    """While the first half of ten is handled, the second is on its way: it returns, uncounted, and in order."""
+    """While the first half of ten messages is handled, the second half is on its way.
+
+    After a failure, the second half returns uncounted and in order.
+    """
     sent = [f"message {number}" for number in range(30)]
     world.send(*sent)
     seen: list[tuple[str, int]] = []
@@ -854,7 +866,7 @@ def test_without_abort_counts_the_consumer_counts(world: World, monkeypatch: pyt
 
 
 # Arguments
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What happens to reads and sends that meet a transaction which ends meanwhile, or a reader who goes away."""
+"""Reads and sends when their transaction ends meanwhile or a reader disconnects."""
 
 from __future__ import annotations
 

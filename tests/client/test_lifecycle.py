@@ -1,4 +1,7 @@
-"""A queue manager's life: started on a directory, stopped, started again, and never twice at once."""
+"""The life cycle of a queue manager: started on a directory, stopped, restarted.
+
+It never runs twice at once.
+"""
 
 from __future__ import annotations
 
@@ -205,7 +208,10 @@ def test_importing_one_layer_does_not_load_them_all() -> None:
 
 
 def test_nothing_is_read_without_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another thread may move the snapshot at any time; whoever reads it just then brings the process down."""
+    """Another thread may move the snapshot at any time.
+
+    A thread that reads it without the lock at that moment would crash the process.
+    """
     locks: list[StoreLock] = []
     unlocked: list[str] = []
     made, ceiling, get = StoreLock.__init__, Table._stored_ceiling, Table.get

@@ -74,7 +74,7 @@ def test_a_property_arrives_as_it_was_sent(q: Queue, name: str, values: list[obj
 
 
 def test_a_message_has_defaults(q: Queue) -> None:
-    """MS-MQDMPR 3.1.1.12; a message that says nothing is express, has priority 3 and four days to arrive."""
+    """MS-MQDMPR 3.1.1.12: the defaults are express, priority 3 and four days to arrive."""
     received = there_and_back(q, Message())
     assert (received.body, received.body_bytes, received.body_type, received.label) == (b"", b"", 0, "")
     assert (received.priority, received.recoverable, received.is_transactional) == (3, False, False)

@@ -1,4 +1,7 @@
-"""`lanner.distributed` with a queue manager that is read by MS-MQRR: its token, the outcome, and computers that refuse it."""
+"""`lanner.distributed` with a queue manager that is read by MS-MQRR.
+
+Covered: its token, the outcome, and computers that reject it.
+"""
 
 # What a method takes is told by its declaration.
 # ruff: noqa: ANN401

@@ -92,14 +92,15 @@ def bodies(messages: Any) -> list[bytes | str]:
 
 
 # Messages
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_properties_of_a_message_arrive(other: OtherManager, qm: Any, q: Any) -> None:
     message = lanner.Message(
-        body="h\u00e4llo", label="l\u00e4bel", priority=6, recoverable=True, time_to_reach_queue=77, time_to_be_received=88,
-        use_dead_letter_queue=True, use_journal_queue=True, use_tracing=True, acknowledge="full-receive",
-        administration_queue="admin", response_queue=r"DIRECT=OS:beta\private$\answers", app_specific=7, extension=b"\x00\xff",
+        body="h\u00e4llo", label="l\u00e4bel", priority=6, recoverable=True, time_to_reach_queue=77,
+        time_to_be_received=88, use_dead_letter_queue=True, use_journal_queue=True, use_tracing=True,
+        acknowledge="full-receive", administration_queue="admin",
+        response_queue=r"DIRECT=OS:beta\private$\answers", app_specific=7, extension=b"\x00\xff",
         correlation_id=r"5a2f8a4e-6d0c-4b7e-9a53-0d9f2c1b7e11\9", connector_type="6f9619ff-8b86-d011-b42d-00cf4fc964ff",
     )  # fmt: skip
     identifier = q.send(message)
@@ -253,7 +254,7 @@ def test_messages_whose_handle_was_closed_meanwhile_are_back_in_their_queue(q: A
 
 
 # Transactions
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_transaction_is_all_or_nothing(qm: Any, tq: Any) -> None:
@@ -307,7 +308,7 @@ def test_transactions_that_have_ended_or_belong_to_others_are_refused(
 
 
 # Queues
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_queues_are_created_changed_listed_and_deleted(other: OtherManager, qm: Any) -> None:
@@ -403,7 +404,7 @@ def test_an_exclusive_reader_receives_in_transactions_and_outside(qm: Any, tq: A
 
 
 # Management
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_outgoing_queues_are_shown_paused_and_read(qm: Any) -> None:
@@ -481,7 +482,7 @@ def test_a_purge_needs_no_administrator_who_alone_learns_the_count(bare: OtherMa
 
 
 # Connections
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def send_and_receive(qm: Any) -> None:
@@ -493,7 +494,10 @@ def send_and_receive(qm: Any) -> None:
 
 @pytest.mark.parametrize("read_port", [2105, 2116])
 def test_the_port_of_remote_reads_is_asked_for(colour: str, bare: OtherManager, read_port: int) -> None:
-    """Where qm2qm is not beside it, the interface qmcomm says its port, which need not be 2105 (MS-MQMP 3.1.4.24)."""
+    """Without qm2qm on the same port, qmcomm returns the port of remote reads.
+
+    It need not be 2105 (MS-MQMP 3.1.4.24).
+    """
     bare.serve(bare.queue_client)
     bare.serve([bare.remote_read], read_port)
     bare.ports.ip_read = read_port
@@ -547,7 +551,10 @@ def test_a_server_that_never_answers_is_given_up(colour: str) -> None:
 
 
 def watched(interface: ServerInterface, place: str, calls: list[tuple[str, str, dict[str, Any]]]) -> ServerInterface:
-    """The same interface for another port; each call is noted with the place, its name and its arguments."""
+    """Return the same interface for another port.
+
+    Each call is recorded with the place, its name and its arguments.
+    """
 
     def watching(method: Method, handler: Any) -> Any:
         def handle(call: ServerCall, **arguments: Any) -> Any:
@@ -593,7 +600,10 @@ def test_a_program_asks_where_to_read_and_says_who_it_is(colour: str, bare: Othe
 
 @pytest.mark.parametrize("method", [LANNER_OPEN_SESSION, REMOTE_QM_GET_QMQM_SERVER_PORT])
 def test_a_server_that_stops_answering_is_given_up(colour: str, bare: OtherManager, method: Method) -> None:
-    """It accepts the binds, and then a call has no answer: one of Lanner's interface, or without that."""
+    """A server accepts the binds and then does not answer a call.
+
+    The server has Lanner's interface, or does not have it.
+    """
     never: asyncio.Future[bytes] = asyncio.Future(loop=bare.loop)
     asked = []
 
@@ -669,7 +679,7 @@ def test_a_read_that_waits_ends_with_its_connection(colour: str, bare: OtherMana
 
 
 # Who may do what
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_access_lists_are_changed_by_sids_and_well_known_names(other: OtherManager, qm: Any) -> None:

@@ -1,4 +1,7 @@
-"""Lost connections, cancelled tasks and Ctrl-C: no message of a queue manager elsewhere is lost without notice."""
+"""Lost connections, cancelled tasks and Ctrl-C.
+
+No message of a queue manager elsewhere is lost silently.
+"""
 
 # The objects are of two trees of classes (tests/client/both_colours.py).
 # ruff: noqa: ANN401
@@ -69,7 +72,7 @@ def bodies(messages: Any) -> list[bytes | str]:
 
 
 # Lost connections
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def receive(queue: Any) -> Any:
@@ -175,7 +178,7 @@ def test_a_send_without_an_answer_says_how_many_are_known_to_be_sent(wire: RpcWi
 
 
 # Cancelled tasks
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def in_loop(wire: RpcWire, work: Callable[[lanner.aio.QueueManager], Awaitable[None]]) -> None:
@@ -282,7 +285,7 @@ def test_several_receives_that_are_cancelled_give_everything_back(wire: RpcWire,
 
 
 def test_a_task_that_is_cancelled_while_it_acknowledges_is_in_doubt(wire: RpcWire, q: lanner.Queue) -> None:
-    """MS-MQQP cannot take an acknowledgment back, so that a message would be lost without the error."""
+    """MS-MQQP cannot undo an acknowledgment, so without the error a message would be lost."""
 
     async def work(qm: lanner.aio.QueueManager) -> None:
         queue = qm.open(q.name)
@@ -328,7 +331,7 @@ def test_a_transaction_whose_receive_was_cancelled_must_be_aborted(
 
 
 # Ctrl-C
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -370,7 +373,7 @@ def test_an_interrupted_wait_takes_nothing(other: OtherManager, qm: lanner.Queue
 
 
 def answer_is_on_its_way(other: OtherManager, wire: RpcWire, q: lanner.Queue, readers: int) -> Callable[[], bool]:
-    """Have a message taken for the first of some reads, and its answer held until the read is cancelled."""
+    """Let the first of several reads take a message; hold its answer until it is cancelled."""
 
     def happen() -> bool:
         until(lambda: other.waiting(short(q)) == readers)

@@ -1,4 +1,4 @@
-"""Queues as a Python program sees them: made, found by every spelling, changed, looked at, deleted."""
+"""Queues from a Python program: created, found by every spelling, changed, listed, deleted."""
 
 from __future__ import annotations
 

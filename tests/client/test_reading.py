@@ -1,4 +1,4 @@
-"""Receiving and peeking: now, after a wait, by several threads at once, and when a wait ends otherwise."""
+"""Receives and peeks: immediate, waiting, in several threads, and with waits that end early."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_an_empty_queue_times_out_at_once(q: Queue, read: Callable[[Queue, float
 
 
 def test_a_receive_from_an_empty_queue_seeks_once(q: Queue) -> None:
-    """The lock is held from the seek to the begin of the wait, so no message can come in between."""
+    """The lock is held from the seek to the start of the wait, so no message comes in between."""
     with pytest.raises(IOTimeout):
         q.receive(0)  # opens the handle
     seeks: list[str] = []
@@ -180,7 +180,10 @@ def test_all_who_peek_see_it_and_one_receives(qm: QueueManager, q: Queue) -> Non
 
 
 def test_each_message_is_received_once_by_many_threads(qm: QueueManager, q: Queue) -> None:
-    """One object, shared: eight threads receive what four send; nothing is lost, nothing comes twice."""
+    """Eight threads share one object and receive what four threads send.
+
+    Nothing is lost and nothing is received twice.
+    """
     senders, each, receivers = 4, 100, 8
     found: list[str] = []
     lock = threading.Lock()

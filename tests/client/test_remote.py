@@ -1,4 +1,7 @@
-"""`lanner.connect`: the words of the embedded API on a queue manager of another process, over its Unix socket and TCP."""
+"""`lanner.connect`: the embedded API on a queue manager of another process.
+
+The tests use its Unix socket and TCP.
+"""
 
 from __future__ import annotations
 
@@ -67,14 +70,15 @@ def tq(qm: QueueManager) -> Queue:
 
 
 # Messages
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_every_property_of_a_message_comes_through(qm: QueueManager, q: Queue) -> None:
     message = lanner.Message(
-        body="h\u00e4llo", label="l\u00e4bel", priority=6, recoverable=True, time_to_reach_queue=77, time_to_be_received=88,
-        use_dead_letter_queue=True, use_journal_queue=True, use_tracing=True, acknowledge="full-receive",
-        administration_queue="admin", response_queue=r"DIRECT=OS:beta\private$\answers", app_specific=7, extension=b"\x00\xff",
+        body="h\u00e4llo", label="l\u00e4bel", priority=6, recoverable=True, time_to_reach_queue=77,
+        time_to_be_received=88, use_dead_letter_queue=True, use_journal_queue=True, use_tracing=True,
+        acknowledge="full-receive", administration_queue="admin",
+        response_queue=r"DIRECT=OS:beta\private$\answers", app_specific=7, extension=b"\x00\xff",
         correlation_id=r"5a2f8a4e-6d0c-4b7e-9a53-0d9f2c1b7e11\9", connector_type="6f9619ff-8b86-d011-b42d-00cf4fc964ff",
     )  # fmt: skip
     identifier = q.send(message)
@@ -213,7 +217,7 @@ def test_what_is_held_is_nobody_elses_and_comes_back_after_an_error(alpha: Serve
 
 
 # Transactions
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_transaction_is_all_or_nothing(qm: QueueManager, tq: Queue) -> None:
@@ -290,7 +294,7 @@ def test_everything_can_be_done_in_a_transaction(qm: QueueManager, tq: Queue) ->
 
 
 # Queues
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_queues_are_made_changed_listed_and_deleted(qm: QueueManager) -> None:
@@ -345,7 +349,7 @@ def test_subqueues_and_system_queues(qm: QueueManager, q: Queue) -> None:
 
 
 # Management
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_outgoing_queues_are_shown_steered_and_read(qm: QueueManager) -> None:
@@ -379,7 +383,7 @@ def test_who_is_there_is_told(alpha: ServedManager, qm: QueueManager) -> None:
 
 
 # Who may what
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_ntlm_says_who_one_is(alpha: ServedManager) -> None:
@@ -411,7 +415,10 @@ def test_ntlm_says_who_one_is(alpha: ServedManager) -> None:
 
 
 def test_who_does_not_say_who_it_is_is_nobody(tmp_path: Path) -> None:
-    """Everyone does not include a caller without a name, who may send to a queue with the default list."""
+    """Everyone does not include the anonymous user.
+
+    That user may still send to a queue with the default list.
+    """
     open_to_all = RpcSettings(endpoint_mapper_port=0, authentication_level=AuthLevel.NONE)
     with contextlib.closing(ServedManager(tmp_path / "data", free_address(), open_to_all)) as beta:
         with lanner.connect(data=beta.data) as qm:
@@ -479,7 +486,7 @@ def test_what_cannot_be_sent_is_told(q: Queue) -> None:
 
 
 # Connections
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_where_nobody_listens_is_told(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""Albums: an automation class for tests of the client, with everything that it can meet, and a server of them in a thread."""
+"""Albums: an automation class for tests of the client, and a server of them in a thread.
+
+The class has every kind of member that a client can meet.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Calls on automation objects without a network: octets to the object and back, as a client and the exporter would have them."""
+"""Calls on automation objects without a network.
+
+Octets go to the object and back, as a client and the exporter would have them.
+"""
 
 from __future__ import annotations
 
@@ -141,7 +144,10 @@ class Caller:
         refs: dict[int, Variant] | None = None,
         riid: UUID = IID_NULL,
     ) -> tuple[Variant, ExcepInfo, int, tuple[Variant, ...], int]:
-        """Invoke a member by name or DISPID, its arguments as they stand in rgvarg: the last one first."""
+        """Invoke a member by name or DISPID.
+
+        The arguments are in the order of rgvarg, the last one first.
+        """
         if isinstance(what, str):
             ids, hresult = self.ids(what)
             assert hresult == 0

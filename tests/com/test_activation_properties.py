@@ -97,7 +97,11 @@ def test_a_reply_both_ways() -> None:
 
 
 def test_the_blob_says_its_sizes() -> None:
-    """MS-DCOM 2.2.22, 2.2.22.1: dwSize and totalSize from the CustomHeader on, headerSize, and those of the properties."""
+    """MS-DCOM 2.2.22, 2.2.22.1: the sizes in the blob.
+
+    dwSize and totalSize count from the CustomHeader on; headerSize and the sizes of the properties
+    are there too.
+    """
     blob = REPLY.pack().object_data
     total, reserved = struct.unpack_from("<II", blob)
     assert (total, reserved) == (len(blob) - 8, 0)

@@ -19,7 +19,10 @@ def marked(rows: dict[str, spec_rows.Row]) -> set[str]:
 
 
 def named(page: str) -> list[str]:
-    """The rows that the tables before the safe defaults name; those are proven as the document has them."""
+    """Return the rows that the tables before the safe defaults name.
+
+    Those are proven as the document has them.
+    """
     tables = [line for line in page.partition(SAFE_DEFAULTS)[0].splitlines() if line.startswith("|")]
     return [found[0] for line in tables if (found := ROW.match(line.strip("| ")))]
 

@@ -159,7 +159,10 @@ def chosen_functions(project: mutants.Project, capsys: pytest.CaptureFixture[str
 
 
 def test_a_row_gets_the_lines_that_speak_of_it(project: mutants.Project, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of the lines that its tests run: by the words of the requirement, or by those of the tests."""
+    """The search chooses among the lines that the row's tests run.
+
+    It compares them with the words of the requirement and with those of the tests.
+    """
     test_file = project.tests / "unit" / "test_mod.py"
     test_file.write_text(TESTS.replace("    double(2)\n\n", "    double(2)\n    grade(1)\n\n"), encoding="utf-8")
     assert chosen_functions(project, capsys, "X-2") == {"double"}

@@ -156,7 +156,10 @@ def test_every_mutation_of_a_module_of_this_project_is_a_program() -> None:
 
 
 def test_what_statements_say() -> None:
-    """With the comments above them; of a condition also what depends on it; those of an inner function are its own."""
+    """A statement includes the comments above it, and a condition what depends on it.
+
+    The statements of an inner function belong to that function.
+    """
     source = (
         "def f(a):\n"
         "    # Why.\n"

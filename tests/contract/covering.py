@@ -34,7 +34,10 @@ _KINDS = {"StatusError", "LannerError", "InDoubt", "ProtocolError"}
 
 
 def public_members(kind: type) -> set[str]:
-    """Return the names of a class without underscore; attributes that are set when it is made are members too."""
+    """Return the names of a class that have no leading underscore.
+
+    Attributes that are set when an instance is created are members too.
+    """
     names = {name for name in dir(kind) if not name.startswith("_")}
     if dataclasses.is_dataclass(kind):
         return names | {field.name for field in dataclasses.fields(kind)}

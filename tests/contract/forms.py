@@ -107,7 +107,7 @@ async def _in_thread(call: Callable[..., object], *arguments: object, **named: o
 
 
 # The forms
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Place:
                 yield qm
 
     async def connect(self, user: str = "alice") -> lanner.aio.QueueManager:
-        """Connect to the service as an administrator, or as another user, who has to come by TCP."""
+        """Connect to the service as an administrator, or over TCP as another user."""
         service = self.service
         assert service is not None
         if self.form.where == "unix" and user == "alice":

@@ -48,7 +48,7 @@ class Proxy:
         self._threads[0].start()
 
     def lose_call(self, number: int, *, when: Literal["asked", "done"]) -> None:
-        """Cut the connection with the so-manieth call from now: before it is forwarded, or when it is answered."""
+        """Cut the connection at the n-th call from now, before it is forwarded or once answered."""
         self._left, self._is_done = number, when == "done"
 
     def _accept(self) -> None:

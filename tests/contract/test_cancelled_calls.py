@@ -1,4 +1,7 @@
-"""Calls that are cancelled or interrupted between two requests, or while an answer is on its way: nothing is lost."""
+"""Calls that are cancelled or interrupted: nothing is lost.
+
+This happens between two requests, or while an answer is on its way.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +103,7 @@ async def received_in_the_end(q: lanner.aio.Queue, count: int) -> list[object]:
 
 
 # Several messages
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @ASYNC_REMOTE
@@ -192,7 +195,10 @@ async def test_many_receives_cancelled_together_lose_nothing(
 async def test_receives_of_many_tasks_share_requests(
     qm: lanner.aio.QueueManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each has a message of its own, in one request for nearly all of them; those that find none wait, each for itself."""
+    """Each task gets a message of its own, and nearly all share one request.
+
+    Tasks that find no message wait separately.
+    """
     q = await new_queue(qm)
     await q.send_many([str(number) for number in range(100)])
     original, kinds = AsyncConnection.exchange, Counter[int]()

@@ -1,4 +1,7 @@
-"""That the contract is complete: every public member and every documented error has a test, in both colours alike."""
+"""The contract is complete.
+
+Every public member and every documented error has a test, in blocking and async form alike.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,10 @@ def test_every_member_is_covered_in_every_form() -> None:
 
 
 def test_a_test_uses_what_it_covers() -> None:
-    """Its text has the name of the member and that of the error; `unit` is how `transaction=` is read."""
+    """The text of the test contains the name of the member and that of the error.
+
+    `unit` stands for `transaction=`.
+    """
     unused = []
     for name, _, where in covering_tests():
         file, _, test = where.partition("::")
@@ -87,7 +93,7 @@ def test_a_name_that_is_no_member_cannot_be_covered() -> None:
 
 
 # The two colours
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 PAIRS = [
@@ -119,7 +125,7 @@ def parameters(of: Callable[..., object]) -> list[tuple[str, object, object]]:
 
 
 # Properties
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def properties() -> Iterator[tuple[str, property]]:
@@ -131,7 +137,10 @@ def properties() -> Iterator[tuple[str, property]]:
 
 
 def test_no_property_waits() -> None:
-    """A property of the async classes is no coroutine, so it cannot await a backend; the blocking ones are made from them."""
+    """A property of the async classes is no coroutine, so it cannot await a backend.
+
+    The blocking classes are generated from the async ones.
+    """
     for name, found in properties():
         assert found.fget is not None
         assert not inspect.iscoroutinefunction(found.fget), name

@@ -273,7 +273,10 @@ async def test_a_resource_that_is_gone_after_the_decision_hears_of_it_later(
 async def test_a_cancelled_commit_goes_on(
     place: Place, qm: lanner.aio.QueueManager, server: PostgreSql, table: str
 ) -> None:
-    """A task is cancelled while it decides: the steps are done nevertheless, so that nothing is left in doubt."""
+    """A task is cancelled while it decides.
+
+    The steps are done nevertheless, so that nothing is left in doubt.
+    """
     source = await filled(qm, "7")
     async with connected(server) as connection:
         tx = place.form.distributed(qm, {"ledger": connection})
@@ -290,11 +293,14 @@ async def test_a_cancelled_commit_goes_on(
 
 
 # By hand
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 async def prepared(form: Form, qm: lanner.aio.QueueManager, q: lanner.aio.Queue, coordinator: str) -> str:
-    """Leave a branch behind that has received a message and sent another; return the transaction."""
+    """Prepare a branch that has received a message and sent another, and leave it.
+
+    Return the transaction.
+    """
     identifier, tx = str(uuid.uuid4()), qm.transaction()
     await q.receive(0, transaction=tx)
     await q.send("new", transaction=tx)
@@ -360,7 +366,7 @@ async def test_what_the_coordinator_knows_better_is_not_ended_by_hand(
 
 
 # Lost connections
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @covers("DistributedTransaction.commit: CommitInDoubt")
@@ -431,7 +437,10 @@ async def receive_and_insert(
 async def test_a_program_that_is_gone_has_aborted_what_it_has_not_decided(
     form: Form, service: Service, qm: lanner.aio.QueueManager, tmp_path: Path
 ) -> None:
-    """The queue manager aborts its own branch with the connection; another's branch waits for the next program."""
+    """The queue manager aborts its own branch when the connection ends.
+
+    The branch of another one waits for the next program.
+    """
     source = await filled(qm, "7")
     async with form.embedded(tmp_path / "beta", "BETA") as beta:
         target = await new_queue(beta, transactional=True)

@@ -1,4 +1,4 @@
-"""Messages that a block holds while something happens to them, and what a program drops without closing it."""
+"""Messages inside an open block, and objects that a program drops without closing them."""
 
 from __future__ import annotations
 

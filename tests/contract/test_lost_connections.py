@@ -1,4 +1,7 @@
-"""Connections that are lost: what is in doubt says so, nothing is lost, and the next call connects again."""
+"""Lost connections.
+
+What is in doubt is reported so, nothing is lost, and the next call connects again.
+"""
 
 from __future__ import annotations
 
@@ -204,7 +207,10 @@ async def test_a_commit_whose_answer_is_lost_is_in_doubt(
 async def test_sends_and_their_commit_are_one_round_trip(
     form: Form, proxy: Proxy, qm: lanner.aio.QueueManager, when: Literal["asked", "done"]
 ) -> None:
-    """All of it is in doubt if the connection is lost: it has happened as a whole, or not at all."""
+    """If the connection is lost, the whole transaction is in doubt.
+
+    It has happened completely or not at all.
+    """
     async with through(form, proxy) as cut:
         q, other = await new_queue(qm, transactional=True), await new_queue(qm, transactional=True)
         one, two = cut.open(q.name), cut.open(other.name)

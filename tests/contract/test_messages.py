@@ -218,7 +218,10 @@ async def test_names_of_this_computer_are_sent_as_others_can_use_them(
 @pytest.mark.parametrize("name", ["administration_queue", "response_queue"])
 async def test_a_name_of_a_queue_that_cannot_be_is_refused(qm: lanner.aio.QueueManager, name: str) -> None:
     q = await new_queue(qm)
-    text = "format name 'DIRECT=nonsense': 'nonsense' does not begin with one of HTTP, HTTPS, IPX, OS, SPX, TCP and a colon"
+    text = (
+        "format name 'DIRECT=nonsense': "
+        "'nonsense' does not begin with one of HTTP, HTTPS, IPX, OS, SPX, TCP and a colon"
+    )
     message = lanner.Message(**{name: "DIRECT=nonsense"})  # type: ignore[arg-type] # by name
     await refused(errors.IllegalFormatname, text, q.send(message))
     await refused(errors.IllegalFormatname, text, q.send_many(["before", message]))
@@ -238,11 +241,14 @@ async def test_a_label_that_is_too_long_is_refused_before_anything_is_sent(qm: l
 
 
 # Sends that share requests
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 async def test_sends_of_many_tasks_and_threads_end_each_by_itself(qm: lanner.aio.QueueManager) -> None:
-    """Sends under way together may be one request; each caller gets its own identifier, or its own error."""
+    """Concurrent sends may share a request.
+
+    Each caller gets its own identifier or its own error.
+    """
     q = await new_queue(qm, quota_kb=10)
     messages: list[lanner.Message | bytes | str] = [lanner.Message(body=str(number)) for number in range(20)]
     messages[5] = lanner.Message(body=bytes(20_000))

@@ -76,7 +76,10 @@ async def test_messages_are_found_by_conditions(qm: lanner.aio.QueueManager) -> 
 
 
 async def test_a_search_is_continued_where_it_ended(qm: lanner.aio.QueueManager) -> None:
-    """By how many were found and by how many were examined, also if the message at that place is gone."""
+    """A search continues by the numbers of messages found and examined.
+
+    It does so even if the message at that place is gone.
+    """
     q = await new_queue(qm)
     await q.send_many(
         [lanner.Message(body=str(number), label="even" if number % 2 == 0 else "odd") for number in range(500)]
@@ -95,7 +98,10 @@ async def test_a_search_is_continued_where_it_ended(qm: lanner.aio.QueueManager)
 
 @covers("Queue.move_many: TransactionUsage", "Queue.copy_many")
 async def test_messages_go_to_any_queue(qm: lanner.aio.QueueManager) -> None:
-    """Between transactional and other queues, in both directions: new messages with the same content."""
+    """Messages pass between transactional and other queues in both directions.
+
+    They become new messages with the same content.
+    """
     plain, tx_queue = await new_queue(qm), await new_queue(qm, transactional=True)
     await plain.send_many([lanner.Message(body=one, label=one, app_specific=5, recoverable=True) for one in "abc"])
     old = [message async for message in plain]

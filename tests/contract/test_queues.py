@@ -39,7 +39,8 @@ async def test_a_queue_is_created_with_attributes_and_deleted(qm: lanner.aio.Que
     name = new_name()
     q = await qm.create_queue(
         name, transactional=True, journal=True, label="Orders", quota_kb=77, journal_quota_kb=5, base_priority=-3,
-        privacy_level=QueuePrivacyLevel.BODY, authentication=True, multicast_address="224.1.1.1:8000", type=uuid.UUID(int=7),
+        privacy_level=QueuePrivacyLevel.BODY, authentication=True, multicast_address="224.1.1.1:8000",
+        type=uuid.UUID(int=7),
     )  # fmt: skip
     path = rf"ALPHA\private$\{name}"
     assert (q.name, q.path_name, q.format_name) == (path, path, f"DIRECT=OS:{path}")
@@ -159,7 +160,8 @@ async def test_an_attribute_that_cannot_be_is_refused(
         (
             ".private$orders",
             (
-                "name '.private$orders': a queue name that begins with a dot; a shell removes backslashes outside quotes, "
+                "name '.private$orders': a queue name that begins with a dot; "
+                "a shell removes backslashes outside quotes, "
                 r"so write the name in single quotes; did you mean '.\private$\orders'?"
             ),
         ),
@@ -179,7 +181,10 @@ async def test_an_attribute_that_cannot_be_is_refused(
         ),
         (
             r"DIRECT=OS:a=b\q",
-            r"format name 'DIRECT=OS:a=b\q': '=' is not allowed in a computer name, here 'a=b'; did you mean 'DIRECT=OS:a-b\q'?",
+            (
+                r"format name 'DIRECT=OS:a=b\q': '=' is not allowed in a computer name, here 'a=b'; "
+                r"did you mean 'DIRECT=OS:a-b\q'?"
+            ),
         ),
     ],
     ids=lambda value: value[:16],

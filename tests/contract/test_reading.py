@@ -180,7 +180,7 @@ async def test_a_purge_removes_everything(qm: lanner.aio.QueueManager) -> None:
 
 
 # Cursors
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @covers(
@@ -327,7 +327,7 @@ async def test_every_read_says_where_a_message_lay_and_what_happened_to_it(qm: l
 
 
 # Several at once
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 async def test_tasks_and_threads_share_one_manager_and_one_queue_object(qm: lanner.aio.QueueManager) -> None:

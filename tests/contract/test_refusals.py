@@ -1,4 +1,7 @@
-"""Errors, with the same class and the same text in every form: quotas, sizes, sharing, a full disk."""
+"""Errors have the same class and the same text in every form.
+
+Covered: quotas, sizes, sharing and a full disk.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,10 @@ async def test_a_full_queue_says_which_quota_is_used_up_and_what_to_do(qm: lanne
 async def limited(
     form: Form, data: Path, start_own: Callable[..., Service], setting: str, embedded: dict[str, int]
 ) -> AsyncIterator[lanner.aio.QueueManager]:
-    """Give a queue manager with a quota of its own, written in the settings of a service and in those of this process."""
+    """Return a queue manager with a quota of its own.
+
+    The quota is in the settings of a service or of this process.
+    """
     if form.is_remote:
         service = start_own(f"[quota]\n{setting}\n")
         async with await Place(form, data, service).connect() as qm:

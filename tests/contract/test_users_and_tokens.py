@@ -1,4 +1,4 @@
-"""The members of `QueueManager` about users, their tokens and what they see, and what only a service knows."""
+"""The members of `QueueManager` for users, tokens and permissions, and those for a service only."""
 
 from __future__ import annotations
 

@@ -280,7 +280,10 @@ XML = [
         + b"<ArrayOfAnyType "
         + _SCHEMAS
         + b'><anyType xsi:type="xsd:int">1</anyType><anyType xsi:type="xsd:string">1</anyType>'
-        + b'<anyType xmlns:q1="http://microsoft.com/wsdl/types/" xsi:type="q1:guid">00112233-4455-6677-8899-aabbccddeeff</anyType>'
+        + (
+            b'<anyType xmlns:q1="http://microsoft.com/wsdl/types/" xsi:type="q1:guid">'
+            b"00112233-4455-6677-8899-aabbccddeeff</anyType>"
+        )
         + b"</ArrayOfAnyType>",
         "xml",
         [1, "1", _GUID],
@@ -308,7 +311,10 @@ XML = [
         _DECLARATION
         + b"<Order "
         + _SCHEMAS
-        + b'>\r\n  <Id>7</Id>\r\n  <Customer>\r\n    <Name>M&amp;S</Name>\r\n    <Vat xsi:nil="true" />\r\n  </Customer>\r\n'
+        + (
+            b">\r\n  <Id>7</Id>\r\n  <Customer>\r\n    <Name>M&amp;S</Name>\r\n"
+            b'    <Vat xsi:nil="true" />\r\n  </Customer>\r\n'
+        )
         + b"  <Tags>\r\n    <string>new</string>\r\n    <string>paid</string>\r\n  </Tags>\r\n"
         + b'  <Extra xsi:type="xsd:decimal">1.50</Extra>\r\n</Order>',
         "xml",

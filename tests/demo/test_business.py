@@ -1,4 +1,7 @@
-"""The traffic of `make demo`: real queue managers, and everything in it that the report is to show."""
+"""The traffic of `make demo`.
+
+It uses real queue managers and produces everything that the report shows.
+"""
 
 from __future__ import annotations
 

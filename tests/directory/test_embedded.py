@@ -1,4 +1,7 @@
-"""MS-MQDSSM 3.1.6 on the embedded directory; MS-MQDMPR 3.1.7.1.18-24 as far as the directory decides."""
+"""MS-MQDSSM 3.1.6 on the embedded directory.
+
+Also MS-MQDMPR 3.1.7.1.18-24, as far as the directory decides.
+"""
 
 from __future__ import annotations
 
@@ -336,7 +339,7 @@ def test_long_queue_names_stay_apart(world: World) -> None:
 
 
 def test_a_computer_that_is_set_up_again_keeps_its_object(world: World) -> None:
-    """MS-MQDSSM 3.1.6.1.1.2: ObjectAlreadyExists is followed by a read of the GUID that is there."""
+    """MS-MQDSSM 3.1.6.1.1.2: after ObjectAlreadyExists, the existing GUID is read."""
     again = QueueManager(computer_name="ALPHA", site_identifier_list=[world.site])
     assert world.directory.create_object(again) == (SUCCESS, world.manager.identifier)
     assert len(world.entries("mSMQConfiguration")) == 1
@@ -724,7 +727,10 @@ def test_users_are_found_by_sid_and_keep_their_certificates(world: World) -> Non
 
 @pytest.mark.spec("DMPR-3.1.1-3")
 def test_no_write_and_no_restart_changes_an_identifier(world: World) -> None:
-    """MS-MQDMPR 3.1.1: Identifier is for the life of the object, whoever writes another with its other attributes."""
+    """MS-MQDMPR 3.1.1: Identifier is fixed for the life of the object.
+
+    Writing another value along with other attributes does not change it.
+    """
     queue = world.add_queue("orders")
     south = Site(name="south")
     assert world.directory.create_object(south)[0] is SUCCESS
@@ -944,7 +950,10 @@ def test_whatever_is_asked_the_answer_is_one_of_the_enumeration(
 
 @pytest.mark.spec("DMPR-3.1.1.17-1")
 def test_the_enumeration_has_the_results_of_the_document_and_each_is_given() -> None:
-    """MS-MQDMPR 3.1.1.17 DirectoryOperationResult: seven results, each with an operation that answers it."""
+    """MS-MQDMPR 3.1.1.17 DirectoryOperationResult has seven results.
+
+    For each there is an operation that returns it.
+    """
     assert {one.value for one in DirectoryOperationResult} == {
         "Success",
         "GenericError",

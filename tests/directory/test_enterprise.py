@@ -76,7 +76,9 @@ certificates = ["AG9uZQ==", "dHdv"]
 plain = st.one_of(st.text(), st.integers(-(2**31), 2**31), st.booleans(), st.lists(st.text(), max_size=3))
 tables = st.recursive(
     st.dictionaries(st.text(), plain, max_size=3),
-    lambda inner: st.dictionaries(st.text(), st.one_of(plain, inner, st.lists(inner, min_size=1, max_size=2)), max_size=3),
+    lambda inner: st.dictionaries(
+        st.text(), st.one_of(plain, inner, st.lists(inner, min_size=1, max_size=2)), max_size=3
+    ),
     max_leaves=8,
 )  # fmt: skip
 

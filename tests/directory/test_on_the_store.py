@@ -1,4 +1,7 @@
-"""The embedded directory on a table of the real store: it is there again after the store was closed."""
+"""The embedded directory on a table of the real store.
+
+Its contents survive closing the store.
+"""
 
 from __future__ import annotations
 

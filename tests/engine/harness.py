@@ -51,7 +51,7 @@ OPEN_TO_ALL = SecurityDescriptor(
 
 
 class WatchedDirectory:
-    """A directory that calls back with the object type and the first filter's value of each read."""
+    """A directory that reports each read: the object type and the first filter's value."""
 
     def __init__(self, directory: Directory, on_read: Callable[[str, object], None]) -> None:
         self._directory = directory
@@ -114,7 +114,7 @@ class Harness:
         self.start()
 
     # Life
-    # -----------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self.store = Store.open(self.path, reserve=1 << 20)

@@ -1,7 +1,7 @@
-"""Who may do what with a queue: rights are checked where a name becomes a handle, and at every administration.
+"""Access to queues: rights are checked when a name becomes a handle and at administration.
 
-The descriptors and the check itself are tested in tests/security; here is whether the engine asks
-them, with the right question, before it changes anything.
+The descriptors and the check itself are tested in tests/security. These tests check that the engine
+asks the right question before it changes anything.
 """
 
 from __future__ import annotations
@@ -106,7 +106,10 @@ def test_a_denied_open_leaves_nothing_behind(h: Harness) -> None:
 
 
 def test_a_new_queue_belongs_to_whoever_made_it(h: Harness) -> None:
-    """DECISIONS, safe defaults: creator and administrators have every right, everybody else may send."""
+    """DECISIONS, safe defaults: the creator and administrators have every right.
+
+    Everybody else may send.
+    """
     queue = h.create(identity=OWNER)
     for access in (RECEIVE, MOVE, PEEK, SEND):
         for identity in (OWNER, ADMINISTRATOR):
@@ -123,7 +126,10 @@ def test_a_new_queue_belongs_to_whoever_made_it(h: Harness) -> None:
 
 
 def test_in_the_document_profile_a_new_queue_shows_its_properties_and_takes_nothing(tmp_path: Path) -> None:
-    """MS-MQDMPR 3.1.7.1.3.1: the owner has every right, everybody else may look at its properties."""
+    """MS-MQDMPR 3.1.7.1.3.1: the owner has every right.
+
+    Everybody else may read the queue's properties.
+    """
     h = Harness(tmp_path / "data", profile=Profile.DOCUMENT)
     queue = h.engine.queues.make(Queue(pathname=r".\private$\q"), PathName.parse(r".\private$\q"), identity=OWNER)
     for access in (RECEIVE, MOVE, PEEK, SEND):
@@ -138,7 +144,10 @@ def test_in_the_document_profile_a_new_queue_shows_its_properties_and_takes_noth
 
 @pytest.mark.parametrize("owner", [ANONYMOUS_LOGON, EVERYONE], ids=str)
 def test_what_nobody_proves_to_be_never_owns_a_queue(h: Harness, owner: Sid) -> None:
-    """Neither by a descriptor for a new queue, nor later, even where the list allows to take ownership."""
+    """No unproven identity becomes an owner, by a descriptor for a new queue or later.
+
+    This holds even where the list allows taking ownership.
+    """
     everything = (allow(EVERYONE, QueueAccess.GENERIC_ALL), allow(ANONYMOUS_LOGON, QueueAccess.GENERIC_ALL))
     for identity, expected in ((OWNER, OWNER.sid), (SYSTEM, BUILTIN_ADMINISTRATORS)):
         queue = h.create(identity.name, identity=identity, security=descriptor(*everything, owner=owner))
@@ -182,7 +191,10 @@ def test_the_anonymous_user_is_not_everyone(h: Harness) -> None:
 
 
 def test_generic_rights_of_a_new_queue_mean_what_they_say(h: Harness) -> None:
-    """MS-DTYP 2.4.3: whoever sets a descriptor maps them; 0x80000000 is GENERIC_READ of a queue then."""
+    """MS-DTYP 2.4.3: setting a descriptor maps generic rights.
+
+    0x80000000 then is GENERIC_READ of a queue.
+    """
     h.create(identity=OWNER, security=descriptor(allow(READER.sid, AccessMask.GENERIC_READ)))
     assert (opens(h, "q", RECEIVE, READER), opens(h, "q", SEND, READER)) == (True, False)
     h.engine.set_queue_properties(
@@ -279,7 +291,10 @@ def test_a_subqueue_is_made_only_by_who_may_open_its_queue(h: Harness) -> None:
 
 @pytest.mark.parametrize("suffix", ["DEADLETTER", "DEADXACT", "JOURNAL"])
 def test_the_systems_queues_are_guarded_by_the_queue_manager(h: Harness, suffix: str) -> None:
-    """MS-MQMQ 2.2.23: rights on the machine; administrators have them, others when they are granted."""
+    """MS-MQMQ 2.2.23: system queues need rights on the machine.
+
+    Administrators have them, others only when they are granted.
+    """
     is_journal = suffix == "JOURNAL"
     rights = (
         (QueueManagerAccess.PEEK_JOURNAL_QUEUE_MESSAGE, QueueManagerAccess.RECEIVE_JOURNAL_QUEUE_MESSAGE)
@@ -334,7 +349,10 @@ def test_everybody_may_send_elsewhere_and_administrators_look_at_what_waits(h: H
 
 
 def test_a_connector_queue_is_guarded_by_its_site(h: Harness) -> None:
-    """MS-MQMQ 2.2.27: MQSEC_CN_OPEN_CONNECTOR; who has not got it does not even bring the queue into being."""
+    """MS-MQMQ 2.2.27: MQSEC_CN_OPEN_CONNECTOR.
+
+    Without that right a caller cannot even cause the queue to be created.
+    """
     site = Site(name="Mainframe", foreign_site=True)
     assert h.directory.create_object(site)[0] is DirectoryOperationResult.SUCCESS
     name = f"CONNECTOR={site.identifier}"
@@ -391,7 +409,10 @@ def test_the_systems_queues_are_deleted_by_nobody(h: Harness) -> None:
 
 
 def test_properties_are_read_by_who_may(h: Harness) -> None:
-    """MS-MQMQ 2.2.24: MQSEC_GET_QUEUE_PROPERTIES, and MQSEC_GET_QUEUE_PERMISSIONS for the descriptor."""
+    """MS-MQMQ 2.2.24: reading properties needs MQSEC_GET_QUEUE_PROPERTIES.
+
+    Reading the descriptor needs MQSEC_GET_QUEUE_PERMISSIONS.
+    """
     queue = h.create(
         identity=OWNER,
         label="mine",

@@ -74,7 +74,10 @@ def admin(h: Harness) -> Harness:
 def test_each_kind_of_request_is_answered_by_its_events_and_no_others(
     admin: Harness, requested: Acknowledgements, wanted: set[MessageClass]
 ) -> None:
-    """Arrival, receipt, delivery failure and non-receipt: every request names the events it covers."""
+    """Arrival, receipt, delivery failure and non-receipt.
+
+    Every request names the events that it covers.
+    """
     h = admin
     h.create()
     demand = asking(h, requested)
@@ -97,7 +100,10 @@ def test_each_kind_of_request_is_answered_by_its_events_and_no_others(
 
 @pytest.mark.spec("DMPR-3.1.1.12-18")
 def test_by_default_nobody_is_told_anything(admin: Harness) -> None:
-    """AcknowledgementsRequested: "None ... is the default value"; AckNackReachQueue equals AckNegArrival."""
+    """AcknowledgementsRequested: "None ... is the default value".
+
+    AckNackReachQueue equals AckNegArrival.
+    """
     h = admin
     h.create()
     h.send(administration_queue_format_name=h.name("admin"))
@@ -107,7 +113,10 @@ def test_by_default_nobody_is_told_anything(admin: Harness) -> None:
 
 
 def test_an_acknowledgment_names_its_message_and_keeps_its_guarantee(admin: Harness) -> None:
-    """MS-MQQB 3.1.7.15: correlation, response queue, delivery guarantee; a negative one gives the body back."""
+    """MS-MQQB 3.1.7.15: correlation, response queue and delivery guarantee.
+
+    A negative acknowledgment returns the body.
+    """
     h = admin
     h.create()
     demand = asking(h, Acknowledgements.FULL_REACH_QUEUE | Acknowledgements.NEG_RECEIVE)
@@ -146,7 +155,10 @@ def test_transactional_and_other_messages_keep_to_their_queues(admin: Harness) -
 
 @pytest.mark.spec("DMPR-3.1.1.12-6")
 def test_each_of_the_two_clocks_has_its_class(admin: Harness) -> None:
-    """0x8002 before arrival, 0xC002 in the destination queue; TimeToBeReceived before insertion is 0x8002 too."""
+    """0x8002 before arrival, 0xC002 in the destination queue.
+
+    If TimeToBeReceived expires before insertion, the class is 0x8002 too.
+    """
     h = admin
     h.create()
     demand = asking(h, Acknowledgements.FULL_RECEIVE)
@@ -195,7 +207,10 @@ def test_each_refusal_has_its_class_and_stores_nothing(h: Harness) -> None:
 
 
 def test_a_message_removed_from_an_outgoing_queue_was_purged_on_its_way(admin: Harness) -> None:
-    """NackPurged 0x8001: it never came to its destination, so a negative arrival is what is told."""
+    """NackPurged 0x8001: the message never reached its destination.
+
+    So its sender gets a negative arrival acknowledgment.
+    """
     h = admin
     elsewhere = r"DIRECT=OS:BETA\private$\q"
     h.send(elsewhere, **asking(h, Acknowledgements.NEG_ARRIVAL))
@@ -205,7 +220,10 @@ def test_a_message_removed_from_an_outgoing_queue_was_purged_on_its_way(admin: H
 
 @pytest.mark.parametrize("send_insecure_nacks", [False, True])
 def test_strangers_are_told_why_only_when_that_is_allowed(admin: Harness, send_insecure_nacks: bool) -> None:
-    """MS-MQQB 3.1.7.15: SendInsecureNacks decides over the classes that tell what is here and how it is guarded."""
+    """MS-MQQB 3.1.7.15: SendInsecureNacks controls some classes of acknowledgments.
+
+    They are those that reveal what is here and how it is protected.
+    """
     h = admin
     h.settings["send_insecure_nacks"] = send_insecure_nacks
     h.restart()
@@ -257,7 +275,10 @@ def test_a_queue_takes_only_messages_secured_as_it_demands(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.1.12-23")
 def test_the_sender_is_named_by_its_sid_unless_it_asks_otherwise(h: Harness) -> None:
-    """SenderIdentifierType: Sid of the current user by default, None for the anonymous user, or the queue manager's."""
+    """SenderIdentifierType: Sid of the current user by default.
+
+    It is None for the anonymous user, or names the queue manager.
+    """
     h.settings["profile"] = Profile.DOCUMENT
     h.restart()
     alice = Identity("alice", Sid.parse("S-1-5-21-1-2-3-1001"), is_domain_user=True)

@@ -71,7 +71,10 @@ def test_many_messages_that_expire_together_do_so_in_slices(h: Harness) -> None:
 
 
 def test_a_reader_whose_call_back_fails_does_not_fail_the_sender(h: Harness, caplog: pytest.LogCaptureFixture) -> None:
-    """The message is stored when the reader is told of it: the sender must not hear that it failed."""
+    """The message is stored when the reader's callback runs.
+
+    A failure of the callback must not be reported to the sender.
+    """
     h.create()
     got: list[object] = []
 

@@ -140,7 +140,7 @@ def test_the_longest_names_are_valid(h: Harness) -> None:
 @pytest.mark.spec("DMPR-3.1.7.1.3-2")
 @pytest.mark.parametrize("pathname", [r".\private$\q", r".\q"])
 def test_a_queue_is_made_with_its_journal(h: Harness, pathname: str) -> None:
-    """JournalQueueReference is a queue of its own, found by name, that receives the journal's copies."""
+    """JournalQueueReference is a separate queue, found by name, that receives journal copies."""
     queue = h.create(pathname, journaling=True)
     journal = queue.journal_queue
     assert journal is not None
@@ -274,7 +274,10 @@ def test_applications_create_no_system_queues_and_journals(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.1.3-6")
 def test_a_private_queue_gets_a_number_of_its_own(h: Harness) -> None:
-    """Unused by any private queue here, also after deletions and a crash; the number names the queue."""
+    """No private queue here uses the number, also after deletions and a crash.
+
+    The number names the queue.
+    """
     numbers = {q.private_queue_number for q in h.engine.local_queues() if q.queue_type is QueueType.PRIVATE}
     assert 0 not in numbers
     for index in range(6):
@@ -379,7 +382,10 @@ def test_a_published_queue_whose_paths_cannot_be_read_back_exists_without_them(h
 
 @pytest.mark.spec("DMPR-3.1.7.1.3.1-1", "DMPR-3.1.7.1.3.1-5", "DMPR-3.1.7.1.3.1-7")
 def test_in_a_domain_a_queue_lets_everyone_look_its_computer_too_and_its_owner_do_all(tmp_path: Path) -> None:
-    """Everyone, then the machine (its objectSid), then the owner: what the engine hands to the default."""
+    """The engine passes three parties to the default descriptor.
+
+    Everyone, then the machine (its objectSid), then the owner.
+    """
     h = Harness(tmp_path / "data", directory_integrated=True, profile=Profile.DOCUMENT)
     machine = h.directory.computer_sid("ALPHA")
     assert machine is not None
@@ -429,7 +435,10 @@ def test_in_a_workgroup_a_strangers_queue_is_open_to_all(tmp_path: Path) -> None
 
 @pytest.mark.spec("DMPR-3.1.7.1.4-1")
 def test_delete_removes_every_message_and_says_so(h: Harness) -> None:
-    """NackQueueDeleted for Available, received-in-transaction and subqueue messages; class 0xC000 to who asked."""
+    """NackQueueDeleted for Available, received-in-transaction and subqueue messages.
+
+    Senders that asked for it get class 0xC000.
+    """
     h.create("admin")
     queue = h.create()
     asking: dict[str, Any] = {
@@ -509,7 +518,10 @@ def test_a_queue_of_the_same_name_is_another_queue(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.1.4-3")
 def test_deleting_a_queue_ends_the_reads_that_wait_on_it(h: Harness) -> None:
-    """Receives and peeks, tagged and not, all with MQ_ERROR_QUEUE_NOT_AVAILABLE; other queues' reads go on."""
+    """Receives and peeks, with and without a tag, end with MQ_ERROR_QUEUE_NOT_AVAILABLE.
+
+    Reads of other queues continue.
+    """
     queue = h.create()
     h.create("other")
     readers = [Reader() for _ in range(4)]

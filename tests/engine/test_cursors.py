@@ -72,7 +72,7 @@ def opened(h: Harness, descriptor: OpenQueueDescriptor) -> Cursor:
 
 
 # Opening
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.1-1", "DMPR-3.2.7.1-1")
@@ -103,7 +103,10 @@ def test_cursors_of_one_handle_are_independent(walk: Walk) -> None:
 
 @pytest.mark.spec("DMPR-3.2.7.1-1", "DMPR-3.2.1.2-1")
 def test_a_new_cursor_stands_before_the_queue(h: Harness) -> None:
-    """3.2.7.1: at Start, Unread, referring to its descriptor; 3.2.1.2: Handle is unique on the queue manager."""
+    """3.2.7.1: a new cursor is at Start, Unread and refers to its descriptor.
+
+    3.2.1.2: Handle is unique on the queue manager.
+    """
     h.create("q")
     h.create("r")
     descriptors = [h.open("q"), h.open("q"), h.open("r")]
@@ -124,7 +127,7 @@ def test_a_cursor_has_four_states() -> None:
 
 
 # The table
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 # MS-MQDMPR 3.2.7.2 to 3.2.7.4, and DECISIONS for a cursor that waits already.
 SPECIFIED = {
@@ -157,7 +160,10 @@ def test_every_pair_of_state_and_event_has_an_answer() -> None:
 def test_the_cursor_does_what_its_table_says(
     walk: Walk, state: CursorState, event: CursorEvent, at: bytes, taken: bool
 ) -> None:
-    """Every event in every state, on a message with another behind it and on the last, there or taken."""
+    """Every event in every state.
+
+    The message is followed by another or is the last; it is present or already received.
+    """
     walk.cursor.position, walk.cursor.state = walk.ids[at], state
     if taken:
         h = walk.h
@@ -333,7 +339,10 @@ def test_an_expired_peek_keeps_the_place_of_the_cursor(walk: Walk, timeout: int)
 @pytest.mark.parametrize("event", [PEEK, DEQUEUE])
 @pytest.mark.parametrize("emptied", [False, True])
 def test_a_parked_cursor_finds_what_comes_behind_the_old_tail(walk: Walk, event: CursorEvent, emptied: bool) -> None:
-    """DECISIONS: End.Next is undefined in the text; ours goes on after the tail of the time it was parked."""
+    """DECISIONS: the text leaves End.Next undefined.
+
+    Lanner's cursor continues behind the tail as of the time when it was parked.
+    """
     walk.cursor.position = walk.ids[b"c"]
     walk.do(DEQUEUE, timeout=1000)
     walk.h.tick(1)

@@ -85,7 +85,10 @@ def test_a_status_of_our_own_has_the_customer_bit() -> None:
 
 @pytest.mark.spec("DMPR-3.1.1-4")
 def test_every_front_end_sees_one_queue_manager(tmp_path: Path) -> None:
-    """LocalQueueManager: one instance, accessible to all protocol implementations on the queue manager."""
+    """LocalQueueManager: one instance.
+
+    It is accessible to all protocol implementations on the queue manager.
+    """
     with Client(tmp_path / "data", name="ALPHA") as program:
         engine = runtime_of(program).engine
         with runtime_of(program).lock:
@@ -130,7 +133,10 @@ def test_this_host_is_foreign(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.1.1-3", "DMPR-6-1", "DMPR-6-3")
 def test_a_new_queue_manager_is_nobodys_server(tmp_path: Path) -> None:
-    """Defaults of 3.1.1.1; note 2: QueueManagerVersion is empty; notes 4 to 8: no connected networks."""
+    """Defaults of 3.1.1.1.
+
+    Note 2: QueueManagerVersion is empty; notes 4 to 8: no connected networks.
+    """
     h = Harness(tmp_path / "data", site_identifiers=())
     qm = h.engine.queue_manager
     assert qm.foreign_system is qm.remote_access_server is qm.supporting_server is False
@@ -188,12 +194,15 @@ def test_a_workgroup_queue_manager_is_never_offline(h: Harness) -> None:
 
 
 # Queues
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.1.2-2")
 def test_quotas_of_queues_are_in_kilobytes(h: Harness) -> None:
-    """Quota and JournalQuota in kilobytes, TotalBytes in bytes; both JournalQuotas are unlimited by default."""
+    """Quota and JournalQuota are in kilobytes, TotalBytes is in bytes.
+
+    Both JournalQuotas are unlimited by default.
+    """
     assert h.engine.queue_manager.journal_quota == 0xFFFFFFFF
     assert h.create("plain").journal_quota == h.queue("plain").quota == INFINITE
     queue = h.create(quota=1, journaling=True, journal_quota=1)
@@ -297,7 +306,10 @@ def test_total_bytes_is_the_sum_of_what_is_there(h: Harness, recoverable: bool) 
 
 @pytest.mark.spec("DMPR-3.1.1.2-7")
 def test_messages_stand_by_priority_and_then_by_arrival(h: Harness) -> None:
-    """MessagePositionList: ascending order by arrival time within priority, the highest priority first."""
+    """MessagePositionList: ascending order by arrival time within priority.
+
+    The highest priority comes first.
+    """
     h.create()
     for index, priority in enumerate((3, 0, 7, 3, 7, 0, 5, 3)):
         h.send(body=b"%d/%d" % (priority, index), priority=priority, recoverable=bool(index % 2))
@@ -308,7 +320,10 @@ def test_messages_stand_by_priority_and_then_by_arrival(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.1.2-8")
 def test_start_and_end_are_no_messages(h: Harness) -> None:
-    """Unused cursors point to Start, cursors past Tail to End; an empty list has Head equal to End."""
+    """Unused cursors point to Start, cursors past Tail to End.
+
+    An empty list has Head equal to End.
+    """
     h.create()
     descriptor = h.open()
     cursor = h.engine.open_cursor(descriptor)
@@ -378,12 +393,15 @@ def test_a_position_is_available_locked_deleted_or_purge_pending(h: Harness) -> 
 
 
 # Messages
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.1.12-3")
 def test_arrival_is_the_insertion_here_and_the_source_stays(h: Harness) -> None:
-    """ArrivalTime: when it was added to this queue; SourceMachineIdentifier: who first accepted the message."""
+    """ArrivalTime: when the message was added to this queue.
+
+    SourceMachineIdentifier: who first accepted the message.
+    """
     h.create()
     h.create(r".\private$\q;later")
     source = uuid.uuid4()
@@ -411,7 +429,7 @@ def test_arrival_is_the_insertion_here_and_the_source_stays(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.1.12-13")
 def test_each_copy_of_a_message_to_many_names_one_of_them(h: Harness) -> None:
-    """DestinationQueueFormatName has one element, which is one of DestinationMultiQueueFormatName."""
+    """DestinationQueueFormatName has one element, one of DestinationMultiQueueFormatName's."""
     for name in ("a", "b"):
         h.create(name)
     many = ",".join(rf"DIRECT=OS:ALPHA\private$\{name}" for name in ("a", "b"))
@@ -434,7 +452,10 @@ def test_each_copy_of_a_message_to_many_names_one_of_them(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.1.12-22", "DMPR-6-7")
 def test_algorithms_have_their_numbers_and_defaults(h: Harness) -> None:
-    """HashAlgorithm defaults to SHA1 (SHA is the same), EncryptionAlgorithm to RC4; both are carried unchanged."""
+    """HashAlgorithm defaults to SHA1 (SHA is the same), EncryptionAlgorithm to RC4.
+
+    Both are carried unchanged.
+    """
     h.create()
     h.send()
     (message,) = h.messages()

@@ -1,4 +1,7 @@
-"""Directory events, the offline mode and its timer (MS-MQDMPR 3.1.6.1, 3.1.6.2, 3.1.7.1.18-3.1.7.1.25)."""
+"""Directory events, the offline mode and its timer.
+
+MS-MQDMPR 3.1.6.1, 3.1.6.2 and 3.1.7.1.18-3.1.7.1.25.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +83,10 @@ def is_(name: str, value: object, operator: Operator = Operator.EQUALS) -> list[
 
 @pytest.mark.spec("DMPR-3.1.7.1.18-1")
 def test_creating_a_public_queue_is_told_before_the_directory_hears_of_it(h: Harness) -> None:
-    """3.1.7.1.18: QueueCreation first, then MS-MQDSSM 3.1.6.1; its status and GUID are the answer."""
+    """3.1.7.1.18: QueueCreation first, then MS-MQDSSM 3.1.6.1.
+
+    The status and GUID of the latter are the answer.
+    """
     queue = remote_queue(h)
     journal = Journal.of(h)
     assert h.engine.create_directory_object(queue) == (SUCCESS, queue.identifier)
@@ -149,7 +155,10 @@ def test_deleting_a_site_is_told_to_nobody(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.1.19-1")
 def test_a_deleted_routing_link_is_not_used_from_memory(h: Harness) -> None:
-    """3.1.7.1.19, the delegation: what was read within the last minute is not kept over a deletion."""
+    """3.1.7.1.19 and the delegation: deletions invalidate the cache.
+
+    What was read within the last minute is discarded.
+    """
     sites = [new_site(h, name) for name in ("Paris", "Lyon")]
     link = RoutingLink(site1_identifier=sites[0].identifier, site2_identifier=sites[1].identifier)
     h.engine.create_directory_object(link)
@@ -179,7 +188,10 @@ def test_a_write_updates_the_listed_attributes_or_all(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.1.24-2")
 def test_a_write_is_told_after_it_succeeded(h: Harness) -> None:
-    """3.1.7.1.24: QueueUpdate for a public queue, QueueManagerUpdate for a queue manager, nothing for a site."""
+    """3.1.7.1.24: the events of a successful write.
+
+    QueueUpdate for a public queue, QueueManagerUpdate for a queue manager, nothing for a site.
+    """
     queue = remote_queue(h)
     h.engine.create_directory_object(queue)
     site = new_site(h, "Paris")
@@ -260,7 +272,10 @@ def test_a_read_compares_with_each_operator(h: Harness, operator: Operator, foun
 
 @pytest.mark.spec("DMPR-3.1.7.1.20-1")
 def test_a_read_gives_the_first_object_that_satisfies_every_expression(h: Harness) -> None:
-    """3.1.7.1.20: all expressions count; nothing found is ObjectNotFound; no filter gives the first object."""
+    """3.1.7.1.20: all expressions must hold.
+
+    If nothing matches, the result is ObjectNotFound; without a filter it is the first object.
+    """
     for name, label in (("a", "x"), ("b", "y"), ("c", "y")):
         h.engine.create_directory_object(remote_queue(h, name, label=label, quota=5 if name == "c" else 4))
     result, found = h.engine.read_directory("Queue", [*is_("Label", "y"), *is_("Quota", 4, Operator.GREATER_THAN)])
@@ -311,7 +326,10 @@ def read_all(
 
 @pytest.mark.spec("DMPR-3.1.7.1.21-1", "DMPR-3.1.7.1.22-1")
 def test_a_query_gives_what_matches_in_the_order_asked_for(h: Harness) -> None:
-    """3.1.7.1.21: the higher SortPriority decides first, 0 does not sort; 3.1.7.1.22: then EndOfData."""
+    """3.1.7.1.21: the higher SortPriority decides first, 0 does not sort.
+
+    3.1.7.1.22: after the last object comes EndOfData.
+    """
     rows = [("a", "y", 2), ("b", "x", 1), ("c", "y", 3), ("d", "x", 2)]
     for name, label, quota in rows:
         h.engine.create_directory_object(remote_queue(h, name, label=label, quota=quota))
@@ -332,7 +350,10 @@ def test_a_query_gives_what_matches_in_the_order_asked_for(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.1.22-1")
 def test_end_of_data_is_said_again_and_queries_do_not_disturb_each_other(h: Harness) -> None:
-    """3.1.7.1.22: each handle has a place of its own; after the last object EndOfData, every time."""
+    """3.1.7.1.22: each handle has its own place.
+
+    After the last object every call returns EndOfData.
+    """
     for name in "ab":
         h.engine.create_directory_object(remote_queue(h, name))
     _, one = h.engine.read_directory_begin("Queue", None)
@@ -378,7 +399,10 @@ ROWS = {"create": "18-2", "delete": "19-2", "read": "20-4", "write": "24-3"}
 def test_a_directory_that_is_away_begins_the_offline_mode_and_its_timer(
     integrated: Harness, operation: Operation
 ) -> None:
-    """3.1.7.1.18, .19, .20, .24: DirectoryNotConnected sets DirectoryOffline and starts the one-minute timer."""
+    """3.1.7.1.18, .19, .20, .24: DirectoryNotConnected sets DirectoryOffline.
+
+    It also starts the one-minute timer.
+    """
     h = integrated
     queue = remote_queue(h)
     h.directory.connected = False
@@ -440,7 +464,10 @@ def test_while_offline_queues_are_read_from_the_queue_manager(integrated: Harnes
 
 @pytest.mark.spec("DMPR-3.1.7.1.20-3")
 def test_while_offline_only_the_own_computer_is_known(integrated: Harness) -> None:
-    """3.1.7.1.20: the local queue manager answers for itself; every other read is DirectoryNotConnected, unasked."""
+    """3.1.7.1.20: the local queue manager answers for itself.
+
+    Every other read is DirectoryNotConnected, without asking the directory.
+    """
     h = integrated
     manager = h.engine.queue_manager
     h.directory.create_object(QueueManager(computer_name="BETA", site_identifier_list=manager.site_identifier_list))
@@ -456,7 +483,10 @@ def test_while_offline_only_the_own_computer_is_known(integrated: Harness) -> No
 
 @pytest.mark.spec("DMPR-3.1.7.1.20-5")
 def test_a_forced_read_asks_the_directory_and_changes_nothing(integrated: Harness) -> None:
-    """3.1.7.1.20 iForceDirectoryRead: past the offline mode, and a failure neither begins it nor its timer."""
+    """3.1.7.1.20 iForceDirectoryRead: the read ignores the offline mode.
+
+    A failure starts neither that mode nor its timer.
+    """
     h = integrated
     manager = h.engine.queue_manager
     journal = Journal.of(h)
@@ -503,7 +533,10 @@ def test_when_the_directory_is_back_its_values_are_taken_over(integrated: Harnes
 
 @pytest.mark.spec("DMPR-3.1.7.1.25-1")
 def test_what_was_taken_over_outlives_a_restart(integrated: Harness) -> None:
-    """3.1.1.2: directory attributes are kept; a restart in a workgroup of one must not bring old values back."""
+    """3.1.1.2: directory attributes persist.
+
+    In a workgroup of one computer, a restart must not restore old values.
+    """
     h = integrated
     public = h.create(r".\orders")
     go_offline(h)
@@ -532,7 +565,10 @@ def test_a_directory_that_stays_away_is_asked_every_minute(integrated: Harness) 
 
 @pytest.mark.spec("DMPR-3.1.1.1-9")
 def test_sites_and_routing_servers_follow_their_lists(integrated: Harness) -> None:
-    """3.1.1.1: the Identifier of every member is in the matching list, also when the list changed meanwhile."""
+    """3.1.1.1: the Identifier of every member is in the matching list.
+
+    This holds also when the list changed meanwhile.
+    """
     h = integrated
     manager = h.engine.queue_manager
     (old,) = manager.site_collection

@@ -1,6 +1,7 @@
-"""DispatchCollection: what leaves for other computers, one at a time (MS-MQDMPR 3.1.7.1.28, .29, .34, 3.1.7.3.9).
+"""DispatchCollection: messages for other computers are sent one at a time.
 
-Also the administrator's pause and resume of an outgoing queue (3.1.4.14, 3.1.4.15).
+MS-MQDMPR 3.1.7.1.28, .29, .34 and 3.1.7.3.9; also the administrator's pause and resume of an
+outgoing queue (3.1.4.14, 3.1.4.15).
 """
 
 from __future__ import annotations
@@ -68,7 +69,10 @@ def entries(h: Harness) -> list[DispatchEntry]:
 
 @pytest.mark.spec("DMPR-3.1.7.1.28-1")
 def test_an_entry_adds_the_queues_priority_to_the_messages(h: Harness) -> None:
-    """3.1.7.1.28: Priority is BasePriority plus Priority; SendInProgress is False until Dispatch Send Message."""
+    """3.1.7.1.28: Priority is BasePriority plus Priority.
+
+    SendInProgress is False until Dispatch Send Message.
+    """
     position = waiting(h, outgoing(h, base_priority=100), b"x", priority=5)
     h.engine.add_message_to_dispatch_collection(position, QUEUE_DATA)
     (entry,) = entries(h)
@@ -87,7 +91,10 @@ def test_what_is_added_is_sent_at_once_if_nothing_else_is(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.3.9-1")
 def test_one_send_at_a_time_in_the_whole_queue_manager(h: Harness) -> None:
-    """3.1.7.3.9: nothing starts while an entry has SendInProgress True, whatever its queue or priority."""
+    """3.1.7.3.9: nothing starts while an entry has SendInProgress True.
+
+    The queue and priority of that entry make no difference.
+    """
     wire = Wire(h)
     beta, gamma = outgoing(h, "BETA"), outgoing(h, "GAMMA", base_priority=500)
     first = waiting(h, beta, b"first")
@@ -151,7 +158,10 @@ def test_the_highest_priority_goes_first_and_equals_in_order(h: Harness) -> None
 
 
 def test_a_deleted_message_and_an_inactive_queue_are_passed_over(h: Harness) -> None:
-    """3.1.7.3.9: Queue.Active and a State that is not Deleted; with none eligible nothing happens."""
+    """3.1.7.3.9: Queue.Active and a State that is not Deleted.
+
+    If no entry is eligible, nothing happens.
+    """
     beta, gamma = outgoing(h, "BETA", base_priority=50), outgoing(h, "GAMMA", base_priority=90)
     deleted = waiting(h, beta, b"deleted", priority=7)
     idle = waiting(h, gamma, b"idle")
@@ -176,7 +186,10 @@ def test_a_deleted_message_and_an_inactive_queue_are_passed_over(h: Harness) -> 
 
 
 def test_a_message_waits_until_its_queue_is_active(h: Harness) -> None:
-    """3.1.7.3.9 asks Queue.Active, which a queue here has only while somebody has it open (3.1.1.2)."""
+    """3.1.7.3.9 requires Queue.Active.
+
+    A queue here is active only while it is open (3.1.1.2).
+    """
     wire = Wire(h)
     h.create("q")
     h.send("q", b"x")
@@ -234,7 +247,10 @@ def test_a_sender_that_is_done_at_once_empties_the_collection(h: Harness) -> Non
 
 @pytest.mark.spec("DMPR-3.1.4.14-1", "DMPR-3.1.4.15-1")
 def test_pause_and_resume_are_raised_for_the_queue_they_name(h: Harness) -> None:
-    """3.1.4.14, 3.1.4.15: the events of 3.1.7.2.3 and 3.1.7.2.4 with the same queue: OnHold, then Inactive."""
+    """3.1.4.14, 3.1.4.15: the events of 3.1.7.2.3 and 3.1.7.2.4 for the same queue.
+
+    The queue is OnHold, then Inactive.
+    """
     beta, gamma = outgoing(h, "BETA"), outgoing(h, "GAMMA")
     raised: list[tuple[OutgoingQueue, OutgoingState]] = []
     h.engine.outgoing_state_subscribers.append(lambda queue: raised.append((queue, queue.state)))

@@ -70,7 +70,10 @@ def work(h: Harness) -> Transaction:
 
 @pytest.mark.spec("DMPR-3.1.4.6-1")
 def test_prepare_for_two_phases_is_answered_when_it_is_on_disk(d: Harness) -> None:
-    """PREPAREREQ with fSinglePhase zero: SinglePhase False, and PREPAREREQDONE; the messages stay locked."""
+    """PREPAREREQ with fSinglePhase zero: SinglePhase False, and PREPAREREQDONE.
+
+    The messages stay locked.
+    """
     transaction = work(d)
     vote = ask(d, "prepare", transaction, **named(d, uuid.uuid4()))
     assert transaction.single_phase is False
@@ -99,7 +102,10 @@ def test_prepare_for_a_single_phase_goes_straight_to_commit(d: Harness) -> None:
 @pytest.mark.spec("DMPR-3.1.4.6-3")
 @pytest.mark.parametrize("single_phase", [True, False])
 def test_a_prepare_that_fails_is_answered_as_an_abort(d: Harness, *, single_phase: bool) -> None:
-    """The prepare did not return MQ_OK (the transaction has ended): abort processing, so ABORTREQDONE, which is a no."""
+    """The prepare did not return MQ_OK, because the transaction has ended.
+
+    The answer is that of abort processing, ABORTREQDONE, a vote against the commit.
+    """
     other, ended = work(d), d.begin()
     d.engine.transaction_abort(ended.identifier)
     vote = ask(d, "prepare", ended, single_phase=single_phase, **named(d, uuid.uuid4()))
@@ -141,7 +147,10 @@ def test_a_repeated_commit_request_is_answered_again(d: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.4.8-1")
 def test_abort_request_aborts_and_is_answered(d: Harness) -> None:
-    """After the prepare; a transaction that is not prepared has no branch yet, and ends with its program."""
+    """The abort follows the prepare.
+
+    A transaction that is not prepared has no branch yet, and ends with its program.
+    """
     other = d.begin()
     transaction, branch = in_doubt(d)
     coordinator_of(d).heard.clear()
@@ -197,7 +206,10 @@ def decided(h: Harness) -> tuple[Transaction, dict[str, Any]]:
 @pytest.mark.spec("DMPR-3.1.4.9-1")
 @pytest.mark.parametrize("crash", [True, False])
 def test_recovery_commits_what_the_coordinator_committed(d: Harness, *, crash: bool) -> None:
-    """REENLIST_COMMITTED: its sends appear and its receives are removed, for good; then the decision is forgotten."""
+    """REENLIST_COMMITTED: its sends appear and its receives are removed, durably.
+
+    Then the decision is forgotten.
+    """
     transaction, _ = decided(d)
     d.crash() if crash else d.restart()
     assert coordinator_of(d).asked == [(transaction.identifier, Outcome.COMMITTED)]
@@ -213,7 +225,10 @@ def test_recovery_commits_what_the_coordinator_committed(d: Harness, *, crash: b
 @pytest.mark.spec("DMPR-3.1.4.10-1")
 @pytest.mark.parametrize("crash", [True, False])
 def test_recovery_aborts_what_the_coordinator_aborted(d: Harness, *, crash: bool) -> None:
-    """REENLIST_ABORTED, for what is not in the log: its receives return and its sends vanish, for good."""
+    """REENLIST_ABORTED, for what is not in the log.
+
+    The receives return and the sends vanish, durably.
+    """
     transaction, _ = in_doubt(d)
     d.crash() if crash else d.restart()
     assert coordinator_of(d).asked == [(transaction.identifier, Outcome.ABORTED)]
@@ -284,7 +299,10 @@ def test_a_transaction_without_a_branch_stays_locked(d: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.4.11-1")
 def test_a_coordinator_that_cannot_answer_halts_the_start(d: Harness) -> None:
-    """Reenlistment Timeout: an error to who started us, the state never Ready, and nothing is decided."""
+    """Reenlistment Timeout: the caller of start gets an error.
+
+    The state never becomes Ready, and nothing is decided.
+    """
     decided(d)
     table = d.store.table(COORDINATOR)
     rows = dict(table.items())

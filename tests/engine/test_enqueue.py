@@ -48,7 +48,7 @@ def state(h: Harness, queue: Queue) -> tuple[object, ...]:
 
 
 # Quotas
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -162,12 +162,15 @@ def test_uncommitted_sends_count_toward_the_queue_managers_quota(small: Harness,
 
 
 # Time
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.9-4")
 def test_a_message_that_was_too_long_on_its_way_is_refused(h: Harness) -> None:
-    """Status 3 when current time minus SentTime exceeds TimeToReachQueue; exactly as old is not too old."""
+    """Status 3 when current time minus SentTime exceeds TimeToReachQueue.
+
+    A message of exactly that age is accepted.
+    """
     queue = h.create()
     message = h.message(b"a", time_to_reach_queue=30)
     patient = h.message(b"patient", time_to_reach_queue=INFINITE)
@@ -184,7 +187,10 @@ def test_a_message_that_was_too_long_on_its_way_is_refused(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.1.9-5")
 def test_each_enqueue_takes_the_next_sequential_id(h: Harness) -> None:
-    """SequentialID rises by one; its low seven bytes are those of LookupIdentifier, in every queue and transaction."""
+    """SequentialID increases by one.
+
+    Its low seven bytes are those of LookupIdentifier, in every queue and transaction.
+    """
     h.create()
     h.create("t", transactional=True)
     counter = h.engine.numbers.sequential_id
@@ -234,7 +240,7 @@ def test_enqueue_starts_the_time_to_be_received_timer(h: Harness, *, recoverable
 
 
 # Place
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.9-6")
@@ -277,7 +283,10 @@ def numbered(h: Harness) -> list[tuple[int, Message]]:
 
 @pytest.mark.spec("DMPR-3.1.7.1.9-7")
 def test_a_message_sent_in_a_transaction_is_locked_until_the_commit(h: Harness) -> None:
-    """Its position is in the list, Locked; an Enqueue operation is recorded; no reader sees it, waiting or not."""
+    """Its position is in the list, Locked, and an Enqueue operation is recorded.
+
+    No reader sees it, waiting or not.
+    """
     queue = h.create("t", transactional=True)
     reader = Reader()
     h.engine.dequeue_message(h.open("t"), on_end=reader)

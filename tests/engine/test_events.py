@@ -1,4 +1,7 @@
-"""The log of events: one row for each thing that happens to a message, on disk if and only if it happened there."""
+"""The log of events: one row for each event of a message.
+
+The row is on disk if and only if the event happened there.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""MS-MQQB 3.1.5.8.3 in the engine: what a signature and an encrypted body must be for a queue to take the message."""
+"""MS-MQQB 3.1.5.8.3 in the engine.
+
+A queue accepts a message only with a valid signature and a readable body.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +103,10 @@ class TestSignature:
 
     @pytest.mark.parametrize("level", [AuthenticationLevel.SIG10, AuthenticationLevel.SIG30])
     def test_a_signature_must_be_for_the_queue(self, h: Harness, level: AuthenticationLevel) -> None:
-        """Neither hash of a message to one queue says which, so its signature could be for another."""
+        """Neither hash of a message to one queue names the queue.
+
+        So its signature could be for another queue.
+        """
         register(h)
         packet = sign(arriving(h, sender_identifier=ALICE.pack()), signing_key(), level=level)
         for queue in ("q", "signed"):
@@ -111,7 +117,7 @@ class TestSignature:
         assert insert(h, packet, "signed") is MessageClass.ACK_REACH_QUEUE
 
     def test_a_peer_cannot_write_as_itself(self, h: Harness) -> None:
-        """AS is 0 on the wire (MS-MQMQ 2.2.20.6); what stands there all the same is not believed."""
+        """AS is 0 on the wire (MS-MQMQ 2.2.20.6); any other value of a peer is ignored."""
         for more in ({"sender_identifier": ALICE.pack()}, {"sender_certificate": signing_key().certificate}):
             forged = set_authentication(arriving(h, **more), AuthenticationLevel.SIG30)
             assert insert(h, forged) is MessageClass.ACK_REACH_QUEUE
@@ -338,7 +344,10 @@ class TestEncryption:
 
 class TestExamination:
     def test_what_was_examined_elsewhere_is_not_examined_again(self, tmp_path: Path) -> None:
-        """RSA can be done in a thread: the engine takes the result, and does not ask for its own keys."""
+        """RSA can be computed in a thread.
+
+        The engine uses the result and does not ask for its own keys.
+        """
         h = Harness(tmp_path / "other", private_keys=lambda: pytest.fail("it was examined again"))
         h.create("signed", authentication=True)
         message = Message(encrypted(sign(arriving(h, b"a secret"), signing_key())))

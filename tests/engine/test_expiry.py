@@ -34,7 +34,10 @@ def recoverable(request: pytest.FixtureRequest) -> bool:
 
 @pytest.mark.spec("DMPR-3.1.7.2.7-1")
 def test_a_message_nobody_received_in_time_is_deleted(h: Harness, recoverable: bool) -> None:
-    """3.1.7.2.7: no TransactionIdentifier: Message Position Deleted with NackReceiveTimeout (class 0xC002)."""
+    """3.1.7.2.7: without TransactionIdentifier, the message is deleted on expiry.
+
+    Message Position Deleted has NackReceiveTimeout (class 0xC002).
+    """
     h.create()
     h.create("admin")
     send(
@@ -118,7 +121,10 @@ def test_a_purged_and_expired_message_was_purged(h: Harness) -> None:
 def test_a_message_that_expires_before_its_send_commits_never_arrives(
     h: Harness, recoverable: bool, commits: bool
 ) -> None:
-    """3.1.7.2.7: it stays Locked, and its own transaction gets a Dequeue with reason NackReceiveTimeout."""
+    """3.1.7.2.7: the message stays Locked.
+
+    Its own transaction gets a Dequeue with reason NackReceiveTimeout.
+    """
     h.create(transactional=True)
     transaction, removals = h.begin(), h.removals()
     send(h, transaction=transaction, recoverable=recoverable)
@@ -149,7 +155,10 @@ def test_a_message_that_expires_before_its_send_commits_never_arrives(
 
 @pytest.mark.spec("DMPR-3.1.7.2.7-3")
 def test_a_committed_message_expires_like_any_other(h: Harness) -> None:
-    """DECISIONS: its TransactionIdentifier names no live transaction, so an Available one is deleted at once."""
+    """DECISIONS: its TransactionIdentifier names no live transaction.
+
+    So an Available message is deleted at once.
+    """
     h.create(transactional=True)
     transaction, removals = h.begin(), h.removals()
     send(h, transaction=transaction)
@@ -164,7 +173,10 @@ def test_a_committed_message_expires_like_any_other(h: Harness) -> None:
 @pytest.mark.spec("DMPR-3.1.7.2.7-3", "DMPR-3.1.7.2.7-1")
 @pytest.mark.parametrize("commits", [True, False])
 def test_a_message_received_in_a_transaction_expires_at_its_abort(h: Harness, commits: bool) -> None:
-    """DECISIONS: Locked by a reader, so expiry is looked at again after abort; a commit was a receive."""
+    """DECISIONS: the message is Locked by a reader, so its expiry is checked after an abort.
+
+    After a commit it has been received.
+    """
     h.create(transactional=True)
     sending, removals = h.begin(), h.removals()
     send(h, transaction=sending)

@@ -1,4 +1,7 @@
-"""How messages that expire are remembered on disk: a row for all that come together and expire in the same second."""
+"""How messages that expire are stored.
+
+One row serves all messages that arrive together and expire in the same second.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The memory that express messages may take: counted right whatever happens to them, and refused beyond the limit."""
+"""The memory limit of express messages.
+
+The count stays right whatever happens to them, and sends beyond the limit are rejected.
+"""
 
 from __future__ import annotations
 

@@ -46,7 +46,10 @@ def transactional_dead_letters(h: Harness) -> list[bytes]:
 
 @pytest.mark.spec("DMPR-3.1.1.2-9")
 def test_a_journaling_queue_keeps_a_copy_of_what_is_received(h: Harness) -> None:
-    """Journaling True: each destructive read leaves a copy in the queue of JournalQueueReference; False: none."""
+    """Journaling True: each destructive read leaves a copy in the queue of JournalQueueReference.
+
+    False: none.
+    """
     kept, plain = h.create("kept", journaling=True), h.create("plain")
     for name in ("kept", "plain"):
         h.send(name, b"one", label="first")
@@ -66,7 +69,10 @@ def test_a_journaling_queue_keeps_a_copy_of_what_is_received(h: Harness) -> None
 
 @pytest.mark.spec("DMPR-3.1.1.2-9")
 def test_a_receive_is_journaled_when_it_becomes_final(h: Harness) -> None:
-    """A transactional receive at commit, a two-phase read at its end; a system queue has no journal."""
+    """A transactional receive is journaled at commit, a two-phase read at its end.
+
+    A system queue has no journal.
+    """
     h.create("ledger", transactional=True, journaling=True)
     sends = h.begin()
     for body in (b"taken", b"given back"):
@@ -114,7 +120,10 @@ def test_a_full_journal_drops_the_copy_and_not_the_message(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.1.12-11")
 def test_the_source_keeps_a_copy_of_a_delivered_message_if_asked(h: Harness) -> None:
-    """PositiveJournalingRequested: a copy in the system journal on delivery; False, the default, leaves none."""
+    """PositiveJournalingRequested: a copy in the system journal on delivery.
+
+    False, the default, leaves none.
+    """
     h.create()
     h.create("ledger", transactional=True)
     h.send(body=b"plain")
@@ -138,7 +147,10 @@ def test_the_source_keeps_a_copy_of_a_delivered_message_if_asked(h: Harness) -> 
 
 @pytest.mark.spec("DMPR-3.1.1.12-11")
 def test_a_full_system_journal_drops_the_copy(h: Harness) -> None:
-    """If the quota for the system queue journal is exceeded, the copy is discarded; delivery is not harmed."""
+    """If the quota of the system queue journal is exceeded, the copy is discarded.
+
+    Delivery is unaffected.
+    """
     h.settings["journal_quota"] = 1
     h.restart()
     h.create()
@@ -154,7 +166,10 @@ def test_a_full_system_journal_drops_the_copy(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.1.12-12")
 def test_the_source_keeps_an_undelivered_message_if_asked(h: Harness) -> None:
-    """NegativeJournalingRequested: the dead-letter queue, the transactional one for a transactional message."""
+    """NegativeJournalingRequested: a copy in the dead-letter queue.
+
+    For a transactional message it is the transactional dead-letter queue.
+    """
     h.create("admin")
     for body, asked in ((b"kept", True), (b"dropped", False)):
         h.send(
@@ -178,7 +193,10 @@ def test_the_source_keeps_an_undelivered_message_if_asked(h: Harness) -> None:
 
 
 def test_the_class_of_a_dead_letter_says_why_it_is_one(h: Harness) -> None:
-    """As on Windows, where the class of the copy is the reason; everything else is as it was sent."""
+    """As on Windows, the class of the copy is the reason.
+
+    Everything else is as it was sent.
+    """
     h.create()
     h.send(body=b"late", label="kept", time_to_be_received=5, negative_journaling_requested=True)
     h.tick(6)
@@ -200,7 +218,11 @@ def test_a_full_dead_letter_queue_drops_the_copy(h: Harness) -> None:
 
 
 def test_an_unread_message_is_a_dead_letter_where_it_expired(h: Harness) -> None:
-    """MC-MQAC 3.1.6.1.1: non-transactional, here; transactional, only with the queue manager it came from."""
+    """MC-MQAC 3.1.6.1.1: where an unread message becomes a dead letter.
+
+    A non-transactional one does so here, a transactional one only on the queue manager that sent
+    it.
+    """
     h.create()
     h.create("ledger", transactional=True)
     ours = h.engine.queue_manager.identifier
@@ -337,7 +359,10 @@ def test_a_dead_letter_goes_to_the_system_queue_if_its_own_would_refuse_it(
 
 
 def test_a_dead_letter_neither_expires_nor_asks_again(h: Harness) -> None:
-    """An application's dead-letter queue is an ordinary queue; what the message asked was done when it died."""
+    """An application's dead-letter queue is an ordinary queue.
+
+    The requests of the message were fulfilled when it became a dead letter.
+    """
     h.create("morgue")
     h.create("admin")
     h.create()

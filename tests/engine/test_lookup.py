@@ -94,7 +94,10 @@ def seek(row: Row, initial: int, *, peek: bool, backward: bool = False) -> bytes
 
 @pytest.mark.spec("DMPR-3.1.7.3.2-1")
 def test_a_forward_seek_begins_at_the_head_or_after_the_given_place(row: Row) -> None:
-    """3.1.7.3.2: from Start the head itself, else the following position; End when none is Available."""
+    """3.1.7.3.2: from Start the search begins at the head, else at the following position.
+
+    It returns End when no position is Available.
+    """
     ids = row.ids
     assert [seek(row, START, peek=False), seek(row, ids[b"a"], peek=False)] == [b"a", b"c"]
     assert [seek(row, ids[b"b"], peek=False), seek(row, ids[b"c"], peek=False)] == [b"c", b"e"]
@@ -105,7 +108,10 @@ def test_a_forward_seek_begins_at_the_head_or_after_the_given_place(row: Row) ->
 
 @pytest.mark.spec("DMPR-3.1.7.3.2-2")
 def test_a_backward_seek_begins_at_the_tail_or_before_the_given_place(row: Row) -> None:
-    """3.1.7.3.2: from End the tail itself, else the preceding position; Start when none is Available."""
+    """3.1.7.3.2: from End the search begins at the tail, else at the preceding position.
+
+    It returns Start when no position is Available.
+    """
     ids = row.ids
     assert seek(row, END, peek=False, backward=True) == b"e"
     assert seek(row, ids[b"e"], peek=False, backward=True) == b"c"
@@ -242,7 +248,10 @@ def test_a_failing_seek_is_the_status_of_the_read(row: Row) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.1.13-3")
 def test_stepping_off_either_end_finds_nothing(row: Row, peek: bool) -> None:
-    """DECISIONS: the End position, for which the text does not test, is MQ_ERROR_MESSAGE_NOT_FOUND."""
+    """DECISIONS: the End position yields MQ_ERROR_MESSAGE_NOT_FOUND.
+
+    The text does not test for it.
+    """
     assert row.refused(NEXT, b"e", peek=peek) == MQ_ERROR_MESSAGE_NOT_FOUND
     assert row.refused(PREVIOUS, b"a", peek=peek) == MQ_ERROR_MESSAGE_NOT_FOUND
     row.take_all()

@@ -1,7 +1,8 @@
-"""The engine against a model: whatever is done in whatever order, no message is lost, doubled or out of turn.
+"""The engine compared with a model under random operations.
 
-`Model` is a queue manager of lists and dictionaries; the machine does each step on both and
-compares after each what every queue shows, counts and weighs, and which removals were reported.
+No message is lost, duplicated or out of order. `Model` is a queue manager of lists and
+dictionaries. The machine does each step on both and compares afterwards what every queue shows, its
+counts and sizes, and which removals were reported.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class Walker:
 
 @dataclass(eq=False)
 class Wait:
-    """A waiting read of the model, with what it was told so far and what it should have been told."""
+    """A waiting read of the model: the results it got and the results it should have got."""
 
     is_receive: bool
     reader: Reader
@@ -224,7 +225,7 @@ class Machine:
         self.handles = {name: self.h.open(name) for name in NAMES}
 
     # Sending
-    # ----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def send(self, kinds: list[tuple[int, bool]]) -> None:
         for priority, express in kinds:
@@ -263,7 +264,7 @@ class Machine:
         self.model.add(name, item)
 
     # Reading
-    # ----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def read(self, name: str, number: int, how: str) -> None:
         if how == "plain":
@@ -332,7 +333,10 @@ class Machine:
 
     @staticmethod
     def attempt(read: Callable[[], ReadStart], expected: Item | int | None) -> MessagePosition | None:
-        """Do it, and compare with the message or the status the model expects; None stands for a time-out."""
+        """Run an operation and compare its outcome with the model's: a message or a status.
+
+        None stands for a time-out.
+        """
         if not isinstance(expected, Item):
             assert status_of(read) == (MQ_ERROR_IO_TIMEOUT if expected is None else expected)
             return None
@@ -341,7 +345,7 @@ class Machine:
         return position
 
     # Cursors
-    # ----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def use_cursor(self, number: int, how: str) -> None:
         if not self.walkers:
@@ -451,7 +455,7 @@ class Machine:
         self.model.purge(name)
 
     # Transactions
-    # -----------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def open_units(self) -> list[Unit]:
         return [unit for unit in self.units if not unit.is_prepared]
@@ -482,10 +486,13 @@ class Machine:
             self.model.abort(unit)
 
     # Restart
-    # ----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def restart(self, crashes: bool) -> None:
-        """Waits and handles end, express messages go, unprepared work is undone, prepared work stays."""
+        """Restart: waits and handles end, express messages and unprepared work vanish.
+
+        Prepared work stays.
+        """
         for waits in self.model.waits.values():
             self.told = [wait for wait in self.told if wait not in waits]
             waits.clear()

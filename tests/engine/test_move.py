@@ -53,7 +53,10 @@ def commit_send(h: Harness, *bodies: bytes, **properties: object) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.1.16-1")
 def test_a_moved_message_is_in_the_target_and_nowhere_else(h: Harness) -> None:
-    """3.1.7.1.16: State Deleted in the source, Available in the target, unchanged, in the normal order there."""
+    """3.1.7.1.16: State Deleted in the source, Available in the target.
+
+    The message is unchanged and in the normal order there.
+    """
     create(h)
     for body, priority in ((b"low", 1), (b"a", 3), (b"b", 3), (b"high", 7)):
         h.send(body=body, priority=priority, label=body.decode())
@@ -110,7 +113,10 @@ def test_a_move_to_a_system_queue_wakes_nobody(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.1.16-2")
 def test_an_old_message_moved_to_a_system_queue_is_found_there(h: Harness) -> None:
-    """3.1.1.2 MessagePositionList: it takes its place before newer ones that were looked at already."""
+    """3.1.1.2 MessagePositionList: the message takes its place by age.
+
+    It precedes newer messages that a reader has already seen.
+    """
     create(h)
     name = r"DIRECT=OS:.\private$\q;journal"
     for body in (b"old", b"new", b"newest"):
@@ -155,7 +161,10 @@ def test_a_move_in_a_transaction_is_in_neither_queue_until_its_end(h: Harness, c
 
 
 def test_a_purge_before_the_commit_of_a_move_is_forgotten(h: Harness) -> None:
-    """DECISIONS: a move that commits moves; the purge must not catch the message when it comes back."""
+    """DECISIONS: a move that commits takes effect.
+
+    The purge must not affect the message when it comes back.
+    """
     create(h, transactional=True)
     commit_send(h, b"a")
     transaction = h.begin()
@@ -171,7 +180,10 @@ def test_a_purge_before_the_commit_of_a_move_is_forgotten(h: Harness) -> None:
 @pytest.mark.spec("DMPR-3.1.7.1.16-4")
 @pytest.mark.parametrize("in_transaction", [True, False])
 def test_a_move_takes_its_bytes_along(h: Harness, in_transaction: bool) -> None:
-    """DECISIONS: the source's TotalBytes is lowered, though the text omits it, and the target's raised."""
+    """DECISIONS: the source's TotalBytes is lowered, though the text omits it.
+
+    The target's is raised.
+    """
     create(h, transactional=in_transaction)
     if in_transaction:
         commit_send(h, b"a" * 500, b"b")
@@ -199,7 +211,10 @@ def test_a_move_takes_its_bytes_along(h: Harness, in_transaction: bool) -> None:
 @pytest.mark.spec("DMPR-3.1.7.1.16-5")
 @pytest.mark.parametrize("in_transaction", [True, False])
 def test_a_move_acknowledges_nothing(h: Harness, in_transaction: bool) -> None:
-    """3.1.7.1.16 raises no Message Position Deleted: the receive is told once, when somebody receives."""
+    """3.1.7.1.16 raises no Message Position Deleted.
+
+    The receive is reported once, when the message is received.
+    """
     create(h, transactional=in_transaction, journaling=True)
     asks = {
         "acknowledgements_requested": Acknowledgements.FULL_RECEIVE,

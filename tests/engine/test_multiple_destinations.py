@@ -107,7 +107,10 @@ def test_a_handle_outlives_its_queue_but_sends_no_more(h: Harness, names: tuple[
 
 @pytest.mark.spec("DMPR-3.1.7.1.27-2", "MQMQ-2.2.20.1-2")
 def test_each_destination_gets_a_message_of_its_own_that_lists_all(h: Harness) -> None:
-    """3.1.7.1.27: a copy per element with its own destination; MS-MQMQ 2.2.20.1: each lists every destination."""
+    """3.1.7.1.27: a copy per element with its own destination.
+
+    MS-MQMQ 2.2.20.1: each copy lists every destination.
+    """
     h.create("a")
     h.create("b")
     sender = open_all(h, B, FAR, A)
@@ -151,7 +154,10 @@ def test_a_list_of_one_is_no_multiple_destination(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.1.27-3")
 def test_the_first_refusal_ends_the_send(h: Harness) -> None:
-    """3.1.7.1.27: its status is returned at once; copies before it stay, elements after it get none."""
+    """3.1.7.1.27: the status of the first rejection is returned at once.
+
+    Copies before it stay; elements after it get none.
+    """
     h.create("a")
     h.create("b", quota=0)
     h.create("c")
@@ -163,7 +169,10 @@ def test_the_first_refusal_ends_the_send(h: Harness) -> None:
 @pytest.mark.spec("DMPR-3.1.7.1.27-3")
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 def test_all_copies_join_the_transaction(h: Harness, *, commit: bool) -> None:
-    """3.1.7.1.27 iTransaction: invisible until it commits, gone if it aborts; the outgoing one too."""
+    """3.1.7.1.27 iTransaction: copies are invisible until it commits and vanish if it aborts.
+
+    This includes the outgoing copy.
+    """
     h.create("a", transactional=True)
     h.create("b", transactional=True)
     sender = open_all(h, A, B, FAR)
@@ -215,7 +224,10 @@ def test_one_element_that_cannot_be_opened_closes_the_others(h: Harness) -> None
 
 
 def test_closing_the_handle_closes_its_children(h: Harness) -> None:
-    """DECISIONS: a multiple-destination handle takes its children with it; an idle outgoing queue is not active then."""
+    """DECISIONS: closing a multiple-destination handle closes its children.
+
+    An idle outgoing queue is not active then.
+    """
     queue = h.create("a")
     sender = open_all(h, A, FAR)
     (outgoing,) = h.engine.outgoing_queues()

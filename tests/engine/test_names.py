@@ -1,4 +1,7 @@
-"""Which queue a name means: Get Queue Path, Expand Format Name, and opening by every kind of name."""
+"""Which queue a name means.
+
+Covered: Get Queue Path, Expand Format Name, and opening by every kind of name.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +83,10 @@ def test_a_direct_name_says_its_path_itself(h: Harness, name: str, path: str, ma
 
 @pytest.mark.spec("DMPR-3.1.7.1.26-2")
 def test_a_public_name_is_read_from_the_directory(h: Harness) -> None:
-    """3.1.7.1.26: Pathname and the host's ComputerName; a failed read is MQ_ERROR_ILLEGAL_FORMATNAME."""
+    """3.1.7.1.26: Pathname and the host's ComputerName.
+
+    A failed read is MQ_ERROR_ILLEGAL_FORMATNAME.
+    """
     queue = public_queue_on_beta(h)
     path, machine = h.engine.get_queue_path(parse(f"PUBLIC={queue.identifier}"))
     assert (path.lower(), machine) == (r"beta\orders", "BETA")
@@ -102,7 +108,10 @@ def test_a_directory_that_is_away_gives_no_path(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.1.26-3")
 def test_a_private_name_has_a_path_on_its_own_computer_only(h: Harness) -> None:
-    """3.1.7.1.26: the owner's ComputerName; the Pathname when GUID and number are those of a queue here."""
+    """3.1.7.1.26: the owner's ComputerName.
+
+    Pathname is returned when GUID and number are those of a queue here.
+    """
     here, other = h.engine.queue_manager.identifier, beta(h).identifier
     number = h.create("q").private_queue_number
     assert h.engine.get_queue_path(parse(rf"PRIVATE={here}\{number:x}")) == (r"ALPHA\private$\q", "ALPHA")
@@ -165,7 +174,10 @@ def test_lists_are_replaced_by_their_members_at_any_depth(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.3.8-2")
 def test_a_list_that_cannot_be_resolved_fails_the_whole_name(h: Harness) -> None:
-    """3.1.7.3.8: rStatus FALSE; a list inside counts as well, and so does a directory that is away."""
+    """3.1.7.3.8: rStatus FALSE.
+
+    A nested list counts as well, and so does an unreachable directory.
+    """
     missing = f"DL={GUID}"
     outer = distribution_list(h, "outer", missing, r"DIRECT=OS:b\q")
     good = distribution_list(h, "good", r"DIRECT=OS:b\q", r"DIRECT=OS:c\q")
@@ -179,7 +191,10 @@ def test_a_list_that_cannot_be_resolved_fails_the_whole_name(h: Harness) -> None
 
 @pytest.mark.spec("DMPR-3.1.7.3.8-3")
 def test_elements_are_sorted_and_each_stands_once(h: Harness) -> None:
-    """3.1.7.3.8: without case; one survivor is a single name, several are joined with commas alone."""
+    """3.1.7.3.8: elements are compared without case.
+
+    One remaining element is a single name; several are joined with commas only.
+    """
     assert expand(h, r"DIRECT=OS:b\q,DIRECT=OS:C\q,DIRECT=OS:a\q") == r"DIRECT=OS:a\q,DIRECT=OS:b\q,DIRECT=OS:C\q"
     pair = expand(h, r"DIRECT=OS:b\q,direct=OS:A\q,DIRECT=OS:a\Q")
     assert pair.lower() == r"direct=os:a\q,direct=os:b\q"
@@ -295,7 +310,10 @@ def test_the_systems_queues_are_found_by_the_machine_name(h: Harness) -> None:
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "elsewhere"])
 def test_nobody_sends_to_a_journal_a_dead_letter_queue_or_a_subqueue(h: Harness, *, elsewhere: bool) -> None:
-    """They are filled by queue managers and by moves; a name for one is 0xC00E0020 to a sender, and makes no queue."""
+    """These queues are filled only by queue managers and by moves.
+
+    Opening one to send fails with 0xC00E0020 and creates no queue.
+    """
     queue, public = h.create("q"), h.create(r".\orders")
     host = "BETA" if elsewhere else "."
     guid = GUID if elsewhere else h.engine.queue_manager.identifier
@@ -392,7 +410,10 @@ def foreign_site(h: Harness) -> Site:
 
 
 def test_the_connector_of_a_foreign_site_has_two_queues(h: Harness) -> None:
-    """MS-MQMQ 2.1.6: CONNECTOR=guid, and ;XACTONLY for transactional messages; they outlive a restart."""
+    """MS-MQMQ 2.1.6: CONNECTOR=guid, and ;XACTONLY for transactional messages.
+
+    Both queues survive a restart.
+    """
     site = foreign_site(h)
     name = f"CONNECTOR={site.identifier}"
     plain = h.open(name).queue
@@ -414,7 +435,10 @@ def test_only_a_foreign_site_has_a_connector(h: Harness) -> None:
 
 
 def test_nobody_sends_to_a_connector_queue_itself(h: Harness) -> None:
-    """MS-MQMQ 2.2.19.2: no packet can name it; messages come there on their way to foreign queues."""
+    """MS-MQMQ 2.2.19.2: no packet can name a connector queue.
+
+    Messages enter it on their way to foreign queues.
+    """
     name = f"CONNECTOR={foreign_site(h).identifier}"
     h.open(name)
     for destination in (name, rf"{name},DIRECT=OS:BETA\q"):

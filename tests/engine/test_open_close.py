@@ -265,7 +265,10 @@ def test_other_computers_are_not_this_one(addressed: Harness, host: str) -> None
 @pytest.mark.spec("DMPR-3.1.7.1.5-10")
 @pytest.mark.parametrize("connected", [True, False])
 def test_a_public_queue_that_the_directory_does_not_show_is_unsupported(h: Harness, *, connected: bool) -> None:
-    """Whatever the result of the read, if it is not Success: MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION."""
+    """Any result of the read other than Success yields the same error.
+
+    It is MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION.
+    """
     identifier = uuid.uuid4() if connected else publish_elsewhere(h, "BETA")
     h.directory.connected = connected
     assert status_of(lambda: h.open(f"PUBLIC={identifier}", SEND)) == MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
@@ -312,7 +315,10 @@ def test_a_queue_elsewhere_is_opened_through_an_outgoing_queue(h: Harness, name:
 
 @pytest.mark.spec("DMPR-3.1.7.1.5-13")
 def test_the_same_destination_has_one_outgoing_queue(h: Harness) -> None:
-    """It is in QueueCollection, found again without case, also after its handles are closed and a restart."""
+    """The outgoing queue is in QueueCollection and is found again without case.
+
+    This holds also after its handles are closed and after a restart.
+    """
     first = h.open(REMOTE, SEND)
     queue = first.queue
     assert isinstance(queue, OutgoingQueue)

@@ -1,4 +1,7 @@
-"""Numbers of transactional messages in outgoing queues: given at commit, kept over crashes, never given twice."""
+"""Numbers of transactional messages in outgoing queues.
+
+They are assigned at commit, survive crashes, and are never reused.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +123,10 @@ def test_sequence_identifiers_never_decrease_and_only_transactional_messages_hav
 
 
 def test_the_order_of_numbers_is_the_order_of_commits_and_of_the_queue(h: Harness) -> None:
-    """Transactions interleave; lookup identifiers are given when a message is sent, numbers when it is committed."""
+    """Transactions interleave.
+
+    Lookup identifiers are assigned when a message is sent, numbers when it is committed.
+    """
     early, late = h.begin(), h.begin()
     send(h, b"sent first", transaction=early)
     send(h, b"committed first", transaction=late)
@@ -179,7 +185,10 @@ def test_a_failing_store_takes_numbers_back_with_their_messages(h: Harness, monk
 @pytest.mark.spec("QQB-3.1.1.5-1")
 @pytest.mark.spec("QQB-3.1.1.3.1-2")
 def test_a_restored_backup_begins_a_new_sequence_and_numbers_again_what_waits(h: Harness, tmp_path: Path) -> None:
-    """What was sent after the backup was made is not known here; a receiver would refuse the old identifier."""
+    """What was sent after the backup is unknown here.
+
+    A receiver would reject the old sequence identifier.
+    """
     send(h, b"a", b"b")
     h.send(FAR, b"plain")
     before = sequence(h)
@@ -233,7 +242,7 @@ def test_message_ordinals_are_used_again_after_32_bits(h: Harness) -> None:
 
 
 # Idle queues
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_an_idle_outgoing_queue_is_removed_and_its_next_life_has_a_higher_sequence(h: Harness) -> None:

@@ -1,4 +1,7 @@
-"""What MS-MQMQ 2.2.19 and 2.2.20 want of a queue manager: priorities, times, recovery, transactions in packets."""
+"""Requirements of MS-MQMQ 2.2.19 and 2.2.20 for a queue manager.
+
+Covered: priorities, times, recovery and transactions in packets.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the messages of other computers may take of the quota: kept right while messages move, leave and come back."""
+"""The share of the quota that messages from other computers may use.
+
+The count stays right while messages move, leave and come back.
+"""
 
 from __future__ import annotations
 

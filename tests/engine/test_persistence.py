@@ -1,4 +1,7 @@
-"""What survives a stop and a crash, and what does not (MS-MQDMPR 3.1.1, 3.1.1.1, 3.1.1.3, 3.1.1.11-3.1.1.14)."""
+"""What survives a stop and a crash, and what does not.
+
+MS-MQDMPR 3.1.1, 3.1.1.1, 3.1.1.3 and 3.1.1.11-3.1.1.14.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +101,10 @@ class Undecided:
 @pytest.mark.spec("DMPR-3.1.1-1", "DMPR-3.1.1.1-5", "DMPR-3.1.1-3")
 @BOTH
 def test_every_lasting_attribute_of_the_queue_manager_survives(h: Harness, how: str) -> None:
-    """3.1.1: a persistent or directory attribute MUST survive shut down and restart; Identifier never changes."""
+    """3.1.1: a persistent or directory attribute MUST survive shut down and restart.
+
+    Identifier never changes.
+    """
     qm = h.engine.queue_manager
     assert qm.last_domain == "", "empty at provisioning"
     values: dict[str, Any] = {
@@ -153,7 +159,10 @@ def test_every_lasting_attribute_of_the_queue_manager_survives(h: Harness, how: 
 
 @pytest.mark.spec("DMPR-3.1.1.1-5")
 def test_local_settings_of_the_queue_manager_are_never_published(tmp_path: Path) -> None:
-    """LastDomain, DirectoryServerList, DirectoryIntegrated, Srmp*Support, HardenedSecurity: not in the directory."""
+    """These attributes are not in the directory.
+
+    LastDomain, DirectoryServerList, DirectoryIntegrated, Srmp*Support and HardenedSecurity.
+    """
     local = (
         "last_domain",
         "directory_server_list",
@@ -187,7 +196,10 @@ def test_local_settings_of_the_queue_manager_are_never_published(tmp_path: Path)
 @pytest.mark.spec("DMPR-3.1.1-1", "DMPR-3.1.1-3", "DMPR-3.1.1.2-1")
 @BOTH
 def test_every_lasting_attribute_of_a_queue_survives(h: Harness, how: str) -> None:
-    """Every attribute of a public, private, system and outgoing queue, its Identifier and its QueueType."""
+    """Every attribute of a public, private, system and outgoing queue survives.
+
+    This includes its Identifier and its QueueType.
+    """
     for name in (r".\public", "private"):
         queue = h.create(name, **QUEUE_ATTRIBUTES)
         for attribute, value in QUEUE_ATTRIBUTES.items():
@@ -207,7 +219,10 @@ def test_every_lasting_attribute_of_a_queue_survives(h: Harness, how: str) -> No
 
 @pytest.mark.spec("DMPR-3.1.1.2-1")
 def test_the_attributes_of_a_public_queue_are_in_the_directory_and_only_they(h: Harness) -> None:
-    """For a public queue they are directory attributes; for any other queue local persistent ones."""
+    """For a public queue they are directory attributes.
+
+    For any other queue they are local persistent ones.
+    """
     public = h.create(r".\public", **QUEUE_ATTRIBUTES)
     h.create("private", **QUEUE_ATTRIBUTES)
     result, handle = h.engine.read_directory_begin("Queue", None)
@@ -259,7 +274,10 @@ def test_identifiers_stay_when_the_computer_is_renamed(h: Harness) -> None:
 @pytest.mark.spec("DMPR-3.1.1-2")
 @BOTH
 def test_nothing_else_is_carried_over(h: Harness, how: str) -> None:
-    """Attributes with neither mark are volatile: Throttled, ConnectionActive, cursors, descriptors, waiting reads."""
+    """Attributes with neither mark are volatile.
+
+    Examples are Throttled, ConnectionActive, cursors, descriptors and waiting reads.
+    """
     h.create()
     reader = Reader()
     descriptor = h.open()
@@ -288,7 +306,7 @@ def test_nothing_else_is_carried_over(h: Harness, how: str) -> None:
 
 
 # Counters
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.1.1-11", "DMPR-3.1.1.12-1")
@@ -329,12 +347,15 @@ def test_the_sequential_identifier_is_wider_than_32_bits(h: Harness) -> None:
 
 
 # Messages
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.1.12-9", "DMPR-3.1.1.11-2")
 def test_a_recoverable_message_survives_a_crash_unchanged(h: Harness) -> None:
-    """DeliveryGuarantee is Express by default; what is Recoverable is there again with every attribute."""
+    """DeliveryGuarantee is Express by default.
+
+    A Recoverable message is there again with every attribute.
+    """
     assert MessageProperties().delivery_guarantee is DeliveryGuarantee.EXPRESS
     h.create()
     everything: dict[str, Any] = {
@@ -396,7 +417,10 @@ def test_an_outgoing_queue_keeps_its_destination(h: Harness, how: str) -> None:
 @pytest.mark.spec("DMPR-3.1.1.11-3")
 @BOTH
 def test_a_message_of_an_abandoned_remote_read_is_available_again(h: Harness, how: str) -> None:
-    """A recovered Locked position that no TransactionalOperation references does not stay locked forever."""
+    """A recovered Locked position does not stay locked forever.
+
+    It is released if no TransactionalOperation references it.
+    """
     h.create()
     h.send(body=b"one")
     assert h.engine.dequeue_message_begin(h.open(), timeout=0) is not None
@@ -432,7 +456,7 @@ def test_a_message_purged_during_an_abandoned_read_never_comes_back(h: Harness) 
 
 
 def prepared(h: Harness) -> Transaction:
-    """A DTC transaction that sends one message, receives one and moves one, prepared and on disk."""
+    """Return a prepared, durable DTC transaction with one send, one receive and one move."""
     h.create("ledger", transactional=True)
     h.create(r".\private$\ledger;archive")
     first = h.begin()
@@ -453,7 +477,10 @@ def prepared(h: Harness) -> Transaction:
 @pytest.mark.spec("DMPR-3.1.1.1-10", "DMPR-3.1.1.13-1", "DMPR-3.1.1.14-1", "DMPR-3.1.1.11-2")
 @pytest.mark.parametrize("outcome", [Outcome.COMMITTED, Outcome.ABORTED])
 def test_a_prepared_transaction_is_there_again_before_recovery_decides(h: Harness, outcome: Outcome) -> None:
-    """TransactionCollection, its operations in their order, and the Locked state of their positions are persistent."""
+    """TransactionCollection persists.
+
+    So do its operations in their order, and the Locked state of their positions.
+    """
     transaction = prepared(h)
     coordinator = Undecided(h, outcome)
     h.coordinator = coordinator
@@ -554,7 +581,7 @@ sys.stdin.read()
 
 @pytest.mark.spec("DMPR-3.1.1-1", "DMPR-3.1.1.12-9", "DMPR-3.1.3-14")
 def test_what_was_synced_is_there_after_kill_9(tmp_path: Path) -> None:
-    """A process that is killed leaves its queues, their attributes and every recoverable message."""
+    """A killed process leaves its queues, their attributes and every recoverable message."""
     root = Path(__file__).parents[2]
     environment = os.environ | {"PYTHONPATH": f"{root}{os.pathsep}{root / 'src'}"}
     with subprocess.Popen(

@@ -43,9 +43,10 @@ def read_begun(h: Harness) -> MessagePosition:
 
 @pytest.mark.spec("DMPR-3.1.7.1.7-2")
 def test_purge_only_marks_what_somebody_holds(h: Harness) -> None:
-    """PurgePending for a message received in a transaction, moved in one, or under a two-phase read.
+    """PurgePending marks messages that are held.
 
-    No reader gets it, by any way of reading, and it leaves when who holds it lets go.
+    Such a message is received in a transaction, moved in one, or under a two-phase read. No reader
+    gets it by any kind of read, and it is deleted when its holder releases it.
     """
     queue = h.create()
     for body in (b"received", b"moved", b"begun", b"free"):

@@ -101,7 +101,10 @@ def test_a_handle_without_a_queue_cannot_be_read_from(h: Harness, read: Read, ho
 
 @pytest.mark.spec("DMPR-3.1.7.1.10-2")
 def test_a_receive_takes_the_first_available_message(h: Harness) -> None:
-    """3.1.7.1.10: from the head, which is not skipped, over Locked, Deleted and PurgePending positions."""
+    """3.1.7.1.10: the first Available message, beginning with the head itself.
+
+    Locked, Deleted and PurgePending positions are skipped.
+    """
     descriptor = opened(h, b"locked and purged", b"received")
     assert begun(h, descriptor).state is PositionState.LOCKED
     assert h.receive() == b"received"
@@ -115,7 +118,10 @@ def test_a_receive_takes_the_first_available_message(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.1.10-3")
 def test_a_receive_waits_without_limit_for_the_next_message(h: Harness) -> None:
-    """3.1.7.1.10: nothing Available, so it waits; without iTimeout for ever; it takes what arrives, no more."""
+    """3.1.7.1.10: nothing is Available, so it waits; without iTimeout, it waits forever.
+
+    It receives the message that arrives, and only that one.
+    """
     descriptor = opened(h)
     reader = Reader()
     assert is_waiting(h.engine.dequeue_message(descriptor, on_end=reader))
@@ -147,7 +153,10 @@ def test_a_receive_that_times_out_leaves_nothing_behind(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.1.10-5")
 def test_a_cursor_receive_that_may_not_wait_finds_nothing(h: Harness) -> None:
-    """3.1.7.1.10: NotFound of the cursor is MQ_ERROR_MESSAGE_NOT_FOUND, also with messages behind it."""
+    """3.1.7.1.10: NotFound of the cursor is MQ_ERROR_MESSAGE_NOT_FOUND.
+
+    This holds even with messages behind it.
+    """
     descriptor = opened(h, b"a", b"b")
     cursor = cursor_on(h, descriptor)
     lock = begun(h, descriptor)
@@ -173,7 +182,10 @@ def test_a_cursor_receive_of_a_message_another_took_fails(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.1.10-7")
 def test_a_waiting_cursor_receive_tells_its_cursor_how_it_ended(h: Harness) -> None:
-    """3.1.7.1.10: Message Available on success; on failure Wait Time Expired and the status of the wait."""
+    """3.1.7.1.10: the event Message Available on success.
+
+    On failure it is Wait Time Expired, with the status of the wait.
+    """
     descriptor = opened(h)
     cursor, reader = cursor_on(h, descriptor), Reader()
     h.engine.dequeue_message(descriptor, cursor=cursor, on_end=reader)
@@ -197,7 +209,10 @@ def test_a_waiting_cursor_receive_tells_its_cursor_how_it_ended(h: Harness) -> N
 
 @pytest.mark.spec("DMPR-3.1.7.1.10-8")
 def test_a_receive_in_a_transaction_locks_until_commit(h: Harness) -> None:
-    """3.1.7.1.10: State Locked, and a Dequeue operation with reason AckReceive; deleted at commit only."""
+    """3.1.7.1.10: State Locked, and a Dequeue operation with reason AckReceive.
+
+    The message is deleted only at commit.
+    """
     descriptor = transactional_queue(h, b"a", b"b")
     removals, before = h.removals(), h.queue().total_bytes
     transaction = h.begin()
@@ -230,7 +245,10 @@ def test_a_receive_that_waited_is_part_of_its_transaction(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.1.10-9")
 def test_a_transaction_without_identifier_is_none(h: Harness) -> None:
-    """3.1.7.1.10 would neither lock nor delete when iTransaction.Identifier is NULL: it is a plain receive."""
+    """3.1.7.1.10 would neither lock nor delete when iTransaction.Identifier is NULL.
+
+    Lanner treats it as a plain receive.
+    """
     opened(h, b"a")
     removals = h.removals()
     transaction = Transaction(GUID_NULL)
@@ -253,7 +271,10 @@ def test_a_two_phase_receive_locks_and_does_not_delete(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.1.10-11")
 def test_a_received_message_is_gone_for_everybody_else(h: Harness) -> None:
-    """3.1.7.1.10: Message Position Deleted with AckReceive; no second reader of any kind gets it."""
+    """3.1.7.1.10: Message Position Deleted with AckReceive.
+
+    No second reader of any kind gets the message.
+    """
     descriptor = opened(h, b"a")
     waiting = Reader()
     lookup_id, removals = h.lookup_ids()[b"a"], h.removals()
@@ -285,7 +306,10 @@ def test_a_received_message_is_gone_for_everybody_else(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.1.11-2")
 def test_begin_locks_and_passes_its_arguments_through(h: Harness) -> None:
-    """3.1.7.1.11: Dequeue Message with iTwoPhaseRead True and the cursor, tag and time-out it was given."""
+    """3.1.7.1.11: Dequeue Message with iTwoPhaseRead True.
+
+    The cursor, tag and time-out are passed on.
+    """
     descriptor = opened(h, b"a", b"b", b"c")
     before = h.queue().total_bytes
     position = begun(h, descriptor)
@@ -413,7 +437,7 @@ def test_a_repeated_end_changes_nothing(h: Harness, delete: bool) -> None:
 
 
 # Peeks
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.14-2")
@@ -451,7 +475,10 @@ def test_peek_next_steps_through_the_queue(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.1.14-4")
 def test_peek_next_at_the_end_waits(h: Harness) -> None:
-    """3.1.7.1.14: arrival returns the message and releases the next reader; expiry is MQ_ERROR_IO_TIMEOUT."""
+    """3.1.7.1.14: an arrival returns the message and releases the next reader.
+
+    Expiry is MQ_ERROR_IO_TIMEOUT.
+    """
     descriptor = opened(h, b"a")
     cursor, late = cursor_on(h, descriptor), cursor_on(h, descriptor)
     for each in (cursor, late):
@@ -474,7 +501,10 @@ def test_peek_next_at_the_end_waits(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.1.15-2")
 def test_a_peek_shows_the_first_message_it_may_see(h: Harness) -> None:
-    """3.1.7.1.15: Available, or Locked with AllowPeekWhenLocked, which is False by default; never removed."""
+    """3.1.7.1.15: Available, or Locked with AllowPeekWhenLocked, which is False by default.
+
+    A peek never removes a message.
+    """
     descriptor = opened(h, b"a", b"b")
 
     def peek() -> bytes:
@@ -496,7 +526,10 @@ def test_a_peek_shows_the_first_message_it_may_see(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.1.15-3")
 def test_a_peek_of_an_empty_queue_waits(h: Harness) -> None:
-    """3.1.7.1.15: arrival returns the message, and the other waiting readers proceed (step omitted there)."""
+    """3.1.7.1.15: an arrival returns the message, and the other waiting readers proceed.
+
+    The section omits that step.
+    """
     descriptor = opened(h)
     timed, peeker, another, receiver = Reader(), Reader(), Reader(), Reader()
     h.engine.peek_message(descriptor, timeout=1000, on_end=timed)
@@ -513,7 +546,10 @@ def test_a_peek_of_an_empty_queue_waits(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.1.15-4")
 def test_a_repeated_cursor_peek_does_not_advance(h: Harness) -> None:
-    """3.1.7.1.15: the same message while it is Available, then MQ_ERROR_MESSAGE_ALREADY_RECEIVED."""
+    """3.1.7.1.15: the same message while it is Available.
+
+    Afterwards the result is MQ_ERROR_MESSAGE_ALREADY_RECEIVED.
+    """
     descriptor = opened(h, b"a", b"b")
     cursor = cursor_on(h, descriptor)
     for _ in range(3):
@@ -559,7 +595,10 @@ def test_a_cursor_peek_whose_wait_expires_ends_with_a_time_out(h: Harness) -> No
 
 
 def test_a_cursor_that_peeks_on_while_it_is_told_of_a_message_gets_it_once(h: Harness) -> None:
-    """A read that begins while an arrival is being told looked at that arrival: it waits for the next one."""
+    """A read may begin while an arrival is being announced.
+
+    It has already looked at that arrival, so it waits for the next one.
+    """
     descriptor = opened(h)
     cursor = cursor_on(h, descriptor)
     seen: list[bytes] = []

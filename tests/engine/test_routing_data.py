@@ -1,4 +1,7 @@
-"""Where a queue manager stands in its enterprise: site gates, and what an operator changes (MS-MQDMPR 3.1.1.7, 3.1.6.2)."""
+"""The place of a queue manager in its enterprise: site gates and an operator's changes.
+
+MS-MQDMPR 3.1.1.7 and 3.1.6.2.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ def gates(h: Harness) -> list[str]:
 
 
 def test_the_gates_of_a_site_are_its_own_computers_that_its_links_name(integrated: Harness) -> None:
-    """A link names the gates of both its sites (3.1.1.8); a gate belongs to its site (MS-MQBR 1.5)."""
+    """A link names the gates of both its sites (3.1.1.8).
+
+    A gate belongs to its site (MS-MQBR 1.5).
+    """
     h = integrated
     provision(h.directory, NETWORK)
     links = h.engine.read_all_of(RoutingLink)

@@ -77,7 +77,11 @@ def integrated(tmp_path: Path) -> Iterator[Harness]:
 
 @pytest.mark.spec("DMPR-3.1.3-1")
 def test_the_host_is_asked_for_its_names(tmp_path: Path) -> None:
-    """MachineDomainId is DomainGuid, ComputerName the account domain's name, the qualified name has the DNS domain."""
+    """The host provides three names.
+
+    MachineDomainId is DomainGuid, ComputerName is the account domain's name, and the qualified name
+    contains the DNS domain.
+    """
     policy = HostPolicy("GAMMA", "corp.example", DOMAIN)
     h = Harness(tmp_path / "data", computer_name="", dns_domain="", host_policy=lambda: policy)
     qm = h.engine.queue_manager
@@ -127,7 +131,10 @@ def test_a_directory_error_without_a_rule_is_raised(integrated: Harness, object_
 
 
 def test_provisioning_takes_the_sites_and_the_retry_time(tmp_path: Path) -> None:
-    """3.1.3: InitializationRetryTimerDuration 120 seconds, kept; the configured site in SiteIdentifierList."""
+    """3.1.3: InitializationRetryTimerDuration of 120 seconds is stored.
+
+    The configured site is in SiteIdentifierList.
+    """
     h = Harness(tmp_path / "data", directory_integrated=True)
     qm = h.engine.queue_manager
     assert qm.initialization_retry_timer_duration == 120
@@ -141,7 +148,10 @@ def test_provisioning_takes_the_sites_and_the_retry_time(tmp_path: Path) -> None
 
 @pytest.mark.spec("DMPR-3.1.3-5", "DMPR-3.1.3-6")
 def test_provisioning_publishes_one_key_per_provider(tmp_path: Path) -> None:
-    """Both lists: three providers by name, 512 bits for the base one and 1024 for the others; RFC 8017 3.1."""
+    """Both lists contain three providers by name (RFC 8017 3.1).
+
+    The base provider has 512 bits, the others have 1024.
+    """
     keys = QueueManagerKeys.generate(Profile.DOCUMENT)
     profile = Profile.DOCUMENT
     h = Harness(tmp_path / "data", directory_integrated=True, profile=profile, public_keys=keys.public_key_lists)
@@ -229,7 +239,10 @@ def test_a_missing_own_object_is_an_error_except_while_provisioning(tmp_path: Pa
 
 @pytest.mark.spec("DMPR-3.1.3-9")
 def test_the_enterprise_is_read_for_its_notification_flag(integrated: Harness) -> None:
-    """Success: EnterpriseReference is the object; AttributeNotFound: a local one with the flag True."""
+    """Success: EnterpriseReference is the object.
+
+    AttributeNotFound: it is a local object with the flag True.
+    """
     h = integrated
     enterprise = h.engine.queue_manager.enterprise_reference
     assert enterprise is not None
@@ -284,7 +297,10 @@ def test_a_directory_that_is_away_does_not_keep_the_queue_manager_from_starting(
 def test_five_system_queues_are_made_and_two_of_them_are_not_for_applications(
     tmp_path: Path, directory_integrated: bool
 ) -> None:
-    """Dead-letter, transactional dead-letter, journal; order acknowledgments and change notifications are internal."""
+    """Dead-letter, transactional dead-letter and journal are for applications.
+
+    Order acknowledgments and change notifications are internal.
+    """
     h = Harness(tmp_path / "data", directory_integrated=directory_integrated)
     for _ in range(2):
         qm = h.engine.queue_manager
@@ -327,7 +343,10 @@ def states(h: Harness) -> tuple[OutgoingState, OutgoingState]:
 
 @pytest.mark.spec("DMPR-3.1.3-12", "DMPR-6-4")
 def test_hardened_mode_locks_outgoing_queues_at_the_next_start(h: Harness) -> None:
-    """A Locked one becomes Waiting when HardenedSecurity is False; with True every non-HTTP one becomes Locked."""
+    """HardenedSecurity False: a Locked queue becomes Waiting.
+
+    HardenedSecurity True: every non-HTTP queue becomes Locked.
+    """
     h.send(ELSEWHERE, b"one")
     h.send(OVER_HTTP, b"two")
     h.settings["hardened_security"] = True
@@ -351,7 +370,7 @@ def test_hardened_mode_locks_new_outgoing_queues(tmp_path: Path) -> None:
 
 
 # Recovery
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.3-14")

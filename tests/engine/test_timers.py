@@ -32,7 +32,10 @@ def integrated(tmp_path: Path) -> Iterator[Harness]:
 
 
 class Watched(Harness):
-    """A harness in a directory, with the reads of it since the start: object type, seconds since the start."""
+    """A harness in a directory that records its reads since the start.
+
+    Each record is the object type and the seconds since the start.
+    """
 
     def __init__(self, path: Path, **settings: object) -> None:
         self.reads: list[tuple[str, float]] = []
@@ -102,7 +105,10 @@ def test_a_refresh_takes_over_what_changed_in_the_directory(integrated: Harness)
 
 @pytest.mark.spec("DMPR-3.1.2.5-1")
 def test_a_lost_directory_is_looked_for_after_a_minute(integrated: Harness) -> None:
-    """The Directory Online Timer fires one minute after it was started and raises Check Directory Online."""
+    """The Directory Online Timer fires one minute after its start.
+
+    It raises Check Directory Online.
+    """
     h = integrated
     h.directory.connected = False
     h.engine.read_directory("Site", None)
@@ -136,7 +142,10 @@ def test_a_directory_that_stays_away_is_looked_for_every_minute(watched: Watched
 
 @pytest.mark.spec("DMPR-3.1.2.3-1", "DMPR-3.1.6.3-1")
 def test_a_waiting_read_ends_at_its_own_time_and_no_other_with_it(h: Harness) -> None:
-    """3.1.6.3: MQ_ERROR_IO_TIMEOUT (0xC00E001B) for that read; milliseconds; Infinite never fires."""
+    """3.1.6.3: MQ_ERROR_IO_TIMEOUT (0xC00E001B) for that read.
+
+    The unit is milliseconds; Infinite never fires.
+    """
     h.create()
     readers = {timeout: Reader() for timeout in (1500, 1500 + 1, 4000, INFINITE)}
     descriptor = h.open()
@@ -219,7 +228,10 @@ def test_no_event_comes_for_a_message_that_is_gone_already(h: Harness, recoverab
 
 @pytest.mark.spec("DMPR-3.1.1.12-21", "DMPR-3.1.2.4-2")
 def test_the_time_to_be_received_counts_from_the_sending(h: Harness) -> None:
-    """TimeToBeReceived counts from SentTime, so transit is deducted; the default 0xFFFFFFFF is no expiry."""
+    """TimeToBeReceived counts from SentTime, so time in transit is deducted.
+
+    The default 0xFFFFFFFF means no expiry.
+    """
     h.create()
     assert MessageProperties().time_to_be_received == 0xFFFFFFFF
     message = h.message(b"travelled", time_to_be_received=60)
@@ -236,7 +248,10 @@ def test_the_time_to_be_received_counts_from_the_sending(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.2.4-2")
 def test_a_message_expires_in_public_and_private_queues_but_not_in_system_ones(h: Harness) -> None:
-    """3.1.2.4: "from a public queue or a private queue"; journals and dead-letter queues keep what they have."""
+    """3.1.2.4: "from a public queue or a private queue".
+
+    Journals and dead-letter queues keep their messages.
+    """
     h.create("private", journaling=True)
     h.create(r".\public")
     for name in ("private", r"DIRECT=OS:.\public"):
@@ -263,7 +278,10 @@ def test_a_message_expires_in_public_and_private_queues_but_not_in_system_ones(h
 @pytest.mark.spec("DMPR-3.1.2.4-2")
 @pytest.mark.parametrize("how", ["restart", "crash"])
 def test_deadlines_are_armed_again_after_a_restart(h: Harness, how: str) -> None:
-    """The deadline is SentTime plus TimeToBeReceived, re-armed after restart for recovered messages."""
+    """The deadline is SentTime plus TimeToBeReceived.
+
+    It is armed again for recovered messages after a restart.
+    """
     h.create()
     h.send(body=b"long", time_to_be_received=100)
     h.send(body=b"short", time_to_be_received=10)

@@ -88,7 +88,10 @@ def test_prepare_of_an_unknown_transaction_changes_nothing(t: Harness) -> None:
 @pytest.mark.spec("DMPR-3.1.4.3-2")
 @pytest.mark.parametrize("single_phase", [True, False])
 def test_prepare_marks_the_first_and_the_last_message_that_was_sent(t: Harness, *, single_phase: bool) -> None:
-    """FM and LM count sent messages: receives at both ends of the transaction do not take the flags."""
+    """FM and LM count sent messages.
+
+    Receives at both ends of the transaction do not get the flags.
+    """
     t.create("source", transactional=True)
     send_committed(t, b"received first", b"received last", name="source")
     transaction = t.begin()
@@ -227,7 +230,10 @@ def test_a_committed_receive_stays_a_receive_when_a_purge_came_meanwhile(t: Harn
 
 @pytest.mark.spec("DMPR-3.1.4.4-4")
 def test_commit_reports_the_reason_that_the_operation_carries(t: Harness) -> None:
-    """DequeueReason: a sent message whose time ran out before the commit goes with NackReceiveTimeout."""
+    """DequeueReason: a sent message that expired before the commit.
+
+    It is removed with NackReceiveTimeout.
+    """
     removals = t.removals()
     transaction = t.begin()
     t.send("t", b"late", transaction=transaction, time_to_be_received=10)
@@ -346,7 +352,10 @@ def test_abort_wakes_a_waiting_reader(t: Harness, *, moved: bool) -> None:
 @pytest.mark.spec("DMPR-3.1.4.5-3")
 @pytest.mark.parametrize("moved", [True, False])
 def test_abort_deletes_what_was_purged_meanwhile(t: Harness, *, moved: bool) -> None:
-    """A PurgePending position of a Dequeue or Move is deleted with NackQueuePurged, not released."""
+    """A PurgePending position of a Dequeue or Move is deleted with NackQueuePurged.
+
+    It is not released.
+    """
     send_committed(t, b"a")
     removals = t.removals()
     transaction = t.begin()

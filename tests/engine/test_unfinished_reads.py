@@ -1,4 +1,7 @@
-"""A two-phase read whose handle goes away before it is ended: the message is given back (DECISIONS)."""
+"""A two-phase read whose handle closes before the read ends.
+
+The message returns to the queue (DECISIONS).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Waiting reads, and the events that wake, end and order them (MS-MQDMPR 3.1.7.1.17, 3.1.7.2, 3.1.7.3)."""
+"""Waiting reads, and the events that wake, end and order them.
+
+MS-MQDMPR 3.1.7.1.17, 3.1.7.2 and 3.1.7.3.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +90,10 @@ def test_a_waiting_read_is_cancelled_by_its_tag(h: Harness) -> None:
 @pytest.mark.spec("DMPR-3.1.7.1.17-2")
 @pytest.mark.parametrize("tag", [9, None, "1"])
 def test_a_tag_that_nobody_has_cancels_nothing(h: Harness, tag: object) -> None:
-    """3.1.7.1.17: STATUS_NOT_FOUND; a read without a tag is never meant, nor one on another queue."""
+    """3.1.7.1.17: STATUS_NOT_FOUND.
+
+    Neither a read without a tag nor a read on another queue matches.
+    """
     h.create()
     h.create("other")
     descriptor, tagged, untagged, elsewhere = h.open(), Reader(), Reader(), Reader()
@@ -106,7 +112,10 @@ def test_a_tag_that_nobody_has_cancels_nothing(h: Harness, tag: object) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.2.1-1")
 def test_a_deleted_position_leaves_the_list_and_the_totals(h: Harness) -> None:
-    """3.1.7.2.1: TotalBytes less by headers and body, State Deleted, no longer in MessagePositionList."""
+    """3.1.7.2.1: TotalBytes decreases by headers and body.
+
+    State is Deleted, and the position is no longer in MessagePositionList.
+    """
     h.create()
     for body in (b"a", b"b" * 1000, b"c"):
         h.send(body=body)
@@ -125,7 +134,10 @@ def test_a_deleted_position_leaves_the_list_and_the_totals(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.2.1-2")
 def test_every_subscriber_hears_of_a_deletion_with_its_reason(h: Harness) -> None:
-    """3.1.7.2: protocols on this queue manager consume the event, with queue, position and iReason."""
+    """3.1.7.2: protocols on this queue manager consume the event.
+
+    It carries the queue, the position and iReason.
+    """
     h.create()
     heard: list[tuple[str, Queue, bytes, MessageClass]] = []
 
@@ -183,7 +195,10 @@ def test_a_message_is_counted_once_however_often_it_becomes_available(h: Harness
 
 @pytest.mark.spec("DMPR-3.1.7.2.2-2")
 def test_an_arrival_goes_to_peeks_in_turn_and_then_to_one_receive(h: Harness) -> None:
-    """3.1.7.2.2: the first destructive reader ends the processing; who stands behind it stays blocked."""
+    """3.1.7.2.2: the first destructive reader ends the processing.
+
+    The readers behind it stay blocked.
+    """
     h.create()
     first, second = h.open(), h.open()
     order: list[tuple[str, bytes]] = []
@@ -212,7 +227,10 @@ def test_an_arrival_goes_to_peeks_in_turn_and_then_to_one_receive(h: Harness) ->
 
 @pytest.mark.spec("DMPR-3.1.7.2.2-3")
 def test_after_a_peek_the_next_reader_waits_for_its_release(h: Harness) -> None:
-    """3.1.7.2.2: Release Next Reader on this queue lets the loop go on, also over later arrivals."""
+    """3.1.7.2.2: Release Next Reader on this queue continues the loop.
+
+    This holds also for later arrivals.
+    """
     h.create()
     descriptor = h.open()
     peeker, receiver = Waiter(h, descriptor, destructive=False), Waiter(h, descriptor, destructive=True)
@@ -308,7 +326,10 @@ def test_a_resumed_queue_sends_again(h: Harness) -> None:
 
 
 def test_flow_control_refuses_messages_everywhere(h: Harness) -> None:
-    """3.1.7.2.5: Throttled True, so every enqueue returns 2; 3.1.7.2.6: False, and they succeed again."""
+    """3.1.7.2.5: Throttled True, so every enqueue returns 2.
+
+    3.1.7.2.6: Throttled False, and enqueues succeed again.
+    """
     h.create()
     h.create("r")
     h.engine.begin_flow_control()
@@ -341,7 +362,10 @@ INTERNAL_EVENTS = {
 
 @pytest.mark.spec("DMPR-3.1.7.3-1")
 def test_internal_events_are_raised_inside_the_engine_only(h: Harness) -> None:
-    """3.1.7.3: "Protocol implementations MUST NOT raise these events": the facade has none, and no other package names one."""
+    """3.1.7.3: "Protocol implementations MUST NOT raise these events".
+
+    The facade has none, and no other package names one.
+    """
     assert {name for name, part in INTERNAL_EVENTS.items() if not hasattr(part, name)} == set()
     assert {name for name in INTERNAL_EVENTS if hasattr(h.engine, name)} == set()
     package = Path(lanner.__file__).parent
@@ -356,7 +380,10 @@ def test_internal_events_are_raised_inside_the_engine_only(h: Harness) -> None:
 @pytest.mark.spec("DMPR-3.1.7.3.1-1")
 @pytest.mark.parametrize("timeout", [0, -1])
 def test_a_wait_of_no_time_fails_at_once(h: Harness, timeout: int) -> None:
-    """3.1.7.3.1: a time-out of zero or less, or no queue to wait on: Failed, and no waiting read."""
+    """3.1.7.3.1: a time-out of zero or less, or no queue to wait on.
+
+    The result is Failed, without a waiting read.
+    """
     h.create()
     descriptor = h.open()
     with pytest.raises(IOTimeout):
@@ -370,7 +397,10 @@ def test_a_wait_of_no_time_fails_at_once(h: Harness, timeout: int) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.3.1-2", "DMPR-3.1.7.3.6-1")
 def test_a_wait_is_registered_and_satisfied_with_the_position(h: Harness) -> None:
-    """3.1.7.3.1: DestructiveRead, Tag and CursorReference; 3.1.7.3.6: only the named read gets the position."""
+    """3.1.7.3.1: DestructiveRead, Tag and CursorReference.
+
+    3.1.7.3.6: only the named read gets the position.
+    """
     h.create()
     descriptor = h.open()
     cursor = h.engine.open_cursor(descriptor)
@@ -434,7 +464,7 @@ def test_each_wait_has_a_timer_of_its_own_in_milliseconds(h: Harness) -> None:
 
 
 # Close Cursor
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("DMPR-3.1.7.1.2-1")

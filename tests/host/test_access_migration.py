@@ -1,4 +1,7 @@
-"""Queues that the anonymous owns get another owner at the start; the old descriptors are kept in a file."""
+"""Queues owned by the anonymous user get another owner at the start.
+
+The old descriptors are kept in a file.
+"""
 
 from __future__ import annotations
 

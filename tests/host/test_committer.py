@@ -1,4 +1,7 @@
-"""Who waits for the disk: the loop itself for a moment, else a thread; whoever asked is told either way."""
+"""Waiting for the disk: the loop waits for a moment, then a thread does.
+
+The caller gets the outcome either way.
+"""
 
 from __future__ import annotations
 
@@ -169,7 +172,10 @@ def test_who_asks_for_what_could_not_be_written_is_told(store: Store) -> None:
 
 @pytest.mark.parametrize("is_full", [False, True])
 def test_what_another_thread_has_written_or_dropped_in_the_same_moment_is_told(store: Store, is_full: bool) -> None:
-    """The loop finds nothing to write any more, and nothing to hand to its thread: nobody else would tell of it."""
+    """The loop finds nothing to write any more, and nothing to pass to its thread.
+
+    So the loop itself must report the outcome.
+    """
     at_once = store.sync_at_once
 
     def sync() -> None:

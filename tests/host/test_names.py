@@ -204,7 +204,10 @@ def test_a_name_without_a_computer_has_no_path(text: str) -> None:
 
 @pytest.mark.parametrize("text", [r"ALPHA\private$orders", r"ALPHA\.orders", r"DIRECT=OS:alpha\private$orders"])
 def test_queues_of_this_computer_have_any_name_that_the_grammar_allows(text: str) -> None:
-    """A program elsewhere may have made such a queue; commands must be able to list and delete it."""
+    """A program elsewhere may have created such a queue.
+
+    Commands must be able to list and delete it.
+    """
     assert NAMES.format_name(text).key == f"direct=os:{text.rpartition(':')[2]}".lower()
 
 

@@ -53,7 +53,7 @@ def opened_cursor(world: World, descriptor: OpenQueueDescriptor) -> Cursor:
 
 
 # Found at once
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_message_that_is_there_is_locked_until_it_is_taken(world: World) -> None:
@@ -327,7 +327,7 @@ def test_the_end_of_a_transaction_ends_its_waits(world: World) -> None:
 
 
 # Purges
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_purge_in_slices_leaves_what_arrives_meanwhile(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

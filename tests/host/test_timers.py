@@ -1,4 +1,7 @@
-"""The timer thread: deadlines, what was abandoned, and changes that have no caller to wait for them."""
+"""The timer thread.
+
+Covered: deadlines, abandoned objects, and changes without a caller that waits for them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`lanner serve` with its HTTP process, and clients of it: alice is an administrator, bob is not."""
+"""`lanner serve` with its HTTP process, and clients of it.
+
+Alice is an administrator, bob is not.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Logging on: what a connection of the HTTP process can do, who it becomes, and what wrong secrets cost."""
+"""Logging on over HTTP.
+
+Covered: what a connection of the HTTP process can do, which user it becomes, and the cost of wrong
+secrets.
+"""
 
 from __future__ import annotations
 
@@ -170,7 +174,7 @@ def test_who_has_opened_a_session_cannot_become_another(pairs: Pairs) -> None:
 
 
 # Through the service
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def _token(service: HttpService, *arguments: str) -> dict[str, Any]:

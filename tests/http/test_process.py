@@ -1,4 +1,7 @@
-"""The process: begun at the first connection, ended when idle, begun again when it fails; its limits, and what browsers are told."""
+"""The HTTP process: its life cycle, its limits and the headers for browsers.
+
+It starts at the first connection, ends when idle, and restarts when it fails.
+"""
 
 from __future__ import annotations
 

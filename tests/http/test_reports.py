@@ -1,4 +1,7 @@
-"""What the service tells beside queues: history, oldest message, certificates, reports of the pipeline."""
+"""Information of the service other than queues.
+
+It covers history, the oldest message, certificates and reports of the pipeline.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Roles: what monitors and operators may do beyond access lists, over HTTP and in the shell, and what they may not."""
+"""Roles: what monitors and operators may do beyond access lists, and what they may not.
+
+The tests use HTTP and the shell.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ def _client(service: HttpService, name: str) -> httpx.Client:
 
 @pytest.fixture(scope="module")
 def clients(service: HttpService) -> Iterator[dict[str, httpx.Client]]:
-    """Clients by the role of their user; the queue is the administrator's, with a message and nothing for others."""
+    """Return clients by the role of their user.
+
+    The queue is the administrator's, with a message and without rights for others.
+    """
     with service.client("alice") as alice:
         for role in ROLES:
             alice.post(

@@ -1,4 +1,8 @@
-"""The process: it begins at the first connection, it knows users by the queue manager alone, and it answers with problems."""
+"""The HTTP process.
+
+It starts at the first connection, relies on the queue manager for users, and answers with problem
+documents.
+"""
 
 from __future__ import annotations
 

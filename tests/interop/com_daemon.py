@@ -1,4 +1,7 @@
-"""A whole queue manager as a process, for COM clients: on an address of its own, since they know one port only."""
+"""A whole queue manager as a process, for COM clients.
+
+It has an address of its own, since these clients know only one port.
+"""
 
 from __future__ import annotations
 

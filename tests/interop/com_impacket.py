@@ -1,8 +1,9 @@
-"""Automation objects through impacket's dcomrt and dcom.oaut, with what these lack or have wrong put right here, and nowhere else.
+"""Automation objects through impacket's dcomrt and dcom.oaut.
 
-It knows port 135 only, asks for one interface at a time, authenticates anew each time it changes
-the interface on a connection, and has faults in VARIANT arrays and in arguments by reference: byte
-arrays are therefore read here from the octets.
+All workarounds for these modules are here and nowhere else. impacket uses port 135 only, asks for
+one interface at a time, authenticates anew each time it changes the interface on a connection, and
+has faults in VARIANT arrays and in arguments by reference. Byte arrays are therefore read here from
+the octets.
 """
 
 from __future__ import annotations

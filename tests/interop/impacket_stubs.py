@@ -1,4 +1,7 @@
-"""What the tests with impacket write down again, from the published IDL, in the words of its NDR engine; and a connection of it."""
+"""Shared code of the tests with impacket: stubs of its NDR engine, and a connection.
+
+The stubs are written from the published IDL.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the tests with other people's RPC clients share: our server as a process, a KDC, and what to say when something is missing."""
+"""Shared code of the tests with other implementations' RPC clients.
+
+These are the server as a process, a KDC, and the message when something is missing.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +108,8 @@ class Kdc:
         )
         (self.folder / "kdc.conf").write_text(
             f"[kdcdefaults]\n kdc_listen = 127.0.0.1:{self.port}\n kdc_tcp_listen = 127.0.0.1:{self.port}\n"
-            f"[realms]\n {REALM} = {{\n  database_name = {self.folder}/principal\n  key_stash_file = {self.folder}/stash\n"
+            f"[realms]\n {REALM} = {{\n  database_name = {self.folder}/principal\n"
+            f"  key_stash_file = {self.folder}/stash\n"
             f"  acl_file = {self.folder}/acl\n }}\n[logging]\n kdc = FILE:{self.folder}/kdc.log\n"
         )
 

@@ -1,8 +1,8 @@
-"""An RPC server for other people's clients, run as a process of its own: `python -m tests.interop.rpc_server ADDRESS PORT FOLDER`.
+"""An RPC server for other implementations' clients, run as a process of its own.
 
-It has the endpoint mapper, the management interface, an echo, and the one operation of netlogon
-that Samba's tests fragment. Its users are in FOLDER. It prints the port it listens on, and ends
-when its standard input does.
+Run as `python -m tests.interop.rpc_server ADDRESS PORT FOLDER`. It has the endpoint mapper, the
+management interface, an echo, and the one operation of netlogon that Samba's tests fragment. Its
+users are in FOLDER. It prints the port it listens on, and ends when its standard input does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Run tests of Samba's raw_protocol suite and print their outcomes as JSON; for the system's Python, which has Samba.
+"""Run tests of Samba's raw_protocol suite and print their outcomes as JSON.
 
-Arguments: names of tests; with a leading "-" everything but the names that follow.
+It runs in the system's Python, which has Samba.
+
+Arguments: names of tests; with a leading "-", all tests but those that follow.
 """
 
 from __future__ import annotations

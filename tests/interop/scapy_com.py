@@ -1,6 +1,7 @@
-"""A COM client made of scapy and scapy-rpc, in a process of its own: `python scapy_com.py HOST USER PASSWORD LEVEL CLSID`; what it saw, as JSON.
+"""A COM client made of scapy and scapy-rpc, in a process of its own.
 
-The interfaces are what scapy-rpc generated from the published IDL; those of message queuing are not
+Run as `python scapy_com.py HOST USER PASSWORD LEVEL CLSID`; it prints what it saw as JSON. The
+interfaces are what scapy-rpc generated from the published IDL. Those of message queuing are not
 among them, so it calls by name.
 """
 

@@ -1,4 +1,6 @@
-"""An administrator's tool made of scapy and scapy-rpc, in a process of its own: a call a line as JSON, an answer a line as JSON.
+"""An administration tool made of scapy and scapy-rpc, in a process of its own.
+
+Calls and answers are lines of JSON.
 
 `python scapy_management.py PORT [USER PASSWORD LEVEL]`. The interface is what scapy-rpc generated
 from the published IDL. A call is ["action", direct name or null, word] or ["get", direct name or

@@ -1,8 +1,8 @@
-"""A remote read by scapy and scapy-rpc, in a process of its own: `python scapy_remote_read.py PORT HANDLE SYNTAX [USER PASSWORD]`.
+"""A remote read by scapy and scapy-rpc, in a process of its own.
 
-It gets the number of a queue that somebody else has opened, calls all eleven methods, and prints
-what it saw as JSON. The classes are generated from the published IDL by people who know nothing of
-Lanner.
+Run as `python scapy_remote_read.py PORT HANDLE SYNTAX [USER PASSWORD]`. It gets the number of a
+queue that another client has opened, calls all eleven methods, and prints what it saw as JSON. The
+classes are generated from the published IDL by people unrelated to Lanner.
 """
 
 from __future__ import annotations

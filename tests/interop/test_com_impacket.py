@@ -1,4 +1,7 @@
-"""impacket uses a queue manager as a COM client: activation, revisions, Invoke and the vtable, and what an application does with queues."""
+"""impacket uses a queue manager as a COM client.
+
+Covered: activation, revisions, Invoke and the vtable, and an application's typical use of queues.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +100,7 @@ def member_failure(caught: pytest.ExceptionInfo[Untyped]) -> int:
 
 
 # Objects
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_every_revision_is_an_interface_of_one_object(peer: Peer, path: str) -> None:
@@ -149,7 +152,7 @@ def test_what_is_released_is_gone(peer: Peer, path: str) -> None:
 
 
 # By name
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_names(peer: Peer) -> None:

@@ -1,4 +1,7 @@
-"""scapy's DCOM client activates an object of a whole queue manager, asks it, resolves its exporter and gives it back, from its own process."""
+"""scapy's DCOM client uses an object of a whole queue manager from its own process.
+
+It activates the object, calls it, resolves its exporter and releases it.
+"""
 
 from __future__ import annotations
 

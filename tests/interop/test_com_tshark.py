@@ -1,4 +1,4 @@
-"""Wireshark's DCOM dissectors look at what goes over the wire between our object server and two clients: nothing is malformed."""
+"""Wireshark's DCOM dissectors find no malformed packet between the server and two clients."""
 
 from __future__ import annotations
 

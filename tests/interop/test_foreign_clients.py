@@ -1,8 +1,9 @@
-"""Clients that nobody here wrote, unchanged, against `lanner serve` with its default settings: which gets what at which level.
+"""Unmodified clients of other implementations against `lanner serve` with default settings.
 
-A user reads and asks at integrity and privacy (MS-MQMP, MS-MQQP, MC-MQAC). An administrator manages
-(MS-MQMR) at privacy, and is refused at integrity. Every port comes from the endpoint mapper at 135;
-that of the objects comes from activation, which is there too.
+The tests check which client gets what at which level. A user reads and queries at integrity and
+privacy (MS-MQMP, MS-MQQP, MC-MQAC). An administrator manages (MS-MQMR) at privacy, and is rejected
+at integrity. Every port comes from the endpoint mapper at 135; that of the objects comes from
+activation, which is there too.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ class Site(Served):
             queue.grant(USER, "full")
 
     def send(self, body: bytes) -> None:
-        """Put a message into the queue, and nothing else: a client that is not at hand leaves its own there."""
+        """Send a message to the queue.
+
+        A client that is not installed leaves its own message there.
+        """
         with self.manager() as manager:
             queue = manager.open(rf".\private$\{QUEUE}")
             queue.purge()
@@ -74,13 +78,16 @@ def output(command: list[str], environment: dict[str, str] | None = None) -> str
 
 
 # go-msrpc
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def go_msrpc(
     site: Site, user: str, level: str, what: str, *, mechanism: str = "spnego", syntax: str = "ndr"
 ) -> dict[str, object]:
-    """What the program of go_msrpc_client.go saw, which has been compiled with go-msrpc elsewhere."""
+    """Return what the program go_msrpc_client.go saw.
+
+    It was compiled with go-msrpc on another computer.
+    """
     program = os.environ.get("LANNER_GO_MSRPC")
     if not program:
         pytest.skip("go-msrpc is not at hand: LANNER_GO_MSRPC does not name the program of go_msrpc_client.go")
@@ -133,7 +140,7 @@ def go_uses_objects(site: Site, level: str, mechanism: str = "spnego") -> None:
 
 
 # impacket
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def impacket_manages(site: Site, level: str) -> int:
@@ -183,7 +190,7 @@ def impacket_uses_objects(site: Site, level: str) -> None:
 
 
 # scapy
-# ----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def scapy(site: Site, user: str, level: str, what: str) -> dict[str, object]:
@@ -312,7 +319,7 @@ def test_go_msrpc_uses_objects_with_each_mechanism(site: Site, mechanism: str, l
 
 @pytest.mark.parametrize("syntax", ["ndr", "ndr64"])
 def test_go_msrpc_finds_a_port_also_with_an_empty_third_floor(site: Site, syntax: str) -> None:
-    """C706 appendix L: the minor version of the RPC protocol says nothing about where to connect."""
+    """C706 appendix L: the minor version of the RPC protocol does not determine the address."""
     port = impacket_stubs.mapped(site.address, QM2QM)
     assert go_msrpc(site, USER, "seal", "epm", syntax=syntax) == {"whole": port, "empty third floor": port}
 

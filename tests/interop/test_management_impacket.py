@@ -1,4 +1,7 @@
-"""impacket asks and acts as an administrator: NTLM at every level, stubs by its own NDR engine, the port from the endpoint mapper."""
+"""impacket queries and acts as an administrator.
+
+It uses NTLM at every level, stubs of its own NDR engine, and the port from the endpoint mapper.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +96,10 @@ ACTION_RESPONSE = call("ActionResponse", ("ErrorCode", ndr.NDRULONG))
 
 
 def variants(count: int) -> Peer:
-    """An array of PROPVARIANT without its count: impacket aligns the elements of one as if its count were not there."""
+    """Return an array of PROPVARIANT without its count.
+
+    impacket aligns the elements of an array as if it had no count.
+    """
     return structure("Variants", *((f"{place}", VARIANT) for place in range(count)))
 
 
@@ -231,7 +237,10 @@ def test_another_user_is_refused(manager: Managed, level: int) -> None:
 
 @pytest.mark.spec("MQMR-3-2")
 def test_who_does_not_authenticate_is_nobody(manager: Managed) -> None:
-    """Whatever stands in the request: the same stub is answered when an administrator's security context carries it."""
+    """The contents of the request do not matter.
+
+    The same stub is answered when an administrator's security context carries it.
+    """
     with manager.unlocked():
         for user, level, expected in (("", 1, MQ_ERROR_ACCESS_DENIED), ("operator", 6, 0)):
             client = Client(manager.port, level, user)

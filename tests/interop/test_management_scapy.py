@@ -1,4 +1,7 @@
-"""scapy with the classes that scapy-rpc generated from the published IDL asks and acts as an administrator, from its own process."""
+"""scapy queries and acts as an administrator, from its own process.
+
+It uses the classes that scapy-rpc generated from the published IDL.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""All methods of MS-MQRR, called by clients that nobody here wrote, against `lanner serve` with its default settings.
+"""All methods of MS-MQRR, called by clients of other implementations.
 
-Every port comes from the endpoint mapper at 135. Half of what they receive is in a transaction
-whose outcome the test brings, as the coordinator's program.
+The server is `lanner serve` with its default settings. Every port comes from the endpoint mapper at
+135. Half of what the clients receive is in a transaction whose outcome the test supplies, as the
+     coordinator's program.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Remote reads by impacket: its RPC client, its NTLM, and stubs written with its NDR classes from the published IDL."""
+"""Remote reads by impacket: its RPC client, its NTLM and stubs of its NDR classes.
+
+The stubs are written from the published IDL.
+"""
 
 from __future__ import annotations
 

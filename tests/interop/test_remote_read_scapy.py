@@ -1,4 +1,7 @@
-"""Remote reads by scapy and scapy-rpc, which runs in a process of its own (it is GPL): NDR and NDR64, without and with NTLM."""
+"""Remote reads by scapy and scapy-rpc: NDR and NDR64, without and with NTLM.
+
+They run in a process of their own, because scapy is GPL.
+"""
 
 from __future__ import annotations
 

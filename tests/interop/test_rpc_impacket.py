@@ -1,4 +1,7 @@
-"""impacket's RPC client against our server: every level, fragments, alter_context, wrong passwords."""
+"""impacket's RPC client against Lanner's server.
+
+Covered: every level, fragments, alter_context and wrong passwords.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +109,10 @@ def test_a_fault_has_its_name(connect: Connector) -> None:
 
 
 def test_endpoint_mapper_takes_a_tower_whose_third_floor_has_no_right_side(connect: Connector, port: int) -> None:
-    """The request of impacket with the minor version left out, as C706 appendix L allows a client that asks for a port."""
+    """The request of impacket without the minor version.
+
+    C706 appendix L allows that for a client that asks for a port.
+    """
     rpc = connect(LEVELS["none"])
     rpc.bind(epm.MSRPC_UUID_PORTMAP)
     interface, syntax = epm.EPMRPCInterface(), epm.EPMRPCDataRepresentation()

@@ -1,4 +1,7 @@
-"""Samba's own tests of DCE/RPC servers, all of them, against ours (docs/interop.md says why some cannot pass)."""
+"""Samba's complete tests of DCE/RPC servers, run against Lanner's server.
+
+docs/interop.md says why some cannot pass.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Wireshark's dissectors look at what goes over the wire between our server and two clients: nothing is malformed, sealed stubs open."""
+"""Wireshark's dissectors read the traffic between Lanner's server and two clients.
+
+Nothing is malformed, and they decrypt sealed stubs.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,10 @@ LEVELS = {
 
 
 async def ours(port: int, level: AuthLevel, auth_type: AuthType) -> None:
-    """Fragments both ways, several calls at once, a fault, alter_context, cancels, a refused interface."""
+    """Use Lanner's client: fragments both ways, concurrent calls, a fault and more.
+
+    The rest is alter_context, cancels and a rejected interface.
+    """
     credentials = None if level is AuthLevel.NONE else Credentials(USER, PASSWORD, DOMAIN)
     async with await connect_tcp(ADDRESS, port, credentials=credentials, auth_type=auth_type, level=level) as client:
         echo = await client.bind_raw(ECHO)
@@ -158,7 +164,10 @@ def test_nothing_is_malformed_around_spnego_and_refusals(tmp_path: Path) -> None
 
 @pytest.mark.timeout(600)
 def test_nothing_of_the_whole_run_is_malformed_but_what_peers_send_on_purpose(tmp_path: Path) -> None:
-    """Every other test of RPC in this folder once more, in a network of its own, with all that goes over it judged."""
+    """All other RPC tests of this folder run again in a network of their own.
+
+    The dissectors judge all the traffic.
+    """
     missing = capture_is_missing()
     if missing is not None:
         pytest.skip(missing)

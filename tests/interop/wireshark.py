@@ -46,7 +46,7 @@ def _dumpcap() -> str | None:
 
 @contextmanager
 def captured(path: Path, what: str) -> Iterator[None]:
-    """Everything on the loopback interface that a capture filter lets through while the block runs."""
+    """Capture the traffic on the loopback interface that passes a filter while the block runs."""
     missing = capture_is_missing()
     if missing is not None:
         pytest.skip(missing)
@@ -97,7 +97,10 @@ def _wait_for_the_end(path: Path) -> None:
 
 
 def shown(path: Path, filter_: str, *fields: str, port: int | None = None) -> list[str]:
-    """A line for every frame that a display filter lets through; the port is one of DCE/RPC, if nothing shows that it is."""
+    """Return a line for every frame that passes a display filter.
+
+    The port is decoded as DCE/RPC if nothing else identifies it.
+    """
     command = ["tshark", "-r", str(path), "-o", f"ntlmssp.nt_password:{PASSWORD}", "-Y", filter_]
     if port is not None:
         command += ["-d", f"tcp.port=={port},dcerpc"]

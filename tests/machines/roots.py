@@ -1,8 +1,8 @@
-"""Machines of their own for tests: Debian root file systems made by debootstrap, entered by chroot in namespaces.
+"""Virtual machines for tests: Debian root file systems entered by chroot in namespaces.
 
-A base system is made once and kept as a tar file below the user's cache directory. The names of
-package mirrors come from the configuration of this machine (apt, pip and the environment) when a
-test runs, and stay in the copy that the test uses.
+debootstrap creates a base system once; it is kept as a tar file below the user's cache directory.
+The names of package mirrors come from the configuration of this machine (apt, pip and the
+environment) when a test runs, and stay in the copy that the test uses.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ def _cache() -> Path:
 
 
 def mirror() -> list[str]:
-    """Return the mirror that this machine's apt uses for the suite, as an argument of debootstrap; none if it has none."""
+    """Return the mirror that this machine's apt uses for the suite, for debootstrap.
+
+    It is a list of one argument, empty if there is no mirror.
+    """
     if shutil.which("apt-get") is None:
         return []
     command = ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)", "Created-By: Packages"]
@@ -168,7 +171,7 @@ class Machine:
         environment: Mapping[str, str] | None = None,
         code: int | None = 0,
     ) -> str:
-        """Run a command to its end, and return what it wrote; `code` is the exit code that it must have."""
+        """Run a command to its end and return its output; `code` is the expected exit code."""
         whole = self.command(command, user=user, network=network, directory=directory, environment=environment)
         result = subprocess.run(
             whole, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False

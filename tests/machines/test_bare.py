@@ -1,4 +1,4 @@
-"""Lanner on a Debian with python3, python3-venv and make, and nothing else: no compiler, no git, no extra.
+"""Lanner on a Debian with only python3, python3-venv and make: no compiler, git or extra.
 
 The tests run in their order: the first installs what the others use.
 """

@@ -1,6 +1,7 @@
-"""The Debian package: built, installed without a network, run as its unit says, upgraded, removed and purged.
+"""The Debian package.
 
-The tests run in their order, in one machine.
+It is built, installed without a network, run as its unit says, upgraded, removed and purged. The
+tests run in their order, in one machine.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def served(machine: Machine, commands: str) -> str:
     return machine.run(
         f"""
         {user} {start[1]} > /tmp/log 2>&1 & service=$!
-        until lanner status --data {DATA} > /tmp/status 2>&1; do kill -0 $service || {{ cat /tmp/log; exit 1; }}; sleep 0.2; done
+        until lanner status --data {DATA} > /tmp/status 2>&1; do \
+kill -0 $service || {{ cat /tmp/log; exit 1; }}; sleep 0.2; done
         {commands}
         stat -c 'owner %U' /proc/$service
         kill $service

@@ -1,4 +1,7 @@
-"""What becomes of the stubs of all calls, whole, cut off and changed: digests, to be compared with those of another version."""
+"""Digests of what decoding makes of the stubs of all calls: whole, cut off and changed.
+
+They are compared with those of another version.
+"""
 
 from __future__ import annotations
 

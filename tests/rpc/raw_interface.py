@@ -1,4 +1,7 @@
-"""An interface of a server whose handlers take and return stubs, without a declaration of its methods."""
+"""A server interface whose handlers accept and return stubs.
+
+Its methods are not declared.
+"""
 
 from __future__ import annotations
 

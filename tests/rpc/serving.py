@@ -1,4 +1,7 @@
-"""A server on a loop in a thread of its own, for clients that block; as a module, in a process of its own."""
+"""A server on a loop in a thread of its own, for blocking clients.
+
+Run as a module, it is a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ ANSWER, WAIT = 0, 1
 
 
 class EchoServer:
-    """A server of an interface that answers what it is sent: ANSWER at once, WAIT when it is released."""
+    """A server of an interface that echoes requests.
+
+    It answers ANSWER at once, and WAIT when it is released.
+    """
 
     def __init__(self) -> None:
         self.port = 0

@@ -1,4 +1,4 @@
-"""The blocking client: threads that share a connection, and what happens to them when things go wrong."""
+"""The blocking client: threads that share a connection, and their failures."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_both_colours_have_the_same_names_and_signatures() -> None:
 
 
 # Calls
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("auth_type", [AuthType.WINNT, AuthType.GSS_NEGOTIATE])
@@ -133,7 +133,7 @@ def test_another_connection_joins_the_association(server: EchoServer, client: Rp
 
 
 # Threads
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_threads_share_a_connection(server: EchoServer) -> None:
@@ -167,7 +167,7 @@ def test_short_calls_proceed_while_others_wait(
 
 
 def test_the_lead_passes_from_thread_to_thread(server: EchoServer) -> None:
-    """The thread that reads for the others gets its answer, and one of the others has to read on."""
+    """The thread that reads for the others gets its answer, and another has to read on."""
     gate = threading.Event()
     core = ClientConnection()
 
@@ -198,7 +198,10 @@ def test_binds_of_several_threads_wait_for_each_other(client: RpcClient, threads
 
 
 def test_large_requests_and_answers_in_both_directions_at_once(tmp_path: Path) -> None:
-    """The server stops reading while its answers are not taken: a client that only writes would wait for ever."""
+    """The server stops reading while its answers are not read.
+
+    A client that only writes would wait forever.
+    """
     path = tmp_path / "rpc.sock"
     stubs = [bytes([number]) * LARGE for number in range(6)]
     with serving(path), ThreadPoolExecutor(6) as threads, connect_unix(path) as client:
@@ -234,7 +237,7 @@ def test_a_leader_that_only_reads_is_woken_to_write(
 
 
 # Interruption
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -302,7 +305,10 @@ def test_an_interrupted_caller_that_was_alone_leaves_the_connection_usable(
 def test_the_main_thread_gives_up_the_lead_to_a_thread_that_no_signal_interrupts(
     server: EchoServer, client: RpcClient, threads: ThreadPoolExecutor
 ) -> None:
-    """It would be interrupted in the middle of the answers of others, and end the connection for all of them."""
+    """A signal would interrupt the main thread in the middle of the answers of others.
+
+    That would end the connection for all of them.
+    """
     bound = client.bind_raw(ECHO)
 
     def check() -> bool:
@@ -350,7 +356,10 @@ def bound_to(client: RpcClient, server: Harness, theirs: socket.socket) -> Bound
 
 
 def test_an_interrupted_write_is_finished_before_the_next_call() -> None:
-    """Half a request has gone out: the rest has to follow, then the orphaned PDU, then what comes next."""
+    """Half a request has been sent.
+
+    The rest must follow, then the orphaned PDU, then the next call.
+    """
     with ThreadPoolExecutor(1) as threads, peer() as (client, server, theirs):
         bound = bound_to(client, server, theirs)
         with interrupted_when(lambda: client._leader is not None and client._unsent):
@@ -558,7 +567,7 @@ def test_a_child_process_does_not_use_the_connection_of_its_parent(server: EchoS
 
 
 # Connecting
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_no_server(tmp_path: Path) -> None:

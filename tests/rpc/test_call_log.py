@@ -1,4 +1,7 @@
-"""The log of calls: one record for each request and each answer on either side, and none while it is off."""
+"""The log of calls: one record for each request and each answer, on client and server.
+
+There is none while it is off.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ OPEN = NOTES.by_name["Open"]
 
 
 def records(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Return the text of the records, without the number of the association, which no test fixes."""
+    """Return the text of the records without the number of the association, which varies."""
     found = [record for record in caplog.records if record.name == LOG]
     assert all(record.levelno == logging.DEBUG for record in found)
     return [re.sub(r"association 0x[0-9a-f]{8}", "association A", record.getMessage()) for record in found]

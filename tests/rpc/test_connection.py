@@ -117,7 +117,10 @@ class TestBind:
     @pytest.mark.spec("MQQP-2.2-5")
     @pytest.mark.parametrize(("offered", "agreed"), [(0, 0), (1, 1), (2, 2), (3, 3), (0xFF, 3), (1 << 40, 0)])
     def test_bind_time_features_are_answered_in_their_place(self, offered: int, agreed: int) -> None:
-        """3.3.1.5.3: negotiate_ack, reserved bits cleared, transfer_syntax zero; the others are not touched."""
+        """3.3.1.5.3: negotiate_ack, reserved bits cleared, transfer_syntax zero.
+
+        Other elements are not affected.
+        """
         features = element(1, FIRST, bind_time_features_syntax(offered))
         answer = ack_of(Harness().send(bind(element(0), features, element(2, SECOND))))
         assert answer.results == (ACCEPTED, ContextAnswer(ContextResult.NEGOTIATE_ACK, agreed, NO_SYNTAX), ACCEPTED)
@@ -386,7 +389,11 @@ class TestFragments:
         assert fault_of(harness.send(request(b"2", flags=PFC_FIRST_FRAG))).status == FaultStatus.NCA_PROTO_ERROR
 
     def test_another_call_between_the_fragments_of_one(self) -> None:
-        """3.3.3: "A client MUST NOT send any request PDU for request N+1 before it sends all request PDUs for request N"."""
+        """3.3.3: calls must not interleave.
+
+        "A client MUST NOT send any request PDU for request N+1 before it sends all request PDUs for
+        request N".
+        """
         harness = Harness().bound()
         harness.send(request(b"1", flags=PFC_FIRST_FRAG, call_id=1, context_id=1))
         told = fault_of(harness.send(request(b"2", call_id=2)))

@@ -51,7 +51,10 @@ def test_tower_pack_and_unpack() -> None:
 
 
 def test_a_request_may_leave_out_the_minor_version_of_the_protocol() -> None:
-    """C706 appendix L, third floor: its right side has the minor version, which says nothing about where to connect."""
+    """C706 appendix L, third floor: its right side has the minor version.
+
+    The minor version does not determine the address.
+    """
     without = TOWER.replace(bytes.fromhex("01000b02000000"), bytes.fromhex("01000b0000"))
     assert len(without) == len(TOWER) - 2
     assert Tower.unpack(without) == TOWER_VALUE

@@ -1,4 +1,7 @@
-"""Whatever bytes arrive, a connection answers, closes, or waits for more: it never raises, and it never grows."""
+"""Whatever bytes arrive, a connection answers, closes, or waits for more.
+
+It never raises, and its memory does not grow.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""NDR and NDR64 by their own rules: each kind of type, there and back in every representation, and against known octets."""
+"""NDR and NDR64 by their own rules.
+
+Each kind of type makes a round trip in every representation, and is compared with known octets.
+"""
 
 from __future__ import annotations
 
@@ -300,13 +303,19 @@ def test_a_structure_is_aligned_and_in_ndr64_filled_up() -> None:
 
 
 def test_what_pointers_point_to_comes_after_the_outermost_construction() -> None:
-    """C706 14.3.12.3: in the order of the pointers; what is behind one comes before what is behind the next."""
+    """C706 14.3.12.3: referents come in the order of their pointers.
+
+    What the referent of one pointer contains comes before the referent of the next.
+    """
     octets = encode(Conformant(Unique(pointed(Unique(u8)))), (Pointed(7), None, Pointed(9)))
     assert octets == struct.pack("<4I IBxxxIB", 3, 0x20000, 0, 0x20004, 0x20008, 7, 0x2000C, 9)
 
 
 def test_a_union_in_ndr_and_in_ndr64() -> None:
-    """MS-RPCE 2.2.4.5: without ms_union an arm has its own alignment; 2.2.5.3.4.4: in NDR64 the largest of all."""
+    """MS-RPCE 2.2.4.5: without ms_union an arm has its own alignment.
+
+    2.2.5.3.4.4: in NDR64 it has the largest of all.
+    """
     assert encode(CHOSEN, Chosen(1, 5, 6, 7)) == struct.pack("<HHBBxxI", 1, 1, 5, 6, 7)
     assert encode(CHOSEN, Chosen(2, 5, 6, 7)) == struct.pack("<HHxxxxQBxxxI", 2, 2, 5, 6, 7)
     assert encode(CHOSEN, Chosen(0, None, 6, 7)) == struct.pack("<HHBxxxI", 0, 0, 6, 7)
@@ -465,7 +474,10 @@ def test_a_declaration_that_contradicts_itself_is_no_declaration() -> None:
 
 
 def test_a_response_may_depend_on_the_request() -> None:
-    """MS-RPCE 2.2.4.8 and C706 4.2.22: an [in] parameter gives the size or the switch of an [out] one."""
+    """MS-RPCE 2.2.4.8 and C706 4.2.22: responses that depend on their requests.
+
+    An [in] parameter gives the size or the switch of an [out] one.
+    """
     method = Method(
         0,
         "M",
@@ -519,6 +531,9 @@ def test_defaults_of_what_only_goes_out() -> None:
 
 
 def test_every_stub_is_read_and_refused_as_before() -> None:
-    """The digests are those of the interpreter that came before generated codecs, for 70,000 stubs."""
+    """The digests cover 70,000 stubs.
+
+    They come from the interpreter that preceded generated codecs.
+    """
     expected = json.loads((Path(__file__).parent.parent / "data" / "ndr_outcomes.json").read_text(encoding="utf-8"))
     assert digests() == expected

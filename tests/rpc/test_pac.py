@@ -1,4 +1,7 @@
-"""The logon information of a Kerberos ticket: Windows' (the example of MS-PAC 3.1), Samba's, and forged ones."""
+"""The logon information of a Kerberos ticket.
+
+The samples are Windows' (the example of MS-PAC 3.1), Samba's, and forged ones.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ def changed(data: bytes, offset: int, octets: bytes) -> bytes:
 
 
 def test_what_windows_says() -> None:
-    """MS-PAC 3.1: 26 groups of the domain, and 13 SIDs of other kinds; "S-1-5-21-397955417-626881126-188441444-3392609"."""
+    """MS-PAC 3.1: 26 groups of the domain, and 13 SIDs of other kinds.
+
+    The user is "S-1-5-21-397955417-626881126-188441444-3392609".
+    """
     found = read_logon_information(WINDOWS)
     assert (found.account, found.sid) == ("NTDEV\\lzhu", NTDEV.child(2914711))
     assert len(found.groups) == 39
@@ -53,7 +59,11 @@ def test_a_group_that_is_not_enabled_does_not_count() -> None:
 
 
 def test_the_first_further_sid_is_the_user_where_it_has_no_number() -> None:
-    """MS-PAC 2.5: "If the UserId member equals 0x00000000, the first group SID in this member is the SID for this account"."""
+    """MS-PAC 2.5: a user without a number.
+
+    "If the UserId member equals 0x00000000, the first group SID in this member is the SID for this
+    account".
+    """
     found = read_logon_information(changed(WINDOWS, WINDOWS.index((2914711).to_bytes(4, "little")), bytes(4)))
     assert found.sid == Sid.parse("S-1-5-21-773533881-1816936887-355810188-513")
 

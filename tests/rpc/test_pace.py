@@ -1,4 +1,7 @@
-"""How fast a server reads: many calls at once, answers nobody takes, requests that never become whole."""
+"""The pace at which a server reads.
+
+Covered: many concurrent calls, answers that nobody reads, and requests that are never completed.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ def wait(number: int) -> bytes:
 
 
 def abandon(writer: asyncio.StreamWriter) -> None:
-    """End a connection as the kernel does for a process that is killed: by a reset, without a word before."""
+    """End a connection by a reset, as the kernel does for a killed process."""
     connected: socket.socket = writer.get_extra_info("socket")
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
@@ -94,7 +97,10 @@ def test_calls_beyond_the_limit_begin_when_others_end() -> None:
 
 
 def test_a_cancel_behind_calls_beyond_the_limit_gets_through() -> None:
-    """Calls may wait for ever; then those that have no room are refused, so that what comes behind them is read."""
+    """Calls may wait forever.
+
+    Calls beyond the limit are rejected, so that the server reads the cancel behind them.
+    """
     notes = Notes()
     limits = ServerLimits(connection=ConnectionLimits(max_calls=2), busy_timeout=0.001)
 
@@ -239,7 +245,10 @@ def test_answers_that_nobody_takes_do_not_fill_the_memory(caplog: pytest.LogCapt
 
 
 def test_a_peer_that_vanishes_is_noticed() -> None:
-    """By the kernel, on both sides; without it a server would keep what a client that lost its power has locked."""
+    """The kernel detects a vanished peer on both sides.
+
+    Otherwise a server would keep the locks of a client that lost its power.
+    """
 
     def options(connected: socket.socket) -> list[int]:
         asked = [socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT]

@@ -90,7 +90,10 @@ def test_bind_ack_pack_gives_the_same_bytes() -> None:
 
 
 def test_bind_nak_pack_and_unpack() -> None:
-    """C706 12.6.4.5: the reason, then the versions the server speaks; padded to a multiple of four."""
+    """C706 12.6.4.5: the reason, then the versions that the server supports.
+
+    The PDU is padded to a multiple of four.
+    """
     assert BindNak(0).pack(1) == NAK
     assert BindNak.unpack(NAK, Header.unpack(NAK)) == BindNak(0, ((5, 0),))
 

@@ -1,7 +1,7 @@
-"""What of pyspnego is used here and is private to it: another version may not have it, and this says what is gone.
+"""The private parts of pyspnego that Lanner uses.
 
-Whoever raises the limit in pyproject.toml runs this first, then tests/rpc/test_security.py and
-tests/interop.
+Another version may lack them, and these tests say which. Run this first when you raise the limit in
+pyproject.toml, then tests/rpc/test_security.py and tests/interop.
 """
 
 from __future__ import annotations

@@ -279,7 +279,10 @@ def test_a_call_without_a_signature_is_from_nobody() -> None:
 
 
 def test_a_call_without_a_signature_has_no_use_of_handles() -> None:
-    """Slipped into a connection whose calls are signed, with a handle that everybody could read there."""
+    """An unsigned call is injected into a connection whose calls are signed.
+
+    It carries a handle that anyone could read there.
+    """
     pair = Pair(level=AuthLevel.PKT_INTEGRITY)
     pair.bind()
     pair.call(b"open")
@@ -444,7 +447,10 @@ def test_a_client_does_not_go_on_without_authentication() -> None:
 def test_a_client_insists_on_signed_headers_where_nothing_else_covers_them(
     monkeypatch: pytest.MonkeyPatch, is_needed: bool
 ) -> None:
-    """Somebody in between takes the flag out of the bind_ack; with Kerberos, operations could be changed then."""
+    """An attacker in between removes the flag from the bind_ack.
+
+    With Kerberos, the attacker could then change operation numbers.
+    """
     monkeypatch.setattr(NtlmInitiator, "always_signs_headers", not is_needed)
     pair = Pair()
     pair.client.bind(FIRST)
@@ -488,7 +494,10 @@ class ExampleAccounts:
 
 
 def test_the_example_of_the_document_is_accepted() -> None:
-    """MS-NLMP 4.2.4.2.2: the proof is over the bytes that came, with the four zero bytes at the end or without."""
+    """MS-NLMP 4.2.4.2.2: the proof is over the received bytes.
+
+    They may end with four zero bytes or not.
+    """
     acceptor = NtlmAcceptor(ExampleAccounts(), NAMES)
     acceptor._server_challenge = SERVER_CHALLENGE
     message = Authenticate(b"", NT_PROOF + CLIENT_BLOB, "Domain", "User", b"", 0)
@@ -530,7 +539,10 @@ def test_the_challenge_names_this_queue_manager() -> None:
 
 @pytest.mark.parametrize("wants_version", [True, False])
 def test_the_challenge_always_has_eight_octets_of_version(wants_version: bool) -> None:
-    """MS-NLMP 2.2.1.2: where NTLMSSP_NEGOTIATE_VERSION is not set they are zero, and what they precede begins after them."""
+    """MS-NLMP 2.2.1.2: the version field is always present.
+
+    Without NTLMSSP_NEGOTIATE_VERSION it is zero, and what follows begins after it.
+    """
     server = SECURITY.accept(AuthType.WINNT, AuthLevel.CONNECT)
     assert server is not None
     client = NtlmInitiator(RIGHT, AuthLevel.CONNECT, "qm1")
@@ -549,7 +561,10 @@ def test_the_challenge_always_has_eight_octets_of_version(wants_version: bool) -
 
 
 class WithoutSigning(NtlmInitiator):
-    """A client that asks for no signatures (its level is connect), and sends what MS-NLMP 3.4.4.3 has instead."""
+    """A client that does not negotiate signatures (its level is connect).
+
+    It sends what MS-NLMP 3.4.4.3 prescribes instead.
+    """
 
     def __init__(self) -> None:
         super().__init__(RIGHT, AuthLevel.CONNECT, "qm1")
@@ -636,7 +651,10 @@ def test_our_clients_accept_no_dummy_signature() -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_ntlm_may_come_without_spnego_around_it(level: AuthLevel) -> None:
-    """Under auth_type 9 Windows' servers take a bare NTLM message, as its clients send where they know no other mechanism."""
+    """Under auth_type 9 Windows' servers accept a bare NTLM message.
+
+    Windows' clients send one where they know no other mechanism.
+    """
     server = SECURITY.accept(AuthType.GSS_NEGOTIATE, level)
     assert server is not None
     client = RIGHT.initiate(AuthType.WINNT, level, "qm1")
@@ -668,7 +686,10 @@ def test_a_wrong_password_in_bare_ntlm_is_refused() -> None:
 
 
 def test_the_mic_covers_every_message() -> None:
-    """MS-NLMP 3.2.5.1.2: a changed flag in the last message shows, although no response covers it."""
+    """MS-NLMP 3.2.5.1.2: a changed flag in the last message is detected.
+
+    No response covers that flag.
+    """
     server, message = handshake()
     changed = bytearray(message)
     changed[72] ^= 1

@@ -84,7 +84,10 @@ def test_owner_rights_replaces_what_the_owner_gets_implicitly() -> None:
 
 
 def test_anonymous_is_in_everyone_only_when_told_so() -> None:
-    """MS-MQDMPR 3.1.7.1.3.1 grants the same right to Everyone and to S-1-5-7 apart, so they do not overlap."""
+    """MS-MQDMPR 3.1.7.1.3.1 grants the same right separately to Everyone and to S-1-5-7.
+
+    So the two do not overlap.
+    """
     assert not may("D:(A;;0x4;;;WD)", ANONYMOUS, WRITE)
     assert may("D:(A;;0x4;;;AN)", ANONYMOUS, WRITE)
     assert may("D:(A;;0x4;;;WD)", ANONYMOUS_IN_EVERYONE, WRITE)

@@ -35,7 +35,7 @@ def after(sddl: str, *changes: tuple[str, ...]) -> str:
 
 
 # Words
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("word", RIGHTS)
@@ -64,7 +64,7 @@ def test_words_are_separated_by_commas_or_spaces_and_case_makes_no_difference() 
 
 
 # Changes
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_denying_entries_stand_before_allowing_ones_and_inherited_ones_last() -> None:
@@ -88,7 +88,10 @@ def test_revoking_leaves_other_accounts_and_rights() -> None:
 
 
 def test_a_change_of_a_missing_list_keeps_what_it_allowed() -> None:
-    """Without a list everyone has all rights, the anonymous too: the change takes only what it names."""
+    """Without a list everyone has all rights, including the anonymous user.
+
+    The change removes only the rights that it names.
+    """
     for text in ("O:BA", "O:BAD:NO_ACCESS_CONTROL"):
         descriptor, _ = changed(parse_sddl(text), AccessChange("deny", "Anonymous", ("receive",)), Accounts())
         assert access_check(descriptor, USER, QueueAccess.GENERIC_ALL)
@@ -125,7 +128,7 @@ def test_a_new_list_has_its_creator_and_the_administrators() -> None:
 
 
 # Accounts
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_names_and_sids_of_accounts(users: UserFile) -> None:

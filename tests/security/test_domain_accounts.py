@@ -45,7 +45,10 @@ def test_a_local_group_may_name_a_user_or_a_group_of_the_domain(users: UserFile,
 
 
 def test_a_domain_cannot_claim_accounts_of_this_computer(users: UserFile) -> None:
-    """MS-PAC 4.1.2.2: the member boundary filters "anything that has the prefix of the member server"."""
+    """MS-PAC 4.1.2.2: a domain cannot claim local accounts.
+
+    The member boundary filters "anything that has the prefix of the member server".
+    """
     users.add("root-like", "a long secret", administrator=True)
     local = users.sid("root-like")
     assert users.domain_identity("MQ\\alice", local, []) is None

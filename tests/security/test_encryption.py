@@ -1,4 +1,7 @@
-"""MS-MQQB 2.4, 3.1.7.1.5, 3.1.5.8.3 and MS-MQMQ 2.2.19.3: bodies on the wire that only the receiver can read."""
+"""Bodies on the wire that only the receiver can read.
+
+MS-MQQB 2.4, 3.1.7.1.5, 3.1.5.8.3 and MS-MQMQ 2.2.19.3.
+"""
 
 from __future__ import annotations
 
@@ -152,7 +155,7 @@ class TestCiphers:
         assert message.body.hex() == "b2396305f03dc027ccc3524a0a1118a8"
 
     def test_aes_known_answer(self) -> None:
-        """SP 800-38A F.1.1: with a zero initialization vector the first block of CBC is that of ECB."""
+        """SP 800-38A F.1.1: with a zero initialization vector, CBC's first block is that of ECB."""
         known = dataclasses.replace(
             session_key(Provider.AES, AES128), symmetric_key=bytes.fromhex("2b7e151628aed2a6abf7158809cf4f3c")
         )
@@ -205,7 +208,10 @@ class TestEncrypt:
 
     @pytest.mark.spec("QQB-3.1.5.8.3-20")
     def test_signed_then_encrypted_decrypted_then_verified(self) -> None:
-        """The signature covers the plain body; DE stays, and ProviderInfo names who encrypted (DECISIONS)."""
+        """The signature covers the plain body.
+
+        DE stays set, and ProviderInfo names the provider that encrypted (DECISIONS).
+        """
         signed = sign(make(body=b"a secret", sender_identifier=SID), signing_key())
         message = Message.unpack(encrypt_body(signed, session_key(Provider.AES, AES256)))
         assert message.uses_default_provider
@@ -310,7 +316,10 @@ class TestSelect:
 
 
 class TestShortKeys:
-    """Not in the documents: RSA keys below 1,024 bits are used only with `security.legacy_crypto`."""
+    """RSA keys below 1,024 bits are used only with `security.legacy_crypto`.
+
+    Not in the specification.
+    """
 
     LEGACY = EncryptionPreferences(accepts_short_keys=True)
 
@@ -468,7 +477,10 @@ class TestDecrypt:
     @settings(max_examples=25)
     @given(st.binary(max_size=70), st.sampled_from(PAIRS))
     def test_nothing_but_the_body_changes(self, body: bytes, pair: tuple[Provider, EncryptionAlgorithm, int]) -> None:
-        """Headers before and after it stay as they came, to the octet: a signature may cover them."""
+        """Headers before and after the body stay identical to the octet.
+
+        A signature may cover them.
+        """
         provider, algorithm, _ = pair
         packet = make(
             body=body,
@@ -490,7 +502,10 @@ class TestDecrypt:
         assert found.application_deadletter_queue == original.application_deadletter_queue
 
     def test_a_label_that_is_only_a_terminator_stays_one(self) -> None:
-        """A sender may write LabelLength 1: the hash covers its two octets, so they must outlive decryption."""
+        """A sender may write LabelLength 1.
+
+        The hash covers the two octets of the label, so they must survive decryption.
+        """
         key = session_key(Provider.BASE, RC4)
         # RC4 keeps sizes, so the label's terminator can come from the body's first two octets.
         packet = encrypt_body(make(body=b"??four"), key)

@@ -63,7 +63,10 @@ def test_an_encrypted_body_takes_a_key() -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_whatever_a_peer_sends_is_examined_to_an_end(data: st.DataObject) -> None:
-    """One octet of a signed and encrypted packet is another: it is no packet, or it is refused, or it was not covered."""
+    """One octet of a signed and encrypted packet is changed.
+
+    The result is malformed, is rejected, or the octet was not covered.
+    """
     keys = MqdsPublicKeys.unpack(queue_manager_keys().public_key_lists()[0])
     signed = sign(make(body=b"a secret", label="label", sender_identifier=SID), signing_key())
     packet = encrypt_body(signed, SessionKey.generate(select(keys, 5)))

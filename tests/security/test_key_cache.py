@@ -1,4 +1,7 @@
-"""MS-MQQB 3.1.1.3, 3.1.2.10-13, 3.1.3.1, 3.1.6.10-13: what is remembered of keys and certificates, and for how long."""
+"""The cache of keys and certificates, and its lifetimes.
+
+MS-MQQB 3.1.1.3, 3.1.2.10-13, 3.1.3.1 and 3.1.6.10-13.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +127,10 @@ class TestTimers:
     def test_what_is_too_old_goes_and_the_timer_follows_the_oldest_that_stays(
         self, kind: Kind, size: int, lifetime: int
     ) -> None:
-        """3.1.6.10: "less than CURRENT_TIME minus" the lifetime goes; then lifetime plus one minute minus age."""
+        """3.1.6.10: an entry older than "less than CURRENT_TIME minus" the lifetime is removed.
+
+        The timer is then set to the lifetime plus one minute minus the age of the oldest entry.
+        """
         assert size
         clock = Clock()
         cache = kind(clock)

@@ -1,4 +1,7 @@
-"""MS-MQDMPR 3.1.3: RSA keys per provider, their sizes and validity, and the file that keeps them."""
+"""RSA keys per provider, their sizes and validity, and the file that stores them.
+
+MS-MQDMPR 3.1.3.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ def keys() -> QueueManagerKeys:
 
 
 def test_keys_are_as_long_as_their_provider_allows() -> None:
-    """Not the document's sizes: 2,048 bits, and the base provider has at most 1,024 for encryption."""
+    """The sizes are not the document's: keys have 2,048 bits.
+
+    The base provider has at most 1,024 for encryption.
+    """
     keys = QueueManagerKeys.generate()
     for private in (keys.encryption, keys.signing):
         assert {provider: key.bits for provider, key in private.items()} == {
@@ -58,7 +64,10 @@ def test_both_lists_have_a_key_of_each_provider(keys: QueueManagerKeys) -> None:
 
 @pytest.mark.spec("DMPR-3.1.3-6")
 def test_sizes_and_validity_of_the_keys(keys: QueueManagerKeys) -> None:
-    """RFC 8017 3.1: n is a product of distinct odd primes, 3 <= e < n, gcd(e, lambda(n)) = 1; 3.2: e d = 1."""
+    """RFC 8017 3.1: n is a product of distinct odd primes, 3 <= e < n, gcd(e, lambda(n)) = 1.
+
+    3.2: e d = 1.
+    """
     for private in (keys.encryption, keys.signing):
         assert [key.bits for key in private.values()] == [bits for _, _, bits in PROVIDERS]
         for key in private.values():

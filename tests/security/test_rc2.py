@@ -30,7 +30,10 @@ def test_the_test_vectors_of_the_rfc(key: str, effective_bits: int, plain: str, 
 
 
 def test_forty_effective_bits_in_cbc_mode() -> None:
-    """The RFC has no vector with 40 bits; this one was made with another implementation (PyCryptodome's ARC2)."""
+    """The RFC has no vector with 40 bits.
+
+    This one was computed with another implementation (PyCryptodome's ARC2).
+    """
     cipher = Rc2(bytes(range(5)), 40)
     encrypted = bytes.fromhex("7c898b25ff7ee41f8d26e17e5e78ffbe")
     assert cipher.encrypt_cbc(b"sixteen octets!!") == encrypted

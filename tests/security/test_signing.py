@@ -1,4 +1,7 @@
-"""MS-MQQB 3.1.7.1.4 and 3.1.5.8.3: what a signature covers, where it stands, and when it is believed."""
+"""What a signature covers, where it is stored, and when it is valid.
+
+MS-MQQB 3.1.7.1.4 and 3.1.5.8.3.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +90,10 @@ class TestSign:
         level: AuthenticationLevel,
         covered: Callable[[Message], bytes],
     ) -> None:
-        """The hash of the level, under the sender's private key, in SecurityData.Signature; the certificate opens it."""
+        """SecurityData.Signature has the hash of the level under the sender's private key.
+
+        The public key in the certificate verifies it.
+        """
         message = Message.unpack(sign(plain(), signing_key(), level=level))
         assert len(message.signature) == 128
         digest = hashes.Hash(hashes.SHA512())
@@ -105,7 +111,10 @@ class TestSign:
     def test_a_message_with_a_list_of_queues_is_signed_beside_the_list(
         self, lists: tuple[FormatName | None, FormatName | None, FormatName | None]
     ) -> None:
-        """The 3.0 hash, in MultiQueueFormatHeader.Signature, whatever level was asked for and whichever list it is."""
+        """MultiQueueFormatHeader.Signature has the 3.0 hash.
+
+        This holds for every requested level and for either list.
+        """
         unsigned = UserMessage.unpack(plain(destination_multi_queue_format_name=SEVERAL))
         unsigned = dataclasses.replace(unsigned, multi_queue_format_header=MultiQueueFormatHeader.of(*lists))
         message = Message.unpack(sign(unsigned.pack(), signing_key(), level=AuthenticationLevel.SIG10))
@@ -125,7 +134,10 @@ class TestSign:
             assert verify(message) is AuthenticationLevel.SIG20
 
     def test_the_flags_tell_whose_provider_signed_and_nothing_of_the_receiver(self) -> None:
-        """DE says that the provider is the default one; AU and AS are the receiver's (MS-MQMQ 2.2.20.6)."""
+        """DE says that the provider is the default one.
+
+        AU and AS belong to the receiver (MS-MQMQ 2.2.20.6).
+        """
         before = set_authentication(plain(), AuthenticationLevel.SIG30)
         message = Message.unpack(sign(before, signing_key()))
         assert message.uses_default_provider
@@ -338,7 +350,10 @@ class TestVerify:
             assert verify(Message(sign(plain(), signing_key(), provider=(1, name)))) is AuthenticationLevel.SIG20
 
     def test_beside_de_the_provider_is_not_the_signatures(self) -> None:
-        """A message that was signed by default and then encrypted names the provider that encrypted (DECISIONS)."""
+        """The message was signed by default and then encrypted.
+
+        It names the provider that encrypted (DECISIONS).
+        """
         packet = sign(plain(), signing_key(), provider=(3, "anything"))
         offset = at.locate(packet).security
         assert refusal_of(packet) == 0x800B
@@ -426,7 +441,10 @@ class TestCertificates:
         ("bits", "exponent"), [(8200, 65_537), (16_384, 65_537), (2056, 65_539), (8192, 0xFFFF_FFFF)]
     )
     def test_a_key_that_takes_long_to_use_is_not_used(self, bits: int, exponent: int) -> None:
-        """Whoever can connect sends messages with certificates, and nothing else is done during the arithmetic."""
+        """Anyone who can connect may send messages with certificates.
+
+        Nothing else runs during the arithmetic.
+        """
         key = rsa.generate_private_key(65_537, 1024)
 
         def certificate(size: int, number: int) -> bytes:

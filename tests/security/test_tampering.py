@@ -1,8 +1,9 @@
-"""Every bit of a signed packet, and of one that is encrypted too: changed on the way, it is noticed, or it was nobody's word.
+"""Every bit of a signed packet, and of one that is also encrypted.
 
-What MS-MQMQ 2.5 leaves out of the hash is listed here by name. Everything else in the packet is
-covered, so any other bit that is not what it was must have the message refused (MS-MQQB 3.1.5.8.3),
-make it no packet at all, or name another certificate or sender than the directory has.
+A change on the way is detected, unless the bit is not covered. What MS-MQMQ 2.5 leaves out of the
+hash is listed here by name. Everything else in the packet is covered. A change of any other bit
+must have the message rejected (MS-MQQB 3.1.5.8.3), make the packet malformed, or name another
+certificate or sender than the directory has.
 """
 
 from __future__ import annotations
@@ -115,7 +116,10 @@ def ends_of_items(packet: bytes) -> Iterator[int]:
 
 
 def accepted(packet: bytes, symmetric_key: bytes | None = None) -> bool:
-    """Whether a receiver takes it, with a key cache that knows one key and a directory that knows alice."""
+    """Return whether a receiver accepts the packet.
+
+    Its key cache has one key, and its directory has alice.
+    """
     try:
         message = Message.unpack(packet)
     except RemoteProtocolError:

@@ -186,7 +186,10 @@ def test_changes_at_once_are_not_lost(users: UserFile) -> None:
 
 
 def test_local_programs_are_known_by_their_uid(users: UserFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Root and the queue manager's own user are as a program that has opened the data directory itself."""
+    """Root and the queue manager's own user have the same identity as an embedding program.
+
+    That is a program that has opened the data directory itself.
+    """
     assert users.unix_identity(os.geteuid()) is SYSTEM
     monkeypatch.setattr(os, "geteuid", lambda: 4000)
     assert users.unix_identity(0) is users.unix_identity(4000) is SYSTEM

@@ -200,7 +200,10 @@ PLAIN = bytes.fromhex(
     ],
 )
 def test_aes_cbc(algorithm: EncryptionAlgorithm, key: str, encrypted: str) -> None:
-    """Messages have no initialization vector: theirs is put into the first block instead, where it goes anyway."""
+    """Messages have no initialization vector.
+
+    The test combines the vector with the first block, where CBC applies it.
+    """
     first = bytes(left ^ right for left, right in zip(PLAIN[:16], VECTOR, strict=True))
     found = _encrypt(algorithm, bytes.fromhex(key), first + PLAIN[16:])
     assert found[:64].hex() == encrypted
@@ -350,7 +353,10 @@ def test_rsassa_pkcs1_v1_5(message: str, signature: str, *, is_good: bool) -> No
 @pytest.mark.spec("QQB-2.4.1-1")
 @pytest.mark.parametrize(("bits", "size"), [(512, 84), (1024, 148)])
 def test_public_key_blob(bits: int, size: int) -> None:
-    """MS-MQQB 2.4.1 and 3.1.7.1.5.2: constants, bitLen, pubExp, modulus; the last three as aBuf has them."""
+    """MS-MQQB 2.4.1 and 3.1.7.1.5.2: constants, bitLen, pubExp and modulus.
+
+    The last three are encoded as in aBuf.
+    """
     key = RsaPublicKey((1 << bits - 1) + 0x0102_0304, 0x0001_0001, bits)
     blob = key.pack()
     assert len(blob) == size

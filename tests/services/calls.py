@@ -1,4 +1,7 @@
-"""One call or more of every method of every interface: arguments and results that use each kind of value."""
+"""At least one call of every method of every interface.
+
+The arguments and results use each kind of value.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A management service on a real RPC server, in a thread of its own, and a client that knows nothing but octets.
+"""A management service on a real RPC server in a thread, and a client that sends octets.
 
-The engine of a `Harness` is locked by the test; it is let go while a call is under way.
+The test holds the lock of a `Harness`'s engine; the lock is released while a call is under way.
 """
 
 from __future__ import annotations
@@ -67,7 +67,10 @@ class Connection:
     def bind(
         self, uuid: UUID = QMMGMT_UUID, version: int = 1, syntaxes: Sequence[tuple[UUID, int]] = (NDR,)
     ) -> list[tuple[int, int]]:
-        """Offer the interface in contexts of one transfer syntax each; result and reason of each."""
+        """Offer the interface in contexts with one transfer syntax each.
+
+        Return the result and reason of each context.
+        """
         body = struct.pack("<HHIB3x", 5840, 5840, 0, len(syntaxes))
         for number, (syntax, syntax_version) in enumerate(syntaxes):
             body += struct.pack("<HBx16sI16sI", number, 1, uuid.bytes_le, version, syntax.bytes_le, syntax_version)
@@ -227,7 +230,10 @@ class Managed:
 
 @contextmanager
 def managed(path: Path, caller: Caller | None = None, **settings: Any) -> Iterator[Managed]:  # noqa: ANN401 (of EngineSettings)
-    """A queue manager without transfer, and its service; whoever does not authenticate itself is `caller`."""
+    """Run a queue manager without transfer, and its service.
+
+    A caller that does not authenticate is `caller`.
+    """
     h = Harness(path, resolve_identity=(caller or Caller()).resolve, **settings)
     try:
         service = Managed(h)

@@ -1,4 +1,4 @@
-"""A queue manager that serves RemoteRead on loopback, and a client of it that can say what no good client would."""
+"""A queue manager that serves RemoteRead on loopback, and a client that can misbehave."""
 
 # What a method takes is told by its declaration.
 # ruff: noqa: ANN401

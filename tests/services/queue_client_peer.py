@@ -1,6 +1,7 @@
-"""A queue manager that serves qmcomm and qmcomm2 on loopback, and a client of them on `rpc.async_client`.
+"""A queue manager that serves qmcomm and qmcomm2 on loopback, and a client.
 
-`served` makes a test of a coroutine that takes the queue manager.
+The client uses `rpc.async_client`. `served` makes a test of a coroutine that takes the queue
+manager.
 """
 
 # What a method takes is told by its declaration, and a read's time-out is the protocol's.
@@ -218,7 +219,7 @@ class Peer:
 
 
 class HeldCommitter(Committer):
-    """A committer that waits for the test's own outcome in place of the disk, while the test has set one."""
+    """A committer that waits for the test's outcome instead of the disk while one is set."""
 
     outcome: asyncio.Future[None] | None = None
 

@@ -1,7 +1,7 @@
-"""A queue manager that serves remote reads on loopback, and a small RPC client of its own to read with.
+"""A queue manager that serves remote reads on loopback, and a small RPC client.
 
-The client speaks bare PDUs, so that a test can say what no good client would; stubs are written
-from the declared interfaces. `served` makes a test of a coroutine that takes the queue manager.
+The client sends bare PDUs, so that a test can misbehave; stubs are written from the declared
+interfaces. `served` makes a test of a coroutine that takes the queue manager.
 """
 
 # What a method takes is told by its declaration, and a read's time-out is the protocol's.
@@ -89,7 +89,7 @@ class Peer:
         address: str = ADDRESS,
         local_address: str | None = None,
     ) -> Self:
-        """Connect and bind; without interfaces to qm2qm and qmcomm, the latter in NDR, as it is declared."""
+        """Connect and bind, by default to qm2qm and qmcomm, the latter in NDR as it is declared."""
         local = None if local_address is None else (local_address, 0)
         peer = cls(*await asyncio.open_connection(address, port, local_addr=local))
         offers = []

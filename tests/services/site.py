@@ -1,4 +1,7 @@
-"""A queue manager with an RPC server for tests of its services: what they ask of it beside the wire."""
+"""A queue manager with an RPC server for tests of its services.
+
+It has what these tests need beside the wire.
+"""
 
 # What is in a message, or how a queue is made, is told by the client's declarations.
 # ruff: noqa: ANN401
@@ -55,7 +58,7 @@ class Site:
         owner: Sid = SYSTEM.sid,
         **attributes: Any,
     ) -> None:
-        """A private queue that gives rights, unless told otherwise to those who do not say who they are."""
+        """Create a private queue that grants rights, by default to anonymous callers."""
         security = SecurityDescriptor(owner=owner, dacl=Acl((allow(sid, rights),))).pack()
         with self.runtime.change() as change:
             self.operations.create_queue(f".\\private$\\{name}", {"security": security, **attributes})

@@ -1,4 +1,7 @@
-"""What a queue manager serves by RPC that was told where its data is and which address is its own, and no more (MS-MQMR 2.1, 3.1.3; MS-MQQP 3.1.3)."""
+"""The RPC interfaces of a queue manager that got only a data directory and an address.
+
+MS-MQMR 2.1, 3.1.3; MS-MQQP 3.1.3.
+"""
 
 from __future__ import annotations
 

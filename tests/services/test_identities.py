@@ -1,4 +1,7 @@
-"""Handles and numbers serve whom they were given to: no other user of the association, nobody without a signature, no guesser."""
+"""Handles and numbers serve only the caller that got them.
+
+They do not serve another user of the association, a caller without a signature, or a guesser.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,11 @@ from tests.statuses import MQ_ERROR_INVALID_HANDLE, MQ_ERROR_TRANSACTION_SEQUENC
 
 @queue_client_peer.served
 async def test_a_queue_and_a_transaction_of_another_user_of_the_association(site: Site) -> None:
-    """Whoever shares the connection of somebody, or comes from the same address with the number of its association, is not that one."""
+    """Handles belong to the user, not to the connection.
+
+    A caller that shares the connection of a user is another caller. So is one that comes from the
+    same address with the number of its association.
+    """
     alice_sid = site.add_user("alice")
     bob_sid = site.add_user("bob", is_administrator=True)
     site.create("hers", sid=alice_sid, transactional=True)

@@ -22,7 +22,10 @@ def test_the_interfaces() -> None:
 
 
 def test_the_methods_and_their_opnums() -> None:
-    """MS-MQMP 3.1.4: 35 opnums of qmcomm, eleven of them reserved for local use; four of qmcomm2."""
+    """MS-MQMP 3.1.4: qmcomm has 35 opnums, eleven of them reserved for local use.
+
+    qmcomm2 has four.
+    """
     reserved = {0, 5, 13, 21, 24, 25, 29, 30, 32, 33, 34}
     assert {opnum for opnum, method in enumerate(QMCOMM.methods) if method is None} == reserved
     assert {method.opnum: method.name for method in QMCOMM.methods if method is not None} == {

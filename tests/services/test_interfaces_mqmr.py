@@ -52,7 +52,10 @@ def queue(octets: str | bytes) -> bytes:
 
 
 def get_info(cp: int, properties: list[int], variants: bytes, *, count: int | None = None) -> bytes:
-    """An R_QMMgmtGetInfo request for the machine whose variants are these octets, from a multiple of eight on."""
+    """Return an R_QMMgmtGetInfo request for the machine with the octets of its variants.
+
+    The variants begin at a multiple of eight.
+    """
     size = len(properties)
     head = MACHINE + struct.pack(f"<II{size}II", cp, size, *properties, size if count is None else count)
     return head + bytes(-len(head) % 8) + variants
@@ -230,7 +233,11 @@ def test_a_reply_is_checked_as_strictly() -> None:
 
 @pytest.mark.spec("MQMR-3.1.4.1-12")
 def test_the_variants_of_a_reply() -> None:
-    """Max count; elements at multiples of eight, each with its type again as a tag; then all that is pointed to; then the HRESULT."""
+    """The layout of the variants of a reply.
+
+    First the max count, then the elements at multiples of eight, each with its type again as a tag.
+    Then come all referents, and then the HRESULT.
+    """
     arguments = {"p_object_format": MgmtObject(1, 0), "cp": 4, "a_prop": (3, 6, 1, 2), "ap_var": (NULL,) * 4}
     answer = (
         PropVariant(VT.LPWSTR, "ab"),

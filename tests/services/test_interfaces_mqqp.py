@@ -1,4 +1,7 @@
-"""qm2qm as MS-MQQP declares it: the octets of its structures in both syntaxes, its opnums, and what strict checks refuse."""
+"""qm2qm as MS-MQQP declares it.
+
+Covered: the octets of its structures in both syntaxes, its opnums, and the strict checks.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +115,11 @@ def test_counts_unlike_the_size_are_refused(syntax: Syntax, word: str) -> None:
 
 @pytest.mark.spec("MQQP-2.2.2.2-1")
 def test_the_second_descriptor() -> None:
-    """It is aligned to 8: after the 20 octets of a context handle come four of gap, and in NDR four more after the identifier."""
+    """The second descriptor is aligned to 8.
+
+    After the 20 octets of a context handle come four of padding, and in NDR four more after the
+    identifier.
+    """
     value = RemoteReadDesc2(DESC, 0x1122334455667788)
     number = value.sequential_id.to_bytes(8, "little")
     arguments = {"lp_remote_read_desc2": RemoteReadDesc2(REQUEST, 0)}

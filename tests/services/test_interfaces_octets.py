@@ -1,4 +1,7 @@
-"""Every method of every interface, in both syntaxes and byte orders: there and back, cut short, and damaged."""
+"""Every method of every interface, in both syntaxes and byte orders.
+
+The calls make round trips, and are truncated and damaged.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,10 @@ def test_a_changed_octet_gives_a_value_or_a_refusal(call: Call, syntax: Syntax, 
 
 @pytest.mark.parametrize("syntax", Syntax)
 def test_no_count_takes_memory_before_its_octets_are_there(syntax: Syntax) -> None:
-    """Every count, identifier and number of every call is made as large as it can be; little is allocated for any of them."""
+    """Every count, identifier and number of every call is set to its maximum.
+
+    Each such call allocates little memory.
+    """
     damaged: list[tuple[Callable[[bytes], dict[str, Value]], bytes]] = []
     for call in CALLS:
         for octets, _, decode in directions(call, syntax, "little"):

@@ -1,7 +1,7 @@
-"""The same calls, marshalled by scapy with the classes that scapy-rpc generated from the published IDL: the same octets.
+"""The same calls, marshalled by scapy: the octets are the same.
 
-Scapy is one voice, not an oracle. What it gets wrong is named in `fault_of_scapy` and left to
-impacket.
+scapy uses the classes that scapy-rpc generated from the published IDL. Scapy is one voice, not an
+oracle. Its errors are named in `fault_of_scapy` and left to impacket.
 """
 
 from __future__ import annotations
@@ -241,7 +241,10 @@ def test_scapy_writes_the_same_octets(peer: Peer, call: Call, which: str, syntax
     "variant", [each for each in VARIANTS if each.vt != VT.VECTOR | VT.VARIANT], ids=lambda each: type_name(each.vt)
 )
 def test_scapy_writes_the_same_variant(peer: Peer, variant: PropVariant) -> None:
-    """MS-MQMQ 2.2.13 alone: the tag of two octets, then the arm at its own alignment, not at that of the largest."""
+    """MS-MQMQ 2.2.13 alone: the tag of two octets, then the arm.
+
+    The arm has its own alignment, not that of the largest.
+    """
     encoder = Encoder(representation(Syntax.NDR20))
     mqmq.PROPVARIANT.encode(encoder, variant)
     theirs = peer.marshal(

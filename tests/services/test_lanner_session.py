@@ -1,4 +1,7 @@
-"""Sessions of the interface `lanner`: what bad requests get, and what one caller cannot do to another."""
+"""Sessions of the interface `lanner`.
+
+The tests check the answers to bad requests, and that callers cannot affect each other.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The stream of a session: what hostile entries get, and what the stream cannot do that a call cannot."""
+"""The stream of a session.
+
+The tests check the answers to hostile entries, and that the stream permits no more than calls do.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +94,7 @@ def receive(manager: QueueManager, queue: int, read: int, most: int = 1, timeout
 
 
 # Entries
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -282,7 +285,7 @@ def test_any_entries_leave_the_service_as_it_was(qm: QueueManager, requests: lis
 
 
 # Who may begin one
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 async def connected(alpha: ServedManager, user: str, group: int = 0) -> RpcClient:

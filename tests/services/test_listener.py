@@ -42,7 +42,11 @@ def test_without_a_domain_no_principal_is_anybody(tmp_path: Path) -> None:
 
 
 def test_root_and_the_queue_managers_own_user_pass_every_access_list(tmp_path: Path) -> None:
-    """By the socket they are the system, as a program that opens the directory is: an administrator must be let in by the list."""
+    """The socket identifies its caller as the system.
+
+    That is the identity of a program that opens the directory. An access list must grant an
+    administrator's rights explicitly.
+    """
     address = free_address()
     served = ServedManager(tmp_path / "data", address)
     try:

@@ -81,7 +81,7 @@ MACHINE_OCTETS = struct.pack("<HHI", 1, 1, 0)
 
 
 # Binding
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQMR-1.9-1")
@@ -103,7 +103,10 @@ def test_only_ndr_is_spoken(manager: Managed) -> None:
 
 @pytest.mark.spec("MQMR-1.3-1", "MQMR-3.1.4-3")
 def test_calls_know_nothing_of_each_other(manager: Managed, h: Harness) -> None:
-    """On one connection and on a new one; no context handle comes into being, and none could be given."""
+    """Calls are independent, on one connection and on a new one.
+
+    No context handle is created, and a call has no parameter for one.
+    """
     h.create("q")
     first = manager.get_info(Q, list(Property))
     assert manager.get_info(Q, list(Property)) == first
@@ -119,7 +122,7 @@ def test_calls_know_nothing_of_each_other(manager: Managed, h: Harness) -> None:
 
 
 # Faults
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQMR-3.1.4-4")
@@ -196,7 +199,7 @@ def test_codes_of_our_own_carry_the_customer_bit() -> None:
 
 
 # Who may call
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQMR-3-1")

@@ -1,4 +1,7 @@
-"""Our own client of qmmgmt, against our server and against one that answers what a test wants (MS-MQMR 3.2.4)."""
+"""Lanner's own client of qmmgmt (MS-MQMR 3.2.4).
+
+The peers are Lanner's server and one that answers as the test prescribes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""R_QMMgmtGetInfo about queues (MS-MQMR 3.1.4.1): which queue is meant, and its values without transfer."""
+"""R_QMMgmtGetInfo about queues (MS-MQMR 3.1.4.1).
+
+Covered: which queue is meant, and its values without transfer.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ def path_of(manager: Managed, queue_format: QueueFormat) -> object:
 
 
 # Which queue
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQMR-2.2.1.4-1")
@@ -288,7 +291,7 @@ def test_without_a_directory_private_and_outgoing_queues_are_told_of(manager: Ma
 
 
 # Values
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 # Property, its type, and a value of the queue of the test below.
@@ -543,7 +546,10 @@ def test_answers_are_of_the_queue_manager_that_everybody_uses(manager: Managed, 
 
 @pytest.mark.spec("MQMR-3.1.2-1")
 def test_an_answer_waits_for_nothing(manager: Managed, h: Harness) -> None:
-    """A reader waits in an empty queue; a query of it is answered all the same, and sets no timer."""
+    """A reader waits in an empty queue.
+
+    A query of that queue is answered all the same, and sets no timer.
+    """
     h.create("q")
     h.engine.dequeue_message(h.open("q"), timeout=0xFFFFFFFF, on_end=lambda _: None)
     before = h.engine.next_delay()

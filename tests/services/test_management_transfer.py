@@ -1,4 +1,7 @@
-"""R_QMMgmtGetInfo and R_QMMgmtAction about queues that lead to other computers (MS-MQMR 3.1.4.1, 3.1.4.2)."""
+"""R_QMMgmtGetInfo and R_QMMgmtAction about queues that lead to other computers.
+
+MS-MQMR 3.1.4.1 and 3.1.4.2.
+"""
 
 from __future__ import annotations
 
@@ -257,7 +260,7 @@ def beta_sequence(beta: Node, sender: Node) -> int:
 
 
 # Connections
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def history(manager: Managed, name: str) -> list[tuple[object, object, object, object]]:
@@ -337,7 +340,7 @@ def test_next_hops(world: World, alpha: Node, beta: Node, manager: Managed) -> N
 
 
 # Actions
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQMR-3.1.4.2-6", "MQMR-3.1.4.2-7", "MQMR-3.1.4.2-8")

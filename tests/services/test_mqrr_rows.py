@@ -1,4 +1,7 @@
-"""RemoteRead: ports, layouts, names, acknowledgments, what a queue shares with other readers (MS-MQRR 1.3-3.1, 4)."""
+"""RemoteRead (MS-MQRR 1.3-3.1, 4).
+
+Covered: ports, layouts, names, acknowledgments, and what a queue shares with other readers.
+"""
 
 # What a method takes is told by its declaration.
 # ruff: noqa: ANN401
@@ -51,7 +54,7 @@ def plain(site: Site, q: Opened, **attributes: Any) -> Scene:
 
 
 # The whole daemon
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQRR-2.1-1")
@@ -164,7 +167,7 @@ def test_the_cleanup_time_is_a_setting(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 # Layouts
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQRR-2.2.3-13")

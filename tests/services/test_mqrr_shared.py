@@ -1,4 +1,8 @@
-"""RemoteRead: what it shares with other readers, subqueues, acknowledgments, moves, and where messages came from (MS-MQRR 2.2, 3.1)."""
+"""RemoteRead (MS-MQRR 2.2, 3.1).
+
+Covered: state shared with other readers, subqueues, acknowledgments, moves, and the origins of
+messages.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +54,7 @@ CLASS_RECEIVED, CLASS_PURGED = 0x4000, 0xC001
 
 
 def local_read(site: Site, queue: str = "q") -> bytes | None:
-    """Take a message as a program on the queue manager's own computer does; None if there is none."""
+    """Receive a message as a local program would; return None if there is none."""
     with site.runtime.change() as change:
         opened = site.operations.open(site.name_of(queue), QueueAccessType.RECEIVE)
         found = site.operations.receive_ready(opened, 1, 1 << 20, None)

@@ -1,4 +1,7 @@
-"""RemoteRead in transactions: enlisting, receives, rejections, moves, the outcome from the coordinator (MS-MQRR 3.1.4.10-3.1.4.15)."""
+"""RemoteRead in transactions (MS-MQRR 3.1.4.10-3.1.4.15).
+
+Covered: enlisting, receives, rejections, moves, and the outcome from the coordinator.
+"""
 
 # What a test asks for is told by the declarations of the interface, and time-outs are the
 # protocol's.
@@ -122,7 +125,10 @@ class Unit:
 
 @dataclass
 class Scene:
-    """The transactional queue `t`, open for receiving, and a transaction that its association has enlisted."""
+    """The transactional queue `t`, open for receiving, and an enlisted transaction.
+
+    The association of the queue has enlisted the transaction.
+    """
 
     site: Site
     t: Opened
@@ -183,7 +189,7 @@ BOTH_ACKS = Acknowledgements.POS_RECEIVE | Acknowledgements.NEG_RECEIVE
 
 
 # Enlisting
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQRR-3.1.4.12-5")
@@ -381,7 +387,7 @@ def test_a_transaction_that_everybody_left_is_aborted(tmp_path: Path) -> None:
 
 
 # Receives
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQRR-3.1.4.13-22")
@@ -664,7 +670,7 @@ async def test_rollbacks_are_counted(site: Site) -> None:
 
 
 # Rejections
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQRR-3.1.4.14-2")
@@ -727,7 +733,7 @@ async def test_a_rejection_names_one_message(site: Site) -> None:
 
 
 # Ends
-# -----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQRR-3.1.4.15-1")
@@ -965,7 +971,7 @@ def test_the_cleanup_of_what_was_purged(tmp_path: Path) -> None:
 
 
 # Moves
-# ----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQRR-3.1.4.10-17")

@@ -1,4 +1,7 @@
-"""Opening and closing queues, cursors, purging, names of handles (MS-MQMP 3.1.4.17 to 3.1.4.22, 3.1.5.4)."""
+"""Opening and closing queues, cursors, purging, and names of handles.
+
+MS-MQMP 3.1.4.17 to 3.1.4.22 and 3.1.5.4.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ ELSEWHERE = r"DIRECT=OS:elsewhere\private$\far"
 
 
 # Open and close
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @served
@@ -110,7 +113,10 @@ async def test_what_breaks_a_rule_is_not_opened(site: Site) -> None:
 
 @served
 async def test_a_queue_of_another_computer_is_said_to_be_there(site: Site) -> None:
-    """3.1.4.17 lplpRemoteQueueName: "a null-terminated path name, from which the client can determine the computer name"."""
+    """3.1.4.17 lplpRemoteQueueName names a queue of another computer.
+
+    "a null-terminated path name, from which the client can determine the computer name".
+    """
     peer = await site.peer()
     results = await peer.open_queue(ELSEWHERE, PEEK)
     assert results == {
@@ -124,7 +130,10 @@ async def test_a_queue_of_another_computer_is_said_to_be_there(site: Site) -> No
 
 @served
 async def test_messages_for_another_computer_wait_in_an_outgoing_queue(site: Site) -> None:
-    """3.1.4.17 dwDesiredAccess: with MQ_ADMIN_ACCESS the outgoing queue is meant, for administrators."""
+    """3.1.4.17 dwDesiredAccess: MQ_ADMIN_ACCESS opens the outgoing queue.
+
+    It is for administrators.
+    """
     peer = await site.peer()
     sender = await peer.open(ELSEWHERE, SEND)
     assert (await sender.send(b"far"))[RETURNS] == OK
@@ -179,7 +188,7 @@ async def test_a_client_that_opens_without_end_is_stopped(site: Site, monkeypatc
 
 
 # Cursors
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @served
@@ -204,7 +213,10 @@ async def test_a_cursor_goes_through_the_queue(site: Site) -> None:
 
 @served
 async def test_a_cursor_belongs_to_its_handle(site: Site) -> None:
-    """3.1.5.3: "created using the queue handle associated with the queue context value"; 3.1.4.19."""
+    """3.1.5.3: "created using the queue handle associated with the queue context value".
+
+    Also 3.1.4.19.
+    """
     peer = await site.peer()
     reader, other = await peer.open(), await peer.open()
     site.send(b"one")
@@ -274,7 +286,10 @@ async def test_cursors_are_not_set_from_outside(site: Site) -> None:
 
 @served
 async def test_a_handle_tells_its_format_name(site: Site) -> None:
-    """3.1.4.21 rpc_ACHandleToFormatName: terminated, cut to fit, its whole length told in any case."""
+    """3.1.4.21 rpc_ACHandleToFormatName: terminated, and cut to fit.
+
+    The call always returns its whole length.
+    """
     peer = await site.peer()
     reader = await peer.open()
     name = f"{site.runtime.engine.descriptor(next(iter(site.runtime.engine.opening.descriptors))).format_name}\0"
@@ -306,7 +321,10 @@ async def test_a_queue_is_purged(site: Site, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("access", [SEND, PEEK])
 @served
 async def test_only_who_may_receive_may_purge(site: Site, access: int) -> None:
-    """3.1.4.17 dwDesiredAccess: "Queue purge" is among what MQ_RECEIVE_ACCESS permits, and no other."""
+    """3.1.4.17 dwDesiredAccess: "Queue purge" is among what MQ_RECEIVE_ACCESS permits.
+
+    No other access permits it.
+    """
     peer = await site.peer()
     q = await peer.open(access=access)
     site.send(b"x")

@@ -1,4 +1,7 @@
-"""Transfer buffers that nobody would write: an answer each time, never a crash; and what a client's own helpers make of them."""
+"""Malformed transfer buffers: each call is answered, and nothing crashes.
+
+The tests also decode them with a client's own helpers.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +139,10 @@ def test_every_member_of_a_buffer_may_be_null() -> None:
 
 @served
 async def test_damaged_calls_of_every_method_are_answered(site: Site) -> None:
-    """An answer, a bad stub, or somebody else's handle; the server goes on, and no call fails by itself."""
+    """The answer is a result, a bad stub, or another caller's handle.
+
+    The server continues, and no call fails on its own.
+    """
     peer = await site.peer()
     rng = random.Random(4)
     seen: set[int] = set()

@@ -285,7 +285,10 @@ async def test_the_second_of_two_signatures_counts(site: Site) -> None:
 
 @served
 async def test_nobody_sends_in_the_name_of_another(site: Site) -> None:
-    """Queues give rights to the sender that a message names, so it must be the caller; an administrator may say."""
+    """Queues grant rights to the sender that a message names, so it must be the caller.
+
+    An administrator may name another sender.
+    """
     peer = await site.peer()
     sender, reader = await peer.open(access=SEND), await peer.open()
     sid = site.add_user("alice")
@@ -349,7 +352,10 @@ async def test_the_message_id_comes_back_where_there_is_room_for_it(site: Site) 
 
 @served
 async def test_there_is_no_second_way_to_send(site: Site) -> None:
-    """3.1.5.1 QMSendMessageInternalEx: "MUST take no action ... and return MQ_ERROR_ILLEGAL_OPERATION"."""
+    """3.1.5.1 QMSendMessageInternalEx does nothing.
+
+    "MUST take no action ... and return MQ_ERROR_ILLEGAL_OPERATION".
+    """
     peer = await site.peer()
     results = await peer.call2(
         mqmp.QM_SEND_MESSAGE_INTERNAL_EX,
@@ -508,7 +514,7 @@ async def test_a_buffer_that_breaks_a_rule_receives_nothing(site: Site) -> None:
 
 
 # Waiting
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @served
@@ -525,7 +531,10 @@ async def test_an_empty_queue_is_a_time_out(site: Site) -> None:
 
 @served
 async def test_a_receive_waits_and_its_connection_goes_on(site: Site) -> None:
-    """A message that comes ends the wait; other calls on the same connection are served meanwhile."""
+    """A message that comes ends the wait.
+
+    Other calls on the same connection are served meanwhile.
+    """
     peer = await site.peer()
     sender, reader = await peer.open(access=SEND), await peer.open()
     first = asyncio.ensure_future(reader.read(timeout=INFINITE))
@@ -598,7 +607,7 @@ async def test_a_cancelled_call_waits_no_more(site: Site) -> None:
 async def test_a_read_that_is_cancelled_when_its_message_has_come_gives_it_back(
     site: Site, in_transaction: bool
 ) -> None:
-    """The message is locked for a reader that is not there any more, in the moment between the two."""
+    """The message is locked for a reader that has gone at that moment."""
     peer = await site.peer()
     reader = await peer.open()
     begun = await peer.begin() if in_transaction else None
@@ -635,7 +644,10 @@ async def test_the_association_s_end_ends_its_reads_and_closes_its_queues(site: 
 
 @served
 async def test_what_a_client_that_went_away_had_been_given_comes_back(site: Site) -> None:
-    """The connection ends while the removal is on its way to the disk: nobody has seen the message."""
+    """The connection ends while the removal is being written to disk.
+
+    Nobody has seen the message.
+    """
     peer = await site.peer()
     reader = await peer.open()
     site.send(b"kept")

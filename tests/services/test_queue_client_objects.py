@@ -1,4 +1,7 @@
-"""Private queues of another computer: create, delete, properties, security, names (MS-MQMP 3.1.4.5 to 3.1.4.11, 3.1.4.23)."""
+"""Private queues of another computer: create, delete, properties, security and names.
+
+MS-MQMP 3.1.4.5 to 3.1.4.11 and 3.1.4.23.
+"""
 
 # What a method takes is told by its declaration.
 # ruff: noqa: ANN401
@@ -122,7 +125,7 @@ async def path_to_format(peer: Peer, path: str, given: QueueFormat | None = UNKN
 
 
 # Create
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 EVERYTHING: Given = {
     QueueProperty.TYPE: PropVariant(VT.CLSID, TYPE),
@@ -267,7 +270,7 @@ async def test_a_new_queue_is_on_disk_when_its_maker_hears_of_it(site: Site) -> 
 
 
 # Delete
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @served
@@ -339,7 +342,7 @@ async def test_the_object_type_for_local_use_is_a_bad_stub(site: Site) -> None:
 
 
 # Properties
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @served
@@ -365,7 +368,10 @@ async def test_every_property_is_told(site: Site) -> None:
 
 @served
 async def test_a_place_must_have_the_property_s_type_or_none(site: Site) -> None:
-    """3.1.4.9 apVar: "Otherwise, the server SHOULD return the failure HRESULT MQ_ERROR_PROPERTY"."""
+    """3.1.4.9 apVar: a wrong type is an error.
+
+    "Otherwise, the server SHOULD return the failure HRESULT MQ_ERROR_PROPERTY".
+    """
     peer = await administrator(site)
     assert await create(peer) == OK
     assert (await get(peer, 105, before=PropVariant(VT.UI4, 0)))[RETURNS] == OK
@@ -428,7 +434,7 @@ async def test_not_everybody_may_look_or_change(site: Site) -> None:
 
 
 # Security
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @served
@@ -492,7 +498,10 @@ async def test_what_is_no_descriptor_is_not_set(site: Site) -> None:
 
 @served
 async def test_not_everybody_may_see_or_change_who_may_what(site: Site) -> None:
-    """Notes 32 and 33: MQ_ERROR_ACCESS_DENIED, and for a system list MQ_ERROR_PRIVILEGE_NOT_HELD."""
+    """Notes 32 and 33: MQ_ERROR_ACCESS_DENIED.
+
+    For a system list it is MQ_ERROR_PRIVILEGE_NOT_HELD.
+    """
     site.create("closed", QueueAccess.GET_QUEUE_PROPERTIES, owner=site.add_user("bob"))
     peer = await site.peer()
     name = r"DIRECT=OS:.\private$\closed"
@@ -582,7 +591,10 @@ ALL_THE_SAME = (
 
 
 def test_who_is_no_supporting_server_refuses_all_but_remote_read(tmp_path: Path) -> None:
-    """3.1.4 and 3.1.5: "If LocalQueueManager.SupportingServer is False, the server MUST return an error"."""
+    """3.1.4 and 3.1.5: only a supporting server answers all methods.
+
+    "If LocalQueueManager.SupportingServer is False, the server MUST return an error".
+    """
     from tests.services.calls import CALLS
 
     refused = MQ_ERROR_WKS_CANT_SERVE_CLIENT

@@ -1,4 +1,7 @@
-"""Internal transactions through qmcomm, and sends and receives in them (MS-MQMP 3.1.4.12 to 3.1.4.16, 3.1.7.3)."""
+"""Internal transactions through qmcomm, and sends and receives in them.
+
+MS-MQMP 3.1.4.12 to 3.1.4.16 and 3.1.7.3.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Opening a queue from another computer, the two phases of a receive, closing (MS-MQQP 3.1.4.1 to 3.1.4.4, MS-MQMP 3.1.4.2)."""
+"""Opening a queue from another computer, the two phases of a receive, and closing.
+
+MS-MQQP 3.1.4.1 to 3.1.4.4, MS-MQMP 3.1.4.2.
+"""
 
 from __future__ import annotations
 
@@ -338,7 +341,7 @@ async def test_the_name_of_a_remote_queue_is_asked_for_in_vain(site: Site) -> No
 
 
 # Receiving
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @BOTH
@@ -422,7 +425,10 @@ async def test_a_null_handle_is_no_handle(site: Site) -> None:
 @pytest.mark.spec("MQQP-3.1.4.2-6")
 @served
 async def test_the_end_of_a_receive_does_not_look_for_it_among_the_pending(site: Site) -> None:
-    """It left them when the receive was answered; another that waits on the same queue changes nothing."""
+    """The receive left the pending reads when it was answered.
+
+    Another read that waits on the same queue is not affected.
+    """
     site.send(b"one")
     q = await site.opened()
     read = await q.read()
@@ -699,7 +705,7 @@ async def test_a_second_kind_of_read_tells_the_sequential_id(site: Site, syntax:
 
 
 # Closing
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQQP-3.1.4.4-2", "MQQP-3.1.4.4-4", "MQQP-3.1.4.4-5")

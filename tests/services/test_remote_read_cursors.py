@@ -1,4 +1,7 @@
-"""Cursors and lookup identifiers of a queue on another computer (MS-MQQP 3.1.4.1, 3.1.4.5, 3.1.4.11)."""
+"""Cursors and lookup identifiers of a queue on another computer.
+
+MS-MQQP 3.1.4.1, 3.1.4.5 and 3.1.4.11.
+"""
 
 # A read's time-out is the protocol's.
 # ruff: noqa: ASYNC109
@@ -182,7 +185,7 @@ async def test_a_cursor_waits_at_the_end_of_the_queue(site: Site, form: str) -> 
 
 
 # Closing cursors
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQQP-3.1.4.5-1", "MQQP-3.1.4.5-2")
@@ -213,7 +216,7 @@ async def test_a_closed_cursor_leaves_the_others_where_they_are(site: Site) -> N
 
 
 # Lookup identifiers
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQQP-3.1.4.11-3", "MQQP-3.1.4.11-10")

@@ -1,4 +1,7 @@
-"""Where remote reads are served: the fixed ports, those eleven further, and what the endpoint mapper tells (MS-MQQP 2.1, 3.1.4.8)."""
+"""Where remote reads are served (MS-MQQP 2.1, 3.1.4.8).
+
+Covered: the fixed ports, those that are eleven higher, and the answers of the endpoint mapper.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Many clients do what comes to their minds: whatever happens, a message is taken once or is still there (MS-MQQP 3.1)."""
+"""Many clients act at random (MS-MQQP 3.1).
+
+Whatever happens, a message is received once or is still there.
+"""
 
 from __future__ import annotations
 
@@ -159,7 +162,10 @@ async def test_nothing_is_lost_and_nothing_is_taken_twice(site: Site, seed: int)
 @pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(3, 40))])
 @served
 async def test_stubs_of_chance_harm_nobody(site: Site, seed: int) -> None:
-    """Good requests with octets changed, cut off or put in: an answer or a fault, and the queue is as it was."""
+    """Valid requests with octets changed, cut off or inserted.
+
+    The result is an answer or a fault, and the queue is unchanged.
+    """
     chance = random.Random(seed)
     site.send(b"one", b"two")
     keeper = await site.opened()

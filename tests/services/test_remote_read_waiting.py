@@ -1,4 +1,7 @@
-"""Reads that wait: time-outs, cancels from elsewhere, what goes on meanwhile (MS-MQQP 3.1.2, 3.1.4.1, 3.1.4.6)."""
+"""Reads that wait: time-outs, cancels from elsewhere, and concurrent work.
+
+MS-MQQP 3.1.2, 3.1.4.1 and 3.1.4.6.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +116,10 @@ async def test_a_read_that_waits_stops_nothing_else(site: Site) -> None:
 
 @served
 async def test_a_read_that_waits_stops_no_management_and_no_sender(site: Site) -> None:
-    """While one receive waits, a management query, a cancel and a send from elsewhere are served at once."""
+    """While one receive waits, other calls are served at once.
+
+    These are a management query, a cancel, and a send from elsewhere.
+    """
     engine, committer = site.runtime.engine, site.queues.committer
     site.server.register(ManagementService(engine, committer))
     path = site.runtime.path / "rpc.sock"
@@ -267,7 +273,10 @@ async def test_a_cancel_that_comes_when_the_message_is_there(site: Site) -> None
 @pytest.mark.spec("MQQP-3.1.4.6-7")
 @served
 async def test_a_cancelled_id_is_free_at_once(site: Site) -> None:
-    """Also for a read that comes before the cancelled one has been told, which must not take the new one along."""
+    """A new read may reuse the id before the cancelled one has been notified.
+
+    The cancel must not affect the new read.
+    """
     q = await site.opened()
     first = asyncio.ensure_future(q.begin(timeout=LONG, dw_request_id=1))
     await site.waiting(1)
@@ -400,7 +409,7 @@ async def test_a_peek_that_is_cancelled_frees_nothing_that_a_receive_has(site: S
 
 
 # Waking in order
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 # As many as a server lets one computer connect, nearly; fewer where the time is short.
 FEW_AND_MANY = pytest.mark.parametrize("count", [40, pytest.param(500, marks=pytest.mark.soak)])

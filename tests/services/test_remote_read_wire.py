@@ -1,4 +1,7 @@
-"""What a client meets before and around its calls: binds, versions, ports, handles of others, durability (MS-MQQP 1.7 to 2.2, 3.1.6)."""
+"""Conditions of a client's calls (MS-MQQP 1.7 to 2.2, 3.1.6).
+
+Covered: binds, versions, ports, handles of others, and durability.
+"""
 
 from __future__ import annotations
 
@@ -246,7 +249,7 @@ async def test_a_request_may_have_the_largest_buffer(site: Site) -> None:
 
 
 # Handles
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQQP-2.2.1.1-1")
@@ -314,7 +317,7 @@ async def test_a_handle_is_known_in_its_association_alone(site: Site) -> None:
 
 
 # Rundown
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQQP-3.1.6.1-1")
@@ -415,7 +418,7 @@ async def test_a_stop_of_the_server_runs_everything_down(site: Site) -> None:
 
 
 # Durability
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("what", ["end", "purge"])

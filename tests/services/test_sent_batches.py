@@ -56,7 +56,7 @@ def send(manager: QueueManager, queue: int, batch: int, *packets: bytes, below: 
 
 
 # The memory
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def finished(sent: SentBatches, number: int, body: bytes = b"answer") -> None:
@@ -125,7 +125,7 @@ def test_a_send_that_could_not_be_written_may_come_again() -> None:
 
 
 # The stream
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_number_is_stored_once_on_whatever_connection_of_its_client(alpha: ServedManager) -> None:
@@ -191,11 +191,14 @@ def test_a_number_without_a_name_is_refused_and_a_cut_one_ends_the_connection(al
 
 
 # The service
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_killed_service_stores_nothing_twice_and_loses_nothing_that_was_answered(tmp_path: Path) -> None:
-    """What was remembered ends with the process: a send that is in doubt then says so, and is not repeated."""
+    """The record of answered sends ends with the process.
+
+    A send that is in doubt then reports so, and is not repeated.
+    """
     service = Service(tmp_path / "data")
     sent: list[str] = []
     doubtful: list[str] = []

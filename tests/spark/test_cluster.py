@@ -1,4 +1,7 @@
-"""The jobs on a real Spark cluster: a master and two workers on loopback, from the package that pip installs. `make test-cluster`."""
+"""The jobs on a real Spark cluster, run by `make test-cluster`.
+
+It has a master and two workers on loopback, from the package that pip installs.
+"""
 
 from __future__ import annotations
 
@@ -169,7 +172,8 @@ from pyspark.sql import SparkSession
 from tests.spark.source.test_kill_on_spark import started
 
 master, address, place = sys.argv[1:]
-builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false").config("spark.executor.memory", "512m")
+builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")\
+.config("spark.executor.memory", "512m")
 for name in ("host", "bindAddress"):
     builder = builder.config(f"spark.driver.{name}", "127.0.0.1")
 spark = builder.config("spark.executorEnv.LANNER_PASSWORD", "secret").getOrCreate()
@@ -228,7 +232,10 @@ def newest(table: Path) -> Path:
 
 
 def test_four_queue_managers_into_delta_while_one_is_killed(cluster: str, accounts: Path, tmp_path: Path) -> None:
-    """Each message and each event is in the lake once, although a queue manager dies in between and comes back."""
+    """Each message and each event is in the lake once.
+
+    One queue manager dies in between and comes back.
+    """
     places = [tmp_path / f"data{number}" for number in range(4)]
     for place in places:
         fill(place, accounts)

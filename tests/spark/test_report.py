@@ -137,8 +137,8 @@ def test_what_messages_say_cannot_break_out(made: ReportData) -> None:
     evil = "</svg><script>alert(1)</script>\"'&"
     rows = [{"queue": evil, "label": evil, "source": evil, "messages": 1, "aborts": 3, "different_bodies": 1}]
     routes_rows = [{"source": evil, "destination": "B", "messages": 1, "median_seconds": None, "loops": 0}]
-    listed = [{"label": evil, "queue": evil, "status": "sent", "sent_at": None, "way": None, "wait": None, "reason": None,
-               "abort_count": 0, "msg_id": evil, "source": evil}]  # fmt: skip
+    listed = [{"label": evil, "queue": evil, "status": "sent", "sent_at": None, "way": None, "wait": None,
+               "reason": None, "abort_count": 0, "msg_id": evil, "source": evil}]  # fmt: skip
     checked(render(ReportData(poison=rows, routes=routes_rows, messages=listed)))
 
 

@@ -92,9 +92,10 @@ def entries(store: Store, database: str) -> int:
 
 @contextmanager
 def no_room(size: int = 0) -> Iterator[None]:
-    """Let the kernel refuse every write beyond the first bytes of a file, as it does on a disk that is full or broken.
+    """Let the kernel refuse every write beyond the first bytes of a file.
 
-    Python ignores SIGXFSZ, so such a write fails with EFBIG where a full disk says ENOSPC.
+    It does so on a disk that is full or broken. Python ignores SIGXFSZ, so such a write fails with
+    EFBIG where a full disk says ENOSPC.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))

@@ -1,4 +1,7 @@
-"""Checkpoints: the write-ahead log goes into the database, whatever fails and whoever works meanwhile."""
+"""Checkpoints: the write-ahead log goes into the database.
+
+Failures and concurrent work do not prevent that.
+"""
 
 from __future__ import annotations
 
@@ -219,7 +222,10 @@ def test_horizons_pass_a_batch_of_events_alone_and_do_not_come_back(quiet: Store
 def test_the_database_is_opened_again_when_sweeping_or_trimming_has_broken_it(
     quiet: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """LMDB does nothing more after a meta page that could not be written; small commits would not notice for long."""
+    """LMDB does nothing more after a meta page that could not be written.
+
+    Small commits would not detect that for a long time.
+    """
     environment = quiet._environment
     opened: list[int] = []
     reopen = environment.reopen

@@ -1,4 +1,7 @@
-"""kill -9 between writes: what was acknowledged is there, whole batches or nothing, numbers never twice."""
+"""kill -9 between writes.
+
+Acknowledged data is there, batches are complete or absent, and numbers are never reused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A data directory that others can write to is not used, and what root makes in it belongs to its owner."""
+"""A data directory that others can write to is not used.
+
+What root creates in a data directory belongs to the directory's owner.
+"""
 
 from __future__ import annotations
 
@@ -145,7 +148,7 @@ def test_root_gives_away_no_file_that_has_another_name(shared: Path) -> None:
 
 
 class Exchange:
-    """Exchange two names at chosen calls that the checked code makes, as an attacker's other process could."""
+    """Exchange two names at chosen calls of the checked code, as an attacker's process could."""
 
     def __init__(self, one: Path, two: Path, *at: int) -> None:
         self._names = one, two

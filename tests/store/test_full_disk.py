@@ -1,4 +1,7 @@
-"""A full disk: sends are refused, receives go on, nothing acknowledged is lost, and it ends when there is room again."""
+"""A full disk: sends are rejected, receives continue, nothing acknowledged is lost.
+
+The condition ends when there is room again.
+"""
 
 from __future__ import annotations
 
@@ -153,7 +156,10 @@ print("done")
 
 
 def test_messages_from_all_over_a_full_disk_can_be_received(tmp_path: Path) -> None:
-    """Each lies on another page, and the pages of all that went since the last checkpoint are written anew together."""
+    """Each message lies on another page.
+
+    The pages of all messages removed since the last checkpoint are rewritten together.
+    """
     store = Store.open(tmp_path, map_size=1 << 30, reserve=1 << 20)
     keys = list(range(5000))
     for key in keys:

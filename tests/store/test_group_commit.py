@@ -30,7 +30,10 @@ def test_no_batch_is_pending_when_everything_is_durable(store: Store) -> None:
 
 
 def test_one_commit_serves_everybody_who_came_meanwhile(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight threads, each of its messages synced before the next: far fewer commits than messages."""
+    """Eight threads sync each message before the next.
+
+    There are far fewer commits than messages.
+    """
     commits: list[int] = []
     store.on_synced(commits.append)
     write = os.pwritev
@@ -79,7 +82,10 @@ def test_a_reader_sees_the_batch_in_flight_and_the_one_being_filled(store: Store
 
 
 def test_putting_a_record_again_does_not_disturb_the_batch_in_flight(store: Store) -> None:
-    """The number that is committed is the one issued for that batch, though the object has a new one by then."""
+    """The committed number is the one issued for that batch.
+
+    The object has a new number by then.
+    """
     message = put(store, 1)
     store.prepare()
     store.put(QUEUE, 1, message, express=False)

@@ -55,7 +55,11 @@ def test_urgency_with_a_time_limit_goes_on_without_the_lock() -> None:
 
 
 def test_a_time_limit_holds_also_behind_somebody_urgent_without_one() -> None:
-    """A checkpoint has the database's writer and gives up soon; a leader waits for the lock; its holder wants the writer."""
+    """The time limit holds behind an urgent thread without one.
+
+    A checkpoint has the database's writer and gives up soon. A leader waits for the lock, whose
+    holder wants the writer.
+    """
     lock = StoreLock()
     answers: list[bool] = []
 

@@ -41,7 +41,10 @@ class StoreAgainstDict(RuleBasedStateMachine):
         self.sequential_id = PUBLISHED
 
     def opened(self) -> Store:
-        """Open the store without its thread, whose work `maintain` does: one thread needs no lock."""
+        """Open the store without its thread, whose work `maintain` does.
+
+        With a single thread, no lock is needed.
+        """
         store = open_store(self.path)
         store._commits.maintenance.stop()
         return store
@@ -132,7 +135,7 @@ class StoreAgainstDict(RuleBasedStateMachine):
 
     @rule(queue=QUEUES, packets=st.lists(st.binary(max_size=8), max_size=3))
     def publish(self, queue: int, packets: list[bytes]) -> None:
-        """Published messages are visible when the batch is durable, so the model takes them then."""
+        """Published messages are visible once the batch is durable; the model accepts them then."""
         self.finish()
         self.end_checkpoint()
         first = self.sequential_id
@@ -174,7 +177,7 @@ class StoreAgainstDict(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        """Have something written although perhaps nothing has changed, as for events or counters."""
+        """Force a write even if nothing has changed, as for events or counters."""
         self.finish()
         self.end_checkpoint()
         self.store._commits._lead()
@@ -200,7 +203,10 @@ class StoreAgainstDict(RuleBasedStateMachine):
 
     @rule()
     def checkpoint(self) -> None:
-        """Whatever is in flight goes into the database with what is in the write-ahead log; what is current stays so."""
+        """Checkpoint: what is in flight and what is in the write-ahead log go into the database.
+
+        What is current stays so.
+        """
         commits = self.store._commits
         if commits.inflight is not None:
             self.finish(in_database=True)
@@ -264,7 +270,10 @@ class StoreAgainstDict(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """The machine stops: what was synced is there, whatever of it was in the write-ahead log only."""
+        """Crash: the machine stops.
+
+        Synced data is there, whether or not it was only in the write-ahead log.
+        """
         old, left = self.path, self.store
         self.path = crash(old)
         self.store = self.opened()

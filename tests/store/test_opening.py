@@ -114,7 +114,10 @@ def test_the_epoch_stays_until_a_backup_is_opened(tmp_path: Path) -> None:
 
 
 def test_a_backup_takes_nothing_from_the_write_ahead_log_of_the_store_that_it_was_made_of(tmp_path: Path) -> None:
-    """They count their records alike, so only the seed of the checksums tells them apart; and it is no number that readers are told."""
+    """The two stores count their records alike, so only the checksum seed distinguishes them.
+
+    The seed is not a number that readers are told.
+    """
     store = open_store(tmp_path / "data")
     put(store, 1, b"in the backup")
     commit(store)
@@ -165,7 +168,10 @@ def test_a_store_opens_and_closes_on_a_full_disk(tmp_path: Path) -> None:
 
 
 def test_opening_reads_no_messages(tmp_path: Path) -> None:
-    """A million messages open at once, because nothing is read but a few rows: the same holds for ten thousand."""
+    """A million messages open at once, because opening reads only a few rows.
+
+    The same holds for the ten thousand of this test.
+    """
     store = open_store(tmp_path)
     for key in range(10_000):
         put(store, key, b"x" * 1000)

@@ -40,7 +40,10 @@ def test_a_scan_follows_visibility_not_priority(store: Store) -> None:
 
 
 def test_a_message_that_becomes_available_late_comes_late(store: Store) -> None:
-    """Its lookup id is lower than those already read, its number is higher: a reader past the others still finds it."""
+    """Its lookup id is lower than those already read, and its number is higher.
+
+    A reader past the others still finds it.
+    """
     late = Record(b"late", 1, state=PositionState.LOCKED)
     store.put(QUEUE, 1, late, express=False)
     put(store, 2, b"early")
@@ -112,7 +115,10 @@ def test_a_scan_stays_in_its_queue(store: Store) -> None:
 
 
 def test_a_stream_that_remembers_one_number_misses_nothing(store: Store) -> None:
-    """Late transactions, aborted receives, mixed priorities, express messages: everything is seen at least once."""
+    """Late transactions, aborted receives, mixed priorities and express messages.
+
+    Everything is seen at least once.
+    """
     chance = random.Random(5)
     seen: set[bytes] = set()
     late: list[tuple[int, Record]] = []
@@ -191,7 +197,10 @@ def test_the_index_tells_numbers_and_sizes_without_reading(store: Store) -> None
 
 
 def test_what_was_shown_as_decided_stays_so_when_a_commit_begins(store: Store) -> None:
-    """Express messages get numbers without a commit; one that begins afterwards must not hide them again."""
+    """Express messages get numbers without a commit.
+
+    A commit that begins afterwards must not hide them again.
+    """
     put(store, lookup_id(3, 1), b"durable")
     commit_and_checkpoint(store)
     put(store, lookup_id(3, 2), b"express", express=True)

@@ -1,4 +1,7 @@
-"""The write-ahead log: what was synced survives any crash, in whichever file it is, and what was not is not there."""
+"""The write-ahead log: synced data survives any crash, in either file.
+
+What was not synced is not there.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +87,10 @@ def test_a_big_batch_goes_into_the_database_behind_what_is_in_the_write_ahead_lo
 
 
 def test_records_in_both_files_are_done_in_their_order(quiet: Store, tmp_path: Path) -> None:
-    """A crash during a checkpoint: one file has what it was about to write, the other what came meanwhile."""
+    """A crash during a checkpoint.
+
+    One file has what the checkpoint was about to write, the other what came meanwhile.
+    """
     send(quiet, 1, 2)
     quiet.checkpoint()
     send(quiet, 3)
@@ -175,7 +181,10 @@ def reopened(path: Path, content: bytes | bytearray, number: int = 0) -> list[by
 
 
 def test_a_record_that_is_cut_short_anywhere_was_never_there(quiet: Store, tmp_path: Path) -> None:
-    """The power went during its write: any part of it may have reached the disk, over the records of an earlier round."""
+    """The power failed during the write of a record.
+
+    Any part of it may have reached the disk, over the records of an earlier round.
+    """
     path = tmp_path / "data"
     send(quiet, *range(1, 1 + MESSAGES))
     commit_and_checkpoint(quiet)
@@ -276,7 +285,10 @@ def test_the_write_ahead_log_of_another_store_is_nothing(tmp_path: Path) -> None
 def test_a_record_that_could_not_be_written_is_not_there_after_a_crash(
     quiet: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All of it reached the disk, and then the disk said no: the caller was told so, and so it is."""
+    """All of the record reached the disk, and then the disk reported an error.
+
+    The caller was told that it failed, so it must not be there.
+    """
     send(quiet, 1)
     write, calls = os.pwritev, []
 
@@ -331,7 +343,11 @@ def test_who_is_interrupted_while_a_record_is_written_leaves_none(
 
 
 def test_what_a_write_has_left_that_never_ended_is_not_the_record_that_came_later(quiet: Store, tmp_path: Path) -> None:
-    """Both have the same number: the power went during the first; the store was opened again, and its next one is in the other file."""
+    """Both records have the same number.
+
+    The power failed during the first. The store was opened again, and its next record is in the
+    other file.
+    """
     path = tmp_path / "data"
     send(quiet, 1)
     quiet.checkpoint()
@@ -479,7 +495,10 @@ def test_a_file_that_was_cut_short_is_made_whole(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_of_a_message_that_came_and_went_in_the_write_ahead_log(quiet: Store) -> None:
-    """Neither when a batch fails after that, nor when another comes in its place that is not visible."""
+    """Nothing is left when a later batch fails.
+
+    Nor is anything left when another message, which is not visible, takes its place.
+    """
     send(quiet, 1)
     take(quiet, 1)
     commit(quiet)

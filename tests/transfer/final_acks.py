@@ -1,4 +1,7 @@
-"""FinalAck packets, as another queue manager sends them; ours go through outgoing queues (MS-MQQB 2.2.5)."""
+"""FinalAck packets, as another queue manager sends them (MS-MQQB 2.2.5).
+
+Lanner's own go through outgoing queues.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ from lanner.wire.format_name import FormatName
 def build_final_ack(
     body: FinalAckBody, message_class: int, *, source: UUID, ordinal: int, sent_time: int, destination: FormatName
 ) -> bytes:
-    """A FinalAck packet (2.2.5): recoverable, its class 0x4000 for a message received, above for one rejected."""
+    """Build a FinalAck packet (2.2.5), which is recoverable.
+
+    Class 0x4000 reports a message received, a higher class one rejected.
+    """
     if message_class < LOWEST_FINAL_ACK_CLASS:
         raise ValueError(f"{message_class:#06x} is no class of a FinalAck, they begin at {LOWEST_FINAL_ACK_CLASS:#06x}")
     return build(

@@ -1,4 +1,7 @@
-"""A peer's messages for tests of what arrives: packets as another queue manager sends them, and a session without a socket."""
+"""A peer's messages for tests of arrivals.
+
+They are packets as another queue manager sends them, and a session without a socket.
+"""
 
 from __future__ import annotations
 
@@ -133,7 +136,7 @@ class IncomingHarness(Harness):
         self.incoming.receive(link, link.events(packets))
 
     def order_acks(self, seconds: float = 0.5) -> list[tuple[int, int]]:
-        """What OrderAcks go out when time passes: (TxSequenceID as one number, TxSequenceNumber)."""
+        """Return the OrderAcks sent as time passes: (TxSequenceID as number, TxSequenceNumber)."""
         self.sync()
         before = len(self.link.express)
         self.now += seconds

@@ -1,4 +1,7 @@
-"""A queue manager that change notifications come to, over a session, from a clock and a directory that a test steers."""
+"""A queue manager that gets change notifications over a session.
+
+The test controls its clock and its directory.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""An outgoing queue and its table, with a peer that is played by the test: what it gets, and what it acknowledges."""
+"""An outgoing queue and its table, with a peer that the test plays.
+
+The test sees what the peer gets and decides what it acknowledges.
+"""
 
 from __future__ import annotations
 

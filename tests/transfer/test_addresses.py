@@ -125,7 +125,10 @@ def test_a_direct_name_asks_neither_routing_nor_the_directory(tmp_path: Path) ->
 @pytest.mark.spec("QQB-3.1.5.2.1-2")
 @pytest.mark.parametrize("name", [f"PUBLIC={ORDERS}", rf"PRIVATE={BETA}\0000000a"])
 def test_every_address_of_every_hop_in_order(h: Harness, names: dict[str, list[str]], name: str) -> None:
-    """The first hop's first address is the first NextHop, with the name and GUID of the hop it belongs to."""
+    """The first address of the first hop is the first NextHop.
+
+    It has the name and GUID of the hop it belongs to.
+    """
     own = Computer("ALPHA", out_routing_servers=("ROUTER", "PLAIN"))
     provision(h.directory, Topology(computers=(own,)))
     names["router.example.org"] = ["10.0.0.3", "fe80::3"]

@@ -1,4 +1,7 @@
-"""Messages that were delivered and asked to be told of their end: the journal, the dead-letter queue, or nothing."""
+"""Delivered messages whose senders asked to be told of their end.
+
+They go to the journal, to the dead-letter queue, or nowhere.
+"""
 
 from __future__ import annotations
 

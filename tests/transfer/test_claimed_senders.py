@@ -1,4 +1,7 @@
-"""A SID that no signature proves is a claim (docs/security.md): it gives no rights, and it can take some."""
+"""A SID that no signature proves is a claim (docs/security.md).
+
+It grants no rights, and it can remove some.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +128,10 @@ def test_the_setting_wins_over_the_profile(h: IncomingHarness) -> None:
 
 
 def test_a_mark_of_a_peer_is_not_taken_over(h: IncomingHarness) -> None:
-    """AS and AU are 0 on the wire; a peer that sets them proves nothing, wherever the message ends."""
+    """AS and AU are 0 on the wire.
+
+    A peer that sets them proves nothing, wherever the message ends.
+    """
     # Only this profile passes messages on where there is no directory.
     h.settings |= {"profile": Profile.DOCUMENT}
     h.restart()

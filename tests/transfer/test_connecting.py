@@ -1,4 +1,7 @@
-"""From an outgoing queue to a session, and what an operator sees of it (MS-MQQB 3.1.5.2, 3.1.5.9, 3.1.6.1, 3.1.7.12-14)."""
+"""From an outgoing queue to a session, and what an operator sees of it.
+
+MS-MQQB 3.1.5.2, 3.1.5.9, 3.1.6.1 and 3.1.7.12-14.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,7 @@ def packet_types(connection: FakeConnection) -> list[PacketType | None]:
 
 
 # Establishing
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.7.12-2", "QQB-3.1.5.2.3-2", "QQB-3.1.5.4.2-1", "QQB-3.1.5.4.2-2", "DMPR-3.1.1.3-2")
@@ -418,7 +421,7 @@ def test_a_message_behind_an_acknowledgment_takes_a_connection_of_our_own(
 
 
 # Closing
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.5.9-1", "QQB-3.1.5.9-2", "QQB-3.1.7.3-1", "QQB-3.1.7.1.6-1")

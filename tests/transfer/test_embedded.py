@@ -1,4 +1,7 @@
-"""A program that embeds a queue manager is a computer of the network: it takes and sends messages."""
+"""A program that embeds a queue manager is a computer of the network.
+
+It receives and sends messages.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A full disk and full memory hold what peers send, instead of ending their sessions (MS-MQDMPR 3.1.7.2.5, 3.1.7.2.6)."""
+"""A full disk and full memory delay what peers send, instead of ending their sessions.
+
+MS-MQDMPR 3.1.7.2.5 and 3.1.7.2.6.
+"""
 
 from __future__ import annotations
 
@@ -151,7 +154,10 @@ def test_what_peers_acknowledge_is_heard_meanwhile(world: World, alpha: Node, be
 
 
 def test_a_disk_that_fills_up_again_holds_the_rest(world: World, alpha: Node, beta: Node) -> None:
-    """The first message behind the end of flow control finds no room: it begins again, and nothing is lost."""
+    """The first message after the end of flow control finds no room.
+
+    Flow control begins again, and nothing is lost.
+    """
     set_disk_full(beta, is_full=True)
     send(alpha, beta.direct("q"), b"one", b"two")
     world.tick(3)

@@ -41,7 +41,10 @@ def header(size: int, flags: int = 3) -> bytes:
 
 @pytest.mark.spec("MQMQ-2.2.19.1-5")
 def test_packets_follow_each_other_without_a_gap() -> None:
-    """PacketSize excludes the SessionHeader behind a UserMessage and includes that of a SessionAck (DECISIONS)."""
+    """PacketSize excludes the SessionHeader behind a UserMessage.
+
+    It includes that of a SessionAck (DECISIONS).
+    """
     assert list(stream().one_by_one(b"".join(PACKETS))) == PACKETS
 
 

@@ -107,7 +107,10 @@ def state(session: Session) -> SessionState:
 
 @pytest.mark.spec("QQB-2.1.1-3", "QQB-3.1.1.1.1.1-1", "QQB-3.1.1.1.1.2-1", "QQB-3.1.5.10-1")
 def test_four_packets_in_turn_open_a_session() -> None:
-    """EstablishConnection there and back, ConnectionParameters there and back; the acceptor never speaks first."""
+    """EstablishConnection and ConnectionParameters are each sent and answered.
+
+    The acceptor never sends first.
+    """
     clock = Clock()
     ours, theirs = initiator(clock), acceptor(clock)
     assert theirs.data_to_send() == []
@@ -136,7 +139,10 @@ def test_four_packets_in_turn_open_a_session() -> None:
 
 @pytest.mark.spec("QQB-2.2-1", "QQB-2.2.2-1", "QQB-2.2.3-1", "QQB-2.2.3.1-7", "QQB-2.2.6-1")
 def test_the_documents_example_is_answered_byte_for_byte() -> None:
-    """4.1.3 to 4.1.8: the same bytes but for GUIDs, and for the reserved byte that Windows does not set."""
+    """4.1.3 to 4.1.8: the same bytes except for GUIDs and one reserved byte.
+
+    Windows does not set that byte.
+    """
 
     def same(packet: bytes) -> bytes:
         return packet[:1] + b"\0" + packet[2:]
@@ -172,7 +178,10 @@ def test_our_packets_byte_by_byte() -> None:
 
 
 def test_packets_that_come_together_are_taken_one_by_one() -> None:
-    """The acceptor may send as soon as it has answered, so its messages come with the last packet of the handshake."""
+    """The acceptor may send as soon as it has answered.
+
+    So its messages come with the last packet of the handshake.
+    """
     pair_clock = Clock()
     ours, theirs = initiator(pair_clock), acceptor(pair_clock)
     theirs.receive(out(ours))
@@ -341,7 +350,10 @@ def test_a_request_for_somebody_else_is_answered_and_refused() -> None:
 
 
 def test_who_is_not_admitted_is_told_so() -> None:
-    """2.2.1: CS "SHOULD be set when the connection violates server policies such as connection quotas"."""
+    """2.2.1: CS reports a rejected connection.
+
+    It "SHOULD be set when the connection violates server policies such as connection quotas".
+    """
     asked = []
 
     def nobody(header: EstablishConnectionHeader) -> bool:

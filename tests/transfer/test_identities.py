@@ -186,7 +186,7 @@ def test_everybody_is_believed_where_that_is_wanted(h: World) -> None:
 
 
 # Pins
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_one_address_displaces_only_its_own(h: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +206,7 @@ def test_one_address_displaces_only_its_own(h: World, monkeypatch: pytest.Monkey
 
 
 def test_a_neighbour_displaces_no_pin(h: World) -> None:
-    """Sessions with made-up identifiers, from the same network of 64 bits and from the same address."""
+    """Sessions with made-up identifiers come from the same address and its network of 64 bits."""
     identities = h.make()
     proven, opened, shared = uuid4(), uuid4(), uuid4()
     exchange(identities, proven, "2001:db8::3")

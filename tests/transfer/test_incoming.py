@@ -58,13 +58,16 @@ def h(tmp_path: Path) -> Iterator[IncomingHarness]:
 
 
 # Duplicates
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.5.8.1-1")
 @pytest.mark.parametrize("recoverable", [True, False])
 def test_a_message_that_came_before_is_counted_and_dropped(h: IncomingHarness, recoverable: bool) -> None:
-    """The text: "The protocol MUST discard this message"; its time becomes now, nobody is told, the session goes on counting."""
+    """The text: "The protocol MUST discard this message".
+
+    Its time becomes now, no one is notified, and the session continues counting.
+    """
     packet = h.packet(b"once", recoverable=recoverable, **asking())
     h.arrive(packet)
     assert told(h) == [0x0002]
@@ -86,7 +89,10 @@ def test_equal_ordinals_of_two_senders_are_two_messages(h: IncomingHarness) -> N
 
 @pytest.mark.spec("QQB-3.1.5.8.1-3")
 def test_transactional_messages_are_judged_by_their_numbers_alone(h: IncomingHarness) -> None:
-    """Two with one MessageID are both taken if they are in order; a resent one is dropped although its MessageID is new."""
+    """Two messages with one MessageID are both accepted if they are in order.
+
+    A resent message is dropped although its MessageID is new.
+    """
     h.arrive(
         h.packet(b"1", to=LEDGER, number=1, ordinal=9),
         h.packet(b"2", to=LEDGER, number=2, ordinal=9),
@@ -98,7 +104,10 @@ def test_transactional_messages_are_judged_by_their_numbers_alone(h: IncomingHar
 
 @pytest.mark.spec("QQB-3.1.1.3-3")
 def test_a_message_and_that_it_came_are_on_disk_together(h: IncomingHarness) -> None:
-    """Nothing may be acknowledged before: when a message counts as processed it is in a batch that can be waited for."""
+    """Nothing may be acknowledged before that.
+
+    A message that counts as processed is in a batch that can be waited for.
+    """
     h.sync()
     packets = [h.packet(b"kept"), h.packet(b"1", to=LEDGER, number=1)]
     tickets: list[int] = []
@@ -147,7 +156,10 @@ def test_a_refused_message_is_not_remembered(h: IncomingHarness) -> None:
 
 
 def test_an_express_message_puts_nothing_on_disk(h: IncomingHarness) -> None:
-    """It would make its sender wait for the disk, and it would not survive to be told from its copy."""
+    """A row would make its sender wait for the disk.
+
+    The message itself would not survive to be distinguished from its copy.
+    """
     h.sync()
     h.arrive(h.packet(b"quick", recoverable=False))
     assert h.bodies() == [b"quick"]
@@ -160,7 +172,10 @@ def test_an_express_message_puts_nothing_on_disk(h: IncomingHarness) -> None:
 
 @pytest.mark.spec("QQB-3.1.5.8-2")
 def test_the_first_step_that_refuses_a_message_decides_what_its_sender_is_told(h: IncomingHarness) -> None:
-    """Destination and type, then security, then expiry; each of these messages breaks all rules from there on."""
+    """Destination and type, then security, then expiry.
+
+    Each of these messages breaks all rules from its step on.
+    """
     h.create("signed", authentication=True)
     late: dict[str, Any] = {"age": 11, "time_to_reach_queue": 10}
     h.arrive(
@@ -229,7 +244,7 @@ def test_only_a_message_that_is_taken_is_reported(h: IncomingHarness) -> None:
 
 
 # Order
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class SlowExamination:
@@ -307,12 +322,15 @@ def test_only_what_is_for_here_is_examined(document: IncomingHarness) -> None:
 
 
 # Refusals
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.5.8.2-6", "QQB-3.1.5.8-1/destination")
 def test_a_message_to_a_queue_that_is_not_there_is_dropped(h: IncomingHarness) -> None:
-    """0x8000 to who asked, FinalAck 0x8000 for a transactional one; counted as received all the same."""
+    """The sender gets 0x8000 if it asked, and FinalAck 0x8000 for a transactional message.
+
+    The message is counted as received all the same.
+    """
     nowhere = r"DIRECT=OS:ALPHA\private$\none"
     h.arrive(h.packet(to=nowhere, **asking()), h.packet(to=nowhere, number=1, **asking()), h.packet(to=nowhere))
     assert told(h) == [0x8000, 0x8000]
@@ -360,7 +378,11 @@ def test_a_message_that_comes_too_late_is_dropped(h: IncomingHarness) -> None:
 
 @pytest.mark.spec("QQB-3.1.5.8.8-1", "QQB-3.1.5.8-1/queue quota")
 def test_a_full_queue_refuses_and_keeps_a_dead_letter_of_who_asked(h: IncomingHarness) -> None:
-    """0x8003; a non-transactional message with JN to the local dead-letter queue; FinalAck for a transactional one."""
+    """The class is 0x8003.
+
+    A non-transactional message with JN goes to the local dead-letter queue. A transactional one
+    gets a FinalAck.
+    """
     for name in ("q", "ledger"):
         h.engine.set_queue_properties(h.queue(name), {"quota": 0})
     h.arrive(
@@ -452,7 +474,10 @@ def test_sequence_number_zero_breaks_the_session(h: IncomingHarness) -> None:
 
 
 def test_a_message_that_claims_to_be_from_here_is_dropped(h: IncomingHarness) -> None:
-    """Acknowledgments and dead letters of a message from here are made with rights that a stranger does not have."""
+    """Local messages' acknowledgments and dead letters are made with the local rights.
+
+    A stranger does not have these rights.
+    """
     own = h.engine.queue_manager.identifier
     h.arrive(
         h.packet(b"forged", source=own, negative_journaling_requested=True, **asking()),
@@ -468,12 +493,15 @@ def test_a_message_that_claims_to_be_from_here_is_dropped(h: IncomingHarness) ->
 
 
 # Destinations
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.5.8.5-1", "QQB-3.1.5.8.2-10")
 def test_every_name_of_a_queue_here_leads_to_it(h: IncomingHarness) -> None:
-    """QueueManagerAddress ours or zero: local queues, by number, GUID or path; by any name of this computer, no hop counted."""
+    """QueueManagerAddress ours or zero: local queues, by number, GUID or path.
+
+    Any name of this computer works, and no hop is counted.
+    """
     me = h.engine.queue_manager.identifier
     public = h.create(r".\news")
     private = h.queue()
@@ -502,7 +530,10 @@ def test_every_name_of_a_queue_here_leads_to_it(h: IncomingHarness) -> None:
 
 @pytest.mark.spec("QQB-3.1.5.8.2-10")
 def test_rules_of_local_messages_hold_for_the_zero_address(h: IncomingHarness) -> None:
-    """Existence, transactions, security and acknowledgments, for a direct name as for one with our GUID."""
+    """Existence, transactions, security and acknowledgments.
+
+    They apply to a direct name as to a name with our GUID.
+    """
     me = h.engine.queue_manager.identifier
     h.create("closed", security=parse_sddl("O:SYG:SYD:P").pack())
     for to in (r"DIRECT=OS:ALPHA\private$\{}", rf"PRIVATE={me}\{{}}"):
@@ -523,7 +554,10 @@ def test_rules_of_local_messages_hold_for_the_zero_address(h: IncomingHarness) -
 
 @pytest.mark.parametrize("suffix", [";journal", ";sub"])
 def test_nobody_sends_to_journals_and_subqueues(h: IncomingHarness, suffix: str) -> None:
-    """They are filled by the queue manager and by moves; MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION to who is here."""
+    """They are filled by the queue manager and by moves.
+
+    A local caller gets MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION.
+    """
     h.open(r"DIRECT=OS:.\private$\q;sub")
     h.arrive(h.packet(to=rf"DIRECT=OS:ALPHA\private$\q{suffix}", **asking()))
     assert told(h) == [0x8000]
@@ -551,7 +585,7 @@ def test_a_queue_that_is_deleted_or_made_is_noticed(h: IncomingHarness) -> None:
 
 
 # Senders
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 BY_THE_DOCUMENT: dict[str, object] = {"profile": Profile.DOCUMENT}
 
@@ -565,7 +599,10 @@ def guarded(h: IncomingHarness, sddl: str, **settings: object) -> None:
 
 @pytest.mark.spec("QQB-3.1.5.8.3-16", "QQB-3.1.5.8.3-19")
 def test_the_sender_needs_the_right_to_write_messages(h: IncomingHarness) -> None:
-    """MQSEC_WRITE_MESSAGE 0x4 for the SID, of itself or by a group; else 0x8004, and a FinalAck for a transactional one."""
+    """MQSEC_WRITE_MESSAGE 0x4 for the SID, of itself or by a group.
+
+    Otherwise 0x8004, and a FinalAck for a transactional message.
+    """
     known = Identity("alice", ALICE, groups=frozenset({GROUP}))
     bob = Sid.parse("S-1-5-21-1-2-3-1002")
     guarded(h, f"D:(A;;0x4;;;{GROUP})(A;;0x1003b;;;{bob})", resolve_identity={ALICE: known}.get, **BY_THE_DOCUMENT)
@@ -588,7 +625,11 @@ def test_the_sender_needs_the_right_to_write_messages(h: IncomingHarness) -> Non
 
 @pytest.mark.spec("QQB-3.1.5.8.3-16")
 def test_the_descriptor_of_a_public_queue_is_the_directorys(h: IncomingHarness) -> None:
-    """The text: "If destinationQueue.QueueType = Public, the security descriptor MUST be queried from the directory"."""
+    """The text says where the descriptor of a public queue is.
+
+    "If destinationQueue.QueueType = Public, the security descriptor MUST be queried from the
+    directory".
+    """
     public = h.create(r".\news", security=parse_sddl("O:SYG:SYD:P(A;;0x4;;;AN)").pack())
     to = r"DIRECT=OS:ALPHA\news"
     h.arrive(h.packet(b"may", to=to))
@@ -624,7 +665,11 @@ def test_a_queue_manager_as_sender_counts_as_everyone(h: IncomingHarness) -> Non
 def test_a_sender_whose_groups_cannot_be_found_out_has_no_rights(
     h: IncomingHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The text: "If any failure occurs in these actions, the protocol MUST continue as if access_denied is returned"."""
+    """The text says what a failure means.
+
+    "If any failure occurs in these actions, the protocol MUST continue as if access_denied is
+    returned".
+    """
 
     def fail(_: Sid) -> Identity | None:
         raise OSError("the domain does not answer")
@@ -686,7 +731,10 @@ def test_a_sender_who_was_let_in_opens_the_door_for_nobody_else(h: IncomingHarne
 
 
 def test_what_a_message_claims_is_looked_at_behind_any_number_of_plain_ones(h: IncomingHarness) -> None:
-    """A PrivacyLevel without encryption, a signature of another provider: each of these is refused by its queue."""
+    """A PrivacyLevel without encryption, or a signature of another provider.
+
+    Each of these messages is rejected by its queue.
+    """
     h.create("plain", privacy_level=QueuePrivacyLevel.NONE)
     plain = r"DIRECT=OS:ALPHA\private$\plain"
     h.arrive(

@@ -1,4 +1,7 @@
-"""MS-MQQB 3.1.7.15, 3.1.7.2.1, 3.1.5.8.10: what an administration queue gets for messages from other queue managers."""
+"""Acknowledgments that an administration queue gets for remote messages.
+
+MS-MQQB 3.1.7.15, 3.1.7.2.1 and 3.1.5.8.10.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,7 @@ def test_messages_to_internal_queues_are_answered_by_nobody(h: IncomingHarness, 
 
 
 # Removal
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def receive(h: IncomingHarness) -> None:
@@ -155,7 +158,7 @@ def test_without_an_administration_queue_nobody_is_told(h: IncomingHarness) -> N
 
 
 def refusals(h: IncomingHarness) -> dict[int, bytes]:
-    """A message for each class of refusal that can happen to one that arrives, asking to be told."""
+    """Return a message for each class of rejection on arrival; each requests acknowledgments."""
     h.create("ledger", transactional=True)
     h.create("full", quota=0)
     h.create("closed", security=parse_sddl("O:SYG:SYD:P").pack())
@@ -178,7 +181,10 @@ def refusals(h: IncomingHarness) -> dict[int, bytes]:
 @pytest.mark.spec("QQB-3.1.7.15-2", "QQB-3.1.1.3-5", "DMPR-3.1.1.12-7")
 @pytest.mark.parametrize("is_configured", [None, False, True])
 def test_strangers_hear_what_is_here_only_if_that_is_configured(tmp_path: Path, is_configured: bool | None) -> None:
-    """SendInsecureNacks, FALSE by default, decides over 0x8000, 0x8004, 0x8006, 0x8007 and 0x800B; it holds after a restart."""
+    """SendInsecureNacks, FALSE by default, controls five classes.
+
+    They are 0x8000, 0x8004, 0x8006, 0x8007 and 0x800B. The setting survives a restart.
+    """
     assert not EngineSettings("ALPHA").send_insecure_nacks
     settings: dict[str, Any] = {} if is_configured is None else {"send_insecure_nacks": is_configured}
     h = IncomingHarness(tmp_path / "data", **settings)
@@ -196,7 +202,11 @@ def test_strangers_hear_what_is_here_only_if_that_is_configured(tmp_path: Path, 
 
 @pytest.mark.spec("QQB-3.1.7.15-3")
 def test_each_form_of_administration_queue_is_found(h: IncomingHarness) -> None:
-    """AQ 2 private on the source, 3 private on the destination, 5 public, 6 private on another, 7 direct."""
+    """AQ says where the administration queue is.
+
+    Value 2 is private on the source, 3 private on the destination, 5 public, 6 private on another,
+    7 direct.
+    """
     me = h.engine.queue_manager.identifier
     admin = h.queue("admin")
     public = h.create(r".\acks")
@@ -290,7 +300,7 @@ def test_a_negative_acknowledgment_gives_the_body_back(h: IncomingHarness) -> No
 
 
 def test_an_acknowledgment_goes_only_where_a_stranger_may_send(h: IncomingHarness) -> None:
-    """A message from elsewhere must not carry its body into a queue that is not open to everyone."""
+    """A remote message must not carry its body into a queue that is not open to everyone."""
     alice = Identity("alice", ALICE, is_administrator=True)
     h.settings["resolve_identity"] = {ALICE: alice}.get
     h.restart()

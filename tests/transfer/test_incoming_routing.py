@@ -1,4 +1,7 @@
-"""MS-MQQB 3.1.5.8.2, 3.1.5.8.5: messages that pass through on their way to another queue manager."""
+"""Messages that pass through on their way to another queue manager.
+
+MS-MQQB 3.1.5.8.2 and 3.1.5.8.5.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,10 @@ def test_each_router_counts_and_the_thirtieth_refuses(h: IncomingHarness) -> Non
 
 @pytest.mark.spec("QQB-3.1.1.5-3")
 def test_a_sequence_passes_through_untouched(h: IncomingHarness) -> None:
-    """TransactionHeader byte for byte, in any order, twice if it comes twice; no acknowledgment, no state."""
+    """TransactionHeader passes byte for byte, in any order, twice if it comes twice.
+
+    There is no acknowledgment and no state.
+    """
     packets = [h.packet(b"%d" % n, to=ELSEWHERE, number=n, previous=0, final_ack_required=True) for n in (4, 2, 2, 9)]
     h.arrive(*packets)
     passed = h.outgoing(ELSEWHERE)
@@ -104,7 +110,10 @@ def test_a_sequence_that_passes_through_is_sent_as_it_came(h: IncomingHarness) -
 
 @pytest.mark.spec("QQB-3.1.5.8.8-4")
 def test_a_transactional_message_on_its_way_refreshes_what_is_shown_of_the_queue(h: IncomingHarness) -> None:
-    """OutgoingTransferInfo: EodNextSeq is (OutgoingTxSequenceID, OutgoingTxSequenceNumber, that less one)."""
+    """OutgoingTransferInfo: EodNextSeq has three parts.
+
+    They are OutgoingTxSequenceID, OutgoingTxSequenceNumber, and that number less one.
+    """
     refreshed: list[OutgoingQueue] = []
 
     def forwarded(queue: OutgoingQueue) -> None:

@@ -1,4 +1,7 @@
-"""Messages of equal shape that arrive together: what becomes of each is what would become of it alone (MS-MQQB 3.1.5.8)."""
+"""Messages of equal shape that arrive together (MS-MQQB 3.1.5.8).
+
+The outcome of each is the same as if it arrived alone.
+"""
 
 from __future__ import annotations
 

@@ -41,7 +41,10 @@ def packet(properties: MessageProperties) -> bytes:
     ],
 )
 def test_plain_senders(properties: MessageProperties, sender: bytes | None) -> None:
-    """MS-MQQB 3.1.5.8.3: ST 1 is the user, ST 2 S-1-1-0; whatever else there is to check is not plain."""
+    """MS-MQQB 3.1.5.8.3: ST 1 is the user, ST 2 S-1-1-0.
+
+    A message that needs any other check is not plain.
+    """
     made = packet(properties)
     assert plain_sender(made, int.from_bytes(made[60:64], "little")) == sender
     assert examine(made, SOURCE.bytes_le) is UserMessagesReceived

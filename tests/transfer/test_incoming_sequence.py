@@ -1,4 +1,7 @@
-"""MS-MQQB 3.1.1.5, 3.1.5.8.6: transactional messages come once, in order, and are acknowledged when they are on disk."""
+"""Transactional messages: once, in order, acknowledged when on disk.
+
+MS-MQQB 3.1.1.5 and 3.1.5.8.6.
+"""
 
 from __future__ import annotations
 
@@ -56,12 +59,15 @@ def state(h: IncomingHarness) -> tuple[int, int, int]:
 
 
 # Acceptance
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.5.8.6-1", "QQB-3.1.1.5-2")
 def test_within_a_sequence_each_message_comes_once_and_behind_the_one_before(h: IncomingHarness) -> None:
-    """Number above the last one, previous number not above it; a gap is a message that has expired."""
+    """The number is above the last one, the previous number is not above it.
+
+    A gap is a message that has expired.
+    """
     arrive(h, 1, 2, 2, 1)
     assert h.bodies("ledger") == [b"1", b"2"]
     arrive(h, (4, 3))
@@ -147,7 +153,10 @@ def test_how_far_a_sequence_is_survives_with_its_messages(h: IncomingHarness) ->
 
 
 def test_a_sequence_moves_only_when_its_message_is_accepted(h: IncomingHarness) -> None:
-    """DECISIONS: the text sets the numbers after a rejection too, which would let every later duplicate in."""
+    """DECISIONS: the text sets the numbers after a rejection too.
+
+    That would let every later duplicate in.
+    """
     arrive(h, 1, 5, 3)
     assert state(h)[:2] == (SEQUENCE.value, 1)
     arrive(h, 2)
@@ -155,7 +164,10 @@ def test_a_sequence_moves_only_when_its_message_is_accepted(h: IncomingHarness) 
 
 
 def test_a_message_refused_in_its_turn_does_not_hold_up_the_next(h: IncomingHarness) -> None:
-    """DECISIONS: in order is accepted; a full queue answers with a FinalAck and the sequence goes on."""
+    """DECISIONS: a message in order is accepted.
+
+    A full queue answers with a FinalAck, and the sequence continues.
+    """
     arrive(h, 1)
     h.engine.set_queue_properties(h.queue("ledger"), {"quota": 0})
     arrive(h, 2)
@@ -183,7 +195,10 @@ def test_senders_and_names_have_sequences_of_their_own(h: IncomingHarness) -> No
 
 
 def test_a_sequence_goes_on_over_the_life_of_its_queue(h: IncomingHarness) -> None:
-    """To a queue that is not there messages are refused in their turn; when it is made the next one is taken."""
+    """Messages to a missing queue are rejected in their turn.
+
+    When the queue is created, the next message is accepted.
+    """
     h.engine.delete_queue(h.queue("ledger"))
     # The first we see of it may be anywhere in the sequence.
     arrive(h, 5, 6, 6, 8)
@@ -208,7 +223,10 @@ class Unknown(FakeLink):
 
 
 def test_sequences_that_never_delivered_are_bounded(h: IncomingHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Anybody can begin one; they must not fill memory and disk, nor push out those of real senders."""
+    """Any peer can begin a sequence.
+
+    Such sequences must not fill memory and disk, nor evict those of real senders.
+    """
     monkeypatch.setattr(incoming_sequence, "MAX_REFUSED_SEQUENCES", 5)
     arrive(h, 1)
     stranger = Unknown(PEER, "192.0.2.66")
@@ -250,7 +268,10 @@ def is_remembered(h: IncomingHarness, source: uuid.UUID) -> bool:
 def test_strangers_displace_no_sequence_of_another_address(
     h: IncomingHarness, monkeypatch: pytest.MonkeyPatch, addresses: list[str]
 ) -> None:
-    """A sender that is forgotten is delivered twice, or not any more: made-up senders displace each other only."""
+    """A forgotten sender's messages are delivered twice, or no longer.
+
+    So made-up senders evict only each other.
+    """
     monkeypatch.setattr(incoming_sequence, "MAX_SEQUENCES_PER_ADDRESS", 4)
     monkeypatch.setattr(incoming_sequence, "MAX_SEQUENCES_OF_STRANGERS", 8)
     honest = Unknown(OTHER, "2001:db8::3")
@@ -271,7 +292,10 @@ def test_strangers_displace_no_sequence_of_another_address(
 def test_an_honest_sender_of_many_that_have_one_sequence_each_is_not_the_first_to_go(
     h: IncomingHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of addresses that have nothing more than others, one makes room; what is being processed stays."""
+    """Of addresses with equally many sequences, one makes room.
+
+    Messages that are being processed stay.
+    """
     monkeypatch.setattr(incoming_sequence, "MAX_SEQUENCES_OF_STRANGERS", 2)
     flood(h, 3, ["192.0.2.1", "192.0.2.2", "192.0.2.3"])
     sequences = list(h.incoming.sequences)
@@ -285,7 +309,10 @@ def test_an_honest_sender_of_many_that_have_one_sequence_each_is_not_the_first_t
 
 @pytest.mark.spec("QQB-3.1.5.8.8-3", "DMPR-3.1.1.5-1")
 def test_a_queue_shows_each_sequence_that_comes_to_it(h: IncomingHarness) -> None:
-    """IncomingTransactionalTransferInfo: QueueReference, FormatName, SenderIdentifier, identifier, number, time, rejections."""
+    """IncomingTransactionalTransferInfo describes each sequence.
+
+    It has QueueReference, FormatName, SenderIdentifier, identifier, number, time and rejections.
+    """
     queue = h.queue("ledger")
     assert queue.incoming_transactional_transfer_info == {}
     # The first that is heard of the sequence is its fourth message: it begins where its sender
@@ -327,7 +354,11 @@ def test_a_queue_shows_each_sequence_that_comes_to_it(h: IncomingHarness) -> Non
 
 @pytest.mark.spec("QQB-3.1.1.6.2-1")
 def test_order_acks_stop_at_the_first_message_that_is_missing(h: IncomingHarness) -> None:
-    """The text: "if the receiver has received messages 1, 2, and 4 ... it cannot send an acknowledgment for message 4"."""
+    """The text describes a missing message.
+
+    "if the receiver has received messages 1, 2, and 4 ... it cannot send an acknowledgment for
+    message 4".
+    """
     arrive(h, 1, 2, 4)
     assert h.order_acks() == [(SEQUENCE.value, 2)]
     arrive(h, 3)
@@ -359,7 +390,10 @@ def test_order_acks_speak_only_of_what_is_on_disk(h: IncomingHarness) -> None:
 
 @pytest.mark.spec("QQB-3.1.1.6.2-2")
 def test_the_timer_is_restarted_only_while_the_last_order_ack_is_recent(h: IncomingHarness) -> None:
-    """OrderAckTimeout 0.5 s after the last message, but not later than MaximumOrderAckDelay 10 s allows."""
+    """OrderAckTimeout is 0.5 s after the last message.
+
+    MaximumOrderAckDelay limits the delay to 10 s.
+    """
     number = 0
     start = h.now
     arrive(h, 1)
@@ -453,7 +487,10 @@ def test_timers_of_many_sequences_are_independent(h: IncomingHarness) -> None:
 
 
 def test_a_time_far_ahead_is_refused_and_forgotten(h: IncomingHarness) -> None:
-    """More than max_clock_skew; what was taken before there was a limit blocks its sender no longer."""
+    """A time more than max_clock_skew ahead is rejected.
+
+    What was accepted before there was a limit no longer blocks its sender.
+    """
     ahead = TxSequenceID(1, int(h.now) + 86_400)
     too_far = TxSequenceID(1, int(h.now) + 86_402)
     arrive(h, 1, sequence=too_far)

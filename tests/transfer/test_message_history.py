@@ -61,7 +61,10 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 @pytest.mark.spec("QQB-3.1.1.3-2")
 def test_it_starts_empty_holds_identifiers_with_their_time_and_is_bounded(bench: Bench) -> None:
-    """The text: "This table MUST be initialized to an empty table"; our limit is that of Windows, 10000."""
+    """The text: "This table MUST be initialized to an empty table".
+
+    Lanner's limit is that of Windows, 10000.
+    """
     assert len(bench.history) == 0
     assert TransferSettings().message_id_history_size == 10_000
     with pytest.raises(ValueError, match="message_id_history_size"):
@@ -93,7 +96,11 @@ def test_a_full_table_loses_the_entry_with_the_oldest_time(bench: Bench) -> None
 
 @pytest.mark.spec("QQB-3.1.1.3-3")
 def test_it_is_there_after_a_restart_with_the_newest_times(bench: Bench) -> None:
-    """The text: "This value SHOULD survive process and node failures.": of messages that survive them."""
+    """The text asks for a durable table.
+
+    "This value SHOULD survive process and node failures."; that applies to messages that survive
+    them.
+    """
     bench.add(1, 2)
     bench.add(3, is_lasting=False)
     bench.now += 5
@@ -122,7 +129,10 @@ def test_rows_that_hold_nothing_new_enough_go(bench: Bench) -> None:
 
 @pytest.mark.spec("QQB-3.1.2.8-1")
 def test_the_cleanup_timer_runs_while_there_are_entries(bench: Bench) -> None:
-    """Armed on the first insertion and at the start with a table that is not empty; 1800000 ms by default."""
+    """The timer is armed on the first insertion, and at the start if the table is not empty.
+
+    The default is 1800000 ms.
+    """
     start = bench.now - 1_600_000_000.0
     assert bench.history.deadline.due == NEVER
     bench.add(1)

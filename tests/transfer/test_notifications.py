@@ -1,4 +1,7 @@
-"""MS-MQCN 3.2: what comes into the notification queue, when it is processed, and what version 0x02 does."""
+"""The notification queue (MS-MQCN 3.2).
+
+Covered: what it accepts, when a message is processed, and what version 0x02 does.
+"""
 
 from __future__ import annotations
 
@@ -305,7 +308,10 @@ def test_a_flood_is_answered_by_one_round_of_reads(h: Notified, count: int) -> N
 
 
 def test_large_messages_count_as_a_flood(h: Notified) -> None:
-    """Only what a directory server has signed is kept as long as it is: 5 MiB of it are too much."""
+    """Only a message signed by a directory server is kept whatever its length.
+
+    Of such messages, 5 MiB are too much.
+    """
     wanted = h.public("orders")
     update = creation_of("new", uuid.uuid4(), LABEL="x" * 1_300_000)
     for _ in range(2):
@@ -559,7 +565,10 @@ def test_a_deleted_queue_is_deleted(document: Notified) -> None:
 
 @pytest.mark.spec("MQCN-3.2.5.2-16")
 def test_a_queue_stays_that_the_directory_has(h: Notified) -> None:
-    """Profile SAFE: found, offline, unreachable; only a directory that has it no more is believed."""
+    """Profile SAFE: the queue is found, the directory is offline, or unreachable.
+
+    The notification is believed only if the directory no longer has the queue.
+    """
     made = h.public("orders")
     h.tell(DELETE, made.identifier)
     h.process(DAY)
@@ -585,7 +594,7 @@ def test_a_queue_stays_that_the_directory_has(h: Notified) -> None:
 
 @pytest.mark.parametrize(("age", "stays"), [(DAY - 120, True), (DAY, False)])
 def test_a_server_that_has_not_heard_of_a_new_queue_proves_nothing(h: Notified, age: int, stays: bool) -> None:
-    """A forged notification may name a domain controller that a queue of today has not come to yet."""
+    """A forged notification may name a controller that has no replica of a recent queue."""
     made = h.public("orders")
     read = h.directory.answers["read_at"]
 
@@ -697,7 +706,10 @@ def test_what_the_directory_has_and_cannot_be_is_passed_over(h: Notified, caplog
 
 
 def test_private_queues_and_outgoing_queues_are_no_subjects(h: Notified) -> None:
-    """Identifiers are those of public queues; a private queue has one too, which the directory does not know."""
+    """Identifiers are those of public queues.
+
+    A private queue has one too, which the directory does not know.
+    """
     private = h.create("secret")
     h.tell(DELETE, private.identifier)
     h.tell(CHANGE, private.identifier)

@@ -1,4 +1,7 @@
-"""Change notifications from one queue manager to another: over a session, over a router, and to one that is away."""
+"""Change notifications from one queue manager to another.
+
+They go over a session, over a router, and to a queue manager that is down.
+"""
 
 from __future__ import annotations
 
@@ -186,7 +189,10 @@ def publish(node: Node, server: Node) -> None:
 
 
 def test_profile_document_deletes_at_a_word(world: World) -> None:
-    """What profile SAFE asks the directory for: the same notification, with the object still there."""
+    """Profile DOCUMENT deletes on the same notification, with the object still there.
+
+    Profile SAFE asks the directory.
+    """
     for number, profile in enumerate((Profile.DOCUMENT, Profile.SAFE)):
         own = World(world._path / profile.value)
         try:
@@ -205,7 +211,10 @@ def test_profile_document_deletes_at_a_word(world: World) -> None:
 
 
 def test_nobody_is_told_twice(world: World) -> None:
-    """A change that a notification makes raises no notification: two queue managers do not talk forever."""
+    """A change caused by a notification raises no notification.
+
+    So two queue managers do not notify each other forever.
+    """
     net = enterprise(world, notifications=NotificationSettings(is_delayed=False))
     alpha, router, omega = net["ALPHA"], net["ROUTER"], net["OMEGA"]
     queue = orders(alpha)

@@ -1,4 +1,7 @@
-"""MS-MQCN 3.2.5.1: what a Change Notification Message of version 0x01 does, and whose are believed."""
+"""Change Notification Messages of version 0x01 (MS-MQCN 3.2.5.1).
+
+The tests check what they do, and whose are believed.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +115,10 @@ def with_list(h: Notified, keys: bytes) -> None:
 @pytest.mark.spec("MQCN-3.2.5.1-33")
 @pytest.mark.parametrize("form", ["MQDSPUBLICKEYS", "MQUSERSIGNCERTS"])
 def test_the_certificate_of_a_queue_manager_must_be_in_its_list(h: Notified, form: str) -> None:
-    """Both forms of the list; a certificate that is not in it is refused although its signature fits."""
+    """Both forms of the list.
+
+    A certificate that is not in it is rejected although its signature is valid.
+    """
     key = queue_manager_keys().signing[BEST_FIRST[0]].for_library()
     listed = certificate_of(key, "listed")
     another = SigningKey(signing_key("mallory").key, signing_key("mallory").certificate)
@@ -142,7 +148,7 @@ def test_a_list_of_nonsense_has_no_certificate() -> None:
 
 
 # Creation
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQCN-3.2.5.1-11", "MQCN-3.2.5.1-12", "MQCN-3.2.5.1-13", "MQCN-3.2.5.1-16", "MQCN-3.1.1.3-1")
@@ -230,7 +236,7 @@ def test_only_public_queues_are_created(h: Notified, name: str) -> None:
 
 
 # Change
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQCN-3.2.5.1-20", "MQCN-3.2.5.1-21")
@@ -364,7 +370,7 @@ def test_a_change_of_another_machine_is_not_taken_for_this_one(h: Notified) -> N
 
 
 # Deletion
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQCN-3.2.5.1-30", "MQCN-3.2.5.1-16")
@@ -423,7 +429,7 @@ BAD = {
 )
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
 def test_a_message_ends_at_what_makes_no_sense(h: Notified, bad: bytes) -> None:
-    """What was applied before stays, what comes behind is not, and the next message is processed."""
+    """Earlier changes stay, later ones are not applied, and the next message is processed."""
     before, behind, next_one = (creation_of(name, uuid.uuid4()).pack() for name in ("before", "behind", "next"))
     h.arrive(h.signed(raw(before, bad, behind)))
     h.arrive(h.signed(raw(next_one)))

@@ -1,4 +1,7 @@
-"""A queue manager that an operator has taken offline: MS-MQDMPR 3.1.4.12 and 3.1.4.13, as transfer sees them."""
+"""A queue manager that an operator has taken offline, as transfer sees it.
+
+MS-MQDMPR 3.1.4.12 and 3.1.4.13.
+"""
 
 from __future__ import annotations
 

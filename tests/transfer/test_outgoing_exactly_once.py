@@ -1,4 +1,7 @@
-"""Whatever happens on the way: a receiver gets each transactional message once, in the order of the commits."""
+"""Whatever happens on the way, a receiver gets each transactional message once.
+
+The messages come in the order of the commits.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,10 @@ class World:
         self.h.say(b"plain", priority=self.count % 8)
 
     def transmit(self, arriving: int) -> None:
-        """Messages are sent; the first of them arrive and are acknowledged, then the connection may end."""
+        """Send messages; the first of them arrive and are acknowledged.
+
+        Then the connection may end.
+        """
         entries = self.h.transmit(6)
         arrived = entries[:arriving]
         for entry in arrived:

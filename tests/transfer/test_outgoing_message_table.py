@@ -1,4 +1,4 @@
-"""What leaves an outgoing queue, in which order, and what becomes of it when the next hop has it."""
+"""The order in which messages leave an outgoing queue, and their fate at the next hop."""
 
 from __future__ import annotations
 
@@ -268,7 +268,10 @@ def test_a_recoverable_message_is_deleted_when_the_peer_has_it_on_disk(h: Outgoi
 @pytest.mark.spec("QQB-3.1.5.5.3-2")
 @pytest.mark.spec("QQB-3.1.5.5.3-3")
 def test_a_session_ack_as_it_comes_deletes_what_it_names(h: Outgoing) -> None:
-    """Through a session: bit k of RecoverableMsgAckFlags is message RecoverableMsgAckSeqNumber + k."""
+    """Bit k of RecoverableMsgAckFlags is message RecoverableMsgAckSeqNumber + k.
+
+    The SessionAck comes through a session.
+    """
     h.say(b"r1", b"r2", priority=7)
     h.say(b"e1", priority=6, recoverable=False)
     h.say(b"r3", b"r4", b"r5", priority=5)

@@ -38,7 +38,7 @@ def info(h: Outgoing) -> OutgoingTransferInfo:
 
 
 # Sending
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.7.1.3-1")
@@ -86,7 +86,10 @@ def test_a_message_that_expired_before_it_was_sent_is_bridged_at_once(h: Outgoin
 
 @pytest.mark.spec("QQB-3.1.7.1.3-2")
 def test_the_first_message_that_is_sent_again_has_no_predecessor(h: Outgoing) -> None:
-    """What was before it has been acknowledged or is gone; a receiver takes 0 whatever it remembers."""
+    """What was before it has been acknowledged or deleted.
+
+    A receiver accepts 0 whatever number it remembers.
+    """
     h.say(b"1", b"2", b"3", transactional=True)
     h.acknowledge(*h.transmit())
     h.order_ack(1)

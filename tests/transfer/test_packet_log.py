@@ -29,7 +29,10 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def exchange(world: World) -> None:
-    """A session with a transactional message whose sender wants to hear of its end, and one that is received."""
+    """Run a session that sends a transactional message and receives another message.
+
+    The sender of the transactional one wants to be told of its end.
+    """
     alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
     beta.create("tx", transactional=True)
     alpha.commit_one(beta.direct("tx"), b"a secret", positive_journaling_requested=True)

@@ -1,4 +1,7 @@
-"""UserMessages as they arrive, OrderAcks and FinalAcks (MS-MQQB 2.2.4, 2.2.5, 3.1.5.1.1, 3.1.5.1.3)."""
+"""UserMessages as they arrive, OrderAcks and FinalAcks.
+
+MS-MQQB 2.2.4, 2.2.5, 3.1.5.1.1 and 3.1.5.1.3.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,10 @@ SHAPES = {
 
 
 def verdict(packet: bytes) -> str:
-    """What `Message.unpack` says of a packet whose BaseHeader framing has judged, and what is never sent."""
+    """Return the verdict of `Message.unpack` on a packet that passed framing.
+
+    Framing has judged its BaseHeader. The verdict also covers what is never sent.
+    """
     try:
         Message.unpack(packet)
         located = locate(packet)
@@ -158,7 +164,11 @@ def order_ack(destination: FormatName = BY_NUMBER, number: int = 5) -> bytes:
 
 @pytest.mark.spec("QQB-2.2.4-1", "QQB-2.2.4-2", "QQB-2.2.4-3", "QQB-2.2.4-4", "QQB-2.2.4.1-1", "QQB-2.2-1")
 def test_an_order_ack_byte_by_byte() -> None:
-    """2.2.4: BaseHeader.Flags 0, MP and DQ 3 alone, queue 4, "QM Ordering Ack", 0x24 bytes, class 0x00FF, VT_EMPTY."""
+    """2.2.4: each field of an OrderAck.
+
+    BaseHeader.Flags 0, MP and DQ 3 alone, queue 4, "QM Ordering Ack", 0x24 bytes, class 0x00FF,
+    VT_EMPTY.
+    """
     assert order_ack() == bytes.fromhex(
         # BaseHeader
         "10 00 0000 4c494f52 c0000000 ffffffff"
@@ -341,7 +351,10 @@ def test_a_final_ack_with_another_body_is_malformed() -> None:
 @pytest.mark.spec("QQB-3.1.5.1.1-4", "QQB-3.1.5.11-1/not for order_queue$")
 @pytest.mark.parametrize("message_class", [*MessageClass])
 def test_administration_acks_and_reports_are_user_messages(message_class: int) -> None:
-    """Whatever their class, which 3.1.5.1.1 says must be normal: they are processed as 3.1.5.8 has it (3.1.5.11)."""
+    """3.1.5.1.1 says that the class must be normal.
+
+    Other classes are processed as 3.1.5.8 has it (3.1.5.11).
+    """
     packet = set_message_class(message(priority=0, label="QM Ordering Ack"), message_class)
     assert examine(packet, OWN) is UserMessagesReceived
     assert not is_acknowledgment(packet)

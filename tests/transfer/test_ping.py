@@ -69,7 +69,7 @@ def frame(number: int) -> bytes:
 
 
 # The request
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-2.2.7-1")
@@ -123,12 +123,15 @@ def test_a_retry_is_not_preceded_by_a_ping(*, is_wanted: bool, is_retry: bool, e
 
 
 # The answer
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-2.2.7-4")
 def test_a_response_says_whether_a_session_of_this_initiator_would_be_refused(clock: list[float]) -> None:
-    """2.2.7 RF: asked for the initiator's GUID at the time of the answer; a request has it clear."""
+    """2.2.7 RF: the answer for the initiator's GUID at that time.
+
+    A request has it clear.
+    """
     request = an_initiator(clock, OperatingSystemType.WIN_CLIENT).begin().request
     assert request[0] & RF == 0
     refused: set[UUID] = set()
@@ -144,7 +147,10 @@ def test_a_response_says_whether_a_session_of_this_initiator_would_be_refused(cl
 
 @pytest.mark.spec("QQB-2.2.7-5")
 def test_unused_flags_mean_nothing() -> None:
-    """Product note 19: Windows leaves them uninitialized; the captured request has 0x7D01, the response 0xB295."""
+    """Product note 19: Windows leaves unused flags uninitialized.
+
+    The captured request has 0x7D01, the response 0xB295.
+    """
     request = frame(1)
     assert request[:2] == bytes.fromhex("017d")
     response = answer_ping(request, OTHER, accept)
@@ -194,7 +200,7 @@ def test_no_answer_is_longer_than_its_question(datagram: bytes) -> None:
 
 
 # The response
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.7.6-1")
@@ -267,7 +273,7 @@ def test_a_response_after_the_end_has_no_effect(clock: list[float]) -> None:
 
 
 # UDP
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -317,7 +323,10 @@ def test_the_service_answers_where_the_request_came_from(clock: list[float], pee
 
 @pytest.mark.spec("QQB-2.1.2-3")
 def test_pings_are_answered_only_if_the_settings_say_so(clock: list[float]) -> None:
-    """Product notes 9 to 11: EnablePingService, off since Vista; MsmqIpPingPort, 3527 by default."""
+    """Product notes 9 to 11: EnablePingService is off since Vista.
+
+    MsmqIpPingPort is 3527 by default.
+    """
     settings = TransferSettings()
     assert (settings.answers_pings, settings.ping_port) == (False, 3527)
     assert asyncio.run(start_ping_service(settings, "127.0.0.1", OTHER, lambda *_: False, lambda: clock[0])) is None
@@ -394,7 +403,10 @@ def test_a_port_where_nobody_listens_is_no(clock: list[float], peer: socket.sock
 
 
 def test_two_services_do_not_answer_each_other_for_ever(clock: list[float]) -> None:
-    """A response looks like a request: of those from its own port the service answers one a second."""
+    """A response looks like a request.
+
+    The service answers one packet per second of those from its own port.
+    """
 
     class Transport(asyncio.DatagramTransport):
         def __init__(self) -> None:

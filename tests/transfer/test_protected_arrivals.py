@@ -1,4 +1,7 @@
-"""MS-MQQB 3.1.5.8.3 from the session to the queue: who is told what of a message that proves nothing."""
+"""Unproven messages from the session to the queue (MS-MQQB 3.1.5.8.3).
+
+The tests check who is told what.
+"""
 
 from __future__ import annotations
 
@@ -187,7 +190,10 @@ class TestAcceptance:
 
     @pytest.mark.spec("QQB-3.1.5.8.3-1")
     def test_only_what_is_addressed_here_is_checked(self, tmp_path: Path) -> None:
-        """A signature that does not fit is the receiver's to refuse, and a body for another is not ours to read."""
+        """The receiver rejects an invalid signature.
+
+        A body for another queue manager is not ours to decrypt.
+        """
         h = Arrivals(tmp_path / "document", profile=Profile.DOCUMENT)
         far = f"PRIVATE={uuid.uuid4()}\\00000007"
         for packet in (

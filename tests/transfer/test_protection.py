@@ -1,4 +1,7 @@
-"""MS-MQQB 3.1.7.1.5 and 3.1.5.8.3 as transfer does them: keys asked for once, made in threads, kept for a while."""
+"""Keys as transfer handles them (MS-MQQB 3.1.7.1.5, 3.1.5.8.3).
+
+They are requested once, made in threads, and cached for a while.
+"""
 
 from __future__ import annotations
 
@@ -346,7 +349,10 @@ class TestProtect:
         algorithm: EncryptionAlgorithm,
         octets: int,
     ) -> None:
-        """None is the default and leaves the body as it is; Base is 40 bits, Enhanced 128, Advanced AES."""
+        """None is the default and leaves the body as it is.
+
+        Base is 40 bits, Enhanced 128, Advanced AES.
+        """
         b.add_queue_manager(ROUTER, only(provider), "GAMMA")
         name = f"PRIVATE={ROUTER}\\00000007"
         b.send(name, SECRET)
@@ -394,7 +400,7 @@ class TestProtect:
 
     @pytest.mark.spec("QQB-3.1.7.1-2")
     def test_sequence_numbers_can_be_written_before_or_after(self, b: Bench) -> None:
-        """Updating the packet (3.1.7.1.3) comes after encrypting and is seen by neither hash nor cipher."""
+        """Updating the packet (3.1.7.1.3) follows encryption; neither hash nor cipher covers it."""
         position = b.sent(transactional=True)
         packet = position.record.packet
         signed = sign(packet, signing_key())
@@ -429,7 +435,10 @@ class TestProtect:
             assert b.protect(position) is position.record.packet
 
     def test_a_plain_body_beside_an_old_key_is_encrypted(self, b: Bench) -> None:
-        """Sent again after it was received and decrypted: EB is clear, so the key is that of another body."""
+        """The message is sent again after it was received and decrypted.
+
+        EB is clear, so the key is that of another body.
+        """
         packet = b.sent().record.packet
         stale = encrypt_body(packet, SessionKey.generate(select(b.engine.encryption_keys_of(BETA), 5)))
         plain = received(stale).message.packet
@@ -561,7 +570,10 @@ class TestFailure:
     @pytest.mark.spec("QQB-3.1.7.1.5.1-1")
     @pytest.mark.parametrize("transactional", [False, True])
     def test_the_dead_letter_goes_where_the_application_said(self, b: Bench, *, transactional: bool) -> None:
-        """DECISIONS: one rule for all dead letters; the text names the queues of the system alone."""
+        """DECISIONS: one rule for all dead letters.
+
+        The text names only the queues of the system.
+        """
         failed = b.create("failed", transactional=transactional)
         self._fail(
             b,
@@ -711,7 +723,10 @@ class TestExamine:
     @pytest.mark.spec("QQB-3.1.5.8.3-8")
     @pytest.mark.parametrize("transactional", [False, True])
     def test_an_unregistered_certificate_is_0x8006(self, b: Bench, *, transactional: bool) -> None:
-        """No such certificate, no such user, no directory: in each case the sender hears of it who asked to."""
+        """No such certificate, no such user, or no directory.
+
+        In each case a sender that asked gets the acknowledgment.
+        """
         b.create("admin")
         b.create("q", transactional=transactional)
         more: dict[str, Any] = {

@@ -1,4 +1,7 @@
-"""Messages that were refused: the table and its log, and what two queue managers count of each other's messages."""
+"""Rejected messages: the table and its log.
+
+Also the counts that two queue managers keep of each other's messages.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 # The table
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_refusals_are_counted_by_side_queue_and_class(table: Table) -> None:
@@ -160,7 +163,7 @@ def test_names_and_details_of_peers_are_escaped_in_the_log(table: Table, caplog:
 
 
 # The log
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_one_line_per_queue_class_and_minute(table: Table, caplog: pytest.LogCaptureFixture) -> None:
@@ -279,7 +282,10 @@ def transactional_dead_letters(node: Node) -> list[tuple[bytes, int]]:
 def test_plain_messages_are_counted_where_they_are_refused(
     world: World, alpha: Node, beta: Node, queue: str, message_class: str, recoverable: bool, is_kept: bool
 ) -> None:
-    """The receiver discards them (MS-MQQB 3.1.5.8.2, 3.1.5.8.3); 3.1.5.8.8: it keeps the dead letter of a full queue."""
+    """The receiver discards rejected messages (MS-MQQB 3.1.5.8.2, 3.1.5.8.3).
+
+    3.1.5.8.8: it keeps the dead letter of a full queue.
+    """
     for body, asks in ((b"1", False), (b"2", False), (b"3", True), (b"4", True)):
         alpha.send(beta.direct(queue), body, recoverable=recoverable, negative_journaling_requested=asks)
     alpha.sync()
@@ -413,7 +419,10 @@ def test_one_queue_has_one_row_whichever_name_its_senders_use(world: World, alph
 def test_the_log_has_every_refusal(
     world: World, alpha: Node, beta: Node, caplog: pytest.LogCaptureFixture, is_stopped: bool
 ) -> None:
-    """Its sender has asked for nothing, and may not be told either: nobody else would know where the messages are."""
+    """The sender has requested nothing, or must not be told.
+
+    Without the log nobody would know where the messages are.
+    """
     for _ in range(4):
         alpha.send(beta.direct("full"), b"x" * 10)
     alpha.sync()

@@ -73,7 +73,11 @@ def test_an_order_ack_ends_a_message_that_was_offered_to_a_session_and_not_yet_s
 
 
 def test_a_peer_that_only_acknowledges_is_not_held_back(world: World) -> None:
-    """Its bytes were counted as waiting to be processed, so after a few million messages nothing was read from it any more."""
+    """A peer that only acknowledges is read without limit.
+
+    Formerly its bytes were counted as waiting to be processed, and after a few million messages
+    nothing was read from it any more.
+    """
     alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
     beta.create("q")
     for _ in range(20):
@@ -172,7 +176,10 @@ def test_a_store_that_cannot_write_leaves_queues_as_connected_as_they_are(world:
 
 
 def test_an_order_ack_from_elsewhere_removes_nothing(world: World) -> None:
-    """A stranger who guessed the second in which a sequence began could make messages vanish that were on their way."""
+    """A stranger may guess the second in which a sequence began.
+
+    Formerly that sufficed to make messages vanish that were on their way.
+    """
     alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
     beta.create("tx", transactional=True)
     name = beta.direct("tx")
@@ -202,7 +209,10 @@ def test_an_order_ack_from_elsewhere_removes_nothing(world: World) -> None:
 
 
 def test_a_final_ack_of_another_place_in_the_sequence_ends_nothing(world: World) -> None:
-    """Message identifiers are counted up: whoever counts along could decide over journals and dead letters."""
+    """Message identifiers are sequential.
+
+    A peer that predicts them could otherwise control journals and dead letters.
+    """
     alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
     beta.create("tx", transactional=True)
     alpha.commit_one(beta.direct("tx"), b"one", positive_journaling_requested=True)
@@ -238,7 +248,11 @@ def final_ack(node: Node, body: FinalAckBody) -> bytes:
 
 
 def test_queues_that_have_nothing_to_send_cost_a_session_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For each message every queue of the session was looked at: four thousand queues took a minute for a message each."""
+    """A session examines only queues with messages to send.
+
+    Formerly each message examined every queue of the session: with four thousand queues, sending
+    one message each took a minute.
+    """
     alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
     names = [beta.direct(beta.create(f"q{number}").pathname.rpartition("\\")[2]) for number in range(10)]
     for name in names:
@@ -313,7 +327,10 @@ def test_an_attempt_that_fails_in_a_way_of_its_own_is_a_failed_attempt(
 
 
 def test_time_goes_on_after_an_error(tmp_path: Path) -> None:
-    """One error in a timer, and there were no timers any more: no retries, no time-outs, no acknowledgments."""
+    """An error in one timer must not stop the others.
+
+    Formerly it ended all timers: no retries, no time-outs, no acknowledgments.
+    """
     errors: list[object] = []
 
     async def main() -> None:
@@ -362,7 +379,11 @@ def test_a_peer_that_ends_every_session_leaves_traces(world: World) -> None:
 
 
 def test_the_last_problem_is_told_until_there_is_a_session(world: World) -> None:
-    """It was forgotten at the next attempt, and with a peer that does not answer an attempt takes a minute."""
+    """The last problem is reported until there is a session.
+
+    Formerly it was forgotten at the next attempt, and an attempt takes a minute if the peer does
+    not answer.
+    """
     alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
     beta.create("q")
     beta.is_deaf = True
@@ -379,7 +400,10 @@ def test_the_last_problem_is_told_until_there_is_a_session(world: World) -> None
 
 
 def test_a_queue_that_asks_for_a_connection_twice_is_served_by_it_once(world: World) -> None:
-    """Taken offline and brought online while it was being connected, it was on the session twice."""
+    """A queue was taken offline and brought online while it was being connected.
+
+    Formerly it was on the session twice.
+    """
     alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
     beta.create("q")
     attempts: list[Callable[[], None]] = []
@@ -421,7 +445,10 @@ def test_impostors_do_not_fill_the_log(world: World, caplog: pytest.LogCaptureFi
 
 
 def test_a_restored_sender_gives_no_message_identifier_again(world: World, tmp_path: Path) -> None:
-    """What was sent after the backup has used some, and receivers dropped new messages as duplicates of those."""
+    """Identifiers used after the backup are not used again.
+
+    Formerly receivers dropped new messages as duplicates of those sent after the backup.
+    """
     alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
     beta.create("q")
     alpha.store.lock.release()
@@ -477,7 +504,11 @@ def test_whoever_opens_most_connections_in_silence_makes_room_for_others(world: 
 
 
 def test_the_first_messages_of_queues_that_wait_are_not_kept_in_memory(world: World) -> None:
-    """Sixty queues with three megabytes at their head held all of them while the window of their session was full."""
+    """Queues that wait do not keep their first messages in memory.
+
+    Formerly sixty queues with three megabytes at their head held all of them while the window of
+    their session was full.
+    """
     alpha, beta = world.node("ALPHA", "127.0.0.2", window_size=1), world.node("BETA", "127.0.0.3")
     beta.network.writes = False  # so it acknowledges nothing
     for number in range(5):
@@ -492,7 +523,11 @@ def test_the_first_messages_of_queues_that_wait_are_not_kept_in_memory(world: Wo
 
 
 def test_a_peer_that_acknowledges_nothing_is_told_of(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """As long as it said anything at all its queue was Connected, and there was no word of why nothing left."""
+    """A peer that acknowledges nothing is reported.
+
+    Formerly its queue was Connected as long as it sent anything at all, and nothing explained why
+    no message left.
+    """
     alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
     beta.create("q")
     beta.network.writes = False  # so it acknowledges nothing
@@ -592,7 +627,10 @@ def test_whether_anything_is_due_is_known_without_asking_each_queue_and_session(
 def test_a_session_that_opens_is_nothing_to_queues_for_other_addresses(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each queue that waited was asked, for each of its next hops and each session that there was."""
+    """A new session does not concern queues for other addresses.
+
+    Formerly each waiting queue was checked, for each of its next hops and each session.
+    """
     alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
     beta.create("q")
     beta.is_running = False

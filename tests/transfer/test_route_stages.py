@@ -1,4 +1,7 @@
-"""The stages of an outgoing queue on its way to a session (MS-MQQB 3.1.5.2): every pair of stage and step."""
+"""The stages of an outgoing queue on its way to a session (MS-MQQB 3.1.5.2).
+
+The test tries every pair of stage and step.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ def route(tmp_path: Path) -> Iterator[Route]:
 
 @pytest.mark.parametrize(("stage", "step"), list(itertools.product(Stage, Step)))
 def test_every_pair_has_an_answer(route: Route, stage: Stage, step: Step) -> None:
-    """A step of the table leads to its stage; any other is an error, and the route stays where it is."""
+    """A step of the table leads to its stage.
+
+    Any other step is an error, and the route stays where it is.
+    """
     route.stage = stage
     expected = TRANSITIONS.get((stage, step))
     if expected is None:

@@ -189,7 +189,10 @@ def test_a_queue_manager_is_never_its_own_next_hop(h: Harness) -> None:
 
 
 def four_sites(h: Harness, at: str, costs: dict[str, int]) -> None:
-    """Figure 4 of MS-MQBR: the sites A, B, C and D with a gate and a computer in each, and ALPHA as the gate of one."""
+    """Figure 4 of MS-MQBR: the sites A, B, C and D with a gate and a computer in each.
+
+    ALPHA is the gate of one of them.
+    """
     gates = {site: "ALPHA" if site == at else f"GATE{site}" for site in "ABCD"}
     provide(
         h,

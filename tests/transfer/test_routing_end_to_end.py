@@ -1,4 +1,7 @@
-"""Messages through routing servers, from the first queue manager to the last and back (MS-MQBR; MS-MQQB 3.1.1.5, 3.1.5.8, 3.1.7)."""
+"""Messages through routing servers, from the first queue manager to the last and back.
+
+MS-MQBR; MS-MQQB 3.1.1.5, 3.1.5.8 and 3.1.7.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,7 @@ def waiting(enterprise: Enterprise) -> dict[tuple[str, str], int]:
 
 
 # The way there
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["private", "public"])
@@ -166,12 +169,15 @@ def test_a_second_gate_is_used_when_the_first_is_down(world: World) -> None:
 
 
 # The way back
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.7.17-3", "QQB-3.1.1.5-3")
 def test_acknowledgments_of_a_sequence_come_from_the_destination_through_the_router(world: World) -> None:
-    """An OrderAck when it is there, a FinalAck when one that asked for it was read; the router says nothing of its own."""
+    """An OrderAck is sent when the message is there, a FinalAck when it was read.
+
+    The router adds no acknowledgment of its own.
+    """
     enterprise = line(world)
     alpha, router, omega = (enterprise[name] for name in ("ALPHA", "ROUTER", "OMEGA"))
     tx = enterprise.private("OMEGA", "tx", transactional=True)
@@ -218,7 +224,10 @@ def test_a_message_to_no_queue_is_refused_by_its_destination_and_those_behind_it
 
 @pytest.mark.spec("QQB-3.1.5.8.2-9", "QQB-2.2.5-4")
 def test_a_message_that_goes_round_in_circles_is_refused_by_the_thirtieth_router(world: World) -> None:
-    """Two routers whose directories send it to each other: class 0x8005 to its admin queue, and as FinalAck."""
+    """The directories of two routers send the message to each other.
+
+    Its admin queue and a FinalAck report class 0x8005.
+    """
     enterprise = Enterprise(
         world,
         (
@@ -379,7 +388,7 @@ class Storm:
             self.unsynced[target].clear()
 
     def gust(self, sender: int, count: int, quarters: int, steps: int, which: int) -> None:
-        """Messages are under way, or their acknowledgments are, and then a connection breaks or a computer does."""
+        """Break a connection or a computer while messages or acknowledgments are under way."""
         self.send(sender, count)
         self.tick(quarters)
         self.world.now += 0.25

@@ -1,4 +1,7 @@
-"""Counting and acknowledging user messages (MS-MQQB 3.1.1.4, 3.1.1.6.1, 3.1.5.5, 3.1.5.8, 3.1.7.1.3, 3.1.7.11)."""
+"""Counting and acknowledging user messages.
+
+MS-MQQB 3.1.1.4, 3.1.1.6.1, 3.1.5.5, 3.1.5.8, 3.1.7.1.3 and 3.1.7.11.
+"""
 
 from __future__ import annotations
 
@@ -136,7 +139,10 @@ def test_what_a_session_ack_says() -> None:
 @pytest.mark.spec("QQB-3.1.6.4-2", "MQMQ-2.2.20.4-2")
 @given(st.lists(st.booleans(), min_size=1, max_size=60), st.data())
 def test_nothing_is_acknowledged_before_that_is_allowed(kinds: list[bool], data: st.DataObject) -> None:
-    """AckSequenceNumber and the bits cover what may be acknowledged, no more, whatever has been received."""
+    """AckSequenceNumber and the bits cover only what may be acknowledged.
+
+    Messages received beyond that do not matter.
+    """
     pair = Pair(settings=WIDE)
     send(pair, *(RECOVERABLE if kind else EXPRESS for kind in kinds))
     allowed = data.draw(st.integers(0, len(kinds)))
@@ -155,7 +161,10 @@ def test_nothing_is_acknowledged_before_that_is_allowed(kinds: list[bool], data:
 
 @pytest.mark.spec("QQB-3.1.6.4-1")
 def test_a_peer_whose_messages_are_being_stored_hears_that_we_live() -> None:
-    """UnackedReceivedMsgCount is not 0, so a SessionAck goes out, though it acknowledges nothing new."""
+    """UnackedReceivedMsgCount is not 0, so a SessionAck is sent.
+
+    It acknowledges nothing new.
+    """
     pair = Pair()
     send(pair, RECOVERABLE, RECOVERABLE)
     assert headers(tick(pair)) == [SessionHeader(0, 0, 0, 0, 0, 64)]
@@ -308,7 +317,10 @@ def test_who_acknowledges_what_was_not_sent_is_not_believed() -> None:
 
 @pytest.mark.spec("QQB-3.1.5.5.3-1", "QQB-3.1.5.5.3-2")
 def test_recoverable_entries_are_persisted_up_to_the_number_and_by_bits() -> None:
-    """At or below RecoverableMsgAckSeqNumber, and number + k for bit k; none at all without a bit."""
+    """At or below RecoverableMsgAckSeqNumber, and number + k for bit k.
+
+    Without a bit, no entry is persisted.
+    """
     pair = sent(*[RECOVERABLE] * 40)
     assert acks(pair, 40, 5, 0, 0, 0) == ([*range(1, 41)], [])
     assert acks(pair, 40, 3, 0b1, 0, 0) == ([], [1, 2, 3])
@@ -399,7 +411,10 @@ def test_a_session_header_behind_a_message_counts_that_message_and_acknowledges_
 
 @pytest.mark.spec("QQB-3.1.5.8.4-1", "QQB-3.1.5.5.5-1")
 def test_a_session_header_that_does_not_count_its_message_closes_the_session() -> None:
-    """MS-MQMQ 2.2.20.4: the message is delivered nevertheless; it is not acknowledged, so it comes again."""
+    """MS-MQMQ 2.2.20.4: the message is delivered nevertheless.
+
+    It is not acknowledged, so it is sent again.
+    """
     for header in (SessionHeader(0, 0, 0, 0, 0), SessionHeader(0, 0, 0, 1, 0)):
         first, *_, last = Pair().theirs.receive(with_session_header(RECOVERABLE, header))
         assert first == UserMessagesReceived(1, [RECOVERABLE])

@@ -1,4 +1,7 @@
-"""Bytes that no good peer sends, and streams that arrive in pieces (MS-MQQB 3.1.5.1.2, 3.1.5.1.3)."""
+"""Invalid bytes from peers, and streams that arrive in pieces.
+
+MS-MQQB 3.1.5.1.2 and 3.1.5.1.3.
+"""
 
 from __future__ import annotations
 

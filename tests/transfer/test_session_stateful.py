@@ -1,4 +1,7 @@
-"""Two sessions and a wire that cuts as it likes: whatever happens, counts agree and every entry is acknowledged once."""
+"""Two sessions over a wire with random cuts.
+
+Whatever happens, counts agree and every entry is acknowledged once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a session does when time passes, and its windows (MS-MQQB 3.1.2, 3.1.3.2, 3.1.5.9, 3.1.6, 3.1.7.1)."""
+"""The timers of a session, and its windows.
+
+MS-MQQB 3.1.2, 3.1.3.2, 3.1.5.9, 3.1.6 and 3.1.7.1.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +110,10 @@ def test_an_idle_session_is_closed_at_the_second_tick() -> None:
 def test_how_long_an_acknowledgment_is_waited_for(
     remote_guid: object, settings: TransferSettings, seconds: float
 ) -> None:
-    """AckWaitTimeout once, or twice for a session made for a direct format name; both sides, the acceptor with our time."""
+    """AckWaitTimeout once, or twice for a session made for a direct format name.
+
+    Both sides use it, the acceptor with our time.
+    """
     for sender in ("ours", "theirs"):
         pair = Pair(settings=settings, remote_guid=THEIRS if remote_guid == THEIRS else GUID_NULL)
         session = pair.ours if sender == "ours" else pair.theirs
@@ -253,7 +259,10 @@ def test_the_first_recoverable_message_since_an_ack_shortens_the_ack_send_timer(
 
 
 def test_what_is_allowed_after_an_ack_is_not_kept_waiting() -> None:
-    """A recoverable message that came before the SessionAck and was on disk only after it has its own short time."""
+    """A recoverable message arrived before the SessionAck and was on disk only after it.
+
+    It has its own short delay.
+    """
     pair = Pair()
     for _ in range(33):
         pair.ours.send(RECOVERABLE, 1)

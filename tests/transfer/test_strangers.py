@@ -1,4 +1,7 @@
-"""What strangers may do to a queue manager: claim to be others, ask for acknowledgments, name queues; and what is kept of them."""
+"""Strangers against a queue manager.
+
+They claim to be others, request acknowledgments and name queues; the tests check what is kept.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,7 @@ class Stranger:
         previous: int = 0,
         **properties: Any,  # noqa: ANN401 (of MessageProperties)
     ) -> None:
-        """One message; with `number` a transactional one, with `address` one for that queue manager."""
+        """Send one message; with `number` it is transactional, with `address` for that computer."""
         self._ordinal += 1
         content = self.node.properties(b"one", sender_identifier=SOMEBODY, **properties)
         if number is not None:
@@ -112,7 +115,10 @@ def test_acknowledgments_that_strangers_ask_for_make_only_so_many_queues(
 
 
 def test_strangers_do_not_silence_the_acknowledgments_that_partners_wait_for(world: World) -> None:
-    """When strangers had used up the queues for others, no sender without an order queue got a FinalAck."""
+    """Formerly strangers could use up the outgoing queues for other computers.
+
+    Then a sender without an order queue got no FinalAck.
+    """
     alpha = world.node("ALPHA", "127.0.0.2", max_queues_for_others=1)
     alpha.create("q")
     alpha.create("t", transactional=True)
@@ -172,7 +178,10 @@ def test_queues_that_strangers_caused_make_room_when_they_are_empty(world: World
 
 
 def test_made_up_queue_managers_keep_no_others_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever opened enough sessions under identifiers of its own invention filled the table of pins, for thirty days."""
+    """Formerly a stranger could fill the table of pins for thirty days.
+
+    It only had to open enough sessions under identifiers of its own invention.
+    """
     monkeypatch.setattr(pins, "MAX_LEARNT", 4)
     alpha = world.node("ALPHA", "127.0.0.2")
     beta = world.node("BETA", "127.0.0.3")
@@ -239,7 +248,10 @@ def test_messages_that_strangers_have_passed_on_make_only_so_many_queues(
 
 
 def test_nobody_is_told_how_a_message_ended_that_a_made_up_queue_manager_sent(world: World) -> None:
-    """Each SourceQueueManager got a queue for its negative acknowledgment, which could never leave."""
+    """Formerly each SourceQueueManager got a queue for its negative acknowledgment.
+
+    That acknowledgment could never leave.
+    """
     alpha = world.node("ALPHA", "127.0.0.2")
     stranger = Stranger(alpha)
     nowhere = f"PRIVATE={alpha.guid}\\999"
@@ -375,7 +387,10 @@ def test_a_start_forgets_senders_that_were_not_heard_of_for_a_month(world: World
 def test_nobody_sends_to_a_direct_name_in_anothers_name(
     world: World, caplog: pytest.LogCaptureFixture, is_named: bool
 ) -> None:
-    """Whoever used the identifiers that a victim would give next had the victim's messages dropped as duplicates."""
+    """An attacker uses the identifiers that a victim would use next.
+
+    Formerly the victim's messages were then dropped as duplicates.
+    """
     alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
     beta.create("q")
     address = beta.guid if is_named else GUID_NULL
@@ -415,9 +430,9 @@ def test_nobody_sends_to_a_direct_name_in_anothers_name(
     ],
 )
 def test_a_connection_that_is_played_once_more_acknowledges_nothing(world: World, cuts: list[int]) -> None:
-    """Networks do that, and so may somebody who listened: the acknowledgments in it are for messages of another session.
+    """Networks repeat connections, and so may an attacker who recorded one.
 
-    What was said comes in pieces.
+    The acknowledgments in it are for messages of another session. The recording comes in pieces.
     """
     alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
     alpha.create("q")

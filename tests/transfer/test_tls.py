@@ -125,7 +125,10 @@ def test_a_killed_peer_comes_back_and_the_messages_go_on(network: Network) -> No
 
 
 def test_nothing_falls_back_to_clear(network: Network) -> None:
-    """The peer answers on 1801, and nobody on 1802: what waits goes on waiting, and `lanner outgoing` says why."""
+    """The peer answers on 1801, but not on 1802.
+
+    Messages continue to wait, and `lanner outgoing` says why.
+    """
     alpha, beta = network.alpha, network.beta
     a, b = network.issue(alpha), network.issue(beta)
     with (
@@ -200,7 +203,10 @@ def test_a_guid_that_is_not_the_certificates_ends_the_session_with_a_line_in_the
 
 
 def test_certificates_are_replaced_while_it_runs(network: Network) -> None:
-    """SIGHUP: new sessions use the new ones, and a session with a certificate that is no longer known ends."""
+    """SIGHUP: new sessions use the new certificates.
+
+    A session with a certificate that is no longer trusted ends.
+    """
     alpha, beta = network.alpha, network.beta
     a, old = network.issue(alpha), network.issue(beta)
     with (
@@ -258,7 +264,10 @@ def test_the_directory_says_whom_a_name_of_a_certificate_is(network: Network) ->
 
 
 def test_a_computer_that_the_directory_has_is_reached_over_tls(network: Network) -> None:
-    """A message to a format name with its identifier; the directory has a host name that is no name of the peers table."""
+    """The format name of the message has the identifier of the computer.
+
+    The directory has a host name that is no name of the peers table.
+    """
     alpha, beta = network.alpha, network.beta
     a, b = network.issue(alpha), network.issue(beta, guid=None)
     host = f"localhost.{beta.name}.invalid"

@@ -1,4 +1,7 @@
-"""Trace reports: what they say, where they go, and how they are read again (MS-MQQB 3.1.5.8.9, 3.1.7.1.7)."""
+"""Trace reports: their contents, their destinations, and their reader.
+
+MS-MQQB 3.1.5.8.9 and 3.1.7.1.7.
+"""
 
 from __future__ import annotations
 
@@ -66,12 +69,15 @@ def sent_reports(h: Harness) -> list[Message]:
 
 
 # What they say
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.5.8.9-1", "QQB-3.1.5.8.9-2", "QQB-3.1.5.8.9-3")
 def test_a_received_message_is_reported(h: Harness, reports: Queue) -> None:
-    """3.1.5.8.9: an express Report to the public queue of the DebugHeader, label and body by their grammars."""
+    """3.1.5.8.9: an express Report to the public queue of the DebugHeader.
+
+    Its label and body follow their grammars.
+    """
     send_report(h.engine, traced(reports.identifier))
     (report,) = sent_reports(h)
     assert report.message_class is MessageClass.REPORT
@@ -135,7 +141,7 @@ def test_times_follow_the_grammar(now: int) -> None:
 
 
 # Where they go
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.5.8.9-1")
@@ -201,7 +207,7 @@ def test_a_report_queue_may_be_on_another_computer(h: Harness) -> None:
 
 
 # Reading them
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_report_can_be_read_again(h: Harness, reports: Queue) -> None:
@@ -225,7 +231,10 @@ def test_a_report_can_be_read_again(h: Harness, reports: Queue) -> None:
     ],
 )
 def test_other_clocks_of_the_grammar_are_read(time: str, hour: int, second: int) -> None:
-    """The seconds are optional, and the hours may be those of a 24-hour clock; hexadecimal digits have no case."""
+    """The seconds are optional, and the hours may be those of a 24-hour clock.
+
+    Hexadecimal digits are read without regard to case.
+    """
     report = parse_report(LABEL.replace(TIME, time).lower().replace("am", "AM"), f"{SENT}\0".encode("utf-16-le"))
     assert report is not None
     assert report.time == dt.datetime(2023, 11, 14, hour, 13, second, tzinfo=dt.UTC)

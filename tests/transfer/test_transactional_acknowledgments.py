@@ -1,4 +1,7 @@
-"""MS-MQQB 3.1.7.17 Send Transactional Acknowledgment, 3.1.7.2.2: who hears how a transactional message ended, and where."""
+"""Who is told how a transactional message ended, and where.
+
+MS-MQQB 3.1.7.17 Send Transactional Acknowledgment, 3.1.7.2.2.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +45,15 @@ def user_flags(message: Message) -> int:
 
 
 # Packets
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.7.17-1")
 def test_acknowledgments_are_bare_messages_of_low_rank(h: IncomingHarness) -> None:
-    """Priority 0, OrderAck express and FinalAck recoverable, nothing asked for, no security, 'QM Ordering Ack', VT_EMPTY."""
+    """Priority 0, OrderAck express and FinalAck recoverable.
+
+    They request nothing and have no security, the label 'QM Ordering Ack' and a VT_EMPTY body.
+    """
     h.arrive(h.packet(to=LEDGER, number=1, final_ack_required=True))
     h.order_acks()
     h.receive("ledger")
@@ -98,7 +104,7 @@ def test_a_final_ack_repeats_what_the_message_said_of_its_predecessor(
 
 
 # Addresses
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-3.1.7.17-3")
@@ -124,7 +130,10 @@ def test_acknowledgments_go_back_by_the_kind_of_name_the_message_came_by(h: Inco
 
 @pytest.mark.spec("QQB-3.1.7.17-3")
 def test_what_came_through_a_router_is_acknowledged_to_its_sender(h: IncomingHarness) -> None:
-    """Acknowledgments are end-to-end: the router at the other end of the session is not the sender."""
+    """Acknowledgments are end-to-end.
+
+    The router at the other end of the session is not the sender.
+    """
     me = h.engine.queue_manager.identifier
     privately = rf"PRIVATE={me}\{h.queue('ledger').private_queue_number:x}"
     h.link = FakeLink(OTHER, "192.0.2.99", is_router=True)
@@ -176,7 +185,7 @@ def test_an_address_that_is_our_own_gets_no_acknowledgments(tmp_path: Path) -> N
 
 
 # Removal
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def receive(h: IncomingHarness) -> None:
@@ -276,7 +285,7 @@ def test_journal_copies_have_no_end_of_their_own(h: IncomingHarness) -> None:
 
 
 # Refusal
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("QQB-2.2.5-4")

@@ -198,7 +198,10 @@ def test_the_next_messages_go_before_those_are_taken_out_that_have_come(
 
 
 def test_a_session_that_breaks_between_order_ack_and_session_ack(world: World, alpha: Node, beta: Node) -> None:
-    """The OrderAck came, the SessionAck did not: the messages wait to be sent again, whoever looks at them meanwhile."""
+    """The OrderAck came, the SessionAck did not.
+
+    The messages wait to be sent again; reads meanwhile do not matter.
+    """
     name = beta.direct("tx")
     for number in range(20):
         alpha.commit_one(name, b"%d" % number)

@@ -8,7 +8,10 @@ from typing import Any
 
 
 class Threads:
-    """Work is done in a real thread, and when the test says so; what comes of it is told in this one."""
+    """Work in a real thread, done when the test says so.
+
+    Its results are delivered in the test's thread.
+    """
 
     def __init__(self) -> None:
         self.jobs: list[tuple[Callable[[], Any], Callable[[Any], None]]] = []

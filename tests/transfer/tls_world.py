@@ -1,4 +1,4 @@
-"""Queue managers that speak TLS with each other, on loopback addresses, and clients that attack them."""
+"""Queue managers that use TLS with each other on loopback addresses, and attackers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ def until(condition: Callable[[], object]) -> None:
 
 
 class Manager:
-    """A queue manager, whose certificate and peers a test chooses once it knows everybody's identifier."""
+    """A queue manager whose certificate and peers a test chooses.
+
+    It does so once it has all identifiers.
+    """
 
     def __init__(self, path: Path, name: str) -> None:
         self.name = name

@@ -293,7 +293,10 @@ class FakeConnection:
 
 
 class StrangeConnection(FakeConnection):
-    """A connection of a peer that is no queue manager of this world; what it is sent goes into a session, if it has one."""
+    """A connection of a peer that is no queue manager of this world.
+
+    Received data goes into its session, if it has one.
+    """
 
     def __init__(self, node: Node, session: Session | None = None) -> None:
         super().__init__(node)

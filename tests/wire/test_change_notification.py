@@ -1,4 +1,4 @@
-"""Change Notification Messages (MS-MQCN 2.2), by octets that are written out here from the document."""
+"""Change Notification Messages (MS-MQCN 2.2), as octets written out from the document."""
 
 from __future__ import annotations
 
@@ -430,7 +430,10 @@ def test_the_type_of_a_deleted_object_is_its_second_value() -> None:
 
 
 def test_any_octets_are_read_or_refused() -> None:
-    """Each octet of an update, changed to each of some values, ends in a value or in RemoteProtocolError."""
+    """Each octet of an update is changed to several values.
+
+    The result is a value or RemoteProtocolError.
+    """
     whole = update_octets((QueueProperty.PATHNAME, QueueProperty.SECURITY), wide("x\0") + b"\2\0\0\0ab", 0, r"B\q")
     for at, value in itertools.product(range(len(whole)), (0, 1, 0x7F, 0x80, 0xFF)):
         data = whole[:at] + bytes((value,)) + whole[at + 1 :]

@@ -192,12 +192,20 @@ class TestOtherKinds:
             (f"DL={TEXT}@example.com", DistributionListFormatName(GUID, "example.com"), QueueFormatType.DL),
             (f"MACHINE={TEXT}", MachineFormatName(GUID), QueueFormatType.MACHINE),
             (f"MACHINE={TEXT};JOURNAL", MachineFormatName(GUID, QueueSuffixType.JOURNAL), QueueFormatType.MACHINE),
-            (f"MACHINE={TEXT};DEADLETTER", MachineFormatName(GUID, QueueSuffixType.DEADLETTER), QueueFormatType.MACHINE),
+            (
+                f"MACHINE={TEXT};DEADLETTER",
+                MachineFormatName(GUID, QueueSuffixType.DEADLETTER),
+                QueueFormatType.MACHINE,
+            ),
             (f"MACHINE={TEXT};DEADXACT", MachineFormatName(GUID, QueueSuffixType.DEADXACT), QueueFormatType.MACHINE),
             (f"CONNECTOR={TEXT}", ConnectorFormatName(GUID), QueueFormatType.CONNECTOR),
             (f"CONNECTOR={TEXT};XACTONLY", ConnectorFormatName(GUID, is_transactional=True), QueueFormatType.CONNECTOR),
             ("MULTICAST=224.0.0.1:0", MulticastFormatName("224.0.0.1", 0), QueueFormatType.MULTICAST),
-            ("MULTICAST=239.255.255.255:65535", MulticastFormatName("239.255.255.255", 65535), QueueFormatType.MULTICAST),
+            (
+                "MULTICAST=239.255.255.255:65535",
+                MulticastFormatName("239.255.255.255", 65535),
+                QueueFormatType.MULTICAST,
+            ),
             (f"PUBLIC={TEXT};JOURNAL", PublicFormatName(GUID, is_journal=True), QueueFormatType.PUBLIC),
         ],
     )  # fmt: skip

@@ -1,4 +1,7 @@
-"""The frames printed in MS-MQQB 4.1: their bytes give the values listed, and the values give their bytes."""
+"""The frames printed in MS-MQQB 4.1.
+
+Their bytes yield the values listed, and the values yield their bytes.
+"""
 
 from __future__ import annotations
 
@@ -130,8 +133,8 @@ def test_connection_parameters(number: int) -> None:
 
 
 USER_FLAGS = {
-    "RC": (0, 0x1F), "DM": (5, 3), "JN": (8, 1), "JP": (9, 1), "DQ": (10, 7), "AQ": (13, 7), "RQ": (16, 7), "SH": (19, 1),
-    "TH": (20, 1), "MP": (21, 1), "CQ": (22, 1), "MQ": (23, 1), "AH": (25, 1), "HH": (28, 1),
+    "RC": (0, 0x1F), "DM": (5, 3), "JN": (8, 1), "JP": (9, 1), "DQ": (10, 7), "AQ": (13, 7), "RQ": (16, 7),
+    "SH": (19, 1), "TH": (20, 1), "MP": (21, 1), "CQ": (22, 1), "MQ": (23, 1), "AH": (25, 1), "HH": (28, 1),
 }  # fmt: skip
 
 

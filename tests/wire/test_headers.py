@@ -1,4 +1,7 @@
-"""Each structure alone: bytes from values, values from bytes, every truncation, one change in each field."""
+"""Each structure alone.
+
+Bytes from values, values from bytes, every truncation, and one change in each field.
+"""
 
 # ruff: noqa: ANN401 - one table holds structures of every type
 
@@ -76,8 +79,9 @@ CASES: list[tuple[Any, str, dict[str, Any]]] = [
         GUID_HEX + "00" * 16 + "010000000200000003000000" + "005c6500"
         + "0e004f0053003a0061005c0071000000" + "04000000" + GUID_HEX + GUID_HEX,
         {"source_queue_manager": OTHER, "queue_manager_address": OTHER, "time_to_be_received": 9, "sent_time": 9,
-         "message_id": 9, "flags": at.MP | 7 << 10 | 2 << 13 | 5 << 16 | at.CQ | 1, "destination_queue": parse(r"DIRECT=OS:b\q"),
-         "admin_queue": 9, "response_queue": PublicFormatName(OTHER), "connector_type": OTHER},
+         "message_id": 9, "flags": at.MP | 7 << 10 | 2 << 13 | 5 << 16 | at.CQ | 1,
+         "destination_queue": parse(r"DIRECT=OS:b\q"), "admin_queue": 9,
+         "response_queue": PublicFormatName(OTHER), "connector_type": OTHER},
     ),
     (
         UserHeader(QUEUE, OTHER, 1, 2, 3, at.MP | 3 << 10 | 6 << 13, 7, PrivateFormatName(QUEUE, 8)),

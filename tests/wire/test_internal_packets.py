@@ -34,7 +34,10 @@ PACKETS: dict[PacketType, EstablishConnectionHeader | ConnectionParametersHeader
 @pytest.mark.parametrize("packet_type", PacketType)
 @pytest.mark.parametrize("is_refused", [False, True])
 def test_time_to_reach_queue_is_infinite(packet_type: PacketType, is_refused: bool) -> None:
-    """MS-MQMQ 2.2.19.1: "When the BaseHeader is not part of a UserMessage Packet, this value MUST be 0xFFFFFFFF"."""
+    """MS-MQMQ 2.2.19.1: the value outside a UserMessage Packet.
+
+    "When the BaseHeader is not part of a UserMessage Packet, this value MUST be 0xFFFFFFFF".
+    """
     packet = pack_internal(InternalHeader.of(packet_type, refused=is_refused), PACKETS[packet_type])
     assert packet[12:16] == b"\xff\xff\xff\xff"
     base = BaseHeader.unpack(Reader(packet))

@@ -512,7 +512,7 @@ def accepted_by_headers(packet: bytes) -> bool:
 
 
 class TestHostileBytes:
-    """Every truncation and every single-field corruption is a RemoteProtocolError or a valid message."""
+    """Every truncation and single-field corruption raises RemoteProtocolError or is valid."""
 
     def test_every_truncation_is_refused(self) -> None:
         for size in range(len(FULL)):

@@ -1,4 +1,7 @@
-"""Runs of UserMessages of equal shape: what follows a template is judged as if it were judged by itself."""
+"""Runs of UserMessages of equal shape.
+
+What follows a template gets the same verdict as it would alone.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +109,10 @@ TEMPLATES = [packet(), packet(transaction=5, label="label"), packet(sender_ident
 def test_a_packet_in_a_run_has_the_verdict_of_its_template(
     template: bytes, changes: list[tuple[int, int]], growth: int
 ) -> None:
-    """Whatever is changed in a packet: if it is taken for an equal one, `check` and `plain_sender` say the same of it."""
+    """Any part of a packet may be changed.
+
+    If it is still taken for an equal one, `check` and `plain_sender` have the same result for it.
+    """
     shape = shape_of(template)
     assert shape is not None
     changed = bytearray(template + bytes(max(growth, 0)) if growth >= 0 else template[:growth])

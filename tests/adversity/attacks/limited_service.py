@@ -31,7 +31,7 @@ _numbers = itertools.count(1)
 
 
 def free_address() -> str:
-    """Give a loopback address that nobody else here has, so that everybody can have the ports of MSMQ."""
+    """Return an unused loopback address, on which all ports of MSMQ are free."""
     process, number = os.getpid(), next(_numbers)
     return f"127.{100 + process // 250 % 60}.{process % 250}.{number % 250}"
 

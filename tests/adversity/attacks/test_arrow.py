@@ -1,4 +1,7 @@
-"""What a user with an account sends to the Flight service as Arrow: damaged batches, and requests that cost more than they say."""
+"""Arrow data from a user with an account that attacks the Flight service.
+
+The attacks are damaged batches, and requests that cost more than their size suggests.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +84,8 @@ def test_offsets_do_not_lead_into_the_memory_of_the_queue_manager(target: Victim
 
 def test_a_schema_of_bodies_is_read_in_one_pass() -> None:
     for text in ("a " + " " * 19_000 + "`", "`" * 19_999, "a" + " int,a" * 3_000 + "`"):
-        # Hours, and the end of this test's time, if each space is looked at together with all that follow.
+        # Checking each space together with everything behind it would take hours, beyond the
+        # time-out.
         with pytest.raises(InvalidParameter):
             values.parse_type(text)
     with pytest.raises(InvalidParameter):

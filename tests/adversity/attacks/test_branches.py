@@ -1,4 +1,4 @@
-"""A user with an account and no rights prepares branches of distributed transactions, which nothing ends."""
+"""A user without rights prepares branches of distributed transactions and never ends them."""
 
 from __future__ import annotations
 

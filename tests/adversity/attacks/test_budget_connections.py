@@ -1,4 +1,7 @@
-"""Idle connections to one listener, which must not stop another one, nor keep its own clients out."""
+"""Idle connections to one listener.
+
+They must neither stop another listener nor keep its own clients out.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ METRICS = '[metrics]\nbind = "127.0.0.1:0"\n'
 
 
 def takes_messages(service: LimitedService, folder: Path) -> None:
-    """See that another queue manager can send to it over 1801, and that local programs are served."""
+    """Assert that another queue manager can send over 1801 and that local programs are served."""
     with service.manager() as manager:
         with contextlib.suppress(lanner.errors.QueueExists):
             manager.create_queue("orders")

@@ -1,4 +1,7 @@
-"""A peer that fills the memory with express messages: it waits, the others go on, and nothing is lost."""
+"""A peer that fills the memory with express messages.
+
+The peer has to wait, other senders continue, and nothing is lost.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,10 @@ def test_express_messages_of_a_peer_wait_and_stop_nobody_else(tmp_path: Path) ->
 
 
 def test_one_stranger_leaves_memory_to_the_others(tmp_path: Path) -> None:
-    """It has its share, as of the quota: its session ends, and programs here and other computers go on with express messages."""
+    """A peer has a share of the memory, as it has of the quota, and its session ends.
+
+    Local programs and other computers continue to send express messages.
+    """
     with (
         LimitedService(tmp_path, settings="[quota]\nexpress_mb = 32\n") as service,
         service.manager() as manager,

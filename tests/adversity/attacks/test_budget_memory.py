@@ -64,7 +64,7 @@ def test_cut_packets_cost_little_and_are_given_back(tmp_path: Path, addresses: i
 
 @pytest.mark.parametrize("listener", ["rpc", "remote read", "endpoint mapper", "com"])
 def test_unfinished_requests_cost_little_and_are_given_back(tmp_path: Path, listener: str) -> None:
-    """64 requests of nearly 4 MiB in fragments, of which the last never comes, by nobody in particular."""
+    """An anonymous caller sends 64 requests of nearly 4 MiB without their last fragment."""
     beginning = request(bytes(5000), flags=PFC_FIRST_FRAG, call_id=1)
     fragments = beginning + request(bytes(5000), flags=0, call_id=1) * (SIZE // 5000 - 2)
     hello = bind(element(0, REM_UNKNOWN if listener == "com" else MGMT))
@@ -93,7 +93,7 @@ def test_unfinished_requests_cost_little_and_are_given_back(tmp_path: Path, list
 
 @pytest.mark.parametrize(("octets", "count"), [(0, 5_000_000), (2, 1_000_000)])
 def test_fragments_with_nothing_in_them_cost_nothing(tmp_path: Path, octets: int, count: int) -> None:
-    """A request in ever more fragments, each of them empty or nearly so, by somebody who has not logged on."""
+    """An anonymous caller sends a request in ever more fragments, each empty or nearly empty."""
     many = request(bytes(octets), flags=0, call_id=1) * 10_000
     with LimitedService(tmp_path) as service:
         before = service.memory
@@ -110,7 +110,7 @@ def test_fragments_with_nothing_in_them_cost_nothing(tmp_path: Path, octets: int
 
 @pytest.mark.soak
 def test_open_transactions_of_one_user_do_not_fill_the_memory(tmp_path: Path) -> None:
-    """Sends that are never committed, by a user who may only send; another user's transactions go on."""
+    """A user who may only send never commits the sends; another user's transactions continue."""
     with LimitedService(tmp_path) as service:
         for name in ("bob", "carl"):
             add_user(service, name)

@@ -1,4 +1,7 @@
-"""Calls of Lanner's own interface that cost more than they look like, by a user with an account and no rights."""
+"""Calls of Lanner's own interface that cost more than their size suggests.
+
+The caller has an account and no rights.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +97,10 @@ def test_a_document_of_nothing_but_lists_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_message_for_many_waiting_peeks_keeps_nobody_else_waiting(tmp_path: Path) -> None:
-    """Each of them is answered with all of it: the answers are made one after the other, and only if they are taken."""
+    """Each waiting peek is answered with the whole message.
+
+    The answers are made one after the other, and only as the caller reads them.
+    """
     with victim(tmp_path) as place, lanner.connect(data=place.data) as other:
         taken = other.create_queue("taken", access={USER.user: ["peek"], "Everyone": "send"})
 
@@ -119,7 +125,8 @@ def test_a_message_for_many_waiting_peeks_keeps_nobody_else_waiting(tmp_path: Pa
                 await asyncio.to_thread(taken.send, bytes(3 << 20))
                 for _ in range(20):
                     await asyncio.to_thread(taken.count)
-                # All of them would be 720 MiB. It ends the connection to have so much of them waiting.
+                # All answers together would be 720 MiB. The connection ends when that much is
+                # waiting.
                 assert memory(place) - before < 600 << 20
                 for peek in peeks:
                     peek.cancel()

@@ -1,4 +1,7 @@
-"""An IPID of another user: read from the wire, where references are not encrypted at level integrity."""
+"""An IPID of another user.
+
+The attacker reads it from the wire, where level integrity does not encrypt references.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The Flight service: callers without a name, other people's writers, publications without end, and guesses at passwords."""
+"""The Flight service under attack.
+
+The attacks are anonymous callers, other users' writers, endless publications and password guesses.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,10 @@ def test_nobody_does_anything_whatever_a_queue_allows(target: Victim) -> None:
 
 
 def test_a_writers_name_is_its_owners(target: Victim) -> None:
-    """Whoever takes a name first does not take it from others, and drops nothing that they have staged under it."""
+    """A user who takes a writer's name first does not take it from its owner.
+
+    Nothing that the owner has staged under that name is dropped.
+    """
     with connect(target, *login(ADMINISTRATOR)) as alice, connect(target, *login(USER)) as bob:
         hers = alice.stage([ROWS], ROWS.schema, writer="nightly", batch=7, queue="open")["token"]
         taken = bob.stage([ROWS], ROWS.schema, writer="nightly", batch=7, queue="open")["token"]
@@ -86,7 +92,10 @@ def test_a_writers_name_is_its_owners(target: Victim) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user for a moment")
 def test_others_do_not_learn_where_the_data_directory_is(target: Victim) -> None:
-    """Only the service's own user and root can open the socket in it, whatever account they log on with."""
+    """Only the service's own user and root can open the socket in the data directory.
+
+    The account that they log on with makes no difference.
+    """
     os.seteuid(pwd.getpwnam("nobody").pw_uid)
     try:
         queues = connect(target, *login(ADMINISTRATOR))
@@ -240,7 +249,10 @@ def publish_under_many_names(queues: Queues) -> None:
 
 @pytest.mark.parametrize("is_handshake", [True, False])
 def test_a_dictionary_does_not_get_in(tmp_path: Path, is_handshake: bool) -> None:
-    """Neither by the handshake nor by the header of a call, although the right password is the last that is tried."""
+    """Guessing passwords fails by the handshake and by the header of a call.
+
+    It fails even though the right password is the last one tried.
+    """
 
     def guess(password: str) -> bool:
         try:

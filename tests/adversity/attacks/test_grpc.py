@@ -1,4 +1,7 @@
-"""Messages of gRPC that cost the Flight service more than they cost whoever sends them, also without an account."""
+"""gRPC messages that cost the Flight service more than they cost their sender.
+
+Some of the senders have no account.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +93,7 @@ def test_a_batch_beyond_the_limit_ends_the_connection(target: Victim) -> None:
 
 
 def test_who_has_an_account_writes_batches_of_any_size(target: Victim) -> None:
-    """The first call of a connection is that of an account, and its data come before it is looked at."""
+    """The first call of a connection logs on; its data arrive before they are examined."""
     put(target, pa.record_batch({"body": [bytes(MIB)] * 20}))
     large = pa.record_batch({"body": [bytes(MIB)] * 80})
     with client.FlightQueues(target.listeners["flight"], user=USER.user, password=USER.password) as queues:

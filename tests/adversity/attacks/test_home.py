@@ -29,7 +29,10 @@ def refused(*command: object) -> str:
 
 
 def test_nobody_plants_files_in_a_directory_that_others_can_write_to(tmp_path: Path) -> None:
-    """Neither the service nor a command uses it: everybody could have replaced the store or the accounts."""
+    """Neither the service nor a command uses a directory that other users can write to.
+
+    They could have replaced the store or the accounts.
+    """
     data = tmp_path / "data"
     with lanner.QueueManager(data) as qm:
         qm.create_queue("q")

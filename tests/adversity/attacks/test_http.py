@@ -1,4 +1,7 @@
-"""Attacks on the HTTP API and the console, by strangers, by users, and by messages that an administrator looks at."""
+"""Attacks on the HTTP API and the console.
+
+The attackers are strangers, users, and messages that an administrator looks at.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ def _head(place: Victim, path: str, headers: str) -> bytes:
 
 
 # Memory
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_strangers_are_not_listened_to_for_long(place: Victim) -> None:
@@ -77,7 +80,7 @@ def test_a_document_of_many_small_things_is_not_read(place: Victim) -> None:
 
 
 # The log
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_nonsense_does_not_fill_the_log(place: Victim) -> None:
@@ -95,7 +98,7 @@ def test_nonsense_does_not_fill_the_log(place: Victim) -> None:
 
 
 # Silence
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_wrong_links_and_tokens_keep_nobody_out(tmp_path: Path) -> None:

@@ -41,7 +41,10 @@ def realm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kdc]:
 
 
 class Ticket(Credentials):
-    """A principal's ticket, for Kerberos itself or inside SPNEGO, where our own clients have NTLM."""
+    """A Kerberos ticket of a principal, plain or inside SPNEGO.
+
+    Lanner's own clients use NTLM in that place.
+    """
 
     def initiate(self, auth_type: AuthType, level: AuthLevel, host: str) -> Context:
         made = kerberos.KerberosInitiator(self.user, self.password, host, level)
@@ -94,7 +97,10 @@ def test_a_principal_without_an_account_is_named_in_the_audit_log(tmp_path: Path
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_ticket_that_the_keytab_cannot_read_is_in_the_audit_log(tmp_path: Path, realm: Kdc, kind: AuthType) -> None:
-    """As one that was forged, or that is for the computer as it was before it was installed anew."""
+    """The audit log records a forged ticket.
+
+    It also records a ticket for the computer as it was before it was reinstalled.
+    """
     with served(tmp_path, realm) as service:
         add_user(service, USER)
         realm.run("/usr/sbin/kadmin.local", "-q", f"cpw -randkey host/{SERVICE_HOST}")

@@ -1,4 +1,7 @@
-"""Callers who do not log on, who log on too weakly, and who try passwords; against a running queue manager with its default settings."""
+"""Callers that do not log on, log on too weakly, or guess passwords.
+
+The target is a running queue manager with its default settings.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,7 @@ async def _run(work: Callable[[Victim], Awaitable[None]], target: Victim) -> Non
 
 
 # Nobody
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("who", [None, NOBODY], ids=["unauthenticated", "anonymous"])
@@ -154,7 +157,7 @@ def test_management_is_not_done_where_others_can_read_it(tmp_path: Path) -> None
 
 
 # Guesses
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 async def guess(target: Victim, password: str, source: str = "127.0.0.1", user: str = ADMINISTRATOR.user) -> bool:
@@ -234,7 +237,7 @@ def lanner_command(*arguments: str, password: str = "") -> subprocess.CompletedP
 
 
 # Secrets
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_without_ntlm_there_is_nothing_to_pass_the_hash_with(tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""Names that a stranger chooses: half a surrogate pair in one message stops neither monitoring, nor the pipeline, nor a session."""
+"""Names chosen by a stranger.
+
+Half a surrogate pair in one message must not stop monitoring, the pipeline or a session.
+"""
 
 from __future__ import annotations
 

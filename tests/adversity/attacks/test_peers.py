@@ -1,4 +1,4 @@
-"""Peers that claim to be others, acknowledge what was not sent to them, or use a queue manager for their own ends.
+"""Peers that impersonate others, forge acknowledgments or abuse a queue manager.
 
 Each attack is made over sockets on a `lanner serve` with default settings (docs/security.md,
 "Peers").
@@ -253,7 +253,7 @@ def test_a_destination_cannot_acknowledge_what_it_was_not_sent(alpha: Served) ->
 
 
 def test_nobody_else_acknowledges_what_was_sent(alpha: Served, beta: Served) -> None:
-    """An OrderAck and a FinalAck with all identifiers right, from a computer that the messages did not go to."""
+    """An OrderAck and a FinalAck with correct identifiers from a computer that got no messages."""
     beta.create("ledger", transactional=True)
     alpha.commit(rf"DIRECT=TCP:{beta.address}\private$\ledger", "kept", use_journal_queue=True)
     wait_for(lambda: beta.bodies("ledger"), "nothing arrived")
@@ -280,11 +280,15 @@ def test_nobody_else_acknowledges_what_was_sent(alpha: Served, beta: Served) -> 
 
 
 # Duplicates
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_nobody_poisons_the_identifiers_of_another_sender(alpha: Served, beta: Served) -> None:
-    """Refused messages under another computer's identifier were remembered, and its real ones dropped without a trace."""
+    """Rejected messages do not affect the real owner of their identifiers.
+
+    Formerly the identifiers of rejected messages were remembered, and the real messages of another
+    computer were dropped silently.
+    """
     to = beta.create("unpoisoned")
     with beta.stranger().open() as attacker:
         for ordinal in range(1, 201):
@@ -301,7 +305,10 @@ def test_nobody_poisons_the_identifiers_of_another_sender(alpha: Served, beta: S
 
 
 def test_a_flood_has_no_message_of_another_sender_forgotten(start: Callable[..., Served]) -> None:
-    """A recoverable message whose acknowledgment was lost comes again, and would be stored twice."""
+    """A flood must not evict the history of another sender.
+
+    A recoverable message whose acknowledgment was lost is sent again, and would be stored twice.
+    """
     alpha = start("HISTORY", "message_id_history_size = 20")
     to = alpha.create("orders")
     guid, liar, address = uuid.uuid4(), uuid.uuid4(), new_address()
@@ -333,7 +340,7 @@ def test_a_refused_message_of_the_sender_itself_is_not_remembered(alpha: Served)
 
 
 # Sequences
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_sequence_of_the_future_blocks_nobody(alpha: Served) -> None:
@@ -383,7 +390,10 @@ def test_made_up_sequences_displace_none_of_another_sender(alpha: Served) -> Non
 
 
 def test_a_sender_whose_messages_are_taken_for_old_ones_sees_it(alpha: Served) -> None:
-    """The receiver has a newer sequence under its identifier; nothing said so but messages that did not leave."""
+    """A sender learns that the receiver has a newer sequence under its identifier.
+
+    Formerly the only symptom was messages that did not leave.
+    """
     address, guid = new_address(), uuid.uuid4()
     far = rf"DIRECT=TCP:{address}\private$\far"
     with socket.create_server((address, PORT)) as listening:
@@ -404,7 +414,7 @@ def test_a_sender_whose_messages_are_taken_for_old_ones_sees_it(alpha: Served) -
 
 
 # Relaying
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_passed_on_by_a_computer_that_is_no_routing_server(alpha: Served) -> None:
@@ -422,7 +432,11 @@ def test_nothing_is_passed_on_by_a_computer_that_is_no_routing_server(alpha: Ser
 
 
 def test_one_peer_does_not_take_all_outgoing_queues(alpha: Served) -> None:
-    """One peer filled the thousand outgoing queues that all others share, with acknowledgments that it asked for."""
+    """One peer cannot use up the outgoing queues.
+
+    Formerly it could fill the thousand outgoing queues that all peers share, with the
+    acknowledgments that it requested.
+    """
     to = alpha.create("open")
 
     def asking(network: int, count: int) -> None:
@@ -480,7 +494,7 @@ def test_bytes_after_the_last_header_are_refused(alpha: Served) -> None:
 
 
 # Identities
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def opens(served: Served, address: str, guid: uuid.UUID) -> bool:
@@ -538,7 +552,11 @@ def test_whoever_comes_first_does_not_lock_the_owner_out_unseen(start: Callable[
 def test_whoever_comes_first_makes_room_for_the_address_in_the_settings(
     start: Callable[..., Served], alpha: Served
 ) -> None:
-    """Any session tells the identifier of a queue manager, so a liar can claim it before its owner comes."""
+    """A configured address displaces an impostor that came first.
+
+    Every session reveals the identifier of a queue manager, so an impostor can claim it before its
+    owner connects.
+    """
     beta = start("GAMMA", more=f'[peers]\nALPHA = "{alpha.address}"')
     to = beta.create("orders")
     attacker = beta.stranger(guid=alpha.guid).open()
@@ -570,7 +588,10 @@ def test_a_peer_that_answers_under_a_stolen_identifier_gets_nothing(alpha: Serve
 
 
 def test_finished_sessions_of_strangers_make_room(start: Callable[..., Served]) -> None:
-    """Each of some addresses has as many sessions as it may; all of them are finished, so none is a half-open one."""
+    """Finished sessions of strangers make room.
+
+    Each of several addresses has its maximum of sessions. All are finished, so none is half open.
+    """
     known, guid = new_address(), uuid.uuid4()
     limits = "max_connections = 8\nmax_sessions_per_peer = 4"
     alpha = start("FULL", limits, more=f'[peers]\nBETA = "{known}"')

@@ -1,7 +1,8 @@
-"""A relay: somebody whom a user logs on to passes the user's NTLM messages on to the queue manager, and goes on from there in the user's name.
+"""An NTLM relay attack.
 
-The user's program is impacket's. The relay has no password and no key; it only has what is on the
-wire.
+A user logs on to the relay, which forwards the user's NTLM messages to the queue manager and
+continues there in the user's name. The user's program is impacket's. The relay has no password and
+no key, only the data on the wire.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Relay:
 
 
 def log_on(port: int) -> None:
-    """What the user does: log on to the relay, with integrity, and make a call, of which nothing comes."""
+    """Act as the user: log on to the relay with integrity and make a call, which fails."""
     rpc = stubs.connect(port, stubs.LEVELS["integrity"], ADMINISTRATOR.user, ADMINISTRATOR.password)
     with contextlib.suppress(Exception):
         rpc.bind(stubs.QMCOMM)

@@ -1,4 +1,7 @@
-"""Requests of a user with an account to Lanner's own interface that would stop the queue manager for the others."""
+"""Requests to Lanner's own interface that would block the queue manager for other callers.
+
+The caller has an account.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +111,10 @@ def _use(place: Victim) -> None:
 
 
 def test_a_search_gives_way_after_each_message_that_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many conditions there are, a body is read once, and what is no text costs no more than text."""
+    """However many conditions a search has, it reads a body once.
+
+    A body that is not text costs no more than text.
+    """
     runtime = Runtime(tmp_path / "data", local_settings("ALPHA"))
     try:
         operations = Operations(runtime.engine, runtime, SYSTEM)

@@ -1,4 +1,7 @@
-"""The user who runs the service wants more than that: links in its data directory, for the commands that root runs there."""
+"""The service's own user attacks root.
+
+The user places links in the data directory, for commands that root runs there.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +79,10 @@ def test_a_backup_of_a_running_service_follows_no_link(tmp_path: Path, precious:
 
 @pytest.mark.parametrize("is_new", [False, True])
 def test_a_lock_file_that_becomes_a_link_leads_root_nowhere(data: Path, precious: Path, *, is_new: bool) -> None:
-    """After the directory was checked, while the queue manager makes its checkpoint: the owner has all the time."""
+    """The owner replaces the lock file after the check of the directory.
+
+    The owner has plenty of time while the queue manager makes its checkpoint.
+    """
     target = precious.with_name("new") if is_new else precious
     (data / LOCK_FILE).unlink()
     (data / LOCK_FILE).symlink_to(target)

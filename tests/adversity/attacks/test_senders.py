@@ -1,4 +1,4 @@
-"""Strangers who send as somebody else: what they claim gives them nothing, and is shown as a claim."""
+"""Strangers who claim another sender: the claim gives no rights and is shown as a claim."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def shown(service: Service, queue: str) -> list[dict[str, Any]]:
 
 
 def test_nobody_gains_rights_by_naming_an_account(service: Service) -> None:
-    """A queue that only bob and the administrators may send to takes nothing from a peer that says it is one of them."""
+    """A queue restricted to bob and the administrators rejects a peer that claims to be one."""
     with lanner.connect(data=service.data) as qm, Liar.connect(free_address(), service.address) as liar:
         closed = qm.create_queue("closed", access={"bob": "send"})
         last = qm.create_queue("open")
@@ -143,7 +143,7 @@ def test_a_signature_for_one_queue_is_worth_nothing_in_another(service: Service,
 
 
 def test_nobody_passes_for_this_queue_manager(service: Service) -> None:
-    """A message with the identifier of this queue manager as its source would count as sent by a user of it."""
+    """A message that names this queue manager as its source would count as sent by a local user."""
     with lanner.connect(data=service.data) as qm, Liar.connect(free_address(), service.address) as liar:
         queue = qm.create_queue("q")
         liar.open()

@@ -1,4 +1,7 @@
-"""Attacks on the stream of Lanner's own interface by a user with an account: its frames may not stop the others."""
+"""Attacks on the stream of Lanner's own interface by a user with an account.
+
+The attacker's frames must not stop other callers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Attacks on TLS between queue managers: a session without the right certificate, and a message read by somebody else."""
+"""Attacks on TLS between queue managers.
+
+The attacks are a session without the right certificate, and reading another's message.
+"""
 
 from __future__ import annotations
 
@@ -286,7 +289,7 @@ class TestDowngrade:
         assert alpha.waiting == 1
 
     def test_an_impostor_at_the_address_of_the_peer_gets_no_message(self, network: Network) -> None:
-        """With a certificate of its own on 1802, and willing to take everything in clear on 1801."""
+        """The impostor has its own certificate on 1802 and accepts everything in clear on 1801."""
         alpha, beta = network.alpha, network.beta
         a, b = network.issue(alpha), network.issue(beta)
         forged = issue(network.folder / "elsewhere", "BETA", guid=beta.guid)
@@ -357,7 +360,7 @@ class _Server:
 
 
 class Impostor(_Server):
-    """Answers the handshake as the queue manager with a GUID would, and takes down what it is sent."""
+    """A peer that answers the handshake with a given GUID and records what it receives."""
 
     def __init__(self, address: str, port: int, guid: uuid.UUID, certificate: Issued | None = None) -> None:
         super().__init__(address, port)

@@ -1,4 +1,7 @@
-"""Users with an account and no rights: what they ask for keeps nobody else waiting, and pushes nothing of others away."""
+"""Users with an account and no rights.
+
+Their requests must neither delay other callers nor evict other users' state.
+"""
 
 from __future__ import annotations
 

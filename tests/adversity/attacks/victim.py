@@ -1,4 +1,7 @@
-"""`lanner serve` in a process of its own, with its default settings but for what a test says, and accounts that somebody wants."""
+"""`lanner serve` in its own process with default settings, and accounts to attack.
+
+A test may override settings.
+"""
 
 from __future__ import annotations
 

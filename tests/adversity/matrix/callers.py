@@ -95,7 +95,10 @@ class Caller:
 
     @property
     def takes_anothers(self) -> bool:
-        """Whether it comes with what the owner has opened: it has nothing of its own, or wants something else."""
+        """Whether the caller presents what the owner has opened.
+
+        It has nothing of its own, or wants another user's object.
+        """
         return self.column in ("anonymous", "other user")
 
     @property
@@ -118,7 +121,10 @@ class Caller:
         return status
 
     async def session(self) -> bytes:
-        """Return the session of Lanner's own interface; the owner's for those who come with that."""
+        """Return the session of Lanner's own interface.
+
+        It is the owner's session for callers that present the owner's session.
+        """
         if self._session is None:
             whose = self.owner if self.takes_anothers else self
             if whose is not self:

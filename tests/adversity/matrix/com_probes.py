@@ -106,7 +106,7 @@ def on_object(make: Make, act: Act, *done: int) -> Probe:
 
 
 # Resolver and activator
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 async def an_object(script: HostScript) -> RemoteInterface:
@@ -169,7 +169,7 @@ async def old_activation(caller: Caller) -> str:
 
 
 # References
-# -------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 async def call_rem_unknown(remote: RemoteInterface, iid: UUID, method: Method, **arguments: Value) -> dict[str, Value]:
@@ -244,7 +244,7 @@ def on_factory(method: Method, **arguments: Value) -> Probe:
 
 
 # Members
-# ----------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def reached(name: str) -> Probe:
@@ -340,7 +340,10 @@ def on_queue(name: str, *arguments: object, **named: object) -> Probe:
 
 
 async def send(caller: Caller) -> str:
-    """Send a message to a queue that is open to send; another's message, to its queue, for those who come with that."""
+    """Send a message to a queue that is open to send.
+
+    Callers that present another's message send it to the queue of that message.
+    """
     queue = await caller.world.queue()
 
     async def work() -> None:
@@ -385,7 +388,10 @@ def managing(coclass: str, name: str, *, is_outgoing: bool = False) -> Probe:
 
 
 def by_lookup_id(name: str) -> Probe:
-    """A member of MSMQQueue that takes the number of a message; whoever cannot find one out tries 1."""
+    """Call a member of MSMQQueue that takes a lookup identifier.
+
+    Callers that cannot find out an identifier try 1.
+    """
 
     async def act(script: HostScript, remote: RemoteInterface) -> None:
         number: object = "1"

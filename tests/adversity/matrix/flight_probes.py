@@ -139,7 +139,10 @@ def _put(caller: Caller, queue: str) -> None:
 
 
 def writing(action: str) -> Probe:
-    """An action of a writer: the caller's own; the anonymous and another user come with the owner's name and token."""
+    """Perform an action of the caller's own writer.
+
+    The anonymous and another user present the owner's name and token.
+    """
 
     def act(caller: Caller, queue: str) -> object:
         client = client_of(caller)

@@ -107,7 +107,10 @@ async def create(caller: Caller) -> str:
 
 
 async def opened(caller: Caller, access: str) -> int:
-    """Open a queue as well as the caller can: as asked for, else to send; or take the number of one that the owner has open."""
+    """Open a queue with the requested access, or else to send.
+
+    Some callers use the number of a queue that the owner has open.
+    """
     whose = caller.owner if caller.takes_anothers else caller
     session, number, name = await session_of(whose), caller.world.number(), name_of(await caller.world.queue())
     for mode in (access, "send"):
@@ -156,7 +159,10 @@ async def end(caller: Caller) -> str:
 
 
 async def move(caller: Caller) -> str:
-    """Move a message to a subqueue; whoever cannot open the queues for that has them open to send."""
+    """Move a message to a subqueue.
+
+    Callers that cannot open the queues for that have them open to send.
+    """
     whose = caller.owner if caller.takes_anothers else caller
     session, name = await session_of(whose), name_of(await caller.world.queue())
     numbers = []
@@ -172,7 +178,10 @@ async def move(caller: Caller) -> str:
 
 
 async def pass_on(caller: Caller) -> str:
-    """Send a message to the queue that it is in; whoever cannot open it to receive has it open to send."""
+    """Send a message to the queue that it is in.
+
+    Callers that cannot open the queue to receive have it open to send.
+    """
     whose = caller.owner if caller.takes_anothers else caller
     session, source, target = await session_of(whose), await opened(caller, "receive"), await opened(caller, "send")
     _, answer = await whose.request(session, {"request": "peek", "queue": source, "timeout": 0})

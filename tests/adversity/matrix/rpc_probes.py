@@ -1,4 +1,4 @@
-"""Calls of MS-MQMP, MS-MQQP, MS-MQMR, the endpoint mapper and the management of RPC, as each caller makes them."""
+"""Calls of MS-MQMP, MS-MQQP, MS-MQMR, the endpoint mapper and RPC management by each caller."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def open_queue(caller: Caller, name: str, access: int) -> dict[str, Any]:
 
 
 async def opened(caller: Caller, access: int = RECEIVE) -> tuple[bytes, int]:
-    """Open a queue as well as the caller can: as asked for, else to send; or take what the owner has open."""
+    """Open a queue with the requested access, or else to send, or use the owner's handle."""
     name = await caller.world.queue()
     whose = caller.owner if caller.takes_anothers else caller
     results = await open_queue(whose, name, access)
@@ -163,7 +163,7 @@ async def purge(caller: Caller, handle: bytes) -> int:
 
 
 # Queues as objects
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def on_object(method: Method, *done: int, **arguments: object) -> Probe:
@@ -202,7 +202,7 @@ async def path_to_format(caller: Caller) -> str:
 
 
 # Transactions
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 async def enlist(caller: Caller) -> str:
@@ -378,7 +378,7 @@ async def purge_remote(caller: Caller) -> str:
 
 
 # Management
-# -------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 async def queue_info(caller: Caller) -> str:

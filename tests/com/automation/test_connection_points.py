@@ -57,7 +57,10 @@ def test_the_event_is_its_own_connection_point() -> None:
 
 @pytest.mark.spec("MQAC-3.16.4.5.1-1")
 def test_a_connection_point_names_its_interface_and_its_container() -> None:
-    """GetConnectionInterface returns d7d6e078-..., GetConnectionPointContainer the container of the same event object."""
+    """GetConnectionInterface returns d7d6e078-....
+
+    GetConnectionPointContainer returns the container of the same event object.
+    """
     point = Point(Event())
     assert point.call("GetConnectionInterface") == ([UUID("d7d6e078-dccd-11d0-aa4b-0060970debae")], S_OK)
     (objref,), hresult = point.call("GetConnectionPointContainer")
@@ -80,7 +83,10 @@ def test_a_container_has_exactly_one_connection_point() -> None:
 
 @pytest.mark.spec("MQAC-3.16.4.6.2-1")
 def test_the_connection_point_of_an_interface() -> None:
-    """FindConnectionPoint returns the one for d7d6e078-... and CONNECT_E_NOCONNECTION for any other IID."""
+    """FindConnectionPoint returns the connection point of d7d6e078-....
+
+    For any other IID it returns CONNECT_E_NOCONNECTION.
+    """
     container = Caller(Event(), ICONNECTION_POINT_CONTAINER)
     (objref,), hresult = container.call("FindConnectionPoint", EVENTS)
     assert (objref.iid, hresult) == (IID_ICONNECTIONPOINT, S_OK)
@@ -100,7 +106,10 @@ def test_a_sink_without_the_interface_is_refused() -> None:
 
 @pytest.mark.spec("MQAC-3.16.4.5.3-2")
 def test_cookies_are_unique_and_sinks_are_kept() -> None:
-    """Success returns a cookie unique among live connections of that event and keeps a reference on the sink."""
+    """Success returns a cookie that is unique among live connections of that event.
+
+    It also keeps a reference on the sink.
+    """
     event = Event()
     point = Point(event)
     cookies = [point.advise(Foreign(EVENTS)) for _ in range(3)]
@@ -190,7 +199,10 @@ def test_no_sink_is_e_pointer() -> None:
 
 @pytest.mark.spec("MQAC-3.16.4.5.4-1")
 def test_unadvise_lets_a_sink_go() -> None:
-    """An unknown cookie returns CONNECT_E_NOCONNECTION; success releases the sink and stops further events to it."""
+    """An unknown cookie returns CONNECT_E_NOCONNECTION.
+
+    Success releases the sink and stops further events to it.
+    """
     event = Event()
     point = Point(event)
     cookie, _ = point.advise(Foreign(EVENTS))

@@ -155,7 +155,7 @@ class Collection(ComObject):
 
 
 # Type information
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.1-4")
@@ -171,7 +171,7 @@ def test_type_information_has_no_other_index() -> None:
 
 
 # Names
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.1-6")
@@ -233,7 +233,7 @@ def test_the_accessors_of_a_property_have_one_dispid() -> None:
 
 
 # Which member
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.1-9")
@@ -300,7 +300,7 @@ def test_a_member_that_the_object_lacks() -> None:
 
 
 # Arguments
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.1-10")
@@ -312,7 +312,10 @@ def test_arguments_are_in_reverse_order() -> None:
 
 @pytest.mark.spec("MQAC-3.1-10")
 def test_arguments_by_reference_come_apart() -> None:
-    """By-reference arguments are VT_EMPTY in rgvarg and come through rgVarRef at the indices in rgVarRefIdx."""
+    """By-reference arguments are VT_EMPTY in rgvarg.
+
+    They come through rgVarRef at the indices in rgVarRefIdx.
+    """
     info = Info()
     caller = Caller(info)
     by_reference = Variant(VT.BYREF | VT.I2, 2)
@@ -363,7 +366,10 @@ def test_named_arguments() -> None:
     [((2,), 0), ((-1,), 0), ((DISPID_PROPERTYPUT,), 0), ((1, 1), 1), ((1, 0x7FFF_FFFF), 1), ((0,), 0)],
 )
 def test_names_of_arguments_that_are_none(named: tuple[int, ...], index: int) -> None:
-    """DISP_E_PARAMNOTFOUND with the index of the argument; a parameter that has one already takes no other."""
+    """DISP_E_PARAMNOTFOUND with the index of the argument.
+
+    A parameter that already has an argument does not accept another.
+    """
     given = (Variant(VT.I4, 7), Variant(VT.I4, 2))
     assert Caller(Info()).invoke("Open", METHOD, *given, named=named)[2::2] == (index, DISP_E_PARAMNOTFOUND)
 
@@ -412,7 +418,11 @@ ONE = Variant(VT.I4, 1)
 def test_arguments_that_are_wrong(
     name: str, flags: int, given: tuple[Variant, ...], named: tuple[int, ...], hresult: int, index: int
 ) -> None:
-    """Too many or too few 0x8002000E, uncoercible 0x80020005 with pArgErr index, required missing 0x8002000F, bad vt 0x80020008."""
+    """Each kind of wrong argument has its code.
+
+    Too many or too few: 0x8002000E. Uncoercible: 0x80020005 with pArgErr index. Required but
+    missing: 0x8002000F. Bad vt: 0x80020008.
+    """
     info = Info()
     result, excep_info, argument, _, found = Caller(info).invoke(name, flags, *given, named=named)
     assert (found, argument) == (hresult, index)
@@ -454,7 +464,10 @@ def test_objects_as_arguments() -> None:
 
 
 def test_objects_in_variables_of_the_caller() -> None:
-    """Scripts pass a variable as VT_BYREF|VT_VARIANT with the object in it; it comes back with new references."""
+    """Scripts pass a variable as VT_BYREF|VT_VARIANT with the object in it.
+
+    The object is returned with new references.
+    """
     info, message, exporter = Info(), Message(), Exporter()
     caller = Caller(message, exporter=exporter)
     for inner in (info, exporter.let_in(Foreign(iid=IID_IDISPATCH))):
@@ -468,7 +481,7 @@ def test_objects_in_variables_of_the_caller() -> None:
 
 
 def test_an_object_that_is_not_there() -> None:
-    """The call fails before it begins, and its out parameters are as many as the client waits for."""
+    """The call fails before it begins; it has as many out parameters as the client expects."""
     message = Message()
     stray = Variant(VT.BYREF | VT.DISPATCH, Foreign(iid=IID_IDISPATCH).objref)
     answer = Caller(message).invoke("ResponseQueueInfo", PUTREF, EMPTY, named=VALUE, refs={0: stray})
@@ -485,12 +498,16 @@ def test_hresults_as_arguments() -> None:
 
 
 # Results
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MQAC-3.1-15")
 def test_results_have_the_types_of_the_idl() -> None:
-    """Long VT_I4, short VT_I2, VARIANT_BOOL VT_BOOL, BSTR VT_BSTR, interface VT_DISPATCH, VARIANT itself."""
+    """Each IDL type has its VARIANT type.
+
+    Long is VT_I4, short VT_I2, VARIANT_BOOL VT_BOOL, BSTR VT_BSTR, an interface VT_DISPATCH, and
+    VARIANT is itself.
+    """
     info = Info()
     caller = Caller(info)
     assert caller.invoke("Journal", GET)[0] == Variant(VT.I4, 0)
@@ -516,7 +533,10 @@ def test_vtable_and_invoke_reach_the_same_object() -> None:
 
 @pytest.mark.spec("MQAC-3.1-3")
 def test_codes_of_success_are_returned_both_ways() -> None:
-    """Success codes (S_FALSE, 0x400E000A included) are returned by both; a failure's appears as EXCEPINFO.scode."""
+    """Both ways return success codes, including S_FALSE and 0x400E000A.
+
+    The code of a failure appears as EXCEPINFO.scode.
+    """
     assert Caller(Info(), tables.IMSMQ_QUEUE_INFO4).call("Refresh")[1] == MQ_INFORMATION_INTERNAL_USER_CERT_EXIST
     assert Caller(Info()).invoke("Refresh", METHOD)[1::3] == (ExcepInfo(), MQ_INFORMATION_INTERNAL_USER_CERT_EXIST)
     assert Caller(Message(), tables.IMSMQ_MESSAGE4).get("Body") == (Variant(VT.BSTR, "body"), S_FALSE)
@@ -554,7 +574,11 @@ def test_a_bug_is_an_exception_too(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.spec("MQAC-3.1-14")
 def test_what_the_client_does_not_want_is_empty() -> None:
-    """0x20000 makes pVarResult VT_EMPTY, 0x40000 a zero EXCEPINFO with NULL strings, 0x80000 pArgErr 0."""
+    """Flags suppress results.
+
+    0x20000 makes pVarResult VT_EMPTY, 0x40000 makes EXCEPINFO zero with NULL strings, 0x80000 makes
+    pArgErr 0.
+    """
     caller = Caller(Info())
     assert caller.invoke("Journal", GET)[0] == Variant(VT.I4, 0)
     assert caller.invoke("Journal", GET | DISPATCH_ZERO_VAR_RESULT)[0::4] == (EMPTY, S_OK)
@@ -592,7 +616,7 @@ def test_an_object_without_a_dispatch_interface() -> None:
 
 
 # Anything
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 DUAL = [(coclass, table) for coclass in tables.COCLASSES for table in coclass.interfaces]
 some_variants = st.sampled_from(

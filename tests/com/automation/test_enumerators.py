@@ -72,7 +72,11 @@ def test_a_huge_count_costs_nothing() -> None:
 
 
 def test_next_as_octets() -> None:
-    """size_is(celt), length_is(*pCeltFetched): the size that was asked for, no offset, how many there are; then these."""
+    """The octets of Next: size_is(celt), length_is(*pCeltFetched).
+
+    First comes the requested size, then offset zero, then the number of elements, then the
+    elements.
+    """
     caller = Caller(EnumVariant(ELEMENTS[4:]), IENUM_VARIANT)
     data = caller.raw(caller.find("Next"), struct.pack("<I", 7))
     assert data == bytes.fromhex(

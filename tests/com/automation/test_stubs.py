@@ -1,4 +1,7 @@
-"""Members called through their vtable: parameters as octets, objects as references, results as codes."""
+"""Members called through their vtable.
+
+Parameters are octets, objects are references, and results are codes.
+"""
 
 from __future__ import annotations
 
@@ -213,7 +216,10 @@ def test_objects_as_parameters_and_nothing() -> None:
 
 
 def test_a_property_set_the_other_way() -> None:
-    """The object has one of put and putref, the revision declares the other (MC-MQAC 3.17.4.1.16)."""
+    """The object has only one of put and putref, and the revision declares the other.
+
+    MC-MQAC 3.17.4.1.16.
+    """
     message = Message()
     message.putref_response_queue_info_v1 = message.putref_response_queue_info  # type: ignore[attr-defined]
     caller = Caller(message, tables.IMSMQ_MESSAGE4)
@@ -347,7 +353,7 @@ def test_any_octets_are_arguments_or_a_bad_stub(member: Member, data: bytes) -> 
 
 
 def test_impacket_calls_members() -> None:
-    """Open and a property of IMSMQQueueInfo4, declared for impacket by hand from the document's IDL."""
+    """Open and a property of IMSMQQueueInfo4, declared by hand from the document's IDL."""
     pytest.importorskip("impacket", reason="impacket is not installed")
     ndr: Any = importlib.import_module("impacket.dcerpc.v5.ndr")
     dtypes: Any = importlib.import_module("impacket.dcerpc.v5.dtypes")

@@ -55,7 +55,7 @@ POINTER = "00000200 00000000"
 
 
 # BSTR
-# ----------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 BSTRS = [
     (None, octets("00000200", "00000000", "ffffffff", "00000000")),
@@ -76,7 +76,10 @@ def test_bstr_both_ways(value: str | None, data: bytes) -> None:
 
 @pytest.mark.parametrize(("value", "data"), BSTRS)
 def test_bstrs_are_little_endian_in_a_big_endian_stub(value: str | None, data: bytes) -> None:
-    """MS-OAUT 2.2.23.1: regardless of the data representation format label; the pointer is not of it."""
+    """MS-OAUT 2.2.23.1: regardless of the data representation format label.
+
+    The pointer follows the label.
+    """
     big = data[3::-1] + data[4:]
     assert packed(BSTR, value, "big") == big
     assert unpacked(BSTR, big, "big") == value
@@ -109,7 +112,7 @@ def test_a_bad_bstr_is_a_bad_stub(data: bytes) -> None:
 
 
 # VARIANT
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -307,7 +310,10 @@ def test_what_cannot_be_written_is_a_value_error(variant: Variant) -> None:
     ids=hex,
 )
 def test_types_that_no_variant_has_are_bad_stubs(vt: int) -> None:
-    """MS-OAUT 2.2.7: VT_VARIANT only by reference, nothing by reference that is nothing, no type of a type library."""
+    """MS-OAUT 2.2.7: VT_VARIANT occurs only by reference.
+
+    A missing value cannot be by reference, and the types of type libraries do not occur.
+    """
     tag = vt & 0x6000 if vt & VT.ARRAY else vt
     data = octets(POINTER, "05000000 00000000") + struct.pack("<HHHHI", vt, 0, 0, 0, tag) + bytes(64)
     with pytest.raises(BadStub):
@@ -359,7 +365,7 @@ def test_arrays_of_variants_nest_no_deeper_either() -> None:
 
 
 # SAFEARRAY
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def array(
@@ -423,7 +429,10 @@ def test_a_string_array_as_octets() -> None:
 
 
 def test_bounds_are_in_reverse_order() -> None:
-    """MS-OAUT 2.2.30.10: for an array [0:5][0:2][0:10] the bounds would be (10, 0), (2, 0), (5, 0)."""
+    """MS-OAUT 2.2.30.10: bounds are stored in reverse order.
+
+    For an array [0:5][0:2][0:10] the bounds would be (10, 0), (2, 0), (5, 0).
+    """
     made = SafeArray(VT.UI1, bytes(100), ((5, 0), (2, 0), (10, 0)))
     data = packed(VARIANT, Variant(VT.ARRAY | VT.UI1, made))
     assert struct.pack("<IiIiIi", 10, 0, 2, 0, 5, 0) in data
@@ -437,7 +446,10 @@ def test_hypers_are_aligned_behind_their_count() -> None:
 
 
 def test_what_other_writers_may_do_differently() -> None:
-    """Without FADF_HAVEVARTYPE the VARIANT alone says the type; the low word of cLocks and some features mean nothing."""
+    """Without FADF_HAVEVARTYPE only the VARIANT states the type.
+
+    The low word of cLocks and some features have no meaning.
+    """
     assert unpacked(VARIANT, array(VT.UI1, features=0, locks=0)).value == b"abc"
     assert unpacked(VARIANT, array(VT.UI1, features=0x0097, locks=0x0011_0007)).value == b"abc"
     assert unpacked(VARIANT, array(VT.UI1, total=0, pointer=0, elements=b"")[:-4]).value == b""
@@ -537,7 +549,7 @@ def test_bad_disp_params_are_a_bad_stub(data: bytes) -> None:
 
 
 # Anything
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def integers(bits: int, *, signed: bool) -> st.SearchStrategy[int]:

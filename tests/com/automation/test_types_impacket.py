@@ -1,7 +1,7 @@
-"""Automation values as octets: impacket, which nobody here wrote, reads what we write and we what it writes.
+"""Automation values as octets, checked with impacket, an independent implementation.
 
-Its SAFEARRAYs are left out: it has a pointer too few around them, and none to their elements
-(MS-OAUT 2.2.6, 2.2.30).
+It reads what Lanner writes and the reverse. Its SAFEARRAYs are left out: it has a pointer too few
+around them, and none to their elements (MS-OAUT 2.2.6, 2.2.30).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Automation values as octets: Wireshark's dissectors, made from captures of Windows, read what we write.
+"""Automation values as octets, checked with Wireshark's dissectors.
 
-The conversation is written to a capture file: a bind, and calls of IDispatch::Invoke whose argument
-is also their result.
+The dissectors were made from captures of Windows. The conversation is written to a capture file: a
+bind, and calls of IDispatch::Invoke whose argument is also their result.
 """
 
 from __future__ import annotations

@@ -29,7 +29,11 @@ def read(kind: Any, data: bytes) -> Any:  # noqa: ANN401 (impacket has no types)
 
 
 def test_a_request_has_what_every_server_wants() -> None:
-    """MS-DCOM 3.2.4.1.1.2: the class, the interfaces, the protocol sequences, and a client context, here an empty one."""
+    """MS-DCOM 3.2.4.1.1.2: the contents of an activation request.
+
+    It has the class, the interfaces, the protocol sequences and a client context, here an empty
+    one.
+    """
     properties = unpack_blob(ActivationRequest(CLSID_COUNTER, (IID_ICOUNTER, IID_IOTHER)).pack().object_data)
     assert list(properties) == [
         CLSID_INSTANTIATIONINFO,

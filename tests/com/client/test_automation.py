@@ -1,4 +1,7 @@
-"""The client for scripts: attributes, calls, iteration, events, errors, and when objects are given back."""
+"""The client for scripts: attributes, calls, iteration, events and errors.
+
+The tests also check when objects are released.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,7 @@ def until(is_so: Callable[[], bool]) -> None:
 
 
 # Members
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_properties(album: Dispatch) -> None:
@@ -150,7 +153,7 @@ def test_names_are_asked_for_once(server: AlbumServer, album: Dispatch) -> None:
 
 
 # Errors
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_member_that_fails(album: Dispatch) -> None:
@@ -162,7 +165,10 @@ def test_a_member_that_fails(album: Dispatch) -> None:
 
 
 def test_a_property_that_fails_is_no_method(album: Dispatch) -> None:
-    """pywin32 cannot tell, and gives a method: the code is one of those that a method answers with when its value is asked for."""
+    """pywin32 cannot distinguish such a property from a method, and returns a method.
+
+    The code is one of those that a method returns when its value is requested.
+    """
     with pytest.raises(AutomationError) as failed:
         album.Broken  # noqa: B018
     assert failed.value.hresult == E_INVALIDARG
@@ -231,7 +237,7 @@ def test_names_of_codes() -> None:
 
 
 # The end
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_what_is_not_used_any_more_is_given_back(server: AlbumServer, album: Dispatch) -> None:
@@ -331,7 +337,7 @@ def test_an_interrupt_cancels_the_call(server: AlbumServer, album: Dispatch, mon
 
 
 # Events
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class Listener:
@@ -444,7 +450,7 @@ def test_a_call_that_blocks_in_the_loop_is_an_error() -> None:
 
 
 # Names
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_classes_of_message_queuing() -> None:

@@ -1,4 +1,7 @@
-"""Scripts written for Windows COM, against a whole queue manager: what an application does with queues, and the events of MSMQEvent."""
+"""Scripts written for Windows COM, against a whole queue manager.
+
+They do what an application does with queues and use the events of MSMQEvent.
+"""
 
 from __future__ import annotations
 
@@ -174,7 +177,7 @@ def test_a_query_of_public_queues(computer: Connection) -> None:
 
 
 # Events
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class Handlers:

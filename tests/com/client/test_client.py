@@ -1,4 +1,7 @@
-"""The client of DCOM against our own server: activation, references, pings, and what it does when things go wrong."""
+"""The DCOM client against Lanner's own server.
+
+Covered: activation, references, pings and failures.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +105,7 @@ async def add(counter: RemoteInterface, number: int) -> int:
 
 
 # Activation
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("level", [AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY])
@@ -172,7 +175,10 @@ def test_a_class_factory(tmp_path: Path) -> None:
 def test_an_old_server_is_asked_through_iactivation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_class_object: bool
 ) -> None:
-    """MS-DCOM 3.2.4.1.1.2: below 5.6, IActivation; and the version that both speak is spoken from then on."""
+    """MS-DCOM 3.2.4.1.1.2: below version 5.6, the client uses IActivation.
+
+    From then on it uses the version that both sides support.
+    """
 
     async def old(calls: object, address: object) -> ComVersion:
         del calls, address
@@ -248,7 +254,7 @@ def test_nobody_there() -> None:
 
 
 # References
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_other_interfaces_of_an_object(tmp_path: Path) -> None:
@@ -405,7 +411,7 @@ def test_an_exporter_that_does_not_answer_holds_up_no_other(tmp_path: Path) -> N
 
 
 # Calls
-# ---------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_call_that_waits_does_not_hold_up_others(tmp_path: Path) -> None:
@@ -490,7 +496,7 @@ def test_a_connection_that_was_cut_is_made_again(tmp_path: Path) -> None:
 
 
 # Limits
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -540,7 +546,7 @@ def test_an_exporter_that_is_not_needed_is_hung_up_on(tmp_path: Path) -> None:
 
 
 # Strangers
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def bindings(*addresses: str) -> tuple[StringBinding, ...]:

@@ -1,4 +1,7 @@
-"""Calls on automation objects from the client: through the vtable and by name, with objects both ways."""
+"""Calls on automation objects from the client, through the vtable and by name.
+
+Objects are passed in both directions.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Answers that are wrong, of a server or a sink that means harm: whatever comes, a call ends with a result or a ComError."""
+"""Wrong answers of a hostile server or sink.
+
+Whatever arrives, a call ends with a result or a ComError.
+"""
 
 from __future__ import annotations
 

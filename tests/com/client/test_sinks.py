@@ -1,4 +1,7 @@
-"""The server as a client: what it asks a resolver, and when it pings, while it holds a sink of somebody else's."""
+"""The server as a client of the owner of a sink.
+
+The tests check what it asks a resolver, and when it sends pings, while it holds the sink.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +90,10 @@ def computer(server: AlbumServer) -> Iterator[Connection]:
 
 @pytest.mark.spec("MQAC-2.1-30")
 def test_a_foreign_reference_is_resolved_before_it_is_called(computer: Connection) -> None:
-    """MS-DCOM 3.2.4.1.2: ServerAlive2 without security, then ResolveOxid2, both at the resolver that saResAddr names."""
+    """MS-DCOM 3.2.4.1.2: ServerAlive2 without security, then ResolveOxid2.
+
+    Both go to the resolver that saResAddr names.
+    """
     album, listener = computer.dispatch(CLSID_ALBUM), Listener()
     with_events(album, listener, IALBUM_EVENTS)
     (witness,) = WITNESSES
@@ -105,7 +111,10 @@ def test_a_foreign_reference_is_resolved_before_it_is_called(computer: Connectio
 @pytest.mark.spec("MQAC-2.1-31")
 @pytest.mark.parametrize("ping_period", [0.02])
 def test_a_sink_is_pinged_while_it_is_held(server: AlbumServer, computer: Connection) -> None:
-    """MS-DCOM 3.2.6.1: ComplexPing first, then SimplePing each period, at packet integrity or higher."""
+    """MS-DCOM 3.2.6.1: ComplexPing first, then SimplePing each period.
+
+    Both use packet integrity or higher.
+    """
     album = computer.dispatch(CLSID_ALBUM)
     events = with_events(album, Listener(), IALBUM_EVENTS)
     (witness,) = WITNESSES
@@ -168,7 +177,11 @@ def test_a_sink_that_never_answers_costs_its_time_and_no_more(server: AlbumServe
 
 @pytest.mark.parametrize("named", ["127.0.0.2", "127.0.0.1[1]"])
 def test_a_sink_elsewhere_is_refused(computer: Connection, monkeypatch: pytest.MonkeyPatch, named: str) -> None:
-    """A resolver that a stranger names: another computer is not dialled at all, and a port without anybody is told in time."""
+    """A stranger names a resolver.
+
+    If it is on another computer, no connection is made. If its port has no listener, the caller
+    gets an error in time.
+    """
     album = computer.dispatch(CLSID_ALBUM)
     monkeypatch.setattr(
         "lanner.com.client.exporter._ClientAddresses.resolver",
@@ -205,7 +218,10 @@ def test_dispatch_is_what_events_bring(computer: Connection) -> None:
 
 
 def test_what_a_sink_answers_leads_to_nobody_else(server: AlbumServer, computer: Connection) -> None:
-    """A stranger may put references into its answers, too: they are dialled no more than those it asks with."""
+    """A stranger may put references into answers as well.
+
+    The server does not connect to them, just as it does not for references in requests.
+    """
     album = computer.dispatch(CLSID_ALBUM)
     with_events(album, Listener(), IALBUM_EVENTS)
     own = computer._parts.own

@@ -251,7 +251,10 @@ def test_a_class_factory_makes_objects(tmp_path: Path) -> None:
 
 @pytest.mark.spec("MQAC-2.1-1")
 def test_the_well_known_port_has_the_three_interfaces(tmp_path: Path) -> None:
-    """Their version is 0.0, and they speak NDR alone; the port itself is the listener's business."""
+    """Their version is 0.0, and they use NDR only.
+
+    The listener is responsible for the port itself.
+    """
 
     async def main() -> None:
         async with ToyServer(tmp_path) as server, toy_client(server) as client:
@@ -296,7 +299,7 @@ def test_too_many_interfaces_at_once_are_refused(tmp_path: Path) -> None:
 
 
 # Hostile input
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 async def create_with(client: ToyClient, octets: bytes | None) -> int:

@@ -1,4 +1,7 @@
-"""The classes of message queuing on a whole queue manager: each is activated on the well-known port and asked for its interfaces."""
+"""The classes of message queuing on a whole queue manager.
+
+Each is activated on the well-known port and asked for its interfaces.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""DCOM on its ports: with another client on the well-known one, at every address, in time, and at its end."""
+"""The ports of DCOM.
+
+Covered: another client on the well-known port, all addresses, time limits, and shutdown.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,10 @@ class Impacket:
 
     @contextmanager
     def portmap(self) -> Iterator[Any]:
-        """The well-known port, for one call of one interface: impacket connects, or at least binds, for each call."""
+        """Return the well-known port for one call of one interface.
+
+        impacket connects, or at least binds, for each call.
+        """
         factory = self.transport.DCERPCTransportFactory(f"ncacn_ip_tcp:{ADDRESS}[135]")
         factory.set_credentials(USER, PASSWORD, DOMAIN)
         connection = factory.get_dce_rpc()
@@ -176,7 +182,10 @@ def test_references_name_the_address_that_the_client_has_reached(tmp_path: Path,
 
 @pytest.mark.spec("MQAC-2.1-25")
 def test_objects_are_reclaimed_in_time(tmp_path: Path) -> None:
-    """The clock of the loop is not waited for: the timer is asked when it would run, and run then."""
+    """The test does not wait for the clock of the loop.
+
+    It asks the timer when it would run, and runs it then.
+    """
 
     async def main() -> None:
         async with ToyServer(tmp_path) as server, toy_client(server) as client:

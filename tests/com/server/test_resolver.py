@@ -296,7 +296,7 @@ TestPingMachine.settings = settings(max_examples=40, stateful_step_count=30, dea
 
 
 # On the wire
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def ping_arguments(set_id: int, sequence: int, added: tuple[int, ...], removed: tuple[int, ...]) -> dict[str, Value]:

@@ -225,7 +225,10 @@ def test_properties_are_changed(visit: Visit, manager: lanner.QueueManager) -> N
 
 
 def test_access_decides_what_another_user_sees(visit: Visit, manager: lanner.QueueManager) -> None:
-    """Bob sees nothing of the queue; alice grants rights; then bob looks, and is refused what he was not granted."""
+    """Bob sees nothing of the queue until alice grants rights.
+
+    Then bob can read it, and is denied what was not granted.
+    """
     made = filled(manager, "shared")
     other = visit(queue("shared"), user="bob")
     expect(other.locator("main")).to_contain_text("You may not look into")

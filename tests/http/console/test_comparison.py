@@ -1,4 +1,7 @@
-"""docs/comparison.md: every command, route and screen that it names does what it is for, at a service that runs."""
+"""docs/comparison.md: every command, route and screen that it names works.
+
+The tests use a running service.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The screens for people who run the queue manager: settings, certificates, reports, sites, history, traces."""
+"""The screens for operators of the queue manager.
+
+These are settings, certificates, reports, sites, history and traces.
+"""
 
 from __future__ import annotations
 
@@ -227,7 +230,10 @@ def test_every_command_that_a_page_shows_exists_and_names_its_queue_safely(
 
 
 def check_command(page: str, words: list[str]) -> None:
-    """Assert that there is such a command, with these options; its name is as many words as the page has."""
+    """Assert that a command exists with these options.
+
+    The page decides how many words the name of the command has.
+    """
     plain = [word for word in words if re.fullmatch("[a-z]+", word)]
     sections = [page.partition(f"## {' '.join(plain[:length])}\n")[2] for length in range(2, len(plain) + 1)]
     section = next(filter(None, reversed(sections)), "").partition("\n## ")[0]

@@ -1,4 +1,7 @@
-"""Every screen of the console in a real browser: what it shows, that it can be read, and that nothing hostile runs."""
+"""Every screen of the console in a real browser.
+
+The tests check its contents, its readability, and that no hostile content is executed.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,11 @@ def queue(name: str, **query: object) -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 def content(manager: lanner.QueueManager) -> None:
-    """Queues in every state: full of all kinds of bodies, nearly full, hostile, for another computer, dead letters."""
+    """Create queues in every state.
+
+    They are full of all kinds of bodies, nearly full, hostile, for another computer, or dead-letter
+    queues.
+    """
     orders = manager.create_queue("orders", label="Orders", journal=True)
     for body in (XML, b'{"a": [1, true, {"b": null}]}', b"\x00\x01\xff", "plain text", b""):
         orders.send(lanner.Message(body=body, label=f"Order {len(body)}", recoverable=True))

@@ -132,7 +132,10 @@ BY_MACHINE = {
 
 @pytest.mark.parametrize("keeper", [SOURCE, UUID(int=7), None])
 def test_which_senders_are_verified(keeper: UUID | None) -> None:
-    """A signature that was verified, or a message that was sent through the queue manager that has it."""
+    """Return which messages have a verified sender.
+
+    It is verified by a signature, or because the message was sent through its own queue manager.
+    """
     signed = AuthenticationLevel.SIG20
     plain = [make(**properties) for properties in (BY_USER, BY_SYSTEM, BY_NOBODY, BY_MACHINE, {})]
     marked = [set_authentication(packet, signed) for packet in plain[:4]]
@@ -156,7 +159,10 @@ def test_broken_packets_give_the_same_as_one_by_one(packets: list[bytes]) -> Non
 
 @st.composite
 def like_packets(draw: st.DrawFn) -> list[bytes]:
-    """Packets that have nearly all in common, as those of one sender have: some properties vary, perhaps in a single one of them."""
+    """Return packets that are nearly equal, as those of one sender are.
+
+    Some properties vary, perhaps in a single packet.
+    """
     chosen = draw(st.sets(st.sampled_from(COMMON)))
     shared = {name: draw(samples.sendable[name]) for name in sorted(chosen)}
     varying = draw(st.sets(st.sampled_from(COMMON), max_size=2))

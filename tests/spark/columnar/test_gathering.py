@@ -1,4 +1,7 @@
-"""Stored messages by the thousand: what a scan gives one by one, and nothing that is not what was written."""
+"""Gathering thousands of stored messages.
+
+It yields what a scan yields one by one, and never data that was not written.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +83,7 @@ def all_gathered(store: Store, **limits: int) -> list[Row]:
 
 
 def test_gathering_gives_what_a_scan_gives(store: Store) -> None:
-    """Messages in the order of their keys and not, some of them published, in pieces of any size."""
+    """The messages are in key order or not, and some are published. The pieces have any size."""
     chance = random.Random(3)
     for number in range(5000, 5900):
         put(store, lookup_id(3, number), b"%d" % number * chance.randrange(1, 20), aborts=number % 5)

@@ -1,4 +1,8 @@
-"""LMDB's pages read by numpy: what a cursor finds, in databases of all shapes; and nothing from a file that is laid out otherwise."""
+"""LMDB's pages read by numpy.
+
+The result is that of a cursor for databases of all shapes. A file with another layout yields
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +60,7 @@ def listed(pages: Pages, rows: Rows) -> list[tuple[bytes, bytes]]:
 
 
 def test_rows_are_those_that_a_cursor_finds(store: Store) -> None:
-    """Of databases from nothing to four levels of pages, with values of all sizes, and with gaps."""
+    """The databases have up to four levels of pages, values of all sizes, and gaps."""
     chance = random.Random(5)
     rows: dict[bytes, bytes] = {}
     depths = set()
@@ -96,7 +100,10 @@ def test_rows_are_those_that_a_cursor_finds(store: Store) -> None:
 def test_keys_of_other_widths_are_in_the_way_of_nothing_but_their_own_range(
     tmp_path_factory: pytest.TempPathFactory, others: set[bytes], one: bytes, other: bytes
 ) -> None:
-    """A range is of one width; what else lies in it is left to cursors, what lies beside it is not looked at."""
+    """A range has one key width.
+
+    Keys of other widths inside it are left to cursors; those outside it are not examined.
+    """
     low, high = sorted((one, other))
     store = Store.open(tmp_path_factory.mktemp("pages") / "store", map_size=1 << 30, reserve=1 << 20)
     try:

@@ -52,7 +52,10 @@ SCHEMA = "id bigint, items array<struct<name: string, price: decimal(10,2)>>, `w
 
 
 def test_json_in_a_schema_by_arrow_and_one_by_one_is_the_same() -> None:
-    """One body that is not JSON makes the batch go the slow way: the others have the same values."""
+    """One body that is not JSON makes the batch take the slow path.
+
+    The other bodies have the same values.
+    """
     simple = "id bigint, more int, gone string"
     quick = values("json", [(JSON, 0)] * 3, simple)
     assert quick == [{"id": 7, "more": 1, "gone": None}] * 3
@@ -100,7 +103,10 @@ def test_numbers_have_the_type_that_is_asked_for() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "x", "array<", "array<int", "struct<>", "struct<a int", "decimal(50,2)", "a int b int", "a int,", "a int, a int", "int)", "in t; drop", "array<" * 40 + "int" + ">" * 40],
+    [
+        "", "x", "array<", "array<int", "struct<>", "struct<a int", "decimal(50,2)", "a int b int", "a int,",
+        "a int, a int", "int)", "in t; drop", "array<" * 40 + "int" + ">" * 40,
+    ],
 )  # fmt: skip
 def test_what_is_no_schema_is_refused(text: str) -> None:
     with pytest.raises(InvalidParameter, match="bodySchema"):

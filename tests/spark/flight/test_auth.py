@@ -191,7 +191,7 @@ def test_a_user_logs_nobody_else_off(qm: QueueManager, monkeypatch: pytest.Monke
 
 
 def _wrong_handshakes(tokens: Tokens) -> None:
-    """Guess at the password of alice until nobody looks at the passwords of her handshakes any more."""
+    """Guess alice's password until the passwords of her handshakes are no longer examined."""
     for _ in range(100):
         try:
             tokens.shake_hands("alice", "guess")
@@ -240,7 +240,7 @@ def test_nobody_there_is_told(address: str) -> None:
 
 
 # Listening
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from lanner.spark.flight.courtesy import cpu_of, giving_way
 
 
 class World:
-    """Time, in which a batch takes a hundredth of a second to make, and a loop that uses a part of it."""
+    """A clock and a loop: a batch takes a hundredth of a second, and the loop uses part of it."""
 
     def __init__(self, busy: float) -> None:
         self.now, self.own = 100.0, 7.0

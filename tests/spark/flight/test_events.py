@@ -216,7 +216,7 @@ def test_readers_of_events_outlive_the_service(start: Callable[..., QueueManager
 
 
 # As a source
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def stream(address: str, before: Stream | None = None, **options: object) -> Stream:

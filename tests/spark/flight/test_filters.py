@@ -1,4 +1,7 @@
-"""Conditions: what the queue manager tells itself, and that it reads no more than it must for them."""
+"""Conditions that the queue manager evaluates itself.
+
+It reads no more than they require.
+"""
 
 from __future__ import annotations
 

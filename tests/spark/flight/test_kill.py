@@ -1,8 +1,8 @@
-"""kill -9 of the queue manager while a pipeline moves messages from one queue to another: nothing is lost, nothing doubled.
+"""kill -9 of the queue manager while a pipeline moves messages between two queues.
 
-The pipeline does what a stream of Spark does: it reads a range, stages it under a new token,
-publishes it once per batch, writes the batch into its own log, and acknowledges what the log says.
-It dies with the queue manager and begins again with its log.
+Nothing is lost or duplicated. The pipeline does what a stream of Spark does: it reads a range,
+stages it under a new token, publishes it once per batch, writes the batch into its own log, and
+acknowledges what the log says. It dies with the queue manager and begins again with its log.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ def running(data: Path, port: int = 0) -> Iterator[tuple[subprocess.Popen[bytes]
 
 
 class Pipeline:
-    """A stream with a checkpoint: the offsets of batches that were begun, and how many were ended."""
+    """A stream with a checkpoint.
+
+    It has the offsets of batches that were begun, and the number of those that ended.
+    """
 
     def __init__(self) -> None:
         self.offsets: list[tuple[int, int]] = []
@@ -95,7 +98,10 @@ def fill(data: Path, accounts: Path) -> None:
 
 
 def check_events(manager: QueueManager, sent: int) -> None:
-    """An event is in the log if and only if what it tells of is on disk: each arrival and each receive, once."""
+    """Assert that an event is in the log if and only if its change is on disk.
+
+    Each arrival and each receive occurs once.
+    """
     source = EventSource(operations_of(manager))
     after, upto, _ = source.bounds()
     rows = [row for batch in source.batches(after, upto, RowSchema.select_events()) for row in batch.to_pylist()]

@@ -20,7 +20,10 @@ MESSAGES = 200_000
 
 @pytest.fixture
 def served(tmp_path: Path, accounts: Path) -> Iterator[tuple[int, FlightQueues]]:
-    """`lanner serve`, whose memory is its own: the number of the process, and a connection to its Flight service."""
+    """Run `lanner serve` with memory of its own.
+
+    Return the process id and a connection to its Flight service.
+    """
     data = tmp_path / "data"
     with QueueManager(data, "ALPHA") as manager:
         manager.create_queue("deep")

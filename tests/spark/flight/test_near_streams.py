@@ -1,4 +1,7 @@
-"""Streams through shared memory: what Flight gives, for whoever is on the same machine, and memory that goes round."""
+"""Streams through shared memory, for clients on the same machine.
+
+They yield what Flight yields, and the memory is reused.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +112,10 @@ def test_the_same_batches_come_through_memory_as_through_the_port(
 def test_messages_of_every_kind_come_through_memory_as_through_the_port(
     qm: QueueManager, root: FlightQueues, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of one size and of many, in memory only, published by a writer, with text, and one that somebody is about to receive."""
+    """The messages have one size or many, and are express, published by a writer, or text.
+
+    One of them is about to be received by another reader.
+    """
     queue = qm.create_queue("q")
     fill(qm, "q", 40)
     rows = pa.RecordBatch.from_pylist([{"body": b"published %d" % number} for number in range(15)])
@@ -274,7 +280,10 @@ def test_a_connection_serves_one_stream_after_the_other_and_its_memory_goes_roun
 
 
 def test_batches_in_hands_stay_what_they_are(many: int, root: FlightQueues) -> None:
-    """More of them than there are slots: they have nothing of that memory, and nobody waits for ever."""
+    """There are more batches than slots.
+
+    Batches that are held own their memory, so no reader waits forever.
+    """
     [partition] = root.plan("q", columns=[*BY_NAME]).partitions
     stream = root.read(partition.ticket)
     kept = [next(stream) for _ in range(SLOTS + 3)]

@@ -1,4 +1,7 @@
-"""Packets that writers build: the same messages as from rows, and nothing else than rows could make."""
+"""Packets that writers build.
+
+They produce the same messages as rows do, and nothing that rows could not produce.
+"""
 
 from __future__ import annotations
 
@@ -247,7 +250,7 @@ def test_columns_beside_packets_are_refused(raw: Raw, destination: Destination) 
 
 
 # The encoder
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 HERE = Destination(parse(r"DIRECT=OS:alpha\private$\q"), b"", is_transactional=False, source=OTHER)

@@ -1,4 +1,7 @@
-"""Reader processes: what a ticket names is shown by a process that can do nothing else, also when one of them is killed."""
+"""Reader processes: an unprivileged process reads the data that a ticket names.
+
+The tests include killing one of them.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +89,7 @@ def eventually(what: Callable[[], object]) -> None:
 
 
 # Reading
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_reader_process_shows_the_very_same_rows(qm: QueueManager, queues: FlightQueues) -> None:
@@ -172,7 +175,7 @@ def test_any_flight_client_may_read_a_ticket_at_either_place(
 
 
 # Failures
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_kill_9_in_the_middle_of_a_scan(qm: QueueManager, queues: FlightQueues, served: FlightListener) -> None:
@@ -390,7 +393,7 @@ def test_what_it_is_not_to_touch_is_refused_by_the_kernel(tmp_path: Path) -> Non
 
 
 # Limits
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_their_streams_and_connections_are_counted_in_the_budget(

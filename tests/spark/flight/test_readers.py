@@ -289,7 +289,10 @@ def test_what_expired_or_was_purged_meanwhile_is_no_error(qm: QueueManager, root
 def test_a_message_that_was_moved_away_and_back_meanwhile_is_another_one(
     qm: QueueManager, root: FlightQueues, q: str
 ) -> None:
-    """It has a new number, and comes again: what was acknowledged under the old one must not take it away."""
+    """The message has a new number and comes again.
+
+    An acknowledgment under the old number must not remove it.
+    """
     fill(qm, q, 1)
     named = readers.Readers(runtime_of(qm))
     lease = named.acquire(operations_of(qm), q, "r")

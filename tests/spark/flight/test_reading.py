@@ -58,7 +58,7 @@ def grant(qm: QueueManager, name: str, sid: Sid, rights: QueueAccess) -> None:
 
 
 # Reading
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_queue_is_a_table_with_every_column(qm: QueueManager, root: FlightQueues) -> None:
@@ -430,7 +430,7 @@ def test_a_queue_that_is_deleted_in_the_middle_of_a_stream_ends_it_with_an_error
 
 
 # Who may read
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_rights_are_those_of_the_access_list(qm: QueueManager, connect: Connect) -> None:

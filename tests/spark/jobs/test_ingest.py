@@ -1,4 +1,7 @@
-"""ingest: queues and files of packets into the table `messages`, once, whatever happens in between."""
+"""ingest: queues and files of packets go into the table `messages`.
+
+Each message gets there once, whatever happens in between.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The tables of the lake in each format: replaced at once, batches once, wherever a job is killed."""
+"""The tables of the lake in each format.
+
+They are replaced atomically and get each batch once, wherever a job is killed.
+"""
 
 from __future__ import annotations
 

@@ -53,7 +53,10 @@ def die(qm: QueueManager, queue: str, *texts: str, **properties: Any) -> None:  
 
 
 def expired(dead_letters: Queue, count: int) -> None:
-    """Wait for dead letters: messages expire when the timers have their turn, which may be after a commit."""
+    """Wait for dead letters.
+
+    Messages expire when the timers run, which may be after a commit.
+    """
     deadline = time.monotonic() + 30
     while dead_letters.count() < count:
         assert time.monotonic() < deadline, "they have not expired"

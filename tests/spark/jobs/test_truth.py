@@ -1,8 +1,9 @@
-"""The tables against what two queue managers really did: real transfer, mostly queues without journals, one clock that is wrong.
+"""The tables compared with what two queue managers really did.
 
-603 messages go from SHOP to WAREHOUSE. This test keeps a diary of what it did and when, and of when
-the queues of WAREHOUSE showed each message. A diary has the time before and the time after: what a
-table says must lie between, however busy the machine is.
+The tests use real transfer, mostly queues without journals, and one wrong clock. 603 messages go
+from SHOP to WAREHOUSE. The test keeps a diary of what it did and when, and of when the queues of
+WAREHOUSE showed each message. A diary entry has the time before and the time after. The times in
+the tables must lie between them, however busy the machine is.
 """
 
 from __future__ import annotations

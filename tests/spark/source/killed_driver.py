@@ -1,8 +1,9 @@
-"""The Spark application that is killed: one stream from a queue to Parquet, one from a queue to a queue, in the same driver.
+"""The Spark application that is killed.
 
-Run as `python -m tests.spark.source.killed_driver ADDRESS DIRECTORY POINT`. At the crash point some
-process of it kills the driver and its Java machine; with the point `never` it works until somebody
-else does.
+One driver runs a stream from a queue to Parquet and one from a queue to a queue. Run as `python -m
+tests.spark.source.killed_driver ADDRESS DIRECTORY POINT`. At the crash point one of its processes
+kills the driver and its Java machine; with the point `never` it works until it is killed from
+outside.
 """
 # ruff: noqa: N802, N803 (Spark names the methods)
 

@@ -1,4 +1,7 @@
-"""A source and sink of Spark whose Python workers die by kill -9, each at its point and once: marks in a directory say which have died."""
+"""A source and sink of Spark whose Python workers die by kill -9.
+
+Each dies at its point and once; marks in a directory record which have died.
+"""
 # ruff: noqa: N802, N803 (Spark names the methods)
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What Spark does with the source of a stream, in one process and without Spark: batches, a log of offsets, restarts."""
+"""Spark's use of the source of a stream, in one process and without Spark.
+
+It has batches, a log of offsets, and restarts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Spark finds the format by importing every package named pyspark_*: this one never fails there, and says later what is missing."""
+"""Spark finds the format by importing every package named pyspark_*.
+
+This one never fails there, and reports later what is missing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""kill -9 of Spark's Python workers, and of the queue manager under Spark: nothing lost, nothing doubled, nothing left."""
+"""kill -9 of Spark's Python workers, and of the queue manager under Spark.
+
+Nothing is lost, duplicated or left behind.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ def end(query: StreamingQuery) -> None:
 
 
 def kill_workers(spark: SparkSession, data: Path, place: Path, points: list[str]) -> None:
-    """Kill a worker at each point, one after the other, and begin again from the checkpoint each time."""
+    """Kill a worker at each point in turn, and restart from the checkpoint each time."""
     # Under the name that every session knows: Spark looks for a sink in whichever session is the
     # active one.
     session = spark.newSession()
@@ -100,7 +103,10 @@ def test_workers_are_killed_at_every_point_again_and_again(spark: SparkSession, 
 def kill_queue_manager(
     spark: SparkSession, data: Path, place: Path, kills: int, wait: Callable[[FlightQueues, int], None]
 ) -> None:
-    """Kill the queue manager while a stream moves messages, and start it again; the stream goes on, or is started again."""
+    """Kill the queue manager while a stream moves messages, and restart it.
+
+    The stream continues or is restarted.
+    """
     port = free_port()
     query: StreamingQuery | None = None
     for kill in range(kills + 1):

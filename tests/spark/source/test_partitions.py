@@ -67,7 +67,10 @@ def test_partitions_grow_with_the_queue_up_to_a_limit(mebibytes: int, count: int
 
 @pytest.mark.parametrize(
     ("mebibytes", "asked", "count", "largest"),
-    [(1200, 1, 2, 600), (1200, 2, 2, 600), (1200, 3, 3, 400), (2048, 16, 16, 128), (2048, 64, 64, 32), (4096, 2, 4, 1024)],
+    [
+        (1200, 1, 2, 600), (1200, 2, 2, 600), (1200, 3, 3, 400),
+        (2048, 16, 16, 128), (2048, 64, 64, 32), (4096, 2, 4, 1024),
+    ],
 )  # fmt: skip
 def test_about_as_many_as_are_asked_for(mebibytes: int, asked: int, count: int, largest: int) -> None:
     """A task has its price, so not more; but what is lost with one should not be too much."""
@@ -111,7 +114,10 @@ def test_a_process_is_prepared_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="glibc only")
 def test_memory_that_is_kept_needs_no_pages_of_the_system() -> None:
-    """Blocks of a megabyte, freed and taken again: each page of them is asked for once, and without `keep` again and again."""
+    """Blocks of a megabyte are freed and allocated again.
+
+    Each of their pages is requested once from the system; without `keep`, again and again.
+    """
     code = """
 import ctypes, resource, sys
 from lanner.spark.flight.courtesy import keep

@@ -1,4 +1,7 @@
-"""transport=rpc: any MSMQ computer by remote read, peeked at in batches and received from in streams."""
+"""transport=rpc: any MSMQ computer by remote read.
+
+Batches peek, streams receive.
+"""
 
 from __future__ import annotations
 

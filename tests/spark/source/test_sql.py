@@ -1,4 +1,7 @@
-"""SQL: tables over queues, conditions that are pushed down, and typed bodies, through a real Spark."""
+"""SQL through a real Spark.
+
+Covered: tables over queues, conditions that are pushed down, and typed bodies.
+"""
 
 from __future__ import annotations
 

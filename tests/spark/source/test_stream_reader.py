@@ -56,7 +56,7 @@ def beta(start: Callable[..., QueueManager], accounts: Path) -> Iterator[tuple[Q
 
 
 # Peeking
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_stream_reads_everything_once_and_leaves_it_there(qm: QueueManager, address: str) -> None:
@@ -192,7 +192,7 @@ def test_numbers_of_another_life_are_refused(qm: QueueManager, address: str, mon
 
 
 # Receiving
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_what_was_processed_is_received_with_the_next_look(qm: QueueManager, address: str) -> None:

@@ -94,7 +94,7 @@ class Query:
 
 
 # Batches
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_what_tasks_write_is_seen_when_all_are_done_in_the_order_of_the_partitions(
@@ -176,7 +176,10 @@ def test_a_write_that_is_given_up_leaves_nothing_and_stragglers_are_never_seen(q
 
 
 def test_a_second_attempt_of_a_task_replaces_the_first(qm: QueueManager, address: str) -> None:
-    """Spark numbers attempts anew in each application; only the token that `commit` is told counts."""
+    """Spark numbers attempts anew in each application.
+
+    Only the token that `commit` gets counts.
+    """
     qm.create_queue("q")
     writer = batch_writer(address, queue="q")
     write(writer, [rows(b"1")])
@@ -186,7 +189,7 @@ def test_a_second_attempt_of_a_task_replaces_the_first(qm: QueueManager, address
 
 
 # Streams
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_batch_that_is_done_again_is_published_once(
@@ -300,7 +303,7 @@ def test_a_spread_batch_that_is_cut_another_way_is_published_once(
 
 
 # What is refused
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_what_cannot_be_written_is_refused_before_anything_is_read(address: str) -> None:

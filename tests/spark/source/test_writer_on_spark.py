@@ -1,4 +1,7 @@
-"""Writes and streams on a real Spark, also through kill -9 of the whole application: nothing lost, nothing doubled, nothing left."""
+"""Writes and streams on a real Spark, also through kill -9 of the whole application.
+
+Nothing is lost, duplicated or left behind.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +97,7 @@ def test_a_stream_that_fails_says_why(qm: QueueManager, address: str, spark: Spa
 
 
 # kill -9
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def driver(address: str, directory: Path, point: str) -> subprocess.Popen[bytes]:
@@ -153,7 +156,11 @@ def run_until_killed(address: str, directory: Path, point: str) -> None:
 
 @pytest.mark.timeout(300)
 def test_killed_at_a_named_point(qm: QueueManager, address: str, spark: SparkSession, tmp_path: Path) -> None:
-    """Where most can be doubled; each run of a driver takes its time, the other points are for `make soak`, and for test_kill.py without Spark."""
+    """The point where duplicates are most likely.
+
+    Each run of a driver takes time. The other points are for `make soak`, and for test_kill.py
+    without Spark.
+    """
     prepare(qm)
     run_until_killed(address, tmp_path, "after publish")
     assert len(bodies(qm, "target")) < MESSAGES, "it was killed on its way"
