@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 Request = Mapping[str, Any]
 
-# Not in the specification: queues in one answer, and characters in a pattern, which is longer than
-# any queue name.
+# Not in the specification: queues in one answer, and characters in a pattern. No queue name is as
+# long as the latter.
 MAX_PAGE: Final = 1000
 _MAX_PATTERN: Final = 256
 # Seconds for which an overview is reused for the same identity.
