@@ -196,7 +196,7 @@ class LannerStream:
     def _store(
         self, entry: Entry, number: int, transaction_number: int, first: int, start: int
     ) -> tuple[list[int], bool]:
-        """Send packets; return the ordinals, and whether none of the messages survives a restart."""
+        """Send packets; return the ordinals, and whether no message outlives a restart."""
         session = self._session
         ordinals: list[int] = []
         octets = entry.body[start:]

@@ -44,7 +44,7 @@ COLUMNS: Final[dict[str, Callable[[Queue], object]]] = {
     "bytes": lambda queue: queue.total_bytes,
     "journal_messages": lambda queue: 0 if queue.journal_queue is None else queue.journal_queue.message_count,
     # Messages that arrived since the queue manager started, plus those found at its start. The
-    # difference of two answers is the rate.
+    # difference between two answers gives the rate.
     "arrivals": lambda queue: queue.message_count + queue.removed_count,
     "readers": lambda queue: sum(one.access_type is QueueAccessType.RECEIVE for one in queue.open_queue_descriptors),
     "transactional": lambda queue: queue.transactional,
