@@ -194,7 +194,10 @@ class Bench:
 
     @contextmanager
     def reading(self, rates: list[float]) -> Iterator[None]:
-        """Read repeatedly in the background; append the rows per second of each completed read."""
+        """Read repeatedly in the background; append the rows per second of each read.
+
+        A read that is still running at the end counts only if it is the first.
+        """
         is_over = threading.Event()
 
         def read() -> None:

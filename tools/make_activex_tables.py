@@ -130,7 +130,7 @@ def interface_lines(interface: dict[str, Any], earlier: dict[str, list[str]]) ->
 def coclass_line(data: dict[str, Any]) -> str:
     if str(CLASSES[f"MSMQ.{data['name']}"]) != data["clsid"]:
         raise ValueError(f"lanner.com.known_classes has another CLSID for {data['name']}")
-    # IDispatch calls the default interface, and that is the last interface of an object here.
+    # IDispatch exposes the default interface, which is the last one of an object here.
     ordered = [name for name in data["interfaces"] if name != data["default_interface"]] + [data["default_interface"]]
     return " ".join(["coclass", data["name"], *ordered, *(f"source:{name}" for name in data["source_interfaces"])])
 

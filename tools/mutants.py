@@ -431,9 +431,9 @@ class Chooser:
                 self._by_place[row][place] = rank, of_place + found
 
     def _mutations(self, row: str) -> tuple[str, list[Mutation]]:
-        """Return the best function that has mutations as its module and the mutations.
+        """Return the module of the best function that has mutations, and those mutations.
 
-        Without any, the module is empty.
+        If no function has any, the module is empty.
         """
         found = self._by_place[row]
         places = [place for place in self._ranks[row] if place in found]

@@ -394,8 +394,8 @@ class LannerSession:
         """Hold a message, and others that are available, until the client acknowledges them."""
         reads = [first]
         room = MAX_ANSWER - len(first.position.record.packet)
-        # Whatever fails here (the queue is deleted, too much is held), the first message is still
-        # delivered.
+        # If anything fails here (the queue is deleted, too much is held), the first message is
+        # still delivered.
         with suppress(StatusError):
             if first.cursor is None:
                 reads += self.operations.receive_ready(first.descriptor, wanted - 1, room, first.transaction)

@@ -66,7 +66,7 @@ class LannerStream:
         self._is_closed = False
         # First entries of the sends of which a part has failed.
         self._broken: dict[int, None] = {}
-        # Transactions that could not be begun, and the error that requests in them get.
+        # Transactions that could not be begun, with the error to return to requests that use them.
         self._not_begun: dict[int, StatusError] = {}
         # Answers of this turn that wait until the commit is durable.
         self._unsynced: list[_Answer] = []
@@ -80,7 +80,7 @@ class LannerStream:
 
     @property
     def is_behind(self) -> bool:
-        """Whether entries are deferred to the next turn."""
+        """True if entries are deferred to the next turn."""
         return bool(self._waiting)
 
     def close(self) -> None:
@@ -196,7 +196,7 @@ class LannerStream:
     def _store(
         self, entry: Entry, number: int, transaction_number: int, first: int, start: int
     ) -> tuple[list[int], bool]:
-        """Send packets; return the ordinal of each message, and whether all of them are express."""
+        """Send packets; return the ordinals, and whether no message outlives a restart."""
         session = self._session
         ordinals: list[int] = []
         octets = entry.body[start:]

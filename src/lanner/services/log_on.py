@@ -6,10 +6,10 @@ sealed connection of an authenticated caller. A user logs on with a password, a 
 ticket comes from another connection of the same user, and is valid for one logon within a minute.
 
 Failed attempts are delayed, counted and recorded for the user's address, as in every other
-protocol. The HTTP process reports that address, because only it knows it; for any other caller it
-is the address that the call came from. Tokens and tickets have 256 random bits and cannot be
-guessed. Valid ones are therefore checked before any delay, so that an attacker who sends wrong ones
-locks nobody out.
+protocol. The HTTP process reports that address, because no other process knows it; for any other
+caller it is the address that the call came from. Tokens and tickets have 256 random bits and cannot
+be guessed. They are therefore checked before any delay, so that an attacker who sends wrong ones
+cannot lock anyone out.
 """
 
 from __future__ import annotations

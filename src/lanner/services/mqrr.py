@@ -383,7 +383,10 @@ class RemoteReadService:
         dw_max_compound_message_size: int,
         p_transaction_id: bytes,
     ) -> Answers:
-        """3.1.4.13 R_StartTransactionalReceive: like R_StartReceive without a transaction."""
+        """3.1.4.13 R_StartTransactionalReceive.
+
+        Without a transaction it acts like R_StartReceive.
+        """
         del dw_max_compound_message_size
         asked = _Asked(
             lookup_id, h_cursor, ul_action, ul_timeout, dw_request_id, dw_max_body_size, bytes(p_transaction_id)
@@ -608,7 +611,7 @@ class RemoteReadService:
     def set_user_acknowledgement_class(
         self, call: ServerCall, ph_context: bytes, lookup_id: int, us_class: int
     ) -> Answer:
-        """3.1.4.14 R_SetUserAcknowledgementClass: reject a message received in a transaction."""
+        """3.1.4.14 R_SetUserAcknowledgementClass: reject a message of an open transaction."""
         queue = self._queue(call, ph_context)
         try:
             if queue.descriptor.access_type is not QueueAccessType.RECEIVE:

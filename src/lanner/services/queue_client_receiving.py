@@ -1,4 +1,4 @@
-"""Filling a client's CACTransferBufferV2 from a message.
+"""Conversion of a message to the CACTransferBufferV2 that a client provided.
 
 MS-MQMP 2.2.3.2, 3.1.1.11, 3.1.5.3. A pointer that was NULL on input is NULL on output. A property
 of variable size has a buffer and a number with its size. The numbers are set even if a buffer is

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 # Not in the specification: messages that a client can still return by number.
 _MAX_MESSAGES: Final = 1024
-# Not in the specification: receives of one transaction whose number ranges are kept after their
-# messages were returned.
+# Not in the specification: receives recorded for one transaction. Beyond that, those whose messages
+# are all forgotten are dropped.
 _MAX_RUNS: Final = 1024
 
 

@@ -47,7 +47,7 @@ class RemoteReadEntry:
 
     @property
     def tag(self) -> tuple[int, int]:
-        """The key by which Cancel Waiting Message Read Request finds the read in the queue."""
+        """The key of Cancel Waiting Message Read Request, unique among all handles of the queue."""
         return self.open_queue_descriptor_handle, self.request_id
 
 

@@ -1,7 +1,8 @@
 """The entries of Lanner's stream: message requests and their answers (docs/protocol.md).
 
-Numbers are little-endian. A message is its packet, which contains its own size. The session assigns
-the numbers of queues and transactions (`lanner_session`); the client chooses those of reads.
+Numbers are little-endian. A message is its packet, which contains its own size. Queues,
+transactions and reads are identified by their numbers in the session (`lanner_session`). The client
+chooses the numbers of queues, of reads, and of transactions that it begins with BEGIN.
 """
 
 from __future__ import annotations

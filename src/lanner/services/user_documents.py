@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 Request = Mapping[str, Any]
 
-# Not in the specification: queues in one answer, and characters in a pattern, which is longer than
-# any queue name.
+# Not in the specification: queues in one answer, and characters in a pattern. No queue name is as
+# long as the latter.
 MAX_PAGE: Final = 1000
 _MAX_PATTERN: Final = 256
 # Seconds for which an overview is reused for the same identity.
@@ -44,7 +44,7 @@ COLUMNS: Final[dict[str, Callable[[Queue], object]]] = {
     "bytes": lambda queue: queue.total_bytes,
     "journal_messages": lambda queue: 0 if queue.journal_queue is None else queue.journal_queue.message_count,
     # Messages that arrived since the queue manager started, plus those found at its start. The
-    # difference of two answers is the rate.
+    # difference between two answers gives the rate.
     "arrivals": lambda queue: queue.message_count + queue.removed_count,
     "readers": lambda queue: sum(one.access_type is QueueAccessType.RECEIVE for one in queue.open_queue_descriptors),
     "transactional": lambda queue: queue.transactional,
