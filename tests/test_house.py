@@ -566,7 +566,10 @@ def classes_of(package: Path) -> dict[str, list[str]]:
 
 
 def wrong_terms(package: Path, document: str) -> list[str]:
-    """Return glossary entries that name nothing, and classes with the name of an entry's class."""
+    """Return the errors of the glossary.
+
+    These are entries that name nothing, and classes that share a name with one of its classes.
+    """
     rows = table_rows(document, "| Term | Meaning | Where |")
     terms = [row[0] for row in rows]
     wrong = [f"{term} comes before {after}" for after, term in itertools.pairwise(terms) if term <= after]

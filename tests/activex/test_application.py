@@ -192,7 +192,7 @@ class TestCertificates:
         certificate: CertificateWithKey,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """2 creates a certificate only if there is none; 1 replaces it, also in the directory.
+        """Argument 2 creates a certificate if there is none; 1 replaces it, also in the directory.
 
         Other certificates stay.
         """

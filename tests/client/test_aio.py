@@ -81,9 +81,9 @@ def test_a_waiting_task_gets_what_is_sent(tmp_path: Path) -> None:
 
 
 def test_a_cancelled_task_loses_nothing(tmp_path: Path) -> None:
-    """A task may be cancelled before the message arrives.
+    """No message is lost, whether the task is cancelled before or after its message arrives.
 
-    It may also be cancelled after the arrival, before the task has been told.
+    In the second case the task has not been told of the message yet.
     """
 
     async def scenario(qm: lanner.aio.QueueManager, q: lanner.aio.Queue) -> None:

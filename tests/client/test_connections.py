@@ -49,9 +49,9 @@ class NotingLock:
 
 
 def test_a_thread_that_reports_a_lost_connection_leaves_alone_what_another_has_made() -> None:
-    """The reporting thread stops once it has seen that the connection is the lost one.
+    """The reporting thread pauses after it has recognized the lost connection.
 
-    It continues when the other thread has reached the same point.
+    It continues when the other thread is there.
     """
     has_looked, other_is_there = threading.Event(), threading.Event()
     made: list[Line] = []

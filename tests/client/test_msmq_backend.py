@@ -602,7 +602,7 @@ def test_a_program_asks_where_to_read_and_says_who_it_is(colour: str, bare: Othe
 def test_a_server_that_stops_answering_is_given_up(colour: str, bare: OtherManager, method: Method) -> None:
     """A server accepts the binds and then does not answer a call.
 
-    The server has Lanner's interface, or does not have it.
+    The call belongs to Lanner's interface, or the server has no such interface.
     """
     never: asyncio.Future[bytes] = asyncio.Future(loop=bare.loop)
     asked = []

@@ -373,7 +373,10 @@ def test_an_interrupted_wait_takes_nothing(other: OtherManager, qm: lanner.Queue
 
 
 def answer_is_on_its_way(other: OtherManager, wire: RpcWire, q: lanner.Queue, readers: int) -> Callable[[], bool]:
-    """Let the first of several reads take a message; hold its answer until it is cancelled."""
+    """Let the first of several reads take a message.
+
+    Its answer is held until the read is cancelled.
+    """
 
     def happen() -> bool:
         until(lambda: other.waiting(short(q)) == readers)

@@ -299,7 +299,7 @@ async def test_a_cancelled_commit_goes_on(
 async def prepared(form: Form, qm: lanner.aio.QueueManager, q: lanner.aio.Queue, coordinator: str) -> str:
     """Prepare a branch that has received a message and sent another, and leave it.
 
-    Return the transaction.
+    Return the identifier of the transaction.
     """
     identifier, tx = str(uuid.uuid4()), qm.transaction()
     await q.receive(0, transaction=tx)
@@ -439,7 +439,7 @@ async def test_a_program_that_is_gone_has_aborted_what_it_has_not_decided(
 ) -> None:
     """The queue manager aborts its own branch when the connection ends.
 
-    The branch of another one waits for the next program.
+    The branch of another queue manager waits for the next program.
     """
     source = await filled(qm, "7")
     async with form.embedded(tmp_path / "beta", "BETA") as beta:

@@ -384,7 +384,7 @@ def test_a_published_queue_whose_paths_cannot_be_read_back_exists_without_them(h
 def test_in_a_domain_a_queue_lets_everyone_look_its_computer_too_and_its_owner_do_all(tmp_path: Path) -> None:
     """The engine passes three parties to the default descriptor.
 
-    Everyone, then the machine (its objectSid), then the owner.
+    They are Everyone, the machine (its objectSid) and the owner, in this order.
     """
     h = Harness(tmp_path / "data", directory_integrated=True, profile=Profile.DOCUMENT)
     machine = h.directory.computer_sid("ALPHA")

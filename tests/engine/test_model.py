@@ -489,9 +489,9 @@ class Machine:
     # ----------------------------------------------------------------------------------------------
 
     def restart(self, crashes: bool) -> None:
-        """Restart: waits and handles end, express messages and unprepared work vanish.
+        """Restart the queue manager and the model.
 
-        Prepared work stays.
+        Waits and handles end, express messages and unprepared work vanish, and prepared work stays.
         """
         for waits in self.model.waits.values():
             self.told = [wait for wait in self.told if wait not in waits]

@@ -32,7 +32,7 @@ def integrated(tmp_path: Path) -> Iterator[Harness]:
 
 
 class Watched(Harness):
-    """A harness in a directory that records its reads since the start.
+    """A harness that records the reads of its directory since the start.
 
     Each record is the object type and the seconds since the start.
     """

@@ -51,9 +51,9 @@ class Site(Served):
             queue.grant(USER, "full")
 
     def send(self, body: bytes) -> None:
-        """Send a message to the queue.
+        """Make a message the only one in the queue.
 
-        A client that is not installed leaves its own message there.
+        A skipped test has left its own message there.
         """
         with self.manager() as manager:
             queue = manager.open(rf".\private$\{QUEUE}")
@@ -86,7 +86,7 @@ def go_msrpc(
 ) -> dict[str, object]:
     """Return what the program go_msrpc_client.go saw.
 
-    It was compiled with go-msrpc on another computer.
+    It was compiled with go-msrpc outside this test.
     """
     program = os.environ.get("LANNER_GO_MSRPC")
     if not program:

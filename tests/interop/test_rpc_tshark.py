@@ -47,9 +47,10 @@ LEVELS = {
 
 
 async def ours(port: int, level: AuthLevel, auth_type: AuthType) -> None:
-    """Use Lanner's client: fragments both ways, concurrent calls, a fault and more.
+    """Call the server with Lanner's own client in many ways.
 
-    The rest is alter_context, cancels and a rejected interface.
+    The calls cover fragments both ways, concurrency, a fault, alter_context, cancels, and a
+    rejected interface.
     """
     credentials = None if level is AuthLevel.NONE else Credentials(USER, PASSWORD, DOMAIN)
     async with await connect_tcp(ADDRESS, port, credentials=credentials, auth_type=auth_type, level=level) as client:

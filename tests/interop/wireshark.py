@@ -99,7 +99,7 @@ def _wait_for_the_end(path: Path) -> None:
 def shown(path: Path, filter_: str, *fields: str, port: int | None = None) -> list[str]:
     """Return a line for every frame that passes a display filter.
 
-    The port is decoded as DCE/RPC if nothing else identifies it.
+    `port` is decoded as DCE/RPC where nothing else identifies it.
     """
     command = ["tshark", "-r", str(path), "-o", f"ntlmssp.nt_password:{PASSWORD}", "-Y", filter_]
     if port is not None:

@@ -1,4 +1,4 @@
-"""Virtual machines for tests: Debian root file systems entered by chroot in namespaces.
+"""Isolated machines for tests: Debian root file systems entered by chroot in namespaces.
 
 debootstrap creates a base system once; it is kept as a tar file below the user's cache directory.
 The names of package mirrors come from the configuration of this machine (apt, pip and the

@@ -198,7 +198,7 @@ def test_binds_of_several_threads_wait_for_each_other(client: RpcClient, threads
 
 
 def test_large_requests_and_answers_in_both_directions_at_once(tmp_path: Path) -> None:
-    """The server stops reading while its answers are not read.
+    """The server stops reading while its client does not read the answers.
 
     A client that only writes would wait forever.
     """

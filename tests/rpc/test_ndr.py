@@ -305,7 +305,7 @@ def test_a_structure_is_aligned_and_in_ndr64_filled_up() -> None:
 def test_what_pointers_point_to_comes_after_the_outermost_construction() -> None:
     """C706 14.3.12.3: referents come in the order of their pointers.
 
-    What the referent of one pointer contains comes before the referent of the next.
+    A referent, with everything that it points to, comes before the next referent.
     """
     octets = encode(Conformant(Unique(pointed(Unique(u8)))), (Pointed(7), None, Pointed(9)))
     assert octets == struct.pack("<4I IBxxxIB", 3, 0x20000, 0, 0x20004, 0x20008, 7, 0x2000C, 9)

@@ -232,7 +232,7 @@ class Managed:
 def managed(path: Path, caller: Caller | None = None, **settings: Any) -> Iterator[Managed]:  # noqa: ANN401 (of EngineSettings)
     """Run a queue manager without transfer, and its service.
 
-    A caller that does not authenticate is `caller`.
+    A caller that does not authenticate has the identity `caller`.
     """
     h = Harness(path, resolve_identity=(caller or Caller()).resolve, **settings)
     try:

@@ -203,7 +203,7 @@ class StoreAgainstDict(RuleBasedStateMachine):
 
     @rule()
     def checkpoint(self) -> None:
-        """Checkpoint: what is in flight and what is in the write-ahead log go into the database.
+        """Write what is in flight and what is in the write-ahead log into the database.
 
         What is current stays so.
         """
@@ -270,9 +270,9 @@ class StoreAgainstDict(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """Crash: the machine stops.
+        """Stop the machine.
 
-        Synced data is there, whether or not it was only in the write-ahead log.
+        Synced data survives, even if it was only in the write-ahead log.
         """
         old, left = self.path, self.store
         self.path = crash(old)

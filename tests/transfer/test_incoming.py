@@ -66,7 +66,8 @@ def h(tmp_path: Path) -> Iterator[IncomingHarness]:
 def test_a_message_that_came_before_is_counted_and_dropped(h: IncomingHarness, recoverable: bool) -> None:
     """The text: "The protocol MUST discard this message".
 
-    Its time becomes now, no one is notified, and the session continues counting.
+    Its entry in the history gets the current time, no acknowledgment is sent, and the session
+    continues counting.
     """
     packet = h.packet(b"once", recoverable=recoverable, **asking())
     h.arrive(packet)
@@ -104,7 +105,7 @@ def test_transactional_messages_are_judged_by_their_numbers_alone(h: IncomingHar
 
 @pytest.mark.spec("QQB-3.1.1.3-3")
 def test_a_message_and_that_it_came_are_on_disk_together(h: IncomingHarness) -> None:
-    """Nothing may be acknowledged before that.
+    """Nothing may be acknowledged before both are on disk.
 
     A message that counts as processed is in a batch that can be waited for.
     """
@@ -156,9 +157,10 @@ def test_a_refused_message_is_not_remembered(h: IncomingHarness) -> None:
 
 
 def test_an_express_message_puts_nothing_on_disk(h: IncomingHarness) -> None:
-    """A row would make its sender wait for the disk.
+    """Writing its identifier would make the sender wait for the disk.
 
-    The message itself would not survive to be distinguished from its copy.
+    The entry would have no use: the message does not survive a restart, so its copy would be no
+    duplicate.
     """
     h.sync()
     h.arrive(h.packet(b"quick", recoverable=False))

@@ -191,7 +191,7 @@ def publish(node: Node, server: Node) -> None:
 def test_profile_document_deletes_at_a_word(world: World) -> None:
     """Profile DOCUMENT deletes on the same notification, with the object still there.
 
-    Profile SAFE asks the directory.
+    Profile SAFE asks the directory first.
     """
     for number, profile in enumerate((Profile.DOCUMENT, Profile.SAFE)):
         own = World(world._path / profile.value)

@@ -405,7 +405,7 @@ def test_a_port_where_nobody_listens_is_no(clock: list[float], peer: socket.sock
 def test_two_services_do_not_answer_each_other_for_ever(clock: list[float]) -> None:
     """A response looks like a request.
 
-    The service answers one packet per second of those from its own port.
+    Of the packets from its own port number, the service answers one per second.
     """
 
     class Transport(asyncio.DatagramTransport):

@@ -190,9 +190,9 @@ class TestAcceptance:
 
     @pytest.mark.spec("QQB-3.1.5.8.3-1")
     def test_only_what_is_addressed_here_is_checked(self, tmp_path: Path) -> None:
-        """The receiver rejects an invalid signature.
+        """A message in transit is not checked.
 
-        A body for another queue manager is not ours to decrypt.
+        Only its receiver rejects an invalid signature, and only its receiver can decrypt the body.
         """
         h = Arrivals(tmp_path / "document", profile=Profile.DOCUMENT)
         far = f"PRIVATE={uuid.uuid4()}\\00000007"

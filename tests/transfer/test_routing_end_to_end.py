@@ -174,9 +174,10 @@ def test_a_second_gate_is_used_when_the_first_is_down(world: World) -> None:
 
 @pytest.mark.spec("QQB-3.1.7.17-3", "QQB-3.1.1.5-3")
 def test_acknowledgments_of_a_sequence_come_from_the_destination_through_the_router(world: World) -> None:
-    """An OrderAck is sent when the message is there, a FinalAck when it was read.
+    """An OrderAck is sent when the message is there.
 
-    The router adds no acknowledgment of its own.
+    A FinalAck is sent when a message that requested it has been received. The router adds no
+    acknowledgment of its own.
     """
     enterprise = line(world)
     alpha, router, omega = (enterprise[name] for name in ("ALPHA", "ROUTER", "OMEGA"))

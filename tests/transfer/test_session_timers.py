@@ -259,9 +259,9 @@ def test_the_first_recoverable_message_since_an_ack_shortens_the_ack_send_timer(
 
 
 def test_what_is_allowed_after_an_ack_is_not_kept_waiting() -> None:
-    """A recoverable message arrived before the SessionAck and was on disk only after it.
+    """A recoverable message came before the SessionAck and was on disk only after it.
 
-    It has its own short delay.
+    It is acknowledged after a short delay of its own.
     """
     pair = Pair()
     for _ in range(33):

@@ -266,7 +266,7 @@ def test_the_directory_says_whom_a_name_of_a_certificate_is(network: Network) ->
 def test_a_computer_that_the_directory_has_is_reached_over_tls(network: Network) -> None:
     """The format name of the message has the identifier of the computer.
 
-    The directory has a host name that is no name of the peers table.
+    The directory has a host name for it that is not in the peers table.
     """
     alpha, beta = network.alpha, network.beta
     a, b = network.issue(alpha), network.issue(beta, guid=None)

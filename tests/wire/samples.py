@@ -55,7 +55,7 @@ def make(
 
 
 def full_packet() -> bytes:
-    """A packet with every header, name form and optional field, none of them of a round size."""
+    """Return a packet with every header, name form and optional field, of no round size."""
     return make(
         transaction=0xABCDE,
         body=b"body!",

@@ -25,9 +25,10 @@ def test_key_blob_is_header_and_rsapubkey_with_a_little_endian_modulus() -> None
 
 @pytest.mark.spec("MQMQ-2.2.1-1")
 def test_public_key_entry() -> None:
-    """Return three u32 fields, then the name and the key.
+    """An entry has three u32 fields, then the name and the key.
 
-    They are the octets of the key, the octets of the name with its null, and the provider type.
+    The fields are the octets of the key, the octets of the name with its null, and the provider
+    type.
     """
     entry = MqdsPublicKey(ProviderType.PROV_RSA_FULL, NAME, BLOB)
     assert entry.pack() == ENTRY

@@ -84,8 +84,8 @@ def test_offsets_do_not_lead_into_the_memory_of_the_queue_manager(target: Victim
 
 def test_a_schema_of_bodies_is_read_in_one_pass() -> None:
     for text in ("a " + " " * 19_000 + "`", "`" * 19_999, "a" + " int,a" * 3_000 + "`"):
-        # Checking each space together with everything behind it would take hours, beyond the
-        # time-out.
+        # Checking each space together with everything behind it would take hours and exceed the
+        # time-out of the test.
         with pytest.raises(InvalidParameter):
             values.parse_type(text)
     with pytest.raises(InvalidParameter):

@@ -125,8 +125,8 @@ def test_a_message_for_many_waiting_peeks_keeps_nobody_else_waiting(tmp_path: Pa
                 await asyncio.to_thread(taken.send, bytes(3 << 20))
                 for _ in range(20):
                     await asyncio.to_thread(taken.count)
-                # All answers together would be 720 MiB. The connection ends when that much is
-                # waiting.
+                # All answers together would be 720 MiB. A connection with that much waiting data is
+                # closed.
                 assert memory(place) - before < 600 << 20
                 for peek in peeks:
                     peek.cancel()

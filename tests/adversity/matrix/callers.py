@@ -97,7 +97,7 @@ class Caller:
     def takes_anothers(self) -> bool:
         """Whether the caller presents what the owner has opened.
 
-        It has nothing of its own, or wants another user's object.
+        It has nothing of its own (anonymous), or wants another user's object.
         """
         return self.column in ("anonymous", "other user")
 
@@ -123,7 +123,7 @@ class Caller:
     async def session(self) -> bytes:
         """Return the session of Lanner's own interface.
 
-        It is the owner's session for callers that present the owner's session.
+        Anonymous callers and other users use the owner's session.
         """
         if self._session is None:
             whose = self.owner if self.takes_anothers else self

@@ -342,7 +342,7 @@ def on_queue(name: str, *arguments: object, **named: object) -> Probe:
 async def send(caller: Caller) -> str:
     """Send a message to a queue that is open to send.
 
-    Callers that present another's message send it to the queue of that message.
+    Anonymous callers and other users send another's message to its queue.
     """
     queue = await caller.world.queue()
 

@@ -109,7 +109,7 @@ async def create(caller: Caller) -> str:
 async def opened(caller: Caller, access: str) -> int:
     """Open a queue with the requested access, or else to send.
 
-    Some callers use the number of a queue that the owner has open.
+    Anonymous callers and other users use the number of a queue that the owner has open.
     """
     whose = caller.owner if caller.takes_anothers else caller
     session, number, name = await session_of(whose), caller.world.number(), name_of(await caller.world.queue())

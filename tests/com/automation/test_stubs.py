@@ -353,7 +353,10 @@ def test_any_octets_are_arguments_or_a_bad_stub(member: Member, data: bytes) -> 
 
 
 def test_impacket_calls_members() -> None:
-    """Open and a property of IMSMQQueueInfo4, declared by hand from the document's IDL."""
+    """The members are Open and a property of IMSMQQueueInfo4.
+
+    They are declared by hand from the document's IDL.
+    """
     pytest.importorskip("impacket", reason="impacket is not installed")
     ndr: Any = importlib.import_module("impacket.dcerpc.v5.ndr")
     dtypes: Any = importlib.import_module("impacket.dcerpc.v5.dtypes")

@@ -30,8 +30,8 @@ def queue(name: str, **query: object) -> str:
 def content(manager: lanner.QueueManager) -> None:
     """Create queues in every state.
 
-    They are full of all kinds of bodies, nearly full, hostile, for another computer, or dead-letter
-    queues.
+    They have all kinds of bodies, are nearly full, contain hostile text, lead to another computer,
+    or contain dead letters.
     """
     orders = manager.create_queue("orders", label="Orders", journal=True)
     for body in (XML, b'{"a": [1, true, {"b": null}]}', b"\x00\x01\xff", "plain text", b""):

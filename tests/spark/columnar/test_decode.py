@@ -132,9 +132,9 @@ BY_MACHINE = {
 
 @pytest.mark.parametrize("keeper", [SOURCE, UUID(int=7), None])
 def test_which_senders_are_verified(keeper: UUID | None) -> None:
-    """Return which messages have a verified sender.
+    """A sender is verified by a signature or by its own queue manager.
 
-    It is verified by a signature, or because the message was sent through its own queue manager.
+    The latter holds when the message was sent through the queue manager that stores it.
     """
     signed = AuthenticationLevel.SIG20
     plain = [make(**properties) for properties in (BY_USER, BY_SYSTEM, BY_NOBODY, BY_MACHINE, {})]

@@ -20,9 +20,9 @@ MESSAGES = 200_000
 
 @pytest.fixture
 def served(tmp_path: Path, accounts: Path) -> Iterator[tuple[int, FlightQueues]]:
-    """Run `lanner serve` with memory of its own.
+    """Run `lanner serve` in its own process, so that its memory can be measured.
 
-    Return the process id and a connection to its Flight service.
+    Yield the process id and a connection to its Flight service.
     """
     data = tmp_path / "data"
     with QueueManager(data, "ALPHA") as manager:

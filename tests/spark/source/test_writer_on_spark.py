@@ -156,7 +156,7 @@ def run_until_killed(address: str, directory: Path, point: str) -> None:
 
 @pytest.mark.timeout(300)
 def test_killed_at_a_named_point(qm: QueueManager, address: str, spark: SparkSession, tmp_path: Path) -> None:
-    """The point where duplicates are most likely.
+    """The driver is killed at the point where duplicates are most likely.
 
     Each run of a driver takes time. The other points are for `make soak`, and for test_kill.py
     without Spark.
