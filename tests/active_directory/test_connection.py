@@ -222,6 +222,5 @@ def test_the_controller_goes_and_comes_back(domain: Domain) -> None:
 def test_kerberos(domain: Domain) -> None:
     """With the extra: a ticket for the controller's own principal."""
     pytest.importorskip("gssapi")
-    domain.tool("spn", "add", f"ldap/{HOST}", "DC1$")
     directory = domain.directory(LogOn("Administrator@MQ.TEST", PASSWORD, protocol="kerberos"))
     assert directory.read("Enterprise", None)[0] is SUCCESS

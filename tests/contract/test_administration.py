@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 
 import lanner
@@ -174,7 +175,7 @@ async def test_the_enterprise_is_described(qm: lanner.aio.QueueManager, tmp_path
         await qm.enterprise.apply({"towns": []})
 
 
-@covers("QueueManager.register_certificate")
+@covers("QueueManager.register_certificate", "QueueManager.certificates", "QueueManager.remove_certificate")
 async def test_a_certificate_is_registered(qm: lanner.aio.QueueManager) -> None:
     made = generate_certificate("alice", dt.datetime.now(dt.UTC))
     pem = x509.load_der_x509_certificate(made.certificate).public_bytes(Encoding.PEM).decode()
@@ -186,6 +187,10 @@ async def test_a_certificate_is_registered(qm: lanner.aio.QueueManager) -> None:
     )
     with pytest.raises(errors.InvalidParameter):
         await qm.register_certificate("nonsense")
+    sha256 = x509.load_der_x509_certificate(made.certificate).fingerprint(SHA256()).hex()
+    (registered,) = [one for one in await qm.certificates() if one["sha256"] == sha256]
+    assert await qm.remove_certificate(sha256) == registered
+    assert sha256 not in [one["sha256"] for one in await qm.certificates()]
 
 
 @covers("QueueManager.as_user", "QueueManager.as_user: UnsupportedOperation")

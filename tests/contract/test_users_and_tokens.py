@@ -102,3 +102,28 @@ async def test_a_service_has_metrics_and_settings(qm: lanner.aio.QueueManager, p
 async def test_without_a_log_of_events_there_are_none(qm: lanner.aio.QueueManager) -> None:
     text = "the log of events is off: set events.enabled"
     await refused(errors.UnsupportedOperation, text, qm.events(0))
+
+
+@covers("QueueManager.history", "QueueManager.history: UnsupportedOperation", "QueueManager.oldest_message")
+async def test_a_service_has_a_history(qm: lanner.aio.QueueManager, place: Place) -> None:
+    queue = await qm.create_queue(rf".\private$\{new_name()}")
+    await queue.send(lanner.Message(body="x"))
+    oldest = await qm.oldest_message()
+    assert oldest is not None
+    assert {"queue", "arrived"} <= oldest.keys()
+    if place.service is None:
+        await refused(errors.UnsupportedOperation, "a history is kept while `lanner serve` runs", qm.history())
+    else:
+        assert (await qm.history(queue.path_name, seconds=3600)).keys() >= {"points"}
+
+
+@covers("QueueManager.reports", "QueueManager.reports: UnsupportedOperation", "QueueManager.report")
+async def test_without_a_directory_of_reports_there_are_none(qm: lanner.aio.QueueManager, place: Place) -> None:
+    if place.service is None:
+        text = "a queue manager in this process has no {}: `lanner serve` has them"
+        await refused(errors.UnsupportedOperation, text.format("reports"), qm.reports())
+        await refused(errors.UnsupportedOperation, text.format("report"), qm.report("a.html"))
+    else:
+        text = "no directory of reports is set: set http.reports to the one that `[report]` writes"
+        await refused(errors.UnsupportedOperation, text, qm.reports())
+        await refused(errors.InvalidParameter, "there is no report 'a.html'", qm.report("a.html"))

@@ -521,15 +521,21 @@ def serve(load: Callable[[], Settings], on_ready: Callable[[Daemon], None], *, u
         gc.freeze()
         on_ready(daemon)
 
-    async def run() -> None:
+    async def run() -> bool:
         daemon = Daemon(load)
         await daemon.run(ready)
+        return any(getattr(listener, "has_stuck_stream", False) for listener in daemon.listeners)
 
     settings = load()
     set_log_level(settings)
     prepare(settings, user)
     limit_arenas()
-    uvloop.run(run())
+    if uvloop.run(run()):
+        # A thread of gRPC cannot be ended, and one that returns to Python while the interpreter is
+        # finalized crashes the process. Everything is closed, so the process can end here.
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(0)
 
 
 def limit_arenas() -> None:

@@ -57,6 +57,7 @@ _READ: Final[dict[str, Callable[[Any], object]]] = {
     "scope": QueueScope,
     "security": _octets,
     "state": OutgoingState,
+    "former_identifiers": lambda values: [uuid.UUID(value) for value in values],
 }
 
 
@@ -65,12 +66,14 @@ def _written(value: object) -> object:
         return str(value)
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
+    if isinstance(value, list):
+        return [_written(one) for one in value]
     return getattr(value, "value", value)
 
 
 def to_document(queue: Queue) -> Document:
     """Return the document of a queue, with its journal and its subqueues."""
-    names = [*_PLAIN, "identifier", "type", "privacy_level", "queue_type", "scope", "security"]
+    names = [*_PLAIN, "identifier", "type", "privacy_level", "queue_type", "scope", "security", "former_identifiers"]
     if isinstance(queue, OutgoingQueue):
         names += [*_OUTGOING, "state"]
     document: Document = {name: _written(getattr(queue, name)) for name in names}

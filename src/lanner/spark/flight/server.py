@@ -449,6 +449,8 @@ class FlightListener:
         self._pool: ReaderPool | None = None
         self._tokens: Tokens | None = None
         self._loop_cpu: Callable[[], float] | None = None
+        # Whether a stream outlived `close`, with its thread of gRPC.
+        self.has_stuck_stream = False
         self.address = self._settings.address(self._settings.port)
 
     def __enter__(self) -> Self:
@@ -540,6 +542,7 @@ class FlightListener:
             ended = near is None or near.stop(STOP_SECONDS)
             if not (server.stop(STOP_SECONDS) and ended):
                 _LOG.warning("a Flight stream is still open: its reader does not read; going on without it")
+                self.has_stuck_stream = True
             if front is not None:
                 front.stop()
             (self._runtime.path / SOCKET).unlink(missing_ok=True)
