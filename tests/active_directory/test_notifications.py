@@ -200,7 +200,7 @@ def test_domain_controllers_are_known_by_their_names(world: World) -> None:
 
 
 def test_a_server_by_any_name_is_found_by_dns(world: World) -> None:
-    """Profile DOCUMENT: whoever is named is asked."""
+    """Profile DOCUMENT asks any server that a notification names."""
     world.add_manager()
     identifier = world.add_queue("orders", label="here")
     assert named_server(HOST.upper(), (ADDRESS,)) == [Server(HOST, ADDRESS)]

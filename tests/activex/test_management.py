@@ -57,7 +57,7 @@ def text(value: str | None) -> Variant:
 
 
 def opened(world: World, name: str = "q", **attributes: object) -> None:
-    """A queue that somebody has open."""
+    """Return a queue that is open."""
     with world.held() as h:
         h.create(name, **attributes)  # type: ignore[arg-type]  # the test's own choice
         h.open(name)

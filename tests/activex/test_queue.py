@@ -250,7 +250,7 @@ class TestState:
 
     @pytest.mark.spec("MQAC-3.11.4.1.1-1", "MQAC-2.2.2.2-1", "MQAC-2.2.2.2-2")
     def test_share_modes(self, world: World, q: Queue) -> None:
-        """2.2.2.2: whoever denies receiving is alone with it, until it closes."""
+        """2.2.2.2: a reader that denies receiving is alone with the queue until it closes."""
         first = opened(world, RECEIVE, 1)
         assert world.call(first, "get_share_mode") == 1
         made = MSMQQueueInfo(world.environment)
@@ -458,7 +458,10 @@ class TestReceive:
     @pytest.mark.parametrize("vt", [VT.DISPATCH, VT.BYREF | VT.DISPATCH])
     @pytest.mark.parametrize("member", RECEIVES + RECEIVES_AT_ENDS[:1])
     def test_in_a_transaction_the_message_is_locked(self, world: World, q: Queue, member: str, vt: int) -> None:
-        """Nobody else sees it; it is gone with the commit, and back with the abort."""
+        """No other reader sees the message.
+
+        It is gone after the commit, and back after the abort.
+        """
         send(world, b"1")
         queue, other = opened(world), opened(world)
         for end, left in (("abort", [b"1"]), ("commit", [])):
@@ -751,7 +754,7 @@ class TestPeek:
 
     @pytest.mark.spec("MQAC-3.11.4.1.33-1")
     def test_an_abort_makes_it_receivable_again(self, world: World, q: Queue) -> None:
-        """And a later lock is one that nobody sees through."""
+        """A later lock hides the message again."""
         send(world, b"1")
         lookup_id = ids(world)[b"1"]
         queue, transaction = opened(world), begin(world)
@@ -846,7 +849,7 @@ class TestLookup:
         world.call(queue, "receive_by_lookup_id", ui8(place[b"3"]), within(begin(world)))
         assert world.status(queue, "receive_by_lookup_id", ui8(place[b"3"])) == MQ_ERROR_MESSAGE_NOT_FOUND
         assert world.status(queue, "peek_by_lookup_id", ui8(place[b"3"])) == MQ_ERROR_MESSAGE_NOT_FOUND
-        # One that was taken under somebody's cursor is no other case.
+        # A message that was taken under another cursor is the same case.
         cursor = opened(world)
         world.call(cursor, "peek_current", *PEEK_NOW)
         world.call(queue, "receive", *RECEIVE_NOW)

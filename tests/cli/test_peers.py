@@ -33,7 +33,7 @@ GUID = uuid.UUID("6f9619ff-8b86-d011-b42d-00cf4fc964ff")
 
 @contextmanager
 def peer(behaviour: Behaviour, address: str | None = None) -> Iterator[str]:
-    """Somebody who takes one connection; the address."""
+    """Run a peer that accepts one connection; yield its address."""
     address = address or free_address()
     with socket.create_server((address, 1801)) as server:
 

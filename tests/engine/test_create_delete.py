@@ -41,7 +41,7 @@ ALICE = Identity("alice", Sid.parse("S-1-5-21-1-2-3-1001"), is_domain_user=True)
 
 
 def watch_directory(h: Harness) -> list[str]:
-    """A list that grows with the name of each operation the directory is asked for."""
+    """Return a list that grows with the name of each directory operation."""
     calls: list[str] = []
 
     def watched(name: str) -> Callable[..., object]:

@@ -1,7 +1,7 @@
 """The queue manager and its coordinator (MS-MQDMPR 3.1.4.6-3.1.4.11).
 
-The coordinator is the one that ships, with a record of what it was told. What it is told it may
-rely on, so each answer is looked for after a sync and its absence before.
+The coordinator is the one that ships, with a record of the events it gets. It may rely on every
+event, so each test checks that an answer is absent before a sync and present after it.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def test_receives_of_an_open_transaction_are_bounded(manager: lanner.QueueManage
 
 
 def test_a_wait_ends_when_its_user_has_too_much(manager: lanner.QueueManager) -> None:
-    """The message stays for somebody else."""
+    """The message stays for another reader."""
     taken, ledger = manager.open("taken"), manager.open("ledger")
     errors: list[BaseException] = []
 

@@ -138,7 +138,7 @@ def test_the_source_keeps_a_copy_of_a_delivered_message_if_asked(h: Harness) -> 
     h.commit(transaction)
     assert journal(h) == [b"kept", b"committed"]
 
-    # Not delivered yet, and somebody else's: no copy here.
+    # Not delivered yet, and from another sender: no copy here.
     h.send(ELSEWHERE, b"waits", positive_journaling_requested=True)
     foreign = h.message(b"theirs", positive_journaling_requested=True)
     assert h.engine.insert_message(h.queue(), foreign, SYSTEM) is MessageClass.ACK_REACH_QUEUE
@@ -258,9 +258,9 @@ def test_a_foreign_message_that_finds_no_room_is_kept_here(h: Harness) -> None:
 
 
 def test_a_foreign_message_that_arrives_too_late_is_kept_here(h: Harness) -> None:
-    """Its sender believes it delivered.
+    """Its sender believes that it was delivered.
 
-    One that is transactional stays with its sender until a FinalAck tells of it.
+    A transactional message stays with its sender until a FinalAck reports its end.
     """
     h.create()
     h.create("ledger", transactional=True)

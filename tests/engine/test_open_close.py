@@ -142,7 +142,7 @@ def test_several_queues_have_one_descriptor_with_children(two: Harness) -> None:
     ],
 )
 def test_an_element_that_cannot_be_opened_closes_the_others(two: Harness, name: str, status: int) -> None:
-    """Its status is that of the whole; children that were open already are not any more."""
+    """The whole open fails with its status; children that were already open are closed."""
     before = two.open("a", SEND)
     two.engine.close_queue(before)
     handles = dict(two.engine.opening.descriptors)
@@ -425,8 +425,8 @@ def test_an_exclusive_receiver_shuts_out_receivers_and_exclusive_opens(h: Harnes
 def test_an_exclusive_peeker_shuts_out_receivers(h: Harness, access: QueueAccessType) -> None:
     """In either share mode; every other access is free."""
     h.create()
-    # PeekAdminAccess finds outgoing queues only, and nobody opens those to receive: put the case
-    # together.
+    # PeekAdminAccess finds only outgoing queues, which cannot be opened to receive: build the case
+    # by hand.
     h.open("q", PEEK, DENY_RECEIVE).access_type = access
     for share in QueueShareMode:
         assert {access: can_open(h, access, share) for access in OPEN_ACCESS} == {

@@ -377,7 +377,7 @@ def test_abort_deletes_what_was_purged_meanwhile(t: Harness, *, moved: bool) -> 
 
 @pytest.mark.spec("DMPR-3.1.4.5-4")
 def test_abort_lets_sent_messages_vanish(t: Harness) -> None:
-    """Their positions and bytes go, nobody sees them and no waiting reader is woken."""
+    """Their positions and bytes are removed, no reader sees them and no waiting reader is woken."""
     queue = t.queue("t")
     before = (queue.total_bytes, queue.message_count, t.engine.queue_manager.total_bytes)
     removals = t.removals()

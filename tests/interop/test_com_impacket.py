@@ -243,8 +243,7 @@ def test_management(private_peer: Peer, daemon: ComDaemon, path: str) -> None:
     info = created(private_peer, path)
     send(private_peer, info, "one", "two")
     managed = private_peer.create(CLSID_QUEUE_MANAGEMENT)
-    # As on Windows: a queue that nobody has open is not active, and there is nothing to be told of
-    # it.
+    # As on Windows: a queue that is not open is not active and has no information.
     with pytest.raises(rpcrt.DCERPCException) as refused:
         managed.call("Init", PathName=path)
     assert member_failure(refused) == MQ_ERROR_QUEUE_NOT_ACTIVE

@@ -109,7 +109,7 @@ class Site:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what nobody tells of; a test that would wait for ever fails."""
+    """Wait for a condition without notification; fail instead of waiting forever."""
     async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.001)

@@ -334,7 +334,7 @@ async def test_a_client_that_goes_closes_its_queues(site: Site) -> None:
     assert not site.runtime.engine.opening.descriptors
     opened = await other.opened(share=1)
     site.send(b"one")
-    # Nobody waits any more, so it is there.
+    # No reader waits any longer, so the message is there.
     assert (await opened.read()).body == b"one"
 
 

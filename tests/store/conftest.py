@@ -114,7 +114,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def quiet(tmp_path: Path) -> Store:
-    """A store that makes no checkpoint by itself."""
+    """A store without automatic checkpoints."""
     store = open_store(tmp_path / "data")
     store._commits.maintenance.stop()
     return store

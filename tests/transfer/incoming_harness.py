@@ -37,7 +37,7 @@ ORDER_QUEUE = rf"DIRECT=TCP:{PEER_ADDRESS}\PRIVATE$\order_queue$"
 ADMIN = r"DIRECT=OS:ALPHA\private$\admin"
 
 
-# Anybody may send, also who names nobody as the sender.
+# Everyone may send, including messages without a named sender.
 OPEN_TO_ALL = parse_sddl("O:SYG:SYD:(A;;0x4;;;WD)(A;;0x4;;;AN)").pack()
 
 

@@ -147,7 +147,7 @@ def test_a_hop_without_an_address_is_skipped(h: Harness, names: dict[str, list[s
     hosts = [HopHost(ROUTER, ("router.example.org", "ROUTER")), HopHost(PLAIN, ("PLAIN",))]
     names["PLAIN"] = ["10.0.0.4"]
     assert resolve_hosts(hosts, {}) == [NextHop(PLAIN, "PLAIN", "10.0.0.4")]
-    # The name without a domain is asked for only if the other has no address.
+    # The name without a domain is resolved only if the other has no address.
     assert names.pop("") == ["router.example.org", "ROUTER", "PLAIN"]
     names[""] = []
     names["ROUTER"] = ["10.0.0.3"]

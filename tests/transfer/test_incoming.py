@@ -409,7 +409,7 @@ def test_a_full_queue_refuses_and_keeps_a_dead_letter_of_who_asked(h: IncomingHa
 def test_a_full_queue_manager_closes_the_session_and_acknowledges_nothing(
     h: IncomingHarness, recoverable: bool
 ) -> None:
-    """The message has not come: nobody is told of it, and when there is room it is no duplicate."""
+    """The message has not arrived: it is not reported, and a later copy is no duplicate."""
     packets = [
         h.packet(b"no room", recoverable=recoverable, negative_journaling_requested=True, **asking()),
         h.packet(b"behind it", recoverable=recoverable),
@@ -618,7 +618,7 @@ def test_the_sender_needs_the_right_to_write_messages(h: IncomingHarness) -> Non
     h.engine.set_queue_properties(h.queue("ledger"), {"security": parse_sddl("O:SYG:SYD:P").pack()})
     h.arrive(h.packet(to=LEDGER, number=1, **sent_by(ALICE)))
     assert final_acks(h) == [0x8004]
-    # Told only to those who may know it.
+    # Reported only to permitted callers.
     h.settings["send_insecure_nacks"] = False
     h.restart()
     h.arrive(h.packet(**sent_by(bob), **asking()))

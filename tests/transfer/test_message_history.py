@@ -173,7 +173,7 @@ def test_cleanup_drops_what_is_older_than_the_timer_and_goes_on_while_something_
 
 
 def test_what_the_store_could_not_write_has_not_come(bench: Bench) -> None:
-    """Its message is gone too, and must be taken when it comes again."""
+    """Its message is lost too, and must be accepted when it comes again."""
     bench.add(1)
     bench.history.add([identifier(2)], is_lasting=True)
     bench.history.reload()

@@ -1,4 +1,4 @@
-"""MS-MQCN 3.3: who is told of a change in the directory, when, and with which message."""
+"""MS-MQCN 3.3: which computers are notified of a directory change, when, and how."""
 
 from __future__ import annotations
 
@@ -376,7 +376,7 @@ def security_header(message: Message) -> SecurityHeader:
 
 @pytest.mark.spec("MQCN-3.3.5.3-14")
 def test_version_2_comes_from_the_account_of_the_computer(h: Telling) -> None:
-    """ST 1 and its SID, where the directory lists the certificate for it; else nobody, ST 0."""
+    """ST 1 and its SID, where the directory lists the certificate for it; else ST 0."""
     h.queue_of_beta()
     (message,) = h.sent
     assert (message.sender_identifier_type, security_header(message).security_id) == (SenderIdentifierType.NONE, b"")

@@ -339,7 +339,7 @@ class Storm:
         return self.ends[1 - self.ends.index(end)]
 
     def post(self, sender: int, count: int) -> None:
-        """As `send`, but nobody waits for the disk."""
+        """As `send`, but without waiting for the disk."""
         source, target = self.ends[sender], self.ends[1 - sender]
         node = self.enterprise[source]
         for _ in range(count):

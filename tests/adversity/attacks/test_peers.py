@@ -627,7 +627,7 @@ def test_only_known_peers_connect_where_that_is_wanted(start: Callable[..., Serv
     assert opens(alpha, stranger, unknown)
     alpha.manager.forget_peer(unknown)
     assert not opens(alpha, stranger, unknown)
-    # The settings may change while it runs; sessions of who is not known any more end.
+    # The settings may change at run time; sessions of removed peers end.
     with alpha.stranger(address, guid).open() as peer:
         alpha.configure('peers = "known"', f'[peers.NEW]\naddresses = ["{stranger}"]\nguid = "{guid}"\n')
         alpha.reload()

@@ -1,7 +1,7 @@
-"""Take over somebody else's queue without an account, over real TCP.
+"""Take over another user's queue without an account, over real TCP.
 
-The service answers anonymous callers here, so that nothing but the access lists stands between them
-and the messages. The attack: make oneself the owner or rewrite the list, receive, and delete.
+The service answers anonymous callers here, so that only the access lists protect the messages. The
+attacker takes ownership or rewrites the list, receives, and deletes.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def pinned(network: Network) -> Iterator[tuple[Manager, Issued]]:
 
 
 class TestClients:
-    """Somebody connects to port 1802."""
+    """Clients that connect to port 1802."""
 
     def test_only_the_pinned_certificate_with_its_guid_gets_a_session(
         self, network: Network, pinned: tuple[Manager, Issued]

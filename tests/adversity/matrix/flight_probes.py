@@ -91,7 +91,7 @@ def plainly(act: Callable[[Caller], object]) -> Probe:
 
 
 def _listed(caller: Caller, queue: str) -> None:
-    """See a queue in the list; who may not peek at it does not."""
+    """Find a queue in the list; users who may not peek at it do not see it."""
     if not any(queue in one["queue"] for one in client_of(caller).queues()):
         raise AccessDenied(queue)
 

@@ -72,7 +72,7 @@ def fill(qm: QueueManager, count: int, size: int = 10) -> None:
 
 
 def at_readers(queues: FlightQueues, partition: Partition) -> pa.Table:
-    """The rows of a partition, from a reader process and nobody else."""
+    """Return the rows of a partition, read by a reader process only."""
     return pa.Table.from_batches(batch for batch, _ in queues._read_at(partition.locations[0], partition.ticket))
 
 
@@ -321,7 +321,7 @@ def test_the_queue_manager_looks_at_the_rights_whatever_a_ticket_says(
     with FlightQueues(served.address, user="bob", password="builder") as bob:
         with pytest.raises(AccessDenied, match="bob"):
             list(bob.read(partition.ticket))
-        # A signed ticket is good for whoever has it, as a token is.
+        # A signed ticket works for every holder, as a token does.
         assert at_readers(bob, partition).num_rows == 4
 
 
