@@ -83,7 +83,7 @@ class Owner:
         self._path = path
 
     def show(self, name: str) -> dict[str, Any] | None:
-        """What its own program says of a queue, None if there is no such queue."""
+        """Return the program's own description of a queue, None if there is no such queue."""
         command: list[str | Path] = [LANNER, "queue", "show", name, "--data", self.data, "--json"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         found: dict[str, Any] | None = json.loads(done.stdout) if done.returncode == 0 else None

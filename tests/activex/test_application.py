@@ -118,7 +118,7 @@ def certificate() -> CertificateWithKey:
 
 
 def user_of(world: World, identity: Identity = ALICE) -> tuple[UserSignCerts, list[bytes]]:
-    """What the directory has of a user's certificates."""
+    """Return a user's certificates in the directory."""
     with world.held() as h:
         users = h.engine.read_all_of(User)
     assert users is not None

@@ -68,7 +68,7 @@ class TestTimeToBeReceived:
         return queue
 
     def dead_letters(self, world: World) -> tuple[list[bytes], list[bytes]]:
-        """Of the plain dead-letter queue, and of the transactional one."""
+        """Return the dead letters of the plain and of the transactional dead-letter queue."""
         with world.held() as h:
             manager = h.engine.queue_manager.identifier
             return h.bodies(f"MACHINE={manager};DEADLETTER"), h.bodies(f"MACHINE={manager};DEADXACT")

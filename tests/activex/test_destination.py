@@ -168,7 +168,7 @@ class TestNames:
 
     @pytest.mark.spec("MQAC-3.12.6.1-2", "MQAC-3.12.4.1.7-1")
     def test_no_such_place(self, world: World, pub: Queue, destination: MSMQDestination) -> None:
-        """Nor another kind of object, nor a directory that cannot be asked."""
+        """Another kind of object and an unreachable directory give the same error."""
         with world.held() as h:
             h.directory.add_user("alice", ALICE.sid.pack())
             user = f"LDAP://{h.directory._naming.user('alice')}"

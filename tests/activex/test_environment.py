@@ -1,4 +1,4 @@
-"""What the coclasses reach the queue manager through."""
+"""The environment through which the coclasses reach the queue manager."""
 
 from __future__ import annotations
 

@@ -564,7 +564,7 @@ class TestTimeouts:
     @pytest.mark.spec("MQAC-3.11.4.1.14-13", "MQAC-3.11.4.1.14-16", "MQAC-3.1.4.2-1")
     @pytest.mark.parametrize("timeout", [(), (MISSING,), (i4(-1),), (Variant(VT.UI4, 0xFFFFFFFF),)])
     def test_an_infinite_wait_ends_with_a_message(self, world: World, q: Queue, timeout: tuple[Variant, ...]) -> None:
-        """And blocks nothing but itself: not the object, not other objects."""
+        """It blocks only itself: neither the object nor other objects."""
         queue, other = opened(world), opened(world)
         before = (MISSING,) * 3 if timeout else ()
         task = world.start(queue, "receive", *before, *timeout)
@@ -723,7 +723,7 @@ class TestCursor:
 
     @pytest.mark.spec("MQAC-3.11.4.1.18-1", "MQAC-3.11.4.1.10-1")
     def test_peek_current_stays(self, world: World, q: Queue) -> None:
-        """Also after a reset it is the head that it sees."""
+        """It sees the head, also after a reset."""
         send(world, b"1", b"2")
         queue = opened(world)
         for _ in range(3):
@@ -919,7 +919,7 @@ class TestLookup:
 class TestPurge:
     @pytest.mark.spec("MQAC-3.11.4.1.31-1")
     def test_purged_messages_are_reported(self, world: World, q: Queue) -> None:
-        """What is locked stays as long as its lock: commit takes it, abort removes it."""
+        """Locked messages stay as long as their lock: commit removes them, abort purges them."""
         admin = parse(r"DIRECT=OS:.\private$\admin")
         with world.held() as h:
             h.create("admin")

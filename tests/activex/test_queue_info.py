@@ -153,7 +153,7 @@ class TestProperties:
     @pytest.mark.spec("MQAC-3.10.4.1.1-1", "MQAC-3.10.4.1.1-2")
     @pytest.mark.parametrize("getter", GETTERS)
     def test_getters_refresh_first(self, world: World, pub: Queue, getter: str) -> None:
-        """And tell what Refresh says, when it fails."""
+        """A getter returns the error of Refresh if that fails."""
         made = info(world, r".\pub")
         assert world.status(made, getter) == 0
         assert made.is_refreshed

@@ -130,7 +130,7 @@ class RecordedCalls(Calls):
 
 
 class Script:
-    """What a program does, by name."""
+    """A program that uses members by name."""
 
     def __init__(self, client: ComClient) -> None:
         self.client = client

@@ -49,7 +49,7 @@ ORPCTHIS_SIZE: Final = 32
 
 
 async def ordinary_work(script: Script) -> None:
-    """What a friend does, and what others make nonsense of."""
+    """Do the work of a well-behaved client, which attackers then distort."""
     info = await script.prepare()
     await info.query_interface(IID_IUNKNOWN)
     sending = await script.call(info, "Open", SEND, 0)

@@ -199,7 +199,7 @@ def _arrived(queue: lanner.Queue) -> list[str]:
 
 
 class Friendship:
-    """What the friend sends meanwhile, and what must be so afterwards."""
+    """The messages of a well-behaved client, and the conditions that must hold afterwards."""
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair

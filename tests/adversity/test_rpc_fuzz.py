@@ -369,7 +369,7 @@ _TAKING = [
 
 
 async def status_of(holder: Holder, interface: Interface, method: Method, arguments: dict[str, Value]) -> int:
-    """What a call ends with: a fault or its value; 0 is success."""
+    """Return the fault or the value of a call; 0 is success."""
     try:
         results = await holder.call(interface, method, **arguments)
     except RpcFault as fault:

@@ -277,7 +277,7 @@ def caller(peer_address: str, **known: object) -> Caller:
 
 
 def test_the_key_of_another_computer(run: Run) -> None:
-    """Of a weak one the operator hears; one that is not known is none of doctor's business."""
+    """The operator is told of a weak key; an unknown key is outside the scope of doctor."""
     address = free_address()
     for bits, verdict, text in ((2048, "OK", "2048 bits"), (1024, "WARN", "1024 bits: weak")):
         (finding,) = findings(caller(address, key_bits=bits), "key")

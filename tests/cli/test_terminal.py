@@ -1,4 +1,4 @@
-"""What differs on a terminal: questions, colours, bars."""
+"""Features of a terminal: questions, colours, bars."""
 
 from __future__ import annotations
 

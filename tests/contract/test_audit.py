@@ -1,4 +1,4 @@
-"""What the audit log says, whatever way a change comes: who, from where, what."""
+"""The audit log names the user, the origin and the change, whatever way a change comes."""
 
 from __future__ import annotations
 

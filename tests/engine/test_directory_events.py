@@ -35,7 +35,7 @@ def integrated(tmp_path: Path) -> Iterator[Harness]:
 
 @dataclass
 class Journal:
-    """What happened, in order: change notifications, and requests that reached the directory."""
+    """A record of change notifications and of requests to the directory, in order."""
 
     entries: list[object] = field(default_factory=list)
 

@@ -273,7 +273,7 @@ def test_each_recovered_transaction_gets_its_own_outcome(d: Harness) -> None:
 
 
 def test_what_another_coordinator_decides_stays_locked(d: Harness) -> None:
-    """Neither outcome may be guessed; the other coordinator asks for it when it has one."""
+    """Neither outcome may be guessed; the other coordinator reports it when it has one."""
     transaction, branch = in_doubt(d, uuid.uuid4())
     d.crash()
     assert coordinator_of(d).asked == [(transaction.identifier, Outcome.IN_DOUBT)]

@@ -56,7 +56,7 @@ def h(tmp_path: Path) -> Iterator[Harness]:
 
 
 def logged(h: Harness) -> list[Event]:
-    """What is durable of the log."""
+    """Return the durable part of the log."""
     h.checkpoint()
     log = h.store.events
     blocks = log.read(0, log.horizon, 1 << 30)

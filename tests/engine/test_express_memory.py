@@ -33,7 +33,7 @@ def send(h: Harness, name: str = "q", size: int = MIB, **properties: object) -> 
 
 
 def counted(h: Harness) -> int:
-    """What the messages in all queues take, found by reading them."""
+    """Return the memory of the messages in all queues, found by reading them."""
     total = 0
     with h.store.lock:
         for number in h.engine.queue_manager.queue_collection:

@@ -1,4 +1,4 @@
-"""What one user may have locked: received and not acknowledged, and in open transactions."""
+"""Limits on one user's locks: unacknowledged receives, and open transactions."""
 
 from __future__ import annotations
 

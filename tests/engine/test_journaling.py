@@ -298,9 +298,9 @@ def test_an_application_may_name_its_own_dead_letter_queue(h: Harness) -> None:
 def test_a_sender_needs_the_right_to_send_to_the_dead_letter_queue_that_it_names(
     h: Harness, kind: SenderIdentifierType
 ) -> None:
-    """Else each user could put messages into every queue.
+    """Otherwise each user could put messages into every queue.
 
-    Asked at the send, because the SID may not be in the packet.
+    The check is at the send, because the SID may not be in the packet.
     """
     bob = Identity("bob", Sid.parse("S-1-5-21-1-2-3-1001"), is_domain_user=True)
     h.create("victim", security=parse_sddl("O:SYD:P").pack())

@@ -237,7 +237,7 @@ def test_every_name_of_this_computer_leads_to_its_queues(addressed: Harness, hos
 
 @pytest.mark.parametrize("host", ["beta:1801", "a=b", "FormatName:DIRECT=OS:.", "a b", ".beta"])
 def test_nothing_waits_for_a_computer_that_cannot_be(h: Harness, host: str) -> None:
-    """Also for names that arrive in packets: an outgoing queue for them would never be emptied."""
+    """This holds also for names in packets: their outgoing queue would never be emptied."""
     assert status_of(partial(h.open, rf"DIRECT=OS:{host}\private$\q", SEND)) == MQ_ERROR_ILLEGAL_FORMATNAME
     assert outgoing(h) == []
 

@@ -217,7 +217,7 @@ def test_commit_removes_received_messages_and_reports_the_receive(t: Harness) ->
 
 @pytest.mark.spec("DMPR-3.1.4.4-4")
 def test_a_committed_receive_stays_a_receive_when_a_purge_came_meanwhile(t: Harness) -> None:
-    """What committed was received: AckReceive, not NackQueuePurged."""
+    """A committed message was received: AckReceive, not NackQueuePurged."""
     send_committed(t, b"a")
     removals = t.removals()
     transaction = t.begin()

@@ -33,7 +33,7 @@ class Echo(asyncio.Protocol):
 
 
 async def says(port: int) -> bytes:
-    """What comes back; nothing, if it is not let in."""
+    """Return the answer, which is empty if the connection is not accepted."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     answer = b""
     with contextlib.suppress(ConnectionError):

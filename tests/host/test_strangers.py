@@ -1,4 +1,4 @@
-"""Who goes when there is no room."""
+"""The choice of the stranger that is removed when there is no room."""
 
 from __future__ import annotations
 

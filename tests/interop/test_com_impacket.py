@@ -93,7 +93,7 @@ def failure(caught: pytest.ExceptionInfo[Untyped]) -> int:
 
 
 def member_failure(caught: pytest.ExceptionInfo[Untyped]) -> int:
-    """What a member has said: Invoke itself says DISP_E_EXCEPTION."""
+    """Return the error of a member; Invoke itself returns DISP_E_EXCEPTION."""
     assert failure(caught) == 0x80020009
     code: int = caught.value.get_packet()["pExcepInfo"]["scode"]
     return code & 0xFFFF_FFFF

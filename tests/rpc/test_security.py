@@ -578,7 +578,7 @@ DUMMY = b"\1" + bytes(15)
 
 
 def unsigned_request(level: int, token: bytes, kind: PacketType = PacketType.BIND) -> tuple[Harness, list[bytes]]:
-    """What a server says to a call of a client that has not agreed on signing."""
+    """Return the server's answer to a client that has not negotiated signing."""
     server = Harness(SECURITY)
     if kind == PacketType.ALTER_CONTEXT:
         server.send(bind(element()))

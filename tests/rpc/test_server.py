@@ -387,7 +387,7 @@ def test_bound_strangers_make_room_for_other_peers(caplog: pytest.LogCaptureFixt
 
 
 def test_a_peer_that_reads_nothing_is_not_read_from() -> None:
-    """What waits to be sent is bounded, whatever a peer asks for."""
+    """The unsent data is bounded, whatever a peer requests."""
 
     async def main() -> None:
         async with served(Notes()) as (server, port), raw_connection(port) as (reader, writer):

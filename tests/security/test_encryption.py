@@ -96,7 +96,7 @@ def encrypted(
 
 
 def decrypted(packet: bytes, preferences: EncryptionPreferences = DEFAULT_PREFERENCES) -> Message:
-    """What a receiver makes of the packet; both forms of it are checked as packets."""
+    """Return the packet as its receiver decrypts it; both forms are checked as packets."""
     came = Message.unpack(packet)
     return Message.unpack(decrypt_body(came.packet, queue_manager_keys().encryption, preferences=preferences))
 

@@ -118,7 +118,7 @@ class Connection:
 
 @dataclass
 class Caller:
-    """What has asked most recently; a test may take its rights away."""
+    """The identity of an anonymous caller, at first an administrator; a test may change it."""
 
     identity: Identity | None = ADMINISTRATOR
 

@@ -257,7 +257,7 @@ class Peer:
 
 @dataclass
 class Read:
-    """What a read gave."""
+    """The result of a read."""
 
     status: int
     context: bytes

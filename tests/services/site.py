@@ -118,7 +118,7 @@ async def until(condition: Callable[[], bool]) -> None:
 def tests_of(
     serving: Callable[[Path], AbstractAsyncContextManager[S]],
 ) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
-    """What makes a test of a coroutine function whose first parameter is the site."""
+    """Return a decorator that makes tests of coroutines whose first parameter is the site."""
 
     def served(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
         @functools.wraps(test)

@@ -64,7 +64,7 @@ def damaged(stub: bytes, rng: random.Random) -> bytes:
 
 
 def decoded(method: Method, arguments: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """What is left of many damaged stubs."""
+    """Return the parts of many damaged stubs that can be decoded."""
     rng = random.Random(method.name)
     stub = method.encode_request(arguments)
     found = []

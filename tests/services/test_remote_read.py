@@ -603,7 +603,7 @@ async def test_the_largest_message_is_delivered_whole(site: Site, syntax: Syntax
 @pytest.mark.spec("MQQP-3.1.4.1-3")
 @served
 async def test_what_fails_comes_without_a_message(site: Site) -> None:
-    """Also where the client sent a buffer, which it should not."""
+    """This holds also if the client sent a buffer, which it should not."""
     q = await site.opened()
     wrong: list[dict[str, Any]] = [{}, {"ul_action": 5}, {"dw_queue": 0}]
     sent: list[dict[str, Any]] = [{}, {"dw_size": 3, "lp_buffer": b"abc"}]

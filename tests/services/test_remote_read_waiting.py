@@ -99,7 +99,7 @@ async def test_nobody_waits_without_a_time_out(site: Site) -> None:
 @pytest.mark.spec("MQQP-3.1.4.1-23")
 @served
 async def test_a_read_that_waits_stops_nothing_else(site: Site) -> None:
-    """Neither on its own connection nor on others of the same client."""
+    """Other calls run on its own connection and on others of the same client."""
     site.create("other")
     q = await site.opened()
     waiting = asyncio.ensure_future(q.begin(timeout=LONG, dw_request_id=70))

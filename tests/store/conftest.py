@@ -121,7 +121,7 @@ def quiet(tmp_path: Path) -> Store:
 
 
 def packets(path: Path) -> list[bytes]:
-    """What a store has that is opened after a crash."""
+    """Return the contents of a store that is opened after a crash."""
     store = open_store(crash(path))
     found = []
     for key in ids(store):

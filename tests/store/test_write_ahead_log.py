@@ -170,7 +170,7 @@ def test_opening_after_a_crash_does_what_a_checkpoint_would_have_done(quiet: Sto
 
 
 def reopened(path: Path, content: bytes | bytearray, number: int = 0) -> list[bytes]:
-    """What a store has when one file of its write-ahead log is this."""
+    """Return the contents of a store with these octets in one file of its write-ahead log."""
     copy = crash(path)
     (copy / LOG_FILES[number]).write_bytes(content)
     store = open_store(copy)

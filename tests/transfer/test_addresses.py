@@ -47,7 +47,7 @@ def h(tmp_path: Path) -> Iterator[Harness]:
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
-    """What DNS knows; addresses by name. Names that were asked for are under ""."""
+    """The contents of DNS, addresses by name. Queried names are under ""."""
     known: dict[str, list[str]] = {"": []}
 
     def getaddrinfo(host: str, port: object, *, type: int) -> list[tuple[object, ...]]:  # noqa: A002 (its name)

@@ -71,7 +71,7 @@ def signed(h: IncomingHarness, body: bytes) -> bytes:
     ],
 )
 def test_a_claim_gives_no_rights(h: IncomingHarness, entries: str) -> None:
-    """Neither the account that is named, nor its groups, nor Authenticated Users."""
+    """The named account, its groups and Authenticated Users get no rights by a claim."""
     guard(h, entries)
     guard(h, entries, "ledger")
     h.arrive(h.packet(b"claimed", **sent_by(ALICE), **asking()), h.packet(to=LEDGER, number=1, **sent_by(ALICE)))

@@ -222,7 +222,7 @@ def in_state(state: SessionState) -> Session:
 )
 @pytest.mark.parametrize(("state", "kind"), [*itertools.product(STATES, PacketKind)])
 def test_every_packet_in_every_state(state: SessionState, kind: PacketKind) -> None:
-    """What the table does not name closes the session; nothing is delivered, nothing answered."""
+    """A packet that the table does not name closes the session: no delivery and no answer."""
     session = in_state(state)
     assert session.state is state
     table = ACCEPTOR if state in (SessionState.WAITING_EC_MSG, SessionState.WAITING_CP_MSG) else INITIATOR

@@ -429,7 +429,7 @@ def test_one_order_ack_covers_all_that_came_since_the_last(h: IncomingHarness) -
 
 @pytest.mark.spec("QQB-3.1.5.8.6-5")
 def test_every_arrival_schedules_an_order_ack(h: IncomingHarness) -> None:
-    """Also a duplicate: its sender may have missed the first."""
+    """This includes a duplicate: its sender may have missed the first OrderAck."""
     arrive(h, 1)
     assert h.order_acks() == [(SEQUENCE.value, 1)]
     assert h.order_acks(60) == []

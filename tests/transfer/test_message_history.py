@@ -187,7 +187,7 @@ def of(number: int) -> bytes:
 
 
 def test_an_address_has_only_its_own_forgotten(bench: Bench) -> None:
-    """What a flood had forgotten was stored twice when its sender sent it again."""
+    """Formerly a message that a flood had evicted was stored twice when it was resent."""
     bench.make(message_id_history_size=10)
     bench.history.begin("192.0.2.7")
     bench.add(1, 2)

@@ -191,7 +191,7 @@ def test_without_its_queue_the_rest_runs(h: Notified, caplog: pytest.LogCaptureF
 
 @pytest.mark.spec("MQCN-3.2.3-7", "MQCN-5.1-2")
 def test_the_queue_is_read_as_long_as_the_queue_manager_runs(h: Notified) -> None:
-    """What waits at the start, what comes after, and what comes after a long time of nothing."""
+    """It reads messages that wait at the start, later ones, and those after a long pause."""
     queues = [h.published(f"q{number}") for number in range(4)]
     h.stop()
     h.start()

@@ -148,7 +148,7 @@ def test_the_owner_of_a_created_queue_is_told(h: Telling) -> None:
 @pytest.mark.spec("MQCN-3.3.4.1-2", "MQCN-3.3.5.1-3")
 @pytest.mark.parametrize("is_read", [True, False])
 def test_the_owner_of_a_changed_queue_is_told(h: Telling, is_read: bool) -> None:
-    """Also where the one who changes it knows its identifier alone."""
+    """This holds also if the changer knows only its identifier."""
     queue = h.queue_of_beta()
     h.purge()
     if is_read:

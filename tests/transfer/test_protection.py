@@ -132,7 +132,7 @@ class Bench(Harness):
         return self.protection.protect(position.record.packet, remote, queue)
 
     def protected(self, position: MessagePosition, remote: uuid.UUID = BETA) -> bytes:
-        """What is sent in the end."""
+        """Return the packet that is finally sent."""
         while (found := self.protect(position, remote)) is None:
             assert self.threads.run() == 1
             assert self.told.pop() is position.queue
@@ -168,7 +168,7 @@ def only(*providers: Provider) -> bytes:
 
 
 def received(packet: bytes, **more: Any) -> Examination:  # noqa: ANN401 - any argument of it
-    """What the receiver makes of the packet, with none of our caches."""
+    """Return the message as its receiver decodes it, without our caches."""
     return examine(Message.unpack(packet), queue_manager_keys().encryption, **more)
 
 
@@ -644,7 +644,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Message]:
 class TestExamine:
     @pytest.mark.spec("QQB-3.1.5.8.3-1")
     def test_what_is_neither_signed_nor_encrypted_makes_no_detour(self, b: Bench) -> None:
-        """And is not refused: MS-MQQB 4.1.7 is such a message, with a SID and no signature."""
+        """It is not rejected: MS-MQQB 4.1.7 is such a message, with a SID and no signature."""
         several = parse(r"DIRECT=OS:a\private$\q,DIRECT=OS:b\private$\q")
         unsigned: dict[str, Any] = {
             "destination_multi_queue_format_name": several,

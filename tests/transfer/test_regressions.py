@@ -1,4 +1,4 @@
-"""What networks of processes found, each as small as it gets."""
+"""Faults found by networks of processes, each reduced to its smallest case."""
 
 from __future__ import annotations
 

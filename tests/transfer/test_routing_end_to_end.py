@@ -37,7 +37,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def user_messages(node: Node, *, to: Node) -> list[Message]:
-    """What went over the present connections from one computer to another, OrderAcks and all."""
+    """Return the user messages on the present connections between two computers, with OrderAcks."""
     found = []
     for connection in node.world.connections:
         if connection.node is not node or connection.peer.node is not to:

@@ -95,7 +95,7 @@ def destinations(node: Node) -> list[str]:
 def test_acknowledgments_that_strangers_ask_for_make_only_so_many_queues(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Formerly each message could create an administration queue that stayed forever."""
+    """Formerly each message could create an outgoing queue that stayed forever."""
     caplog.set_level(logging.INFO)
     alpha = world.node("ALPHA", "127.0.0.2", max_queues_for_others=3)
     alpha.create("q")
@@ -228,7 +228,7 @@ def test_queues_for_programs_here_do_not_count_among_those_for_strangers(world: 
 def test_messages_that_strangers_have_passed_on_make_only_so_many_queues(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What cannot be taken is not acknowledged: an honest sender keeps it."""
+    """A message that cannot be accepted is not acknowledged: an honest sender keeps it."""
     alpha = world.node("ALPHA", "127.0.0.2", max_queues_for_others=2, profile=Profile.DOCUMENT)
     stranger = Stranger(alpha)
     for computer in (1, 2, 1):
@@ -295,7 +295,7 @@ def test_the_directory_is_asked_less_and_less_for_a_queue_manager_that_it_does_n
 
 
 def test_acknowledgments_leave_as_soon_as_their_addressee_has_a_session(world: World) -> None:
-    """Else they would wait for the next time that the directory is asked."""
+    """Otherwise they would wait for the next query of the directory."""
     alpha = world.node("ALPHA", "127.0.0.2")
     guid = uuid4()
     name = f"PRIVATE={guid}\\4"

@@ -492,7 +492,7 @@ class TestSerialisation:
 
 
 def expected_properties(properties: dict[str, Any], transaction: int | None) -> dict[str, Any]:
-    """What a reader finds: the sent value, or the default of a header that is not there."""
+    """Return what a reader finds: the sent value, or the default of a missing header."""
     expected = dict(properties)
     if transaction is None:
         expected = {name: value for name, value in expected.items() if name not in TRANSACTIONAL}

@@ -84,7 +84,7 @@ class LimitedService:
         return lanner.connect(data=self.data)
 
     def limit(self, name: str) -> dict[str, Any]:
-        """What `lanner status --json` shows of a resource."""
+        """Return a resource as `lanner status --json` shows it."""
         with self.manager() as manager:
             found: dict[str, Any] = next(one for one in manager.status()["limits"] if one["resource"] == name)
             return found

@@ -194,7 +194,7 @@ def test_the_systems_own_queues_belong_to_nobody_without_an_account(service: Ser
 
 
 def test_a_message_without_a_sender_reaches_a_queue_with_the_default_list(service: Service, tmp_path: Path) -> None:
-    """What a Windows workgroup computer sends has no SecurityHeader.
+    """Messages of a Windows workgroup computer have no SecurityHeader.
 
     Lanner's own messages have none either.
     """

@@ -207,7 +207,7 @@ class TestClients:
 
 
 class TestResources:
-    """What a client costs that says nothing, or not enough."""
+    """The cost of a client that sends nothing, or not enough."""
 
     def test_silent_clients_are_dropped_and_keep_nobody_out(self, network: Network) -> None:
         alpha, beta = network.alpha, network.beta

@@ -54,7 +54,7 @@ def close_clients() -> None:
 
 
 class _NothingThereError(Exception):
-    """What a call is about is unknown under this name to this caller."""
+    """The subject of a call does not exist under this name for this caller."""
 
 
 def _outcome(work: Callable[[], object]) -> str:

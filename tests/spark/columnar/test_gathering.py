@@ -146,7 +146,7 @@ def test_where_packets_are_handed_out_nothing_else_is_put(store: Store) -> None:
 
 
 def test_a_number_that_is_not_that_of_the_index_is_left_to_the_scan(store: Store) -> None:
-    """Else a reader would go on from there."""
+    """Otherwise a reader would continue from there."""
     for number in range(1, 4):
         put(store, lookup_id(3, number), b"%d" % number)
     commit_and_checkpoint(store)

@@ -1,4 +1,4 @@
-"""Who calls, over which wire."""
+"""Callers of the Flight service, and the wires that they use."""
 
 from __future__ import annotations
 

@@ -106,7 +106,10 @@ def test_a_reader_process_shows_the_very_same_rows(qm: QueueManager, queues: Fli
 def test_a_message_that_was_acknowledged_before_the_plan_is_always_in_the_scan(
     qm: QueueManager, queues: FlightQueues
 ) -> None:
-    """Also one that is in the write-ahead log only when its sender is told that it is safe."""
+    """This includes a message that is only in the write-ahead log.
+
+    Its sender is told at that point that it is safe.
+    """
     fill(qm, 1)
     queue, stop, sent = qm.open("q"), threading.Event(), [1]
 

@@ -53,7 +53,7 @@ Span = tuple[float, float]
 
 @dataclass
 class Diary:
-    """What was done, by the clocks of those who did it."""
+    """A record of actions, by the clocks of those who acted."""
 
     kind: dict[str, str] = field(default_factory=dict)
     sent: dict[str, Span] = field(default_factory=dict)

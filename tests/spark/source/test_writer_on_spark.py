@@ -118,7 +118,7 @@ def driver(address: str, directory: Path, point: str) -> subprocess.Popen[bytes]
 
 
 def told(errors: bytes) -> str:
-    """What went wrong, without the places in Java where it did."""
+    """Return the error, without the places in Java where it occurred."""
     return "\n".join(line for line in errors.decode().splitlines() if not line.strip().startswith("at "))[-6000:]
 
 
