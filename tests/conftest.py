@@ -1,4 +1,4 @@
-"""What every test sees: the requirement markers, and the order of the run."""
+"""Set-up of every test: the requirement markers, and the order of the run."""
 
 from __future__ import annotations
 

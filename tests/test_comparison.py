@@ -28,7 +28,7 @@ def named(column: int) -> set[str]:
 
 
 class Nobody:
-    """Logs nobody on."""
+    """An authenticator that rejects everyone."""
 
     async def log_on(self, secret: Mapping[str, str], address: str) -> LoggedOn:
         raise AccessDenied(f"{address} gave {len(secret)} secrets, and none is right")
@@ -38,7 +38,7 @@ class Nobody:
 
 
 def answers(method: str, path: str) -> int:
-    """Ask the application, which nobody has logged on to."""
+    """Query the application as an anonymous visitor."""
     transport = httpx.ASGITransport(create_app(Nobody(), ["lanner"]), raise_app_exceptions=False)
 
     async def ask() -> int:

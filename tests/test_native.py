@@ -417,7 +417,7 @@ def test_a_layer_that_changes_meanwhile_does_no_harm(compiled: ModuleType) -> No
 
 
 def test_references_are_counted_right(compiled: ModuleType) -> None:
-    """What goes in has as many references afterwards as before, also after an error."""
+    """Arguments have the same number of references afterwards, also after an error."""
     packet, record, label, body = bytes(1000), Record(bytes(2000)), b"label!", bytes(3000)
     record.packet = packet
     broken = Record(packet)

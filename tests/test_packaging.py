@@ -1,4 +1,4 @@
-"""What the wheel contains, and what works where only the core is installed."""
+"""The contents of the wheel, and the features of an installation of the core alone."""
 
 from __future__ import annotations
 

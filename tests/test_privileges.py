@@ -1,4 +1,4 @@
-"""`lanner serve` started as root: it becomes the user that it is told, or says how."""
+"""`lanner serve` started as root: it becomes the configured user or explains how to."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_link_of_the_user_gives_it_no_directory_of_root(tmp_path: Path, name: 
     ],
 )
 def test_nobody_leads_root_to_another_directory(tmp_path: Path, mode: int, owner: int, complaint: str) -> None:
-    """Whoever can write above the directory can put a link to any directory on the way."""
+    """A user who can write above the directory can put a link there to any directory."""
     target = tmp_path / "roots"
     (target / "data").mkdir(parents=True)
     above = tmp_path / "above"
@@ -177,7 +177,7 @@ def test_a_port_that_was_bound_early_is_taken_once() -> None:
     assert bound.getsockname() == (address, 21_901)
     assert early_ports.take_early(address, 21_901) is None
     bound.listen()
-    # What could not be bound is told to whoever wants to listen there.
+    # The error for a port that could not be bound goes to its listener.
     early_ports.bind_early(address, 21_901)
     with pytest.raises(OSError, match="in use"):
         early_ports.take_early(address, 21_901)

@@ -63,7 +63,7 @@ def test_a_file_that_is_not_there_stops_the_run(run: pytest.Pytester) -> None:
 
 
 def test_each_allowed_reason_is_one_that_a_test_gives() -> None:
-    """A reason that no test gives any more goes from the list, too."""
+    """A reason that no test uses any longer must leave the list."""
     sources = "\n".join(
         path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)
     )

@@ -43,7 +43,7 @@ class Exchange:
 
 
 class Wire:
-    """What went over LDAP connections, in its order."""
+    """A record of the LDAP traffic, in order."""
 
     def __init__(self, patch: pytest.MonkeyPatch, domain: Domain) -> None:
         self.exchanges: list[Exchange] = []
@@ -68,7 +68,7 @@ class Wire:
         return len(self.exchanges)
 
     def operations(self) -> list[Request]:
-        """What was asked, without log-ons and ends of connections."""
+        """Return the requests, without log-ons and ends of connections."""
         return [one.request for one in self.exchanges if not isinstance(one.request, (SaslBind, Unbind))]
 
     def clear(self) -> None:

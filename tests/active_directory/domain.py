@@ -43,7 +43,7 @@ _COMPUTER, _PERSON = "4096", "512"
 
 
 def missing() -> str:
-    """What keeps a domain controller from being started here, empty if nothing does."""
+    """Return what prevents starting a domain controller here; empty if nothing does."""
     if not all(shutil.which(name, path=_PATH) for name in ("samba", "samba-tool")):
         return "the Debian packages samba and samba-vfs-modules are not installed"
     if os.geteuid() != 0:
@@ -164,7 +164,7 @@ class Domain:
                 connection.perform(Delete(found.dn))
 
     def attributes(self, dn: str, *names: str) -> dict[str, list[bytes]]:
-        """What the domain controller itself has stored."""
+        """Return the attributes that the domain controller itself has stored."""
         with self.connected() as connection:
             (found,) = connection.search(Search(dn, attributes=names or ("*",)))
         return found.values

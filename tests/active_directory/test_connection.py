@@ -159,7 +159,7 @@ def test_a_connection_that_was_lost(world: World) -> None:
     with operations.held():
         first = operations.connection
         assert first is not None
-        # It is gone while nobody uses it: the next operation has a new one.
+        # The connection was lost while idle: the next operation uses a new one.
         first._socket.shutdown(socket.SHUT_RDWR)
         assert world.directory.read("Enterprise", None)[0] is SUCCESS
         second = operations.connection

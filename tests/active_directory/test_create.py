@@ -614,7 +614,7 @@ def test_the_parent_is_read_before_a_creation(world: World, wire: Wire) -> None:
 
 @pytest.mark.spec("DSSM-3.1.6.12-4")
 def test_an_object_that_cannot_be_read_back_remains(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who creates a queue that hides from its creator gets the read's result."""
+    """The creator of a queue that hides from its creator gets the read's result."""
     world.add_manager()
     from lanner.directory.ldap import operations
     from lanner.directory.protocol import Refused

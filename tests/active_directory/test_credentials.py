@@ -56,7 +56,7 @@ def connect(service: Service, user: str) -> lanner.QueueManager:
 def test_credentials_of_directory_calls(domain: Domain, service: Service, run: Run) -> None:
     domain.add_user("dora")
     with lanner.connect(data=service.data) as local:
-        # With the computer's credentials: nobody is impersonated.
+        # With the computer's credentials, no user is impersonated.
         local.create_queue(r".\orders", access={r"MQ\dora": "full", "Administrators": "full"})
     with (
         connect(service, "dora") as dora,

@@ -170,7 +170,7 @@ def test_an_account_that_an_administrator_has_made(joining: Joining) -> None:
     assert done["made_account"] is False
     assert exists(joining.domain, f"CN=msmq,{joining.dn}")
     assert joining.run("domain", "status", "--json").json["problems"] == []
-    # The password that the administrator knew is not that of the account any more.
+    # The password that the administrator knew is no longer that of the account.
     membership = Membership.load(joining.data)
     assert membership is not None
     assert membership.password != PASSWORD

@@ -83,7 +83,7 @@ class Owner:
         self._path = path
 
     def show(self, name: str) -> dict[str, Any] | None:
-        """What its own program says of a queue, None if there is no such queue."""
+        """Return the program's own description of a queue, None if there is no such queue."""
         command: list[str | Path] = [LANNER, "queue", "show", name, "--data", self.data, "--json"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         found: dict[str, Any] | None = json.loads(done.stdout) if done.returncode == 0 else None
@@ -200,7 +200,7 @@ def test_domain_controllers_are_known_by_their_names(world: World) -> None:
 
 
 def test_a_server_by_any_name_is_found_by_dns(world: World) -> None:
-    """Profile DOCUMENT: whoever is named is asked."""
+    """Profile DOCUMENT asks any server that a notification names."""
     world.add_manager()
     identifier = world.add_queue("orders", label="here")
     assert named_server(HOST.upper(), (ADDRESS,)) == [Server(HOST, ADDRESS)]

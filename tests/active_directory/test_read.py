@@ -166,7 +166,7 @@ def test_a_value_that_is_missing_counts_where_it_was_asked_for(world: World, mon
 
 
 def _hide(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
-    """Take attributes out of answers, as a server does for who may not read them."""
+    """Remove attributes from answers, as a server does for a user who may not read them."""
     from lanner.directory.ldap import operations
 
     plain = operations._entry

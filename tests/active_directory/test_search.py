@@ -317,8 +317,7 @@ def test_an_object_that_makes_no_sense_is_one_error(world: World, monkeypatch: p
             values.pop("whenCreated", None)
         return values
 
-    # The schema lets nobody store nonsense; a value that the caller may not read makes no sense
-    # either.
+    # The schema rejects nonsense; a value that the caller may not read makes no sense either.
     monkeypatch.setattr(operations, "_entry", entry)
     order = [SortOrder(0), SortOrder(1)]  # "bad" comes first
     result, handle = world.directory.read_begin(

@@ -1,4 +1,4 @@
-"""What tests of messages do: open queues, send, receive, all through members of the coclasses."""
+"""Helpers for tests of messages: open queues, send and receive through members of the coclasses."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def packet(world: World, format_name: str) -> Message:
 
 
 def bodies_after_a_kill(world: World, name: str = "q") -> list[bytes]:
-    """What a queue manager finds that starts on what is on disk now."""
+    """Return the bodies that a queue manager finds when it starts on the current disk state."""
     with world.held() as h:
         copy = h.path.with_name(f"{h.path.name}-copy")
         shutil.copytree(h.path, copy)

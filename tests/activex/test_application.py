@@ -118,7 +118,7 @@ def certificate() -> CertificateWithKey:
 
 
 def user_of(world: World, identity: Identity = ALICE) -> tuple[UserSignCerts, list[bytes]]:
-    """What the directory has of a user's certificates."""
+    """Return a user's certificates in the directory."""
     with world.held() as h:
         users = h.engine.read_all_of(User)
     assert users is not None
@@ -235,7 +235,7 @@ class TestVersion:
 class TestQueueManager:
     @pytest.mark.spec("MQAC-3.2.4.3.1-1")
     def test_active_queues(self, world: World, application: MSMQApplication) -> None:
-        """Those that somebody has open, and outgoing ones with messages."""
+        """Queues that are open, and outgoing queues with messages."""
         with world.held() as h:
             h.create("idle")
             h.create("used")
@@ -317,7 +317,7 @@ class TestQueueManager:
 
 
 def abandon(h: Harness) -> None:
-    """A queue with a message, and a stage that nobody will publish."""
+    """Create a queue with a message, and a stage that is never published."""
     h.create("q")
     h.send(body=b"1")
     h.engine.store.stage(b"abandoned", h.queue().number, [(3, [bytes(1000)])], 0)
@@ -383,7 +383,7 @@ class TestElsewhere:
 
     @pytest.mark.spec("MQAC-3.2.4.3.1-2", "MQAC-3.2.4.3.8-1")
     def test_its_error_is_passed_on(self, new_world: Callable[..., World]) -> None:
-        """Here: that nobody in particular is no administrator there."""
+        """Here: the anonymous user is no administrator there."""
         here, there = new_world(), new_world(computer_name="BETA")
         application = MSMQApplication(here.environment)
         here.call(application, "put_machine", "127.0.0.1")

@@ -64,5 +64,5 @@ def test_an_enumeration_goes_on_when_the_collection_is_let_go(world: World) -> N
     enumerator = world.call(collection, "get_new_enum")
     collection.released()
     assert world.call(enumerator, "next", 1).value == ((VALUES["SeqID"],), 1)
-    # Somebody who asks the object around it once more gets it as it was.
+    # A client that asks the enclosing object again gets the property as it was.
     assert world.call(collection, "get_count") == 3

@@ -22,7 +22,7 @@ from lanner.wire.vartypes import VT
 from tests.activex.world import World
 from tests.engine.harness import Harness
 
-# MS-ERREF 2.1: C, the bit of whoever is not Microsoft.
+# MS-ERREF 2.1: C, the bit of vendors other than Microsoft.
 CUSTOMER = 0x2000_0000
 NOW = Variant(VT.I4, 0)
 
@@ -39,7 +39,7 @@ def test_codes_of_our_own_have_the_customer_bit() -> None:
 
 
 def test_every_coclass_can_be_made(world: World) -> None:
-    """And let go of, before anything was done with it."""
+    """Every coclass can be released before it is used."""
 
     async def make_and_release() -> None:
         for clsid, coclass in COCLASSES.items():
@@ -68,7 +68,7 @@ class TestTimeToBeReceived:
         return queue
 
     def dead_letters(self, world: World) -> tuple[list[bytes], list[bytes]]:
-        """Of the plain dead-letter queue, and of the transactional one."""
+        """Return the dead letters of the plain and of the transactional dead-letter queue."""
         with world.held() as h:
             manager = h.engine.queue_manager.identifier
             return h.bodies(f"MACHINE={manager};DEADLETTER"), h.bodies(f"MACHINE={manager};DEADXACT")

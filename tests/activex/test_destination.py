@@ -168,7 +168,7 @@ class TestNames:
 
     @pytest.mark.spec("MQAC-3.12.6.1-2", "MQAC-3.12.4.1.7-1")
     def test_no_such_place(self, world: World, pub: Queue, destination: MSMQDestination) -> None:
-        """Nor another kind of object, nor a directory that cannot be asked."""
+        """Another kind of object and an unreachable directory give the same error."""
         with world.held() as h:
             h.directory.add_user("alice", ALICE.sid.pack())
             user = f"LDAP://{h.directory._naming.user('alice')}"
@@ -227,7 +227,7 @@ class TestHandle:
 
     @pytest.mark.spec("MQAC-3.12.4.2.2-1")
     def test_put(self, world: World, destination: MSMQDestination) -> None:
-        """The queue of the handle is sent to; it is closed by whoever opened it."""
+        """Messages go to the queue of the handle; its opener closes it."""
         handle = self.handle(world, ALICE)
         world.call(destination, "put_path_name", r".\private$\x")
         assert world.call(destination, "put_handle", Variant(VT.I8, handle), by=ALICE) is None
@@ -305,7 +305,7 @@ class TestFormatNameFromPath:
     @pytest.mark.spec("MQAC-3.1.6.2-4")
     @pytest.mark.parametrize("name", ["q", "orders", "a" * 100])
     def test_private_in_a_domain(self, new_world: Callable[..., World], name: str) -> None:
-        """And that name means the queue, to whoever uses it."""
+        """That name means the queue for every client."""
         world = new_world(directory_integrated=True)
         manager = world.engine.queue_manager.identifier
         expected = rf"PRIVATE={manager}\{hash_of(name):08x}"

@@ -1,4 +1,4 @@
-"""What the coclasses reach the queue manager through."""
+"""The environment through which the coclasses reach the queue manager."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_settings_by_default(world: World) -> None:
 
 
 def test_internal_keys(world: World) -> None:
-    """One for each user; none for nobody, and none where certificates are not kept."""
+    """There is one per user, but none for the anonymous user or without a store."""
     with pytest.raises(NoInternalUserCert):
         world.run(world.environment.internal_signing_key(ANONYMOUS))
     world.environment.certificates = None

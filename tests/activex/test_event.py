@@ -1,4 +1,4 @@
-"""MSMQEvent (MC-MQAC 3.16): what sinks are told, and that none of them holds up another."""
+"""MSMQEvent (MC-MQAC 3.16): the events that sinks get, and that no sink delays another."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_a_sink_that_fails_does_not_stop_the_others(
         fire(world, event, queue)
         fire(world, event, queue)
     assert len(good.told) == 2
-    # One that cannot be reached is given back; one that says no is asked again.
+    # An unreachable sink is released; one that returns an error is called again.
     assert (cookie in event.connections) is is_kept
     assert bad.is_released is not is_kept
     assert len(bad.told) == int(is_kept)

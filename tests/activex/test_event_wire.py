@@ -207,7 +207,7 @@ async def _told(sinks: Sequence[BusySink]) -> None:
 
 
 def test_all_sinks_of_a_program_are_told_at_once(world: World, wire: Wire) -> None:
-    """Who is not told does not ask for the next event."""
+    """A sink that gets no event does not ask for the next one."""
     event = wire.create(MSMQ_EVENT.clsid, IMSMQ_EVENT3)
     point = wire.query(event, ICONNECTION_POINT)
     sinks = world.run(_busy(MAX_CONNECTIONS))

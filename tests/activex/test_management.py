@@ -57,7 +57,7 @@ def text(value: str | None) -> Variant:
 
 
 def opened(world: World, name: str = "q", **attributes: object) -> None:
-    """A queue that somebody has open."""
+    """Return a queue that is open."""
     with world.held() as h:
         h.create(name, **attributes)  # type: ignore[arg-type]  # the test's own choice
         h.open(name)
@@ -353,7 +353,7 @@ def test_transactional_status(world: World, word: str, number: int) -> None:
 
 @pytest.mark.spec("MQAC-3.3.4.1.8-1")
 def test_transactional_status_of_queues_here(new_world: Callable[..., World]) -> None:
-    """Of a public queue it is unknown, unless the queue manager is part of a directory."""
+    """For a public queue it is unknown unless the queue manager is part of a directory."""
     for is_integrated, of_public in ((False, 2), (True, 0)):
         world = new_world(directory_integrated=is_integrated)
         assert world.call(managed(world, transactional=True), "get_transactional_status") == 0

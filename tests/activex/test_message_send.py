@@ -423,7 +423,7 @@ def test_a_security_context_is_kept_and_the_message_stays_as_it_is(world: World,
     assert kept.sender_identifier == ALICE.sid.pack()
     assert kept.sender_certificate == key.certificate
     assert kept.authentication_level == AuthenticationLevel.SIG20
-    # Nobody else gets to send in that name.
+    # No other user may send in that name.
     assert world.status(message, "send", open_queue(world, name, by=BOB), by=BOB) == AccessDenied.status
 
 
@@ -499,7 +499,7 @@ def test_no_identity_is_sent_where_none_is_wanted(world: World, new_world: Calla
     assert named.sender_identifier == ALICE.sid.pack()
     far = new_world(computer_name="BETA", resolve_identity={ALICE.sid: ALICE}.get, profile=Profile.DOCUMENT)
     with far.held() as h:
-        # Everybody who has a name may send.
+        # Every authenticated user may send.
         queue = h.create("far", security=parse_sddl("O:SYG:SYD:(A;;0xf003f;;;AU)").pack())
         senders = IncomingSenders(h.engine)
         verdicts = [h.engine.insert_message(queue, one, senders.sender_of(one)) for one in (unnamed, named)]

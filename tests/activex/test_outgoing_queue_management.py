@@ -58,7 +58,7 @@ def text(value: str) -> Variant:
 
 
 def waiting(world: World) -> OutgoingQueue:
-    """An outgoing queue with a message in it, and nobody to transfer it."""
+    """Return an outgoing queue with a message in it, without transfer."""
     with world.held() as h:
         h.send(OUTGOING, b"waits")
         queue = h.queue(OUTGOING)

@@ -250,7 +250,7 @@ class TestState:
 
     @pytest.mark.spec("MQAC-3.11.4.1.1-1", "MQAC-2.2.2.2-1", "MQAC-2.2.2.2-2")
     def test_share_modes(self, world: World, q: Queue) -> None:
-        """2.2.2.2: whoever denies receiving is alone with it, until it closes."""
+        """2.2.2.2: a reader that denies receiving is alone with the queue until it closes."""
         first = opened(world, RECEIVE, 1)
         assert world.call(first, "get_share_mode") == 1
         made = MSMQQueueInfo(world.environment)
@@ -458,7 +458,10 @@ class TestReceive:
     @pytest.mark.parametrize("vt", [VT.DISPATCH, VT.BYREF | VT.DISPATCH])
     @pytest.mark.parametrize("member", RECEIVES + RECEIVES_AT_ENDS[:1])
     def test_in_a_transaction_the_message_is_locked(self, world: World, q: Queue, member: str, vt: int) -> None:
-        """Nobody else sees it; it is gone with the commit, and back with the abort."""
+        """No other reader sees the message.
+
+        It is gone after the commit, and back after the abort.
+        """
         send(world, b"1")
         queue, other = opened(world), opened(world)
         for end, left in (("abort", [b"1"]), ("commit", [])):
@@ -561,7 +564,7 @@ class TestTimeouts:
     @pytest.mark.spec("MQAC-3.11.4.1.14-13", "MQAC-3.11.4.1.14-16", "MQAC-3.1.4.2-1")
     @pytest.mark.parametrize("timeout", [(), (MISSING,), (i4(-1),), (Variant(VT.UI4, 0xFFFFFFFF),)])
     def test_an_infinite_wait_ends_with_a_message(self, world: World, q: Queue, timeout: tuple[Variant, ...]) -> None:
-        """And blocks nothing but itself: not the object, not other objects."""
+        """It blocks only itself: neither the object nor other objects."""
         queue, other = opened(world), opened(world)
         before = (MISSING,) * 3 if timeout else ()
         task = world.start(queue, "receive", *before, *timeout)
@@ -720,7 +723,7 @@ class TestCursor:
 
     @pytest.mark.spec("MQAC-3.11.4.1.18-1", "MQAC-3.11.4.1.10-1")
     def test_peek_current_stays(self, world: World, q: Queue) -> None:
-        """Also after a reset it is the head that it sees."""
+        """It sees the head, also after a reset."""
         send(world, b"1", b"2")
         queue = opened(world)
         for _ in range(3):
@@ -751,7 +754,7 @@ class TestPeek:
 
     @pytest.mark.spec("MQAC-3.11.4.1.33-1")
     def test_an_abort_makes_it_receivable_again(self, world: World, q: Queue) -> None:
-        """And a later lock is one that nobody sees through."""
+        """A later lock hides the message again."""
         send(world, b"1")
         lookup_id = ids(world)[b"1"]
         queue, transaction = opened(world), begin(world)
@@ -846,7 +849,7 @@ class TestLookup:
         world.call(queue, "receive_by_lookup_id", ui8(place[b"3"]), within(begin(world)))
         assert world.status(queue, "receive_by_lookup_id", ui8(place[b"3"])) == MQ_ERROR_MESSAGE_NOT_FOUND
         assert world.status(queue, "peek_by_lookup_id", ui8(place[b"3"])) == MQ_ERROR_MESSAGE_NOT_FOUND
-        # One that was taken under somebody's cursor is no other case.
+        # A message that was taken under another cursor is the same case.
         cursor = opened(world)
         world.call(cursor, "peek_current", *PEEK_NOW)
         world.call(queue, "receive", *RECEIVE_NOW)
@@ -916,7 +919,7 @@ class TestLookup:
 class TestPurge:
     @pytest.mark.spec("MQAC-3.11.4.1.31-1")
     def test_purged_messages_are_reported(self, world: World, q: Queue) -> None:
-        """What is locked stays as long as its lock: commit takes it, abort removes it."""
+        """Locked messages stay as long as their lock: commit removes them, abort purges them."""
         admin = parse(r"DIRECT=OS:.\private$\admin")
         with world.held() as h:
             h.create("admin")

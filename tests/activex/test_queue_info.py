@@ -153,7 +153,7 @@ class TestProperties:
     @pytest.mark.spec("MQAC-3.10.4.1.1-1", "MQAC-3.10.4.1.1-2")
     @pytest.mark.parametrize("getter", GETTERS)
     def test_getters_refresh_first(self, world: World, pub: Queue, getter: str) -> None:
-        """And tell what Refresh says, when it fails."""
+        """A getter returns the error of Refresh if that fails."""
         made = info(world, r".\pub")
         assert world.status(made, getter) == 0
         assert made.is_refreshed
@@ -388,7 +388,7 @@ ALL = QueueAccess.GENERIC_ALL
 
 
 def create(world: World, by: Identity, *arguments: Variant) -> Queue:
-    """A queue of somebody who may create some."""
+    """The caller may create queues."""
     with world.held() as h:
         entries = Acl((allow(EVERYONE, QueueManagerAccess.CREATE_QUEUE),))
         h.engine.queue_manager.security = SecurityDescriptor(owner=ALICE.sid, dacl=entries).pack()
@@ -416,7 +416,7 @@ class TestCreate:
     def test_one_that_is_there(self, world: World, q: Queue, pub: Queue) -> None:
         assert world.status(info(world, private("Q")), "create") == MQ_ERROR_QUEUE_EXISTS
         assert world.status(info(world, r"ALPHA\pub"), "create") == MQ_ERROR_QUEUE_EXISTS
-        # Also for whoever could not create it.
+        # It exists also for users who could not create it.
         assert world.status(info(world, private()), "create", by=ANONYMOUS) == MQ_ERROR_QUEUE_EXISTS
 
     @pytest.mark.spec("MQAC-3.10.4.1.26-4", "MQAC-3.1.4.1-1")

@@ -51,7 +51,7 @@ def test_the_journal_is_counted(world: World) -> None:
 
 
 def collections(world: World, variant: Variant) -> list[dict[str, Variant]]:
-    """What EodGetReceiveInfo tells, as plain dictionaries."""
+    """Return the result of EodGetReceiveInfo as plain dictionaries."""
     assert variant.vt == VT.ARRAY | VT.VARIANT
     assert isinstance(variant.value, SafeArray)
     assert (variant.value.vt, len(variant.value.bounds)) == (VT.VARIANT, 1)

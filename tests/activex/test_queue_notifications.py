@@ -135,7 +135,7 @@ def test_every_access_that_reads(world: World, q: Queue, event: Event, access: i
 
 @pytest.mark.spec("MQAC-3.11.4.1.9-4", "MQAC-3.11.4.1.9-7")
 def test_one_call_gives_one_event(world: World, q: Queue, event: Event) -> None:
-    """And the message is there for whoever reads it."""
+    """The message is there for the next reader."""
     queue = opened(world, RECEIVE)
     enable(world, queue, event, i4(FIRST), i4(1000))
     send(world, b"1", b"2")

@@ -234,7 +234,7 @@ def test_a_transaction_that_its_client_forgot_is_aborted(world: World, wire: Wir
 
 @pytest.mark.parametrize("member", ["receive", "receive_first_by_lookup_id"])
 def test_who_can_hold_no_more_takes_no_message(world: World, wire: Wire, q: Queue, member: str) -> None:
-    """What its reader cannot be given would be lost."""
+    """A message that its reader cannot be given would be lost."""
     send(world, b"1")
     queue = opened(wire)
     holdings = wire.server.com.exporter.holdings
@@ -271,7 +271,7 @@ def test_contents_of_objects_are_counted(world: World, wire: Wire, q: Queue) -> 
 def test_changes_over_the_wire_are_in_the_audit_log(
     world: World, wire: Wire, q: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Who and from where reach it through DCOM too."""
+    """The log has the user and the address through DCOM too."""
     with world.held() as h:
         h.send(body=b"x")
     made = info(wire)

@@ -310,7 +310,7 @@ def coordinated(queue: World) -> World:
 
 
 def heard(world: World) -> list[tuple[str, uuid.UUID]]:
-    """What the queue manager has told its coordinator."""
+    """Return the answers that the coordinator got from the queue manager."""
     coordinator = world.engine.dtc.coordinator
     assert isinstance(coordinator, HeardCoordinator)
     return coordinator.heard

@@ -61,5 +61,5 @@ class Wire:
 
     @property
     def objects(self) -> list[ComObject]:
-        """What the server serves."""
+        """The objects that the server serves."""
         return list(self.server.com.exporter.objects)

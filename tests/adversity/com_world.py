@@ -68,7 +68,7 @@ class World:
 
     @property
     def coclass_objects(self) -> int:
-        """Those in memory, whoever holds them."""
+        """Return the objects in memory, whoever holds them."""
         gc.collect()
         kinds = tuple(kind for kind in COCLASSES.values() if isinstance(kind, type))
         return sum(isinstance(each, kinds) for each in gc.get_objects())
@@ -78,7 +78,7 @@ class World:
         return ComClient(settings, credentials=Credentials(USER, PASSWORD))
 
     def wait_for_pings(self, ping_period: float = PING_PERIOD) -> None:
-        """As if so much time had passed that nobody who has not pinged has anything left."""
+        """Advance the time until clients that have not pinged hold nothing."""
         self.com.tick(asyncio.get_running_loop().time() + (PERIODS + 1) * ping_period)
 
     async def make_queue(self, *, is_transactional: bool) -> None:
@@ -130,7 +130,7 @@ class RecordedCalls(Calls):
 
 
 class Script:
-    """What a program does, by name."""
+    """A program that uses members by name."""
 
     def __init__(self, client: ComClient) -> None:
         self.client = client

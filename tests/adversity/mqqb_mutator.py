@@ -137,7 +137,7 @@ def fields_of(packet: bytes) -> list[Field]:
 
 @dataclass(frozen=True, slots=True)
 class Harm:
-    """What is done at a place of a session: the packet there becomes these octets."""
+    """A change at a place of a session: the packet there becomes these octets."""
 
     what: str
     octets: bytes

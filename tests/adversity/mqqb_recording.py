@@ -55,7 +55,7 @@ class RecordingProxy(CuttingProxy):
             await writer.drain()
 
     def packets(self, speaker: str) -> list[list[bytes]]:
-        """Return what somebody has said, packet by packet, for each connection."""
+        """Return what each side has sent, packet by packet, for each connection."""
         found = []
         for who, octets in list(self.said):
             if who == speaker and octets:
@@ -158,9 +158,9 @@ def _talk(pair: Pair) -> None:
 
 
 def _waiting(manager: lanner.QueueManager) -> int:
-    """Count what waits to leave.
+    """Return the number of messages that wait to leave.
 
-    An OrderAck, which is express, waits long for an acknowledgment that nobody needs.
+    An express OrderAck waits long for an acknowledgment that the tests do not need.
     """
     queues = [queue for queue in manager.outgoing_queues() if "order_queue" not in queue.format_name.lower()]
     return sum(queue.count() for queue in queues)

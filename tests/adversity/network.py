@@ -36,7 +36,7 @@ QUICK: dict[str, object] = {
 
 
 def loopback_network() -> str:
-    """The beginning of 254 addresses that nobody else here has."""
+    """Return the prefix of 254 unused addresses."""
     process = os.getpid()
     return f"127.{100 + process // 250 % 60}.{process % 250}"
 
@@ -142,8 +142,8 @@ class Stream:
     count: int
     batch: int
     pause: float
-    # The number of the last message that is on disk at its sender; where a new life goes on; and
-    # batches between two lives, of which nobody knows.
+    # The number of the last message that is on disk at its sender; the number at which a new
+    # process continues; and the batches between two processes whose outcome is unknown.
     promised: int = -1
     next: int = 0
     doubtful: list[range] = field(default_factory=list)
@@ -256,7 +256,7 @@ class Network:
                 self._resume(stream)
 
     def _resume(self, stream: Stream) -> None:
-        """Of the batch that was not told of nobody knows; the next one has other numbers."""
+        """The outcome of the unreported batch is unknown; the next batch has other numbers."""
         if not stream.is_sent:
             first = stream.promised + 1
             stream.doubtful.append(range(first, min(first + stream.batch, stream.count)))

@@ -178,7 +178,7 @@ class Node:
             self._arrivals[queue.pathname.rpartition("\\")[2]] += len(records)
 
     def do_status(self) -> Answer:
-        """What waits to leave, and the sessions."""
+        """Return the waiting messages and the sessions."""
         with self.runtime.lock:
             transfer = self.listener.transfer
             waiting = {

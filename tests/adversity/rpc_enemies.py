@@ -246,7 +246,7 @@ class Enemy:
                     await calls.request(exporter, iid, ipid, opnum, changed)
 
     async def _resolver(self, client: ComClient, recorder: RecordedCalls) -> None:
-        """Ping sets and exporters that are somebody's or nobody's; references that nobody has."""
+        """Ping valid and invalid sets and exporters, and references that do not exist."""
         chance, address = self.chance, Address(self.victim.address, client.settings.resolver_port)
         oxids = [exporter.oxid for exporter, *_ in recorder.recorded] + [0, chance.getrandbits(64)]
         resolve = {"p_oxid": chance.choice(oxids), "c_requested_protseqs": 1, "ar_requested_protseqs": (7,)}

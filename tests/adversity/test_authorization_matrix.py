@@ -92,7 +92,7 @@ SECTIONS: Final[dict[str, tuple[Methods, Probes]]] = {
 
 @dataclass
 class Tried:
-    """What can be called, and what each caller got, by section, method and way."""
+    """The callable methods, and each caller's result by section, method and way."""
 
     methods: dict[str, list[str]] = field(default_factory=dict)
     outcomes: dict[tuple[str, str, str], tuple[str, ...]] = field(default_factory=dict)

@@ -49,7 +49,7 @@ ORPCTHIS_SIZE: Final = 32
 
 
 async def ordinary_work(script: Script) -> None:
-    """What a friend does, and what others make nonsense of."""
+    """Do the work of a well-behaved client, which attackers then distort."""
     info = await script.prepare()
     await info.query_interface(IID_IUNKNOWN)
     sending = await script.call(info, "Open", SEND, 0)
@@ -131,7 +131,7 @@ def test_interfaces_that_are_nobodys(tmp_path: Path) -> None:
                     {"ripid": uuid4(), "c_refs": 1, "c_iids": 1, "iids": (IID_IUNKNOWN,)},
                 )
             assert unknown.value.hresult == RPC_E_INVALID_OBJECT
-        # Below zero is zero: the object is gone, and stays so.
+        # A count below zero is zero: the object is deleted and stays so.
         much = RemInterfaceRef(info.ipid, 0xFFFF_FFFF, 0xFFFF_FFFF)
         for _ in range(3):
             release = {"c_interface_refs": 2, "interface_refs": (much, RemInterfaceRef(uuid4(), 1, 1))}

@@ -50,7 +50,7 @@ async def work_and_vanish(client: ComClient, number: int, together: asyncio.Barr
 
 
 def vanish(client: ComClient) -> None:
-    """As a program that is killed: the connections break, and nobody says anything more."""
+    """Vanish like a killed program: the connections break without a last packet."""
     for dialled in client.calls.connections._dials.values():
         transport = dialled.result().client._transport
         assert transport is not None

@@ -45,7 +45,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         with made.victim.manager() as victim:
             secret = victim.open(SECRET)
             secret.send_many([lanner.Message(body=body, recoverable=True) for body in _SECRETS])
-            # What waits for a computer that is off is nobody's to acknowledge.
+            # Messages that wait for a computer that is off cannot be acknowledged by anyone else.
             far = victim.open(r"DIRECT=TCP:127.255.255.1\private$\far")
             with victim.transaction() as transaction:
                 far.send_many([lanner.Message(body="waits")] * _OFFLINE, transaction=transaction)
@@ -199,7 +199,7 @@ def _arrived(queue: lanner.Queue) -> list[str]:
 
 
 class Friendship:
-    """What the friend sends meanwhile, and what must be so afterwards."""
+    """The messages of a well-behaved client, and the conditions that must hold afterwards."""
 
     def __init__(self, pair: Pair) -> None:
         self._pair = pair

@@ -13,9 +13,9 @@ import pytest
 from lanner.transfer.tracing import parse_report
 from tests.adversity.network import Network, Stream
 
-# With thousands of messages on their way through several routers an OrderAck takes longer. Whoever
-# sends all of them again before that fills the routers with copies, since these pass on sequences
-# as they come.
+# With thousands of messages on their way through several routers an OrderAck takes longer. A sender
+# that resends all of them before that fills the routers with copies, since routers pass on
+# sequences as they come.
 PATIENT = {
     "resend_timeouts_short": 10.0,
     "resend_timeouts_medium": 20.0,

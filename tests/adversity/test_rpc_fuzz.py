@@ -165,7 +165,7 @@ def check_answer(answer: bytes) -> None:
 
 
 async def mutated_sessions(victim: Victim, seed: int, count: int) -> None:
-    """TCP: whoever does not say who it is. The Unix socket: an administrator."""
+    """Over TCP the caller is anonymous; over the Unix socket it is an administrator."""
     sessions, mutator = corpus(), Mutator(seed)
     chance = mutator.chance
 
@@ -363,13 +363,13 @@ _TAKING = [
     for method in [interface.method(opnum)]
     if method is not None
     and context_handles(method).keys() & arguments.keys()
-    # It does nothing, whoever asks.
+    # It does nothing for any caller.
     and method is not mqmp.RPC_AC_SET_CURSOR_PROPERTIES
 ]
 
 
 async def status_of(holder: Holder, interface: Interface, method: Method, arguments: dict[str, Value]) -> int:
-    """What a call ends with: a fault or its value; 0 is success."""
+    """Return the fault or the value of a call; 0 is success."""
     try:
         results = await holder.call(interface, method, **arguments)
     except RpcFault as fault:
@@ -439,7 +439,7 @@ def test_handles_of_an_association_that_has_ended(victim: Victim) -> None:
             purge = {"h_queue": gone.handles["RPC_QUEUE_HANDLE"]}
             assert await status_of(left, QMCOMM, mqmp.RPC_AC_PURGE_QUEUE, purge) == MQ_OK
             await second.aclose()
-        # Nobody comes back to it.
+        # No client returns to it.
         with pytest.raises(RpcConnectionError):
             await come_back(victim, group)
         async with Holder.connected(victim, opens=False) as fresh:
@@ -462,12 +462,12 @@ async def come_back(victim: Victim, group: int) -> None:
 
 
 def source(number: int) -> str:
-    """A loopback address that is nobody else's."""
+    """Return an unused loopback address."""
     return f"127.9.{number // 250}.{number % 250 + 1}"
 
 
 async def stranger(victim: Victim, number: int, data: bytes = b"") -> socket.socket:
-    """Somebody from an address of its own, who says something."""
+    """Connect from an address of its own and send something."""
     connection = socket.socket()
     connection.setblocking(False)
     connection.bind((source(number), 0))
@@ -484,7 +484,10 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 
 def test_a_thousand_connections_that_never_finish_their_bind(victim: Victim) -> None:
-    """Of those that have not bound some hundreds are kept, the newest; nobody else notices."""
+    """Of the unbound connections the newest few hundred are kept.
+
+    Other clients are not affected.
+    """
 
     async def harm(victim: Victim) -> None:
         files, half = victim.files, whole_bind()[:-1]
@@ -544,7 +547,7 @@ def test_time_for_a_bind_runs_out_although_octets_keep_coming() -> None:
         with socket.socket() as connection:
             connection.setblocking(False)
             await loop.sock_connect(connection, ("127.0.0.1", port))
-            # A fragment may be so long that nobody sends it this way in time.
+            # A fragment may be too long to be sent this way in time.
             endless = itertools.chain(whole_bind()[:8], b"\xf0\xff", itertools.repeat(0))
             with pytest.raises(ConnectionError):
                 await dribble(connection, endless)

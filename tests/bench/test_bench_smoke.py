@@ -104,7 +104,7 @@ child.wait()
 
 
 def test_server_is_ended_with_its_children(tmp_path: Path) -> None:
-    """A pipe has an end when nobody is left who could write to it."""
+    """A pipe reports its end when its last writer has gone."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
     server = Server([sys.executable, "-c", PARENT, str(path)], tmp_path)

@@ -46,7 +46,7 @@ _numbers = itertools.count()
 
 
 def free_address() -> str:
-    """Give a loopback address that nobody else here has, so that everybody can have port 1801."""
+    """Return an unused loopback address, on which port 1801 is free."""
     process, number = os.getpid(), next(_numbers)
     return f"127.{100 + process // 250 % 100}.{process % 250}.{1 + number % 250}"
 

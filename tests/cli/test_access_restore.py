@@ -80,7 +80,7 @@ def test_old_lists_are_restored(old: Path, run: Run, serve: Callable[..., Served
     assert planned[r"ALPHA\private$\gone"] == "there is no such queue any more"
     assert access(run) == NEW
     said = run("queue", "access", "restore", file).out
-    # The anonymous owns nothing, whoever restores it.
+    # The anonymous user owns nothing, whichever user restores the list.
     assert r"ALPHA\private$\orders: list restored; the Administrators stay the owner" in said
     assert access(run) == "O:BAD:(A;;0xf003f;;;WD)"
     again = {one["queue"]: one["result"] for one in run_json(run, file)}

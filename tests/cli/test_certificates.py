@@ -199,7 +199,7 @@ def test_doctor_and_outgoing_say_in_words_what_is_wrong(
         wait_for(lambda: run("outgoing", "show", "beta", "--json").json["problem"] or "", lambda told: text in told)
         assert text in run("outgoing", "list").out
 
-    # Nobody listens.
+    # No process listens there.
     problem("does not run, or has no TLS")
     findings = site.findings(code=1)
     assert "1802 refused the connection" in findings["tcp"]["text"]

@@ -200,7 +200,7 @@ def test_more_signals_end_the_command(
         assert process.stderr.readline() == "lanner: asking the commands that run to end; once more kills them\n"
         os.killpg(process.pid, signal.SIGINT)
     out, _ = process.communicate(timeout=60)
-    # Its output is at its end: the command is gone, too.
+    # Its output has ended, so the command has ended too.
     assert (process.returncode, out) == (130, "")
     with pytest.raises(ProcessLookupError):
         os.kill(shell, 0)

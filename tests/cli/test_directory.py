@@ -210,7 +210,7 @@ def test_what_is_encrypted_and_signed_is_read_and_known_at_the_other_end(
     alpha.open(f"PUBLIC={computers['OMEGA']['queues']['orders']}").send(secret)
     message = queue.receive(20)
     assert (message.body, message.encrypt, message.authenticated) == ("secret", True, True)
-    # Nobody could read what is encrypted for keys that this computer does not have.
+    # What is encrypted for keys that this computer lacks could not be decrypted.
     others = MqdsPublicKeys((MqdsPublicKey(ProviderType.PROV_RSA_FULL, "a provider", b"a key"),)).pack()
     computers["ALPHA"]["encryption_keys"] = base64.b64encode(others).decode()
     with pytest.raises(InvalidParameter, match="computer ALPHA: that is this one, and the file has other keys"):

@@ -1,4 +1,4 @@
-"""What a person sees when something goes wrong."""
+"""The messages that a person sees when something goes wrong."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ FURTHER = r"DIRECT=OS:beta\private$\further"
 
 
 def wait_for(ask: Callable[[], Any], wanted: Callable[[Any], bool]) -> Any:  # noqa: ANN401 (JSON)
-    """What comes about by itself in another process."""
+    """Wait for a change in another process."""
     deadline = time.monotonic() + 30
     while not wanted(answer := ask()):
         assert time.monotonic() < deadline, answer
@@ -205,7 +205,7 @@ def test_the_history_and_the_sequence_are_told_in_words(data: Path) -> None:
             "addresses": [],
         },
     ]
-    # Nobody says what is wrong, but the history does.
+    # No problem is reported, but the history shows it.
     assert "the peer refused the session, 0x80004005" in told["problem"]
     assert told["sequence"] == {
         "first_non_ack": {"sequence": "0x6000000000000001", "number": 3, "previous": 2},
@@ -250,7 +250,7 @@ def test_why_nothing_leaves_is_told_while_it_is_tried(
     ]  # fmt: skip
     assert "peers table" in findings["name"]["text"]
     assert "nobody listens there" in findings["tcp"]["text"]
-    # Paused, nothing is tried any more, and nothing is to be sent again.
+    # While it is paused there are no attempts, and nothing is to be resent.
     run("outgoing", "pause", "far")
     assert "`lanner outgoing resume` first" in run("outgoing", "resend", "far", code=1).err
     assert served.end(signal.SIGTERM)[0] == 0

@@ -33,7 +33,7 @@ GUID = uuid.UUID("6f9619ff-8b86-d011-b42d-00cf4fc964ff")
 
 @contextmanager
 def peer(behaviour: Behaviour, address: str | None = None) -> Iterator[str]:
-    """Somebody who takes one connection; the address."""
+    """Run a peer that accepts one connection; yield its address."""
     address = address or free_address()
     with socket.create_server((address, 1801)) as server:
 
@@ -277,7 +277,7 @@ def caller(peer_address: str, **known: object) -> Caller:
 
 
 def test_the_key_of_another_computer(run: Run) -> None:
-    """Of a weak one the operator hears; one that is not known is none of doctor's business."""
+    """The operator is told of a weak key; an unknown key is outside the scope of doctor."""
     address = free_address()
     for bits, verdict, text in ((2048, "OK", "2048 bits"), (1024, "WARN", "1024 bits: weak")):
         (finding,) = findings(caller(address, key_bits=bits), "key")

@@ -135,7 +135,7 @@ def test_a_user_of_another_computer(served: ServedManager, run: Run, tmp_path: P
     run("send", "hers", "hello", *alice)
     assert run("queue", "show", "hers", "--json", *alice).json["messages"] == 1
     assert run("status", "--json", *alice).json["name"] == "ALPHA"
-    # Without a name nobody gets it.
+    # An anonymous caller does not receive it.
     refused = run("receive", "hers", "--host", served.bind, code=1).err
     assert f"{served.bind} serves only callers that log on: give a user and a password (--user on" in refused
     assert run("receive", "hers", "--json", *alice).json["body"] == "hello"

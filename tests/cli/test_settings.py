@@ -273,7 +273,7 @@ def test_queue_managers_of_one_machine_differ_in_their_addresses() -> None:
 
 def test_an_address_of_another_machine_is_refused() -> None:
     check_bind("127.0.0.1")
-    # RFC 5737: nobody's.
+    # RFC 5737: an address for documentation.
     with pytest.raises(SettingsError, match=r"192\.0\.2\.1 is no address of this machine"):
         check_bind("192.0.2.1")
 

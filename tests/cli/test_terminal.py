@@ -1,4 +1,4 @@
-"""What differs on a terminal: questions, colours, bars."""
+"""Features of a terminal: questions, colours, bars."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def on_terminal(*arguments: object, answers: tuple[str, ...] = (), columns: int 
                 os.write(master, f"{waiting.pop(0)}\n".encode())
         return process.wait(timeout=30), seen.decode()
     finally:
-        # One that asks what nobody answers would wait for ever.
+        # A prompt without an answer would wait forever.
         process.kill()
         process.wait()
         os.close(master)

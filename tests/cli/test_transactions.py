@@ -49,7 +49,7 @@ def decided(manager: lanner.QueueManager, *resources: str) -> str:
 
 
 def check_commands(run: Run, branch: str, commit: str) -> None:
-    """What the commands say and do, with a queue manager that runs and without."""
+    """Check the commands with a running queue manager and without one."""
     rows = {row["transaction"]: row for row in run("transaction", "list", "--json").json}
     assert rows.keys() == {branch, commit}
     text = run("transaction", "list").out

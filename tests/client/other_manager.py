@@ -33,7 +33,7 @@ PORT = 2103
 
 
 def until(condition: Callable[[], object]) -> None:
-    """Wait for something that another thread does; a test that would wait for ever fails."""
+    """Wait for another thread; fail instead of waiting forever."""
     end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end

@@ -29,7 +29,7 @@ _numbers = itertools.count()
 
 
 def free_address() -> str:
-    """Give a loopback address that nobody else here has."""
+    """Return an unused loopback address."""
     process, number = os.getpid(), next(_numbers)
     return f"127.{31 + process // 250 % 60}.{process % 250}.{1 + number % 250}"
 

@@ -93,7 +93,7 @@ def test_the_applications_own_key_signs_and_is_known_from_then_on(qm: QueueManag
 
 
 def test_nobody_has_no_certificate(qm: QueueManager) -> None:
-    """The anonymous user may send; there is nobody whom a certificate could name."""
+    """The anonymous user may send; no certificate could name that user."""
     qm.create_queue("signed", authentication=True, security=parse_sddl("O:SYD:(A;;0x4;;;AN)").pack())
     queue = qm.as_user(ANONYMOUS).open("signed")
     with pytest.raises(NoInternalUserCert):

@@ -91,7 +91,7 @@ class World:
             return list(qm.open(queue)) if qm.open(queue).count() else []
 
     def abort(self, times: int) -> None:
-        """Abort the first message so often, as workers do that die."""
+        """Abort the first message that many times, as dying workers do."""
         with self.manager() as qm:
             for _ in range(times):
                 unit = qm.transaction()
@@ -358,7 +358,7 @@ def test_an_error_of_the_stop_function_is_raised(world: World) -> None:
 
 
 def test_a_consumer_that_waits_is_stopped_by_its_event(world: World) -> None:
-    """It waits for ever otherwise; with the event set, all its workers end."""
+    """Without the event it waits forever; with the event set, all its workers end."""
     if world.is_async:
 
         async def main() -> Consumed:

@@ -26,7 +26,7 @@ def send(qm: QueueManager, queue: Queue, body: bytes) -> None:
 
 @pytest.mark.parametrize("end", ["commit", "abort"])
 def test_a_read_that_waits_in_a_transaction_ends_with_it(qm: QueueManager, tq: Queue, end: str) -> None:
-    """A message that came later would be locked by a transaction that nobody can end."""
+    """A message that came later would be locked by a transaction that can no longer end."""
     tx = qm.transaction()
     errors: list[StatusError] = []
     is_waiting = threading.Event()

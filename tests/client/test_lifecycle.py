@@ -110,7 +110,7 @@ def test_a_directory_has_one_queue_manager(start: Callable[..., QueueManager]) -
 
 
 def test_a_directory_has_one_process(start: Callable[..., QueueManager], tmp_path: Path) -> None:
-    """The error names the process that has it; when that is gone, the directory is free."""
+    """The error names the process that has the directory; when it ends, the directory is free."""
     qm = start()
     program = f"""
 import os, sys

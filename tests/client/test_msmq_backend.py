@@ -121,7 +121,7 @@ def test_the_properties_of_a_message_arrive(other: OtherManager, qm: Any, q: Any
     assert str(got.connector_type) == "6f9619ff-8b86-d011-b42d-00cf4fc964ff"
     assert got.source_machine == other.engine.queue_manager.identifier
     assert got.sender_id == other.runtime.users.sid("alice").pack()
-    # Of senders this protocol tells only who has signed.
+    # This protocol reports the sender only of signed messages.
     assert (got.authenticated, got.sender_verified) == (False, None)
     assert got.arrived_time >= got.sent_time
     assert (got.abort_count, got.move_count) == (0, 0)

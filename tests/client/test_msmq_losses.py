@@ -109,7 +109,7 @@ RECEIVES = [receive, receive_at_cursor, receive_by_lookup_id, receive_many, hold
 def test_a_receive_whose_acknowledgment_has_no_answer_is_in_doubt(
     wire: RpcWire, far: Any, q: lanner.Queue, work: Callable[[Any], Any], *, is_carried: bool
 ) -> None:
-    """The message is in the error, and is gone from its queue or in it again."""
+    """The error contains the message, which is deleted or in its queue again."""
     queue = far.open(q.name)
     sent = [q.send(lanner.Message(body="one", recoverable=True))]
     assert queue.peek(0).body == "one"
@@ -118,7 +118,7 @@ def test_a_receive_whose_acknowledgment_has_no_answer_is_in_doubt(
         work(queue)
     assert [message.id for message in raised.value.messages] == sent
     if not is_carried:
-        # When the server hears of the lost connection.
+        # When the server detects the lost connection.
         assert q.receive(30).body == "one"
     with pytest.raises(errors.IOTimeout):
         q.receive(0)
@@ -137,7 +137,7 @@ def test_messages_before_the_one_in_doubt_are_in_the_error_too(
     with pytest.raises(errors.ReceiveInDoubt) as raised:
         far.open(q.name).receive_many(3)
     assert bodies(raised.value.messages) == ["a", "b"]
-    # One comes back when the server hears of the lost connection.
+    # One comes back when the server detects the lost connection.
     assert {q.receive(30).body, q.receive(30).body} == {"b", "c"}
 
 

@@ -313,7 +313,7 @@ def test_a_with_block_closes_the_queue(qm: QueueManager, q: Queue) -> None:
 
 
 def test_a_queue_that_is_forgotten_is_closed(qm: QueueManager, q: Queue) -> None:
-    """Programs write `qm.open("q").send(...)`; that must not keep the queue open for ever."""
+    """Programs write `qm.open("q").send(...)`; that must not keep the queue open forever."""
     for _ in range(5):
         qm.open("q").send("x")
         qm.dead_letter.cursor().close()

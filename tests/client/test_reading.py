@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Interrupt(BaseException):
-    """What Ctrl-C is, at a moment of the test's choice."""
+    """A simulated Ctrl-C at a moment that the test chooses."""
 
 
 def in_thread(function: Callable[[], T]) -> Future[T]:

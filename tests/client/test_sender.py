@@ -334,8 +334,8 @@ def test_an_administration_queue_is_told(sender: AnySender, beta: QueueManager) 
     good = sender.send(ORDERS, Message(**asking), wait=True)  # type: ignore[arg-type] # a field each
     told = acknowledgments.receive(5)
     assert (told.message_class, told.correlation_id) == (MessageClass.ACK_REACH_QUEUE, good)
-    # That a queue is not there is no reason for the session not to acknowledge: only the
-    # administration queue is told.
+    # A missing queue does not stop the session from acknowledging: only the administration queue
+    # gets a report.
     bad = sender.send(r"private$\missing", Message(**asking), wait=True)  # type: ignore[arg-type]
     told = acknowledgments.receive(5)
     assert (told.message_class, told.correlation_id) == (MessageClass.NACK_BAD_DEST_QUEUE, bad)
@@ -544,7 +544,7 @@ def test_what_is_written_arrives_though_the_peer_acknowledges_meanwhile(connect:
 
 @pytest.mark.parametrize("is_connected", [True, False])
 def test_a_caller_that_waits_is_told_of_the_end(connect: Connect, is_connected: bool) -> None:
-    """In both cases nobody connects again for a sender that is closed."""
+    """In both cases no new connection is made for a closed sender."""
     arrived = threading.Event()
 
     def take(_session: Session, event: Event) -> bool:

@@ -50,7 +50,7 @@ def test_messages_of_megabytes_are_written_before_the_end(orders: Queue, address
             await sender.send_many(ORDERS, [bytes([number]) * (3 << 20) for number in range(4)])
 
     asyncio.run(main())
-    # Nobody waited for an acknowledgment, and still what was written has come.
+    # No task waited for an acknowledgment, and still the data has arrived.
     assert [orders.receive(10).body_bytes[:1] for _ in range(4)] == [b"\0", b"\1", b"\2", b"\3"]
 
 
@@ -76,7 +76,7 @@ def test_tasks_that_wait_outlive_a_lost_connection(orders: Queue, address: str) 
 
 
 def test_messages_are_sent_again_though_no_task_waits() -> None:
-    """The event loop connects again by itself."""
+    """The event loop reconnects without a waiting task."""
     has_come_twice = threading.Event()
 
     def take(_session: Session, event: Event) -> bool:

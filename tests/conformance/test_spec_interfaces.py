@@ -33,7 +33,7 @@ def write(root: Path, **files: str) -> None:
 
 
 def test_functions_that_nothing_calls_are_not_shipped(tmp_path: Path) -> None:
-    """But for those that the whitelist names; properties are looked at, not called."""
+    """The whitelist names the exceptions; properties are read, not called."""
     write(tmp_path, wire__a=SOURCE)
     whitelist = [{"wire/*.py": ["function registered"]}]
     assert spec_interfaces.unshipped(tmp_path, whitelist) == {"unused": "wire/a.py", "speak": "wire/a.py"}

@@ -1,4 +1,4 @@
-"""What the contract is tested with: every form of the client on a queue manager ALPHA."""
+"""The subjects of the contract: every form of the client on a queue manager ALPHA."""
 
 from __future__ import annotations
 

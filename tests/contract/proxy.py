@@ -26,7 +26,7 @@ _HEADER: Final = 16
 
 
 class Proxy:
-    """Carries connections to a service until it is told to lose a call."""
+    """Forwards connections to a service until told to lose a call."""
 
     def __init__(self, service: Service, kind: str, directory: Path) -> None:
         self._service = service

@@ -49,7 +49,7 @@ async def test_a_new_queue_is_its_makers_and_others_may_send(place: Place, qm: l
         ("Everyone", "allow", ("send",)),
         ("Anonymous", "allow", ("send",)),
     ]
-    # Elsewhere the maker is a user, who has an entry too.
+    # Elsewhere the creator is a user, who has an entry too.
     owner = (await queue.access()).owner
     assert owner not in ("Anonymous", "Everyone", "SYSTEM")
     assert [account for account, *_ in entries[:-3]] == ([] if owner == "Administrators" else [owner])

@@ -1,4 +1,4 @@
-"""What the audit log says, whatever way a change comes: who, from where, what."""
+"""The audit log names the user, the origin and the change, whatever way a change comes."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_a_unix_user_without_an_account_owns_the_queue_that_it_makes(service: Se
     uid = 54321
     sid = UNIX_USERS.child(uid)
     UserFile(service.data / "users.json").set_role(str(sid), Role.ADMINISTRATOR)
-    # Only for this test: by default nobody else reaches the socket.
+    # Only for this test: by default no other user reaches the socket.
     service.data.chmod(0o755)
     (service.data / LOCAL_SOCKET).chmod(0o666)
     program = textwrap.dedent(

@@ -184,7 +184,7 @@ async def test_many_receives_cancelled_together_lose_nothing(
         for task in tasks:
             task.cancel()
         ends = await asyncio.gather(*tasks, return_exceptions=True)
-        # Nobody waits any more for the answer that they share.
+        # No task waits any longer for the answer that they share.
         answered.set()
     assert all(isinstance(end, asyncio.CancelledError) for end in ends)
     async with another(place) as other:

@@ -32,7 +32,7 @@ async def test_messages_held_on_a_connection_that_was_replaced_are_in_their_queu
         assert [message.body for message in await held.__aenter__()] == ["a"]
         service.kill()
         service.start()
-        # A client may notice the loss by itself, or by a call.
+        # A client may detect the loss on its own or by a call.
         with contextlib.suppress(errors.RemoteMachineNotAvailable):
             await other.count()
         # What is held on the new connection shows that it is left alone.

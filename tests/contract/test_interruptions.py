@@ -324,7 +324,7 @@ async def test_a_forked_process_is_told_that_the_manager_is_not_its_own(
     ]
 
     def finished(call: Callable[[], Any]) -> object:
-        # A coroutine that waits for something will wait for ever in the child.
+        # A coroutine that waits for something would wait forever in the child.
         result = call()
         return result.send(None) if place.form.is_async else result
 

@@ -121,7 +121,7 @@ async def test_receives_that_shared_a_request_are_in_doubt_each_about_its_own_me
 
 @contextlib.asynccontextmanager
 async def until_it_is_back(q: lanner.aio.Queue) -> AsyncIterator[None]:
-    """Wait until the service has noticed that a reader is gone."""
+    """Wait until the service has detected that a reader has disconnected."""
     while (await q.peek(30)).body != "a":
         pass
     yield

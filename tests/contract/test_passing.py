@@ -198,7 +198,7 @@ async def test_a_message_is_sent_again_with_changes(qm: lanner.aio.QueueManager)
 
 @covers("Queue.delete")
 async def test_messages_are_deleted_by_lookup_id(qm: lanner.aio.QueueManager) -> None:
-    """Their senders hear what they hear of a purge."""
+    """Their senders get the same acknowledgments as for a purge."""
     q, admin = await new_queue(qm), await new_queue(qm)
     for body in "abc":
         message = lanner.Message(body=body, acknowledge="nack_receive", administration_queue=admin.path_name)

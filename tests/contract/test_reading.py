@@ -46,7 +46,7 @@ async def test_many_messages_arrive_in_order(qm: lanner.aio.QueueManager) -> Non
 
 
 async def test_what_is_recoverable_is_there_after_a_restart(place: Place) -> None:
-    """What is on disk when `send` returns."""
+    """A recoverable message is on disk when `send` returns."""
     if place.form.is_remote:
         pytest.skip("test_lost_connections.py kills services")
     async with place.manager() as qm:

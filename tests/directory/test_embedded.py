@@ -451,7 +451,7 @@ def test_a_link_names_its_sites_and_gates(world: World) -> None:
     # 3.1.6.1.4.6: a gate the directory does not know is skipped.
     assert found.site_gate_identifier_list == [world.manager.identifier]
     assert world.directory.delete_object(other) is SUCCESS
-    # 3.1.6.11.5.2: a link to a site that is gone cannot be read.
+    # 3.1.6.11.5.2: a link to a deleted site cannot be read.
     assert world.directory.read("RoutingLink", None) == (GENERIC_ERROR, None)
 
 

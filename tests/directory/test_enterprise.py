@@ -1,4 +1,4 @@
-"""The document of an enterprise: what can be written down, and what is told of what cannot."""
+"""The document of an enterprise: valid contents, and the errors for invalid ones."""
 
 from __future__ import annotations
 

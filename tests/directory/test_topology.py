@@ -284,7 +284,7 @@ def test_things_are_removed(directory: EmbeddedDirectory) -> None:
 def test_keys_of_computers_and_certificates_of_users_are_known(
     directory: EmbeddedDirectory, certificates: tuple[bytes, bytes]
 ) -> None:
-    """Of two computers users may have the same name; their SIDs differ."""
+    """Users of two computers may have the same name; their SIDs differ."""
     provision(directory, NETWORK)
     signers = (Signer(ALICE, "alice", certificates[:1]), Signer(BOB, "alice", certificates[1:]))
     secured = Topology(

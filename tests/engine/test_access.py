@@ -87,7 +87,7 @@ def opens(h: Harness, name: str, access: QueueAccessType, identity: Identity) ->
 def test_a_queue_opens_for_what_its_descriptor_grants(
     h: Harness, right: QueueAccess, granted: set[QueueAccessType]
 ) -> None:
-    """MS-MQMQ 2.2.24: to the user, or to a group of the user's; to nobody else."""
+    """MS-MQMQ 2.2.24: to the user, or to a group of the user's; to no other user."""
     for sid in (READER.sid, STAFF):
         name = f"q{sid.rid}"
         h.create(name, identity=OWNER, security=descriptor(allow(sid, right)))
@@ -312,7 +312,7 @@ def test_the_systems_queues_are_guarded_by_the_queue_manager(h: Harness, suffix:
         for name in names:
             assert opens(h, name, PEEK, READER)
             assert opens(h, name, RECEIVE, READER) == may_receive
-    # What is left is nobody's but an administrator's.
+    # Only an administrator may use what is left.
     queue = h.queue(names[0])
     for identity in (READER, ANONYMOUS):
         with pytest.raises(AccessDenied):
@@ -465,7 +465,7 @@ def test_the_owner_can_always_repair_the_descriptor(h: Harness) -> None:
 def test_an_administrator_takes_ownership_first(h: Harness) -> None:
     """The privilege is WRITE_OWNER: to become the owner, who may then change the entries.
 
-    Nobody gives it away.
+    An owner cannot give the ownership away.
     """
     queue = h.create(identity=OWNER, security=descriptor(allow(OWNER.sid, QueueAccess.GENERIC_ALL)))
     assert queue.security is not None

@@ -1,4 +1,7 @@
-"""MS-MQDMPR 3.1.1.12 AcknowledgementsRequested and Class: who is told what became of a message."""
+"""Acknowledgments of messages: who gets which.
+
+MS-MQDMPR 3.1.1.12 AcknowledgementsRequested and Class.
+"""
 
 from __future__ import annotations
 
@@ -147,7 +150,7 @@ def test_transactional_and_other_messages_keep_to_their_queues(admin: Harness) -
     assert insert(h, h.message(**demand), "ledger") == 0x800A
     assert acknowledgments(h) == [0x800A]
     assert h.bodies("plain") == h.bodies("ledger") == []
-    # An application is told at once: MQ_ERROR_TRANSACTION_USAGE.
+    # An application gets the error at once: MQ_ERROR_TRANSACTION_USAGE.
     assert status_of(lambda: h.send("ledger")) == MQ_ERROR_TRANSACTION_USAGE
     transaction = h.begin()
     assert status_of(lambda: h.send("plain", transaction=transaction)) == MQ_ERROR_TRANSACTION_USAGE
@@ -295,7 +298,7 @@ def test_the_sender_is_named_by_its_sid_unless_it_asks_otherwise(h: Harness) -> 
     assert by_machine.sender_identifier_type is SenderIdentifierType.QUEUE_MANAGER_IDENTIFIER
     assert by_machine.sender_identifier == h.engine.queue_manager.identifier.bytes_le
 
-    # The access check of a message whose sender nobody named is the anonymous user's.
+    # The access check of a message without a named sender is that of the anonymous user.
     assert h.engine.insert_message(h.queue(), unnamed) is MessageClass.NACK_ACCESS_DENIED
     assert h.engine.insert_message(h.queue(), by_default, alice) is MessageClass.ACK_REACH_QUEUE
     h.create("anonymous", security=parse_sddl("O:SYG:SYD:(A;;0x4;;;AN)").pack())

@@ -1,4 +1,4 @@
-"""What must not grow with use: heaps of timers, bodies in memory, the time the lock is held."""
+"""Values that must not grow with use: heaps of timers, bodies in memory, the lock's hold time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_express_messages_that_were_received_leave_the_heap_of_deadlines(h: Harn
 
 
 def test_stored_messages_that_were_sent_in_transactions_leave_the_heap_of_deadlines(h: Harness) -> None:
-    """Else memory would grow with the depth of the queue."""
+    """Otherwise memory would grow with the depth of the queue."""
     h.create(transactional=True)
     for _ in range(30):
         transaction = h.begin()

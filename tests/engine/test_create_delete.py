@@ -41,7 +41,7 @@ ALICE = Identity("alice", Sid.parse("S-1-5-21-1-2-3-1001"), is_domain_user=True)
 
 
 def watch_directory(h: Harness) -> list[str]:
-    """A list that grows with the name of each operation the directory is asked for."""
+    """Return a list that grows with the name of each directory operation."""
     calls: list[str] = []
 
     def watched(name: str) -> Callable[..., object]:
@@ -195,7 +195,7 @@ def test_create_copies_the_listed_attributes(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.1.3-3", "DMPR-3.1.7.1.3-6")
 def test_create_copies_nothing_else(h: Harness) -> None:
-    """What a caller puts into the other attributes of the request is not taken."""
+    """Other attributes in a caller's request are ignored."""
     request = Queue(
         pathname=r".\private$\q",
         identifier=uuid.uuid4(),

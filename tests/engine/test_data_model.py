@@ -107,7 +107,7 @@ def test_every_front_end_sees_one_queue_manager(tmp_path: Path) -> None:
         assert queue.queue_manager is made.queue_manager is engine.queue_manager
         with pytest.raises(StoreLocked):
             Client(tmp_path / "data", name="ALPHA")
-        # The one that was refused has let go of the directory.
+        # The rejected one has released the directory.
         descriptors = [os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()]
         assert descriptors.count(str(tmp_path / "data" / "lock")) == 1
 

@@ -35,7 +35,7 @@ def integrated(tmp_path: Path) -> Iterator[Harness]:
 
 @dataclass
 class Journal:
-    """What happened, in order: change notifications, and requests that reached the directory."""
+    """A record of change notifications and of requests to the directory, in order."""
 
     entries: list[object] = field(default_factory=list)
 
@@ -516,7 +516,7 @@ def test_when_the_directory_is_back_its_values_are_taken_over(integrated: Harnes
     manager = h.engine.queue_manager
     public, other, private = h.create(r".\orders"), h.create(r".\bills", quota=8), h.create("q", label="mine")
     go_offline(h)
-    # Meanwhile somebody changed all of them in the directory.
+    # Meanwhile all of them are changed in the directory.
     h.directory.connected = True
     for queue, label, quota in ((public, "theirs", 5), (other, "paid", 6)):
         changed = Queue(identifier=queue.identifier, queue_type=QueueType.PUBLIC, label=label, quota=quota)

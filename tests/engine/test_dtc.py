@@ -1,7 +1,7 @@
 """The queue manager and its coordinator (MS-MQDMPR 3.1.4.6-3.1.4.11).
 
-The coordinator is the one that ships, with a record of what it was told. What it is told it may
-rely on, so each answer is looked for after a sync and its absence before.
+The coordinator is the one that ships, with a record of the events it gets. It may rely on every
+event, so each test checks that an answer is absent before a sync and present after it.
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ def test_each_recovered_transaction_gets_its_own_outcome(d: Harness) -> None:
 
 
 def test_what_another_coordinator_decides_stays_locked(d: Harness) -> None:
-    """Neither outcome may be guessed; the other coordinator asks for it when it has one."""
+    """Neither outcome may be guessed; the other coordinator reports it when it has one."""
     transaction, branch = in_doubt(d, uuid.uuid4())
     d.crash()
     assert coordinator_of(d).asked == [(transaction.identifier, Outcome.IN_DOUBT)]

@@ -269,7 +269,7 @@ def test_lookup_ids_grow_along_the_queue(h: Harness) -> None:
 
 
 def numbered(h: Harness) -> list[tuple[int, Message]]:
-    """What a receiver gets, one after the other, with its lookup id."""
+    """Return the received messages in order, with their lookup identifiers."""
     descriptor = h.open()
     found = []
     while (position := h.engine.try_dequeue_message(descriptor)) is not None:

@@ -56,7 +56,7 @@ def h(tmp_path: Path) -> Iterator[Harness]:
 
 
 def logged(h: Harness) -> list[Event]:
-    """What is durable of the log."""
+    """Return the durable part of the log."""
     h.checkpoint()
     log = h.store.events
     blocks = log.read(0, log.horizon, 1 << 30)
@@ -195,7 +195,7 @@ def test_senders_are_known_after_a_start(h: Harness, monkeypatch: pytest.MonkeyP
     h.restart()
     h.send()
     assert {event.other for event in logged(h) if event.kind == EventKind.ARRIVED} == {1}
-    # A peer may claim any number of senders: those after the limit are nobody in the log.
+    # A peer may claim any number of senders: those beyond the limit are anonymous in the log.
     monkeypatch.setattr(event_recorder, "MAX_SENDERS", 1)
     recorder = h.engine.events
     assert recorder is not None

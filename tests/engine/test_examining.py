@@ -82,7 +82,7 @@ def property_changed(packet: bytes, offset: int, value: int) -> bytes:
 
 
 def refused(h: Harness, packet: bytes, expected: int, queue: str = "q") -> None:
-    """Nothing is stored, and the sender is told why."""
+    """Assert that nothing is stored and that the sender gets the reason."""
     assert insert(h, packet, queue) == expected
     assert h.messages(queue) == []
     assert [answer.message_class for answer in h.messages("admin")] == [expected]

@@ -209,7 +209,7 @@ def test_a_message_given_back_by_an_abort_in_time_expires_later(h: Harness) -> N
 
 
 def test_what_is_held_does_not_expire_until_it_is_released(h: Harness) -> None:
-    """Of the data pipeline: what a batch is processing is there until it is received."""
+    """A batch that the data pipeline processes stays until it is received."""
     queue = h.create()
     for body in (b"durable", b"express", b"later"):
         h.send(body=body, recoverable=body != b"express", time_to_be_received=10)

@@ -33,7 +33,7 @@ def send(h: Harness, name: str = "q", size: int = MIB, **properties: object) -> 
 
 
 def counted(h: Harness) -> int:
-    """What the messages in all queues take, found by reading them."""
+    """Return the memory of the messages in all queues, found by reading them."""
     total = 0
     with h.store.lock:
         for number in h.engine.queue_manager.queue_collection:
@@ -88,7 +88,7 @@ def test_without_a_limit_all_are_taken(tmp_path: Path) -> None:
 
 
 def test_messages_to_other_computers_leave_room_for_those_that_arrive(h: Harness) -> None:
-    """Else two queue managers that are full of messages for each other would wait for ever."""
+    """Otherwise two queue managers full of messages for each other would wait forever."""
     h.create()
     assert fill(h, ELSEWHERE) == 23
     with pytest.raises(InsufficientResources, match="express messages to other computers is full: limit 24 MiB"):

@@ -1,4 +1,4 @@
-"""What one user may have locked: received and not acknowledged, and in open transactions."""
+"""Limits on one user's locks: unacknowledged receives, and open transactions."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_receives_of_an_open_transaction_are_bounded(manager: lanner.QueueManage
 
 
 def test_a_wait_ends_when_its_user_has_too_much(manager: lanner.QueueManager) -> None:
-    """The message stays for somebody else."""
+    """The message stays for another reader."""
     taken, ledger = manager.open("taken"), manager.open("ledger")
     errors: list[BaseException] = []
 

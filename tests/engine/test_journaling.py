@@ -138,7 +138,7 @@ def test_the_source_keeps_a_copy_of_a_delivered_message_if_asked(h: Harness) -> 
     h.commit(transaction)
     assert journal(h) == [b"kept", b"committed"]
 
-    # Not delivered yet, and somebody else's: no copy here.
+    # Not delivered yet, and from another sender: no copy here.
     h.send(ELSEWHERE, b"waits", positive_journaling_requested=True)
     foreign = h.message(b"theirs", positive_journaling_requested=True)
     assert h.engine.insert_message(h.queue(), foreign, SYSTEM) is MessageClass.ACK_REACH_QUEUE
@@ -258,9 +258,9 @@ def test_a_foreign_message_that_finds_no_room_is_kept_here(h: Harness) -> None:
 
 
 def test_a_foreign_message_that_arrives_too_late_is_kept_here(h: Harness) -> None:
-    """Its sender believes it delivered.
+    """Its sender believes that it was delivered.
 
-    One that is transactional stays with its sender until a FinalAck tells of it.
+    A transactional message stays with its sender until a FinalAck reports its end.
     """
     h.create()
     h.create("ledger", transactional=True)
@@ -298,9 +298,9 @@ def test_an_application_may_name_its_own_dead_letter_queue(h: Harness) -> None:
 def test_a_sender_needs_the_right_to_send_to_the_dead_letter_queue_that_it_names(
     h: Harness, kind: SenderIdentifierType
 ) -> None:
-    """Else each user could put messages into every queue.
+    """Otherwise each user could put messages into every queue.
 
-    Asked at the send, because the SID may not be in the packet.
+    The check is at the send, because the SID may not be in the packet.
     """
     bob = Identity("bob", Sid.parse("S-1-5-21-1-2-3-1001"), is_domain_user=True)
     h.create("victim", security=parse_sddl("O:SYD:P").pack())

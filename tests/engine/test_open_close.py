@@ -142,7 +142,7 @@ def test_several_queues_have_one_descriptor_with_children(two: Harness) -> None:
     ],
 )
 def test_an_element_that_cannot_be_opened_closes_the_others(two: Harness, name: str, status: int) -> None:
-    """Its status is that of the whole; children that were open already are not any more."""
+    """The whole open fails with its status; children that were already open are closed."""
     before = two.open("a", SEND)
     two.engine.close_queue(before)
     handles = dict(two.engine.opening.descriptors)
@@ -237,7 +237,7 @@ def test_every_name_of_this_computer_leads_to_its_queues(addressed: Harness, hos
 
 @pytest.mark.parametrize("host", ["beta:1801", "a=b", "FormatName:DIRECT=OS:.", "a b", ".beta"])
 def test_nothing_waits_for_a_computer_that_cannot_be(h: Harness, host: str) -> None:
-    """Also for names that arrive in packets: an outgoing queue for them would never be emptied."""
+    """This holds also for names in packets: their outgoing queue would never be emptied."""
     assert status_of(partial(h.open, rf"DIRECT=OS:{host}\private$\q", SEND)) == MQ_ERROR_ILLEGAL_FORMATNAME
     assert outgoing(h) == []
 
@@ -425,8 +425,8 @@ def test_an_exclusive_receiver_shuts_out_receivers_and_exclusive_opens(h: Harnes
 def test_an_exclusive_peeker_shuts_out_receivers(h: Harness, access: QueueAccessType) -> None:
     """In either share mode; every other access is free."""
     h.create()
-    # PeekAdminAccess finds outgoing queues only, and nobody opens those to receive: put the case
-    # together.
+    # PeekAdminAccess finds only outgoing queues, which cannot be opened to receive: build the case
+    # by hand.
     h.open("q", PEEK, DENY_RECEIVE).access_type = access
     for share in QueueShareMode:
         assert {access: can_open(h, access, share) for access in OPEN_ACCESS} == {

@@ -31,7 +31,7 @@ def insert(h: Harness, message: Message, queue: str = "q") -> MessageClass:
 @pytest.mark.spec("MQMQ-2.2.19.1-3")
 class TestPriority:
     def test_a_higher_priority_is_nearer_the_front(self, h: Harness) -> None:
-        """0 to 7, 3 where nothing is said; among equals who came first."""
+        """0 to 7, by default 3; equal priorities are in order of arrival."""
         h.create()
         order = [3, 0, 7, None, 1, 6, 2, 5, 4, 7]
         for number, priority in enumerate(order):

@@ -148,7 +148,7 @@ def refuse(h: Harness, size: int, count: int = 1, *, known: frozenset[str] = fro
 
 
 def test_acknowledgments_count_for_the_peer_that_causes_them(h: Harness) -> None:
-    """Also where its own messages were all refused, so that none of them is here."""
+    """They count even if all its own messages were rejected, so that none of them is here."""
     admin = h.create("admin", quota=QUOTA, security=OPEN_TO_ALL)
     refuse(h, 2_000, 100)
     assert 45 * 1024 < h.engine.shares.by_peer[PEER] == admin.total_bytes <= 50 * 1024

@@ -89,7 +89,7 @@ def test_a_two_phase_read_of_a_purged_message_ends_its_life(h: Harness, *, delet
 
 @pytest.mark.spec("DMPR-3.1.7.1.7-2")
 def test_a_purge_is_not_forgotten_by_a_crash(h: Harness) -> None:
-    """The holder is gone with the process, and the message with it."""
+    """The crash ends the holder, and the message is deleted."""
     queue = h.create()
     h.send(body=b"a")
     read_begun(h)

@@ -113,7 +113,7 @@ def test_all_objects_of_a_kind_or_none(integrated: Harness) -> None:
     assert len(h.engine.read_all_of(QueueManager) or ()) == 5
     assert [one.identifier for one in h.engine.read_all_of(QueueManager, identifier_is(FAR)) or ()] == [FAR]
     assert h.engine.read_all_of(QueueManager, identifier_is(uuid.uuid4())) == []
-    # A link to a site that is gone cannot be read (MS-MQDSSM 3.1.6.11.5.2).
+    # A link to a deleted site cannot be read (MS-MQDSSM 3.1.6.11.5.2).
     (west,) = (site for site in h.engine.read_all_of(Site) or () if site.name == "west")
     h.directory.delete_object(west)
     assert h.engine.read_all_of(RoutingLink) is None

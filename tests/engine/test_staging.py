@@ -151,7 +151,7 @@ def test_staging_needs_a_handle_for_sending_to_one_queue(h: Harness) -> None:
 
 
 def test_a_late_commit_and_an_aborted_receive_get_a_new_place_in_the_visibility_sequence(h: Harness) -> None:
-    """What a stream reads by: nothing becomes visible behind a place that was read already."""
+    """Streams rely on this: no message appears behind a place that was read already."""
     queue = h.create(transactional=True)
     early = h.begin()
     h.send(body=b"early", transaction=early)

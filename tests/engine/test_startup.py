@@ -497,7 +497,7 @@ def test_offline_and_online_switch_the_connection(h: Harness) -> None:
 
 
 def test_a_purge_that_a_crash_interrupted_is_acknowledged_at_the_start(h: Harness) -> None:
-    """What is removed during recovery is reported like everything else that is removed."""
+    """A removal during recovery is reported like any other removal."""
     h.create()
     h.create("admin")
     h.send(

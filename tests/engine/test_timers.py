@@ -119,7 +119,7 @@ def test_a_lost_directory_is_looked_for_after_a_minute(integrated: Harness) -> N
     assert is_offline(h)
     h.tick(1)
     assert not is_offline(h)
-    # Nothing to look for any more.
+    # There is nothing left to look for.
     delay = h.engine.next_delay()
     assert delay is not None
     assert delay > 60

@@ -217,7 +217,7 @@ def test_commit_removes_received_messages_and_reports_the_receive(t: Harness) ->
 
 @pytest.mark.spec("DMPR-3.1.4.4-4")
 def test_a_committed_receive_stays_a_receive_when_a_purge_came_meanwhile(t: Harness) -> None:
-    """What committed was received: AckReceive, not NackQueuePurged."""
+    """A committed message was received: AckReceive, not NackQueuePurged."""
     send_committed(t, b"a")
     removals = t.removals()
     transaction = t.begin()
@@ -377,7 +377,7 @@ def test_abort_deletes_what_was_purged_meanwhile(t: Harness, *, moved: bool) -> 
 
 @pytest.mark.spec("DMPR-3.1.4.5-4")
 def test_abort_lets_sent_messages_vanish(t: Harness) -> None:
-    """Their positions and bytes go, nobody sees them and no waiting reader is woken."""
+    """Their positions and bytes are removed, no reader sees them and no waiting reader is woken."""
     queue = t.queue("t")
     before = (queue.total_bytes, queue.message_count, t.engine.queue_manager.total_bytes)
     removals = t.removals()

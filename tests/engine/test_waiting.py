@@ -35,7 +35,7 @@ OUTGOING = r"DIRECT=OS:BETA\private$\out"
 
 
 class Waiter:
-    """A waiting read that, unlike the engine's own, does not release the next reader by itself."""
+    """A waiting read that, unlike the engine's own, does not release the next reader."""
 
     def __init__(
         self,
@@ -244,7 +244,7 @@ def test_after_a_peek_the_next_reader_waits_for_its_release(h: Harness) -> None:
 
 @pytest.mark.spec("DMPR-3.1.7.2.2-3")
 def test_a_message_that_went_meanwhile_is_not_handed_on(h: Harness) -> None:
-    """3.1.7.2.2: between a peek and the release somebody received the message."""
+    """3.1.7.2.2: another reader received the message between a peek and the release."""
     h.create()
     descriptor = h.open()
     Waiter(h, descriptor, destructive=False)

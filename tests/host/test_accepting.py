@@ -33,7 +33,7 @@ class Echo(asyncio.Protocol):
 
 
 async def says(port: int) -> bytes:
-    """What comes back; nothing, if it is not let in."""
+    """Return the answer, which is empty if the connection is not accepted."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     answer = b""
     with contextlib.suppress(ConnectionError):
@@ -57,7 +57,7 @@ def test_connections_come_in_until_there_are_enough(caplog: pytest.LogCaptureFix
         assert await first[0].read(1) == b"1"
         assert await says(acceptor.port) == b""
         first[1].close()
-        # The other end hears of it in its own time.
+        # The other end detects it later.
         answers = [await says(acceptor.port) for _ in range(20)]
         assert answers[-1] == b"x"
         acceptor.close()
@@ -104,7 +104,7 @@ def test_without_a_descriptor_it_pauses_and_does_not_spin(
         acceptor = Acceptor(listen_tcp("127.0.0.1", 0), door, Echo)
         with socket.socket() as client:
             soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-            # The system takes it; nobody here has yet.
+            # The kernel accepts it; the process has not yet.
             client.connect(("127.0.0.1", acceptor.port))
             client.setblocking(False)
             resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))

@@ -1,4 +1,4 @@
-"""What peers may cost: resources, descriptors, doors, newcomers, unfinished packets, rates."""
+"""Limits on peers: resources, descriptors, doors, newcomers, unfinished packets, rates."""
 
 from __future__ import annotations
 

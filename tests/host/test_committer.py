@@ -36,7 +36,7 @@ def with_committer(store: Store, work: Callable[[Committer], Awaitable[None]]) -
 
 
 class BreakableStore(Store):
-    """Its write-ahead log can be broken, in a way that nobody has foreseen."""
+    """A store whose write-ahead log can be broken in an unforeseen way."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ def test_a_quick_disk_is_waited_for_by_the_loop(store: Store, writers: list[int]
 
 
 def test_the_loop_is_told_at_once_of_what_it_has_written(store: Store) -> None:
-    """Before anything else has its turn: whoever waits for the disk elsewhere can go on sooner."""
+    """The report comes before any other work: a caller that waits for the disk continues sooner."""
     order: list[str] = []
 
     async def run() -> None:

@@ -60,7 +60,10 @@ def test_a_commit_asks_all_decides_and_then_tells_all() -> None:
 
 @pytest.mark.parametrize("how", [Input.FAILED, Input.LOST])
 def test_the_first_no_aborts_all(how: Input) -> None:
-    """Also those that were not asked yet, and the one that said no: it may have prepared."""
+    """Every participant is aborted, including those not asked yet.
+
+    The one that voted no is aborted too: it may have prepared.
+    """
     steps = Steps(["a", "b", "c"], is_commit=True)
     assert done(steps, Input.DONE, Input.DONE, how) == [
         "beginning", "preparing a", "preparing b", "aborting a", "aborting b", "aborting c", "abandoning",

@@ -219,7 +219,7 @@ def test_what_is_a_format_name() -> None:
 
 
 def test_a_program_gives_whole_names() -> None:
-    """Of COM properties, which have no short names: MC-MQAC 3.10.4.1."""
+    """COM properties have no short names: MC-MQAC 3.10.4.1."""
     assert str(spelling.whole_format_name(r"FormatName:direct=os:.\private$\q")) == r"DIRECT=OS:.\private$\q"
     with pytest.raises(IllegalFormatname, match=r"does not begin with one of.*did you mean 'DIRECT=OS:\.\\q'"):
         spelling.whole_format_name(r".\q")

@@ -220,7 +220,7 @@ def test_a_wait_in_an_event_loop_times_out(world: World) -> None:
 
 @pytest.mark.parametrize("has_come", [False, True])
 def test_a_cancelled_wait_gives_back_what_it_got(world: World, has_come: bool) -> None:
-    """Also if the message came in the same moment, before the waiting task had its turn."""
+    """This holds also if the message came in that moment, before the waiting task ran."""
 
     async def work(committer: Committer) -> None:
         read = world.receive(world.open(), changes=committer)

@@ -1,4 +1,4 @@
-"""Who goes when there is no room."""
+"""The choice of the stranger that is removed when there is no room."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_the_peer_with_most_strangers_makes_room() -> None:
     known.add("b1")
     assert strangers.victim("c", is_greedy=False) == "b2"
     strangers.add("b4", "b")
-    # Who has said nothing goes before who has.
+    # Silent strangers are removed before active ones.
     assert strangers.victim("c", is_greedy=False) == "b4"
     known.update(("b2", "b3"))
     strangers.has_spoken("b4")

@@ -18,7 +18,7 @@ class HttpService(Service):
         return f"http://{self.address}:15801"
 
     def client(self, user: str | None = None, *, token: str | None = None) -> httpx.Client:
-        """Return a client of a user, of a token, or of nobody."""
+        """Return a client that is logged on as a user, uses a token, or is anonymous."""
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         auth = None if user is None else (user, USERS[user])
         return httpx.Client(base_url=self.url, auth=auth, headers=headers, timeout=30.0, trust_env=False)

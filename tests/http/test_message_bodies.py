@@ -1,6 +1,6 @@
-"""Bodies that somebody has made for the console to choke on.
+"""Bodies made to overload the console.
 
-Without a bound in each place these take hours, or all memory.
+Without a limit in each place these take hours, or all memory.
 """
 
 from __future__ import annotations

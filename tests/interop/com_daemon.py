@@ -24,7 +24,7 @@ COMMAND = [str(Path(sys.executable).with_name("lanner")), "serve"]
 
 @dataclass(frozen=True, slots=True)
 class ComDaemon:
-    """Where it is, and what it is called."""
+    """The address and the name of the daemon."""
 
     address: str
     name: str

@@ -32,7 +32,7 @@ IID_IDISPATCH = "00020400-0000-0000-c000-000000000046"
 
 
 class DCERPCSessionError(oaut.DCERPCSessionError):  # type: ignore[misc,name-defined]  # untyped
-    """What a call ends with."""
+    """The error with which a call ends."""
 
 
 class IDispatch_Invoke(oaut.IDispatch_Invoke):  # type: ignore[misc,name-defined]  # noqa: N801 (impacket's name)
@@ -162,7 +162,7 @@ class Peer:
         return Object(self, made, bytes(made.get_objRef()))
 
     def of(self, owner: Object, objref: bytes) -> Object:
-        """What a call has brought: it belongs to the same exporter."""
+        """Return the object that a call has returned; it belongs to the same exporter."""
         near = owner.interface
         made = dcomrt.INTERFACE(
             near.get_cinstance(), objref, near.get_ipidRemUnknown(), oxid=near.get_oxid(), target=near.get_target()

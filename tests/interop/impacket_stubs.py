@@ -21,7 +21,7 @@ _epm: Peer = importlib.import_module("impacket.dcerpc.v5.epm")
 _transport: Peer = importlib.import_module("impacket.dcerpc.v5.transport")
 _uuid: Peer = importlib.import_module("impacket.uuid")
 
-# Not "packet": there impacket signs no request, so nobody knows whose it is.
+# Not "packet": impacket signs no request there, so the caller is unknown.
 LEVELS = {"none": 1, "connect": 2, "integrity": 5, "privacy": 6}
 DWORD = dtypes.DWORD
 

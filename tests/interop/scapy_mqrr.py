@@ -82,7 +82,7 @@ class Client:
 
 
 def octets(value: Peer) -> bytes:
-    """What is behind the wrappers of a pointer to an array."""
+    """Return the octets behind the wrappers of a pointer to an array."""
     while not isinstance(value, bytes):
         value = value[0] if isinstance(value, list) else value.value
     return value

@@ -93,7 +93,7 @@ def failure(caught: pytest.ExceptionInfo[Untyped]) -> int:
 
 
 def member_failure(caught: pytest.ExceptionInfo[Untyped]) -> int:
-    """What a member has said: Invoke itself says DISP_E_EXCEPTION."""
+    """Return the error of a member; Invoke itself returns DISP_E_EXCEPTION."""
     assert failure(caught) == 0x80020009
     code: int = caught.value.get_packet()["pExcepInfo"]["scode"]
     return code & 0xFFFF_FFFF
@@ -243,8 +243,7 @@ def test_management(private_peer: Peer, daemon: ComDaemon, path: str) -> None:
     info = created(private_peer, path)
     send(private_peer, info, "one", "two")
     managed = private_peer.create(CLSID_QUEUE_MANAGEMENT)
-    # As on Windows: a queue that nobody has open is not active, and there is nothing to be told of
-    # it.
+    # As on Windows: a queue that is not open is not active and has no information.
     with pytest.raises(rpcrt.DCERPCException) as refused:
         managed.call("Init", PathName=path)
     assert member_failure(refused) == MQ_ERROR_QUEUE_NOT_ACTIVE

@@ -19,7 +19,7 @@ from tests.com.toys import DOMAIN, PASSWORD, USER, toy_server_in_thread
 from tests.interop.peers import needs_endpoint_mapper_port, smb_conf
 
 ADDRESS = "127.0.0.64"
-# Runs a test of the resolver with options of the binding, and gives what is said about it.
+# Run a test of the resolver with options of the binding, and return its report.
 Torture: TypeAlias = Callable[[str, str], str]
 
 

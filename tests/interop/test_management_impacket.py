@@ -28,7 +28,7 @@ uuids = pytest.importorskip("impacket.uuid")
 
 Peer: TypeAlias = Any  # impacket has no types
 
-# At level packet (4) it signs nothing, so its calls carry nobody's name.
+# At level packet (4) it signs nothing, so its calls are anonymous.
 LEVELS = {"connect": 2, "integrity": 5, "privacy": 6}
 PASSWORD = "Pass-word1"
 REMOTE = r"OS:BETA\private$\far"

@@ -1,4 +1,4 @@
-"""Kerberos with tickets of a KDC that nobody here wrote: our own client, and Samba's."""
+"""Kerberos with tickets of an independent KDC: Lanner's own client and Samba's."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from tests.interop.peers import (
 )
 from tests.interop.rpc_server import DOMAIN, MAX_SECURITY_CONTEXTS, PASSWORD, REALM, USER
 
-# The suite connects to port 135 and nowhere else; on an address of its own it is in nobody's way.
+# The suite connects only to port 135; an address of its own avoids conflicts.
 ADDRESS = "127.0.0.35"
 
 # They send a megabyte in fragments and wait 10 ms after each: side by side they take no longer than
@@ -99,7 +99,7 @@ def test_samba_raw_protocol(tmp_path: Path) -> None:
     needs_system_samba()
     needs_endpoint_mapper_port(ADDRESS)
     if kdc_is_missing() is not None:
-        # A realm without a KDC is asked for in vain, for seconds each time.
+        # Looking for a realm without a KDC fails, after seconds each time.
         pytest.skip(f"a KDC is missing: {kdc_is_missing()} (Debian: krb5-kdc, krb5-admin-server)")
     with (
         kdc(tmp_path) as realm,

@@ -60,7 +60,7 @@ async def ours(port: int, level: AuthLevel, auth_type: AuthType) -> None:
         assert await echo.call_raw(0, b"", UUID(int=7)) == b""
         with pytest.raises(RpcFault):
             await echo.call_raw(99, b"")
-        # The cancels of a call that is over, which nobody minds.
+        # The cancels of a call that is over have no effect.
         assert client._transport is not None
         client._transport.write(pack_empty(PacketType.CO_CANCEL, 2) + pack_empty(PacketType.ORPHANED, 2))
         with pytest.raises(RpcConnectionError):
@@ -100,7 +100,7 @@ def impacket_client(port: int, level: AuthLevel) -> None:
 
 
 async def refused(port: int) -> None:
-    """Somebody with a wrong password, and a bind to an association that is not there."""
+    """Send a wrong password, and a bind to an association that does not exist."""
     wrong = Credentials(USER, "wrong", DOMAIN)
     async with await connect_tcp(ADDRESS, port, credentials=wrong) as client:
         echo = await client.bind_raw(ECHO)

@@ -120,7 +120,7 @@ class Harness:
         )
 
     def send(self, data: bytes) -> list[bytes]:
-        """What the server answers, PDU by PDU."""
+        """Send data and return the server's answers, PDU by PDU."""
         self.events += self.connection.receive(data)
         return self.sent()
 

@@ -56,7 +56,7 @@ def _variants(octets: bytes) -> Iterator[bytes]:
 
 
 def _outcome(decode: Callable[[bytes], Value], octets: bytes) -> str:
-    """The value, or that there is none: not what is said about it."""
+    """Return the value, or that there is none, but not the error text."""
     try:
         return repr(decode(octets))
     except BadStub:

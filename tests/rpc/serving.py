@@ -105,7 +105,7 @@ def serving_process() -> Iterator[tuple[subprocess.Popen[str], int]]:
 
 
 def until(is_true: Callable[[], object]) -> None:
-    """Wait for another thread, but not for ever."""
+    """Wait for another thread, but not forever."""
     deadline = time.monotonic() + 30
     while not is_true():
         assert time.monotonic() < deadline, "waited in vain"

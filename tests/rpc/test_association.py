@@ -53,7 +53,10 @@ def test_a_handle_of_another_association() -> None:
 
 
 def test_a_handle_of_another_user() -> None:
-    """Of those who said who they are; what nobody was given is for everybody of the association."""
+    """Authenticated users own their handles.
+
+    Handles of anonymous callers serve the whole association.
+    """
     alice, bob = Sid.parse("S-1-5-21-1-2-3-1000"), Sid.parse("S-1-5-21-1-2-3-1001")
     handles = ContextHandles()
     hers, anybodys = handles.add("hers", "queue", owner=alice), handles.add("anybody's", "queue")

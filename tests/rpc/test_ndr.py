@@ -278,7 +278,7 @@ def test_any_octets_give_a_value_or_a_refusal(octets: bytes, kind: Type, rep: Re
 
 
 def test_a_conformant_structure_has_its_count_in_front() -> None:
-    """C706 14.3.7.1; MS-RPCE 2.2.5.3.4.2. The count is aligned by itself, then the structure."""
+    """C706 14.3.7.1; MS-RPCE 2.2.5.3.4.2. The count has its own alignment, then the structure."""
     assert encode(TOWER, Tower(3, b"abc")) == struct.pack("<II", 3, 3) + b"abc"
     assert encode(TOWER, Tower(3, b"abc"), NDR64) == struct.pack("<QI", 3, 3) + b"abc"
     assert encode(BOXED, Boxed(9, Tower(1, b"a"))) == struct.pack("<IxxxxQI", 1, 9, 1) + b"a"
@@ -356,7 +356,7 @@ def test_a_string_may_have_more_room_than_it_needs() -> None:
 
 
 def test_a_lone_surrogate_passes() -> None:
-    """MS-RPCE 2.2.4.1.1: wchar_t is an unsigned short; nobody checks what it spells."""
+    """MS-RPCE 2.2.4.1.1: wchar_t is an unsigned short; its contents are not checked."""
     octets = struct.pack("<3I", 2, 0, 2) + b"\x00\xd8\0\0"
     assert encode(wide_string, decode(wide_string, octets)) == octets
 

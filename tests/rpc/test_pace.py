@@ -118,9 +118,9 @@ def test_a_cancel_behind_calls_beyond_the_limit_gets_through() -> None:
 
 
 def test_a_call_that_begins_as_its_connection_is_lost_cleans_up() -> None:
-    """It has the place of one whose answer could not be sent any more.
+    """It is treated like a call whose answer could not be sent.
 
-    A read would else wait on, and take a message for nobody.
+    Otherwise a read would continue to wait, and take a message without a reader.
     """
     notes = Notes()
     limits = ServerLimits(connection=ConnectionLimits(max_calls=1), busy_timeout=20)
@@ -188,7 +188,7 @@ def test_calls_wait_until_the_answers_before_them_are_taken() -> None:
 
 
 def test_answers_for_a_stranger_are_made_only_as_it_takes_them() -> None:
-    """Whoever has not logged on has 64 KiB, and not a mebibyte, that it has not taken."""
+    """For a caller that has not logged on, 64 KiB of unread answers are made, not a mebibyte."""
 
     async def main() -> None:
         async with served(Notes()) as (server, port), raw_connection(port) as (reader, writer):
@@ -206,7 +206,7 @@ def test_answers_for_a_stranger_are_made_only_as_it_takes_them() -> None:
 
 @pytest.mark.parametrize("limit", ["max_unsent", "max_unsent_of_strangers", "max_unsent_per_stranger"])
 def test_answers_that_nobody_takes_do_not_fill_the_memory(caplog: pytest.LogCaptureFixture, limit: str) -> None:
-    """Calls that waited for the same thing end together; who has taken nothing for longest goes."""
+    """Calls that waited for the same event end together; the client idle for longest is dropped."""
     waiting: list[asyncio.Future[bytes]] = []
 
     def wait_for_it(call: ServerCall) -> asyncio.Future[bytes]:
@@ -275,7 +275,7 @@ def unfinished(server: RpcServer) -> int:
 
 
 def test_requests_that_never_become_whole_do_not_fill_the_memory(caplog: pytest.LogCaptureFixture) -> None:
-    """All connections together; who has sent nothing for longest goes."""
+    """The limit is for all connections together; the client silent for longest is dropped."""
 
     async def main() -> None:
         limits = ServerLimits(max_unfinished_of_strangers=10_000)

@@ -139,7 +139,7 @@ def test_wrong_credentials_with_ntlm_are_told_to_the_first_call(credentials: Cre
     pair.client.request(0, 0, b"")
     pair.pump()
     if not credentials.user:
-        # Nobody has no password to be wrong.
+        # The anonymous user has no password that could be wrong.
         assert isinstance(pair.events[-1], Answered)
         return
     assert isinstance(pair.events[-1], Failed)
@@ -150,7 +150,7 @@ def test_wrong_credentials_with_ntlm_are_told_to_the_first_call(credentials: Cre
 
 
 def test_after_a_wrong_password_at_level_connect_calls_are_refused() -> None:
-    """They carry no token, and look like those of nobody."""
+    """They carry no token, and look like anonymous calls."""
     pair = Pair(Credentials(USER, "wrong"), level=AuthLevel.CONNECT)
     pair.bind()
     assert fault_of(pair.server.send(request(call_id=9))).status == FaultStatus.ACCESS_DENIED
@@ -344,9 +344,9 @@ def token_of(pdu: bytes) -> bytes:
 
 @pytest.mark.parametrize(("change", "is_refused"), [(0, False), (1, True)])
 def test_a_token_for_a_finished_context(change: int, is_refused: bool) -> None:
-    """Nobody authenticates twice under one id.
+    """No client authenticates twice under one id.
 
-    What Samba's client repeats, as long as its last token was, is not read.
+    Samba's client repeats a token of the length of its last one; such a token is not read.
     """
     server = Harness(SECURITY)
     context = RIGHT.initiate(AuthType.WINNT, AuthLevel.PKT_INTEGRITY, "qm1")
@@ -433,7 +433,7 @@ def test_a_server_without_providers_authenticates_nobody() -> None:
 
 
 def test_a_client_does_not_go_on_without_authentication() -> None:
-    """Somebody answers for the server, and leaves the token out."""
+    """An attacker answers for the server and leaves out the token."""
     client = ClientConnection(credentials=RIGHT, level=AuthLevel.PKT_PRIVACY)
     client.bind(FIRST)
     client.data_to_send()
@@ -553,7 +553,8 @@ def test_the_challenge_always_has_eight_octets_of_version(wants_version: bool) -
     challenge = server.step(negotiate[:12] + struct.pack("<I", wanted) + negotiate[16:])
     assert bool(struct.unpack_from("<I", challenge, 20)[0] & NegotiateFlags.version) == wants_version
     assert (challenge[48:56] != bytes(8)) == wants_version
-    assert challenge[55:56] == (b"\x0f" if wants_version else b"\0")  # NTLMRevisionCurrent, 2.2.2.10
+    # NTLMRevisionCurrent, 2.2.2.10
+    assert challenge[55:56] == (b"\x0f" if wants_version else b"\0")
     (name_size, name_at), (info_size, info_at) = (struct.unpack_from("<H2xI", challenge, at) for at in (12, 40))
     assert challenge[name_at : name_at + name_size].decode("utf-16-le") == NAMES.computer
     assert min(name_at, info_at) == 56
@@ -577,7 +578,7 @@ DUMMY = b"\1" + bytes(15)
 
 
 def unsigned_request(level: int, token: bytes, kind: PacketType = PacketType.BIND) -> tuple[Harness, list[bytes]]:
-    """What a server says to a call of a client that has not agreed on signing."""
+    """Return the server's answer to a client that has not negotiated signing."""
     server = Harness(SECURITY)
     if kind == PacketType.ALTER_CONTEXT:
         server.send(bind(element()))
@@ -630,7 +631,7 @@ def test_a_client_that_signs_may_not_send_the_dummy_signature() -> None:
 
 
 def test_our_clients_accept_no_dummy_signature() -> None:
-    """Somebody in between may have taken the flag away."""
+    """An attacker in between may have removed the flag."""
     client = NtlmInitiator(RIGHT, AuthLevel.PKT, "qm1")
     server = SECURITY.accept(AuthType.WINNT, AuthLevel.PKT)
     assert server is not None
@@ -705,7 +706,7 @@ def test_the_mic_covers_every_message() -> None:
 @pytest.mark.parametrize("flag", ["extended_session_security", "key_128", "sign", "seal"])
 @pytest.mark.parametrize("level", [AuthLevel.PKT_INTEGRITY, AuthLevel.PKT_PRIVACY])
 def test_what_makes_signatures_weak_or_none_is_refused_by_both_sides(flag: str, level: AuthLevel) -> None:
-    """A peer of the last century does not know it, or somebody in between took it away."""
+    """A very old peer does not support it, or an attacker in between removed it."""
     missing = NegotiateFlags[flag]
     if flag == "seal" and level is AuthLevel.PKT_INTEGRITY:
         return

@@ -89,7 +89,7 @@ def test_calls_that_wait_for_a_change_alone() -> None:
                 bound = await client.bind(NOTES)
                 calls = [asyncio.ensure_future(bound.call(NOTES.by_name["Wait"], number=each)) for each in range(4)]
                 await until(lambda: all(change.callback is not None for change in changes))
-                # What was done is done: who asks for an early end hears of it.
+                # What was done is done: a client that cancels gets the result.
                 client._core.cancel(max(client._calls))
                 client._flush()
                 changes[3].end()
@@ -101,7 +101,7 @@ def test_calls_that_wait_for_a_change_alone() -> None:
                     await calls[2]
                 assert caught.value.status == FaultStatus.NCA_FAULT_UNSPEC
                 assert not calls[0].done()
-            # Nobody is there any more who could be told.
+            # The client that could be told has gone.
             changes[0].end()
             with pytest.raises(RpcConnectionError):
                 await calls[0]
@@ -114,14 +114,14 @@ def test_a_cancelled_call_ends_its_handler() -> None:
         notes = Notes()
         async with served(notes) as (_, port), await connect_tcp("127.0.0.1", port) as client:
             bound = await client.bind(NOTES)
-            # Whoever waits gives up: the server is told that nobody waits any more.
+            # The waiting client gives up: the server learns that the wait is over.
             waiting = asyncio.ensure_future(bound.call(NOTES.by_name["Wait"], number=1))
             await until(lambda: 1 in notes.waiting)
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
             await until(lambda: notes.cancelled == [1])
-            # Or asks the server to end early, and hears of it.
+            # Or asks the server to end early, and gets the answer.
             asked = asyncio.ensure_future(bound.call(NOTES.by_name["Wait"], number=2))
             await until(lambda: 2 in notes.waiting)
             client._core.cancel(max(client._calls))
@@ -300,7 +300,7 @@ def test_connections_without_a_bind_do_not_pile_up(caplog: pytest.LogCaptureFixt
             bound = await client.bind_raw(RAW)
             async with contextlib.AsyncExitStack() as stack:
                 idle = [await stack.enter_async_context(raw_connection(port)) for _ in range(4)]
-                # The oldest had to go; who has bound stays.
+                # The oldest had to go; bound connections stay.
                 assert await hung_up(idle[0][0])
                 await until(lambda: server.connections == 4)
                 assert await bound.call_raw(0, b"x") == b"x"
@@ -345,7 +345,7 @@ def test_connections_have_a_limit(limits: ServerLimits, caplog: pytest.LogCaptur
 
 
 def test_bound_strangers_make_room_for_other_peers(caplog: pytest.LogCaptureFixture) -> None:
-    """But not who has logged on, nor who has a handle."""
+    """Connections that are logged on or have a handle stay."""
 
     async def stranger(stack: contextlib.AsyncExitStack, port: int, address: str) -> asyncio.StreamReader:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
@@ -387,7 +387,7 @@ def test_bound_strangers_make_room_for_other_peers(caplog: pytest.LogCaptureFixt
 
 
 def test_a_peer_that_reads_nothing_is_not_read_from() -> None:
-    """What waits to be sent is bounded, whatever a peer asks for."""
+    """The unsent data is bounded, whatever a peer requests."""
 
     async def main() -> None:
         async with served(Notes()) as (server, port), raw_connection(port) as (reader, writer):

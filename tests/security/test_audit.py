@@ -109,7 +109,7 @@ def test_a_change_is_recorded_as_done_or_refused(log: AuditLog) -> None:
         details["after"] = "D:"
     with pytest.raises(AccessDenied), log.change("delete queue", MALLORY, {"queue": "q"}):
         raise AccessDenied("no right")
-    # Not for lack of rights: that says nothing about who may do what.
+    # Not for lack of rights: that does not concern access.
     with pytest.raises(QueueNotFound), log.change("delete queue", MALLORY, {"queue": "q"}):
         raise QueueNotFound("none")
     done, refused = records(log)
@@ -139,7 +139,7 @@ def test_different_refusals_from_one_place_are_bounded(log: AuditLog) -> None:
     for number in range(1000):
         log.logon_failed(f"user{number}", "192.0.2.7", "NTLM", "wrong")
     assert len(records(log)) == MAX_REFUSALS
-    # Nobody else's are.
+    # No other user's are.
     log.logon_failed("bob", "192.0.2.8", "NTLM", "wrong")
     log.done("delete queue", MALLORY)
     log.close()
@@ -155,7 +155,7 @@ def test_the_places_are_bounded(log: AuditLog) -> None:
 
 
 def test_a_network_of_ipv6_is_one_place(log: AuditLog) -> None:
-    """Whoever has one has all of its addresses."""
+    """The owner of a network has all of its addresses."""
     for number in range(1000):
         log.logon_failed("x", f"2001:db8::{number:x}", "NTLM", "wrong")
     assert len(records(log)) == MAX_REFUSALS

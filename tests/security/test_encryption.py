@@ -96,7 +96,7 @@ def encrypted(
 
 
 def decrypted(packet: bytes, preferences: EncryptionPreferences = DEFAULT_PREFERENCES) -> Message:
-    """What a receiver makes of the packet; both forms of it are checked as packets."""
+    """Return the packet as its receiver decrypts it; both forms are checked as packets."""
     came = Message.unpack(packet)
     return Message.unpack(decrypt_body(came.packet, queue_manager_keys().encryption, preferences=preferences))
 
@@ -408,7 +408,7 @@ class TestDecrypt:
     @pytest.mark.parametrize("level", list(MessagePrivacyLevel)[1:])
     @pytest.mark.parametrize("algorithm", [*EncryptionAlgorithm, 0, 0x6601, 0x6603, 0x6609, 0x6611])
     def test_an_algorithm_that_the_level_does_not_have_is_0x8007(self, level: int, algorithm: int) -> None:
-        """Not even when the session key is said to be one for it."""
+        """This holds even if the session key claims to be one for it."""
         provider = PROVIDERS[level]
         first, size = next((one, size) for owner, one, size in PAIRS if owner is provider)
         key = session_key(provider, first)

@@ -1,4 +1,4 @@
-"""Who waits how long for a password to be looked at."""
+"""The waiting times before passwords are checked."""
 
 from __future__ import annotations
 

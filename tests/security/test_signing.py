@@ -74,7 +74,7 @@ def refusal_of(packet: bytes, keys: MqdsPublicKeys | None = None) -> MessageClas
 
 
 def opened(message: Message, signature: bytes) -> bytes:
-    """What the sender put into the signature, by a library's own arithmetic."""
+    """Return the contents of the signature, by a library's own arithmetic."""
     key = load_der_x509_certificate(message.sender_certificate).public_key()
     assert isinstance(key, rsa.RSAPublicKey)
     return key.recover_data_from_signature(signature[::-1], padding.PKCS1v15(), hashes.SHA512())

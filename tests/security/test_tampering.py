@@ -53,7 +53,7 @@ def plain() -> bytes:
 
 
 def free_bits(packet: bytes, level: AuthenticationLevel) -> dict[int, int]:
-    """What no hash of that version covers, as masks by offset."""
+    """Return the bits that no hash of that version covers, as masks by offset."""
     located = at.locate(packet)
     free: dict[int, int] = {}
 

@@ -140,7 +140,7 @@ def test_removal(users: UserFile) -> None:
     assert users.users() == []
     assert users.resolve(sid) is None
     users.add("alice", "x")
-    # The new alice is somebody else: no right of the old one is hers.
+    # The new alice is another user: she has none of the old one's rights.
     assert users.sid("alice") != sid
     assert not users.is_administrator("alice")
     users.add_group("staff", ["alice"])

@@ -436,7 +436,7 @@ CALLS = _calls()
 
 
 def _mqrr_calls() -> list[Call]:
-    """Of MS-MQRR, which impacket does not have."""
+    """Return the calls of MS-MQRR, which impacket does not have."""
     opens = {
         "dw_access": 1,
         "dw_share_mode": 1,

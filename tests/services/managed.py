@@ -40,7 +40,7 @@ NDR64 = (UUID("71710533-beba-4937-8319-b5dbef9ccc36"), 1)
 MACHINE = MgmtObject(1, 0)
 SESSION = MgmtObject(3, 0)
 
-# Who calls without authenticating itself, where a test is about something else than who may call.
+# The caller without authentication, in tests that do not concern access.
 ADMINISTRATOR = Identity("operator", ANONYMOUS.sid, is_administrator=True)
 
 
@@ -118,7 +118,7 @@ class Connection:
 
 @dataclass
 class Caller:
-    """What has asked most recently; a test may take its rights away."""
+    """The identity of an anonymous caller, at first an administrator; a test may change it."""
 
     identity: Identity | None = ADMINISTRATOR
 

@@ -40,7 +40,7 @@ FOREVER = 0xFFFF_FFFF
 
 @dataclass
 class Got:
-    """What a read gave."""
+    """The result of a read."""
 
     status: int
     arrived: int = 0

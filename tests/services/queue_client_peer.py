@@ -59,7 +59,7 @@ def with_old(buffer: CACTransferBufferV2, **changes: Any) -> CACTransferBufferV2
 
 @dataclass
 class Received:
-    """What a read gave."""
+    """The result of a read."""
 
     status: int
     buffer: CACTransferBufferV2
@@ -256,7 +256,7 @@ class Site(BaseSite):
             await peer.client.close()
 
     def bodies(self, queue: str = "q") -> list[bytes]:
-        """What is in a queue and not locked, in order."""
+        """Return the unlocked messages of a queue in order."""
         with self.runtime.lock:
             found = self.operations.find(f".\\private$\\{queue}")
             bodies, after = [], -1

@@ -170,7 +170,7 @@ class Peer:
         return asyncio.ensure_future(finish())
 
     def cancel_last(self, kind: int = CO_CANCEL) -> None:
-        """Ask for the last call to end early, or (ORPHANED) do not care for it any more."""
+        """Ask for the last call to end early, or (ORPHANED) abandon it."""
         self._send(kind, b"", call_id=self._last_call)
 
     async def _read(self) -> None:
@@ -257,7 +257,7 @@ class Peer:
 
 @dataclass
 class Read:
-    """What a read gave."""
+    """The result of a read."""
 
     status: int
     context: bytes

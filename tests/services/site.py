@@ -109,7 +109,7 @@ class Site:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what nobody tells of; a test that would wait for ever fails."""
+    """Wait for a condition without notification; fail instead of waiting forever."""
     async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.001)
@@ -118,7 +118,7 @@ async def until(condition: Callable[[], bool]) -> None:
 def tests_of(
     serving: Callable[[Path], AbstractAsyncContextManager[S]],
 ) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
-    """What makes a test of a coroutine function whose first parameter is the site."""
+    """Return a decorator that makes tests of coroutines whose first parameter is the site."""
 
     def served(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
         @functools.wraps(test)

@@ -58,7 +58,7 @@ def with_daemon(path: Path, work: Callable[[str], Awaitable[None]]) -> None:
 
 
 async def type_of_machine(client: RpcClient) -> PropVariant:
-    """What it says it is, through qmmgmt; and it takes an order."""
+    """Return its type as qmmgmt reports it, and check that it accepts an order."""
     bound = await client.bind(QMMGMT)
     asked = get_info_arguments(None, [Machine.TYPE])
     (value,) = get_info_values(await bound.call(R_QM_MGMT_GET_INFO, **asked))

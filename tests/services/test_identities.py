@@ -52,7 +52,7 @@ async def test_a_queue_and_a_transaction_of_another_user_of_the_association(site
 
 @queue_client_peer.served
 async def test_what_nobody_opened_is_everybodys_in_the_association(site: Site) -> None:
-    """Who says later who it is has not become somebody else."""
+    """An anonymous handle stays usable for a caller of the association that logs on."""
     site.add_user("alice")
     nobody = await site.peer()
     opened = await nobody.open()
@@ -64,7 +64,7 @@ async def test_what_nobody_opened_is_everybodys_in_the_association(site: Site) -
 async def test_who_guesses_numbers_of_open_queues_is_not_heard_any_more(
     site: remote_read_peer.Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """MS-MQQP has the number alone open a queue, to whoever knows it."""
+    """In MS-MQQP the number alone opens a queue, for any caller that knows it."""
     monkeypatch.setattr(guesses, "MAX_WRONG", 4)
     site.send(b"secret")
     opened = await site.opened()
@@ -81,7 +81,7 @@ async def test_who_guesses_numbers_of_open_queues_is_not_heard_any_more(
         assert await try_one(right ^ 1 + number) == MQ_ERROR_INVALID_HANDLE
     assert await try_one(right) == MQ_ERROR_INVALID_HANDLE
     assert site.count() == 1
-    # Others go on, and whoever has been right once does so too.
+    # Others continue, and so does a caller that has been right once.
     assert (await opened.read(MQ_ACTION_PEEK_CURRENT)).body == b"secret"
     site.now += 1.5
     assert await try_one(right) == 0

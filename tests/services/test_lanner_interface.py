@@ -1,4 +1,4 @@
-"""Documents of the interface `lanner`: who may ask, for what, and what bad requests get."""
+"""Documents of the interface `lanner`: permitted callers and requests, and bad requests."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_a_failure_is_an_exception(manager: Managed, bound: BoundInterface) -> N
 
 
 class Other:
-    """A server of somebody else, which answers every call with the same octets."""
+    """A foreign server that answers every call with the same octets."""
 
     def __init__(self, manager: Managed) -> None:
         self._manager = manager

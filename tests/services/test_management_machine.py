@@ -36,7 +36,7 @@ def test_machine_and_queue_have_numbers_of_their_own(manager: Managed, h: Harnes
     h.create("q")
     assert manager.variant(MACHINE, 1).vt == 0x101F
     assert manager.value(r"DIRECT=OS:.\private$\q", 1) == r"ALPHA\private$\q"
-    # 7 to 27 are of queues only, and nothing of a queue is told of the machine.
+    # 7 to 27 belong to queues only; the machine has no properties of queues.
     assert [int(one) for one in Machine] == [1, 2, 3, 4, 5, 6]
     assert [int(one) for one in OfQueue] == list(range(1, 28))
     assert manager.status(MACHINE, 7) == MQ_ERROR_ILLEGAL_PROPID

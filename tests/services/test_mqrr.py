@@ -107,7 +107,7 @@ def test_the_opnums() -> None:
 
 
 async def bound(site: Site, *offers: bytes) -> list[tuple[int, int, bytes]]:
-    """What a bind with these contexts is answered."""
+    """Return the answer to a bind with these contexts."""
     peer = Peer(*await asyncio.open_connection(ADDRESS, site.port))
     try:
         return await peer.bind(list(offers))

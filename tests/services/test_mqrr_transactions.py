@@ -153,7 +153,7 @@ class Scene:
         return await self.t.status(mqrr.R_SET_USER_ACKNOWLEDGEMENT_CLASS, lookup_id=lookup_id, us_class=us_class)
 
     def bodies(self, queue: str = "t") -> list[bytes]:
-        """What is stored, locked or not."""
+        """Return the stored messages, locked or not."""
         runtime = self.site.runtime
         with runtime.lock:
             number = self.site.operations.find(f".\\private$\\{queue}").number

@@ -64,7 +64,7 @@ def damaged(stub: bytes, rng: random.Random) -> bytes:
 
 
 def decoded(method: Method, arguments: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """What is left of many damaged stubs."""
+    """Return the parts of many damaged stubs that can be decoded."""
     rng = random.Random(method.name)
     stub = method.encode_request(arguments)
     found = []
@@ -264,7 +264,7 @@ def test_an_answer_that_makes_no_sense_is_the_server_s_fault(changes: dict[str, 
 
 
 def test_what_is_received_is_told_in_the_packet_s_privacy_levels() -> None:
-    """2.2.3.2 pulPrivLevel: 2 is taken for Enhanced, 3 is told."""
+    """2.2.3.2 pulPrivLevel: 2 is read as Enhanced, which is returned as 3."""
     from lanner.model.enums import MessagePrivacyLevel
 
     for given, level in ((1, MessagePrivacyLevel.BASE), (2, MessagePrivacyLevel.ENHANCED), (3, 3), (5, 5)):

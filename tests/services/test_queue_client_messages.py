@@ -195,7 +195,7 @@ async def test_a_label_is_not_cut_inside_a_character(site: Site) -> None:
 
 @served
 async def test_a_dot_in_a_name_becomes_the_computer(site: Site) -> None:
-    """In a packet "." would be whoever reads it."""
+    """In a packet "." would mean the computer of the reader."""
     peer = await site.peer()
     sender, reader = await peer.open(access=SEND), await peer.open()
     name = parse(r"DIRECT=OS:.\private$\answers")

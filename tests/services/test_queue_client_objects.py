@@ -170,7 +170,7 @@ async def test_what_is_not_given_has_its_default(site: Site) -> None:
 
 @served
 async def test_an_existing_queue_is_left_alone(site: Site) -> None:
-    """3.1.4.5: "the server MUST NOT alter the existing queue"; told before who may create one."""
+    """3.1.4.5: "the server MUST NOT alter the existing queue"; the check of rights comes later."""
     peer = await site.peer()
     assert await create(peer, r".\private$\q", LABEL) == MQ_ERROR_QUEUE_EXISTS
     assert site.operations.find(r".\private$\q").label == ""

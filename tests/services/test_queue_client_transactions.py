@@ -50,7 +50,7 @@ async def filled(site: Site, peer: Peer, *bodies: bytes) -> tuple[Open, Open]:
 
 @served
 async def test_sends_are_there_when_the_transaction_is_committed(site: Site) -> None:
-    """3.1.4.15 R_QMCommitTransaction; 2.2.3.3 for what a reader is told of it."""
+    """3.1.4.15 R_QMCommitTransaction; 2.2.3.3 for what a reader gets."""
     peer = await site.peer()
     sender, reader = await transactional(site, peer)
     begun = await peer.begin()
@@ -94,7 +94,7 @@ async def test_a_receive_is_a_receive_when_the_transaction_is_committed(site: Si
 
 @served
 async def test_a_unit_of_work_is_enlisted_once(site: Site) -> None:
-    """3.1.4.14 R_QMEnlistInternalTransaction: MQ_ERROR_TRANSACTION_SEQUENCE, whoever asks."""
+    """3.1.4.14 R_QMEnlistInternalTransaction: MQ_ERROR_TRANSACTION_SEQUENCE for every caller."""
     peer, other = await site.peer(), await site.peer()
     begun = await peer.begin()
     for one in (peer, other):
@@ -232,7 +232,7 @@ async def test_a_cancelled_read_leaves_its_transaction_as_it_was(site: Site) -> 
 
 @served
 async def test_a_commit_is_answered_when_it_is_on_disk(site: Site) -> None:
-    """An answer before the disk would be a lie; the handle is gone either way."""
+    """An answer before that would be false; the handle is closed either way."""
     peer = await site.peer()
     sender, _ = await transactional(site, peer)
     begun = await peer.begin()

@@ -60,7 +60,7 @@ BOTH = pytest.mark.parametrize("syntax", [Syntax.NDR20, Syntax.NDR64])
 @pytest.mark.spec("MQQP-2.3-1")
 @served
 async def test_one_number_stands_for_the_open_queue_everywhere(site: Site) -> None:
-    """No directory is asked for anything: a private queue has none."""
+    """The directory is not asked: it has no private queues."""
     peer = await site.peer()
     first = await peer.open_remote_queue()
     assert first[RETURNS] == OK
@@ -158,8 +158,7 @@ async def test_rights_are_asked_for_when_the_queue_is_opened_and_never_again(sit
     site.set("q", security=_nobody())
     assert (await peer.open_remote_queue())[RETURNS] == MQ_ERROR_ACCESS_DENIED
     assert (await peer.open_remote_queue(access=0x20))[RETURNS] == MQ_ERROR_ACCESS_DENIED
-    # Who has the number may read, on a connection of its own, and from an address that has not been
-    # heard of.
+    # A caller with the number may read, on its own connection and from an unknown address.
     site.queues._queues[q.handle].peers.clear()
     other = await site.peer()
     assert (await q.begin(peer=other)).body == b"one"
@@ -167,7 +166,7 @@ async def test_rights_are_asked_for_when_the_queue_is_opened_and_never_again(sit
     assert (await q.look_up(two, 0x40000020)).body == b"two"
     assert (await q.read2()).body == b"three"
     assert await q.purge() == OK
-    # Who has not may not.
+    # A caller without it may not.
     wrong = q.handle ^ 1
     assert (await q.begin(peer=other, h_remote_queue=wrong, dw_queue=wrong)).status == MQ_ERROR_INVALID_PARAMETER
     assert await q.purge(h_queue=wrong) == MQ_ERROR_INVALID_HANDLE
@@ -604,7 +603,7 @@ async def test_the_largest_message_is_delivered_whole(site: Site, syntax: Syntax
 @pytest.mark.spec("MQQP-3.1.4.1-3")
 @served
 async def test_what_fails_comes_without_a_message(site: Site) -> None:
-    """Also where the client sent a buffer, which it should not."""
+    """This holds also if the client sent a buffer, which it should not."""
     q = await site.opened()
     wrong: list[dict[str, Any]] = [{}, {"ul_action": 5}, {"dw_queue": 0}]
     sent: list[dict[str, Any]] = [{}, {"dw_size": 3, "lp_buffer": b"abc"}]

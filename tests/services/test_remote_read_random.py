@@ -82,7 +82,7 @@ class Client:
                 self.world.taken.append(read.body)
 
     async def reopen(self) -> None:
-        """What it holds goes back."""
+        """The messages that it holds return to the queue."""
         assert await self.q.close() == OK
         for _, read in self.waiting:
             found = await read

@@ -99,7 +99,7 @@ async def test_nobody_waits_without_a_time_out(site: Site) -> None:
 @pytest.mark.spec("MQQP-3.1.4.1-23")
 @served
 async def test_a_read_that_waits_stops_nothing_else(site: Site) -> None:
-    """Neither on its own connection nor on others of the same client."""
+    """Other calls run on its own connection and on others of the same client."""
     site.create("other")
     q = await site.opened()
     waiting = asyncio.ensure_future(q.begin(timeout=LONG, dw_request_id=70))
@@ -258,7 +258,7 @@ async def test_a_cancel_of_what_is_not_pending(site: Site) -> None:
 @pytest.mark.spec("MQQP-3.1.4.6-5")
 @served
 async def test_a_cancel_that_comes_when_the_message_is_there(site: Site) -> None:
-    """The entry is pending until the call goes on, and nothing waits in the queue any more."""
+    """The entry is pending until the call continues, and no read waits in the queue."""
     q = await site.opened()
     waiting = asyncio.ensure_future(q.begin(timeout=LONG, dw_request_id=1))
     await site.waiting(1)
@@ -483,7 +483,7 @@ async def test_readers_that_die_waiting_are_passed_over(site: Site, count: int) 
 @FEW_AND_MANY
 @served
 async def test_readers_die_while_messages_come(site: Site, count: int) -> None:
-    """Whoever hangs up when its message is on the way has given it back when the next one asks."""
+    """A reader that disconnects returns the message on its way before the next one asks."""
     clients = await waiting_clients(site, count)
     for number, (q, task) in enumerate(clients[::2]):
         site.send(b"%d" % number)

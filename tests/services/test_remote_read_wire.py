@@ -334,7 +334,7 @@ async def test_a_client_that_goes_closes_its_queues(site: Site) -> None:
     assert not site.runtime.engine.opening.descriptors
     opened = await other.opened(share=1)
     site.send(b"one")
-    # Nobody waits any more, so it is there.
+    # No reader waits any longer, so the message is there.
     assert (await opened.read()).body == b"one"
 
 
@@ -472,7 +472,7 @@ def _batch(site: Site) -> int:
 
 @served
 async def test_a_long_queue_is_purged_in_slices(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes after the purge has begun stays."""
+    """Messages that come after the start of the purge stay."""
     monkeypatch.setattr("lanner.host.reads.PURGE_SLICE", 10)
     site.send(*(b"%d" % number for number in range(35)))
     q = await site.opened()

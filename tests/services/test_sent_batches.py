@@ -1,4 +1,4 @@
-"""Sends with numbers: stored once, whoever asks again, and remembered for their owner alone."""
+"""Numbered sends: stored once despite repetitions, and remembered only for their owner."""
 
 from __future__ import annotations
 

@@ -114,14 +114,14 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def quiet(tmp_path: Path) -> Store:
-    """A store that makes no checkpoint by itself."""
+    """A store without automatic checkpoints."""
     store = open_store(tmp_path / "data")
     store._commits.maintenance.stop()
     return store
 
 
 def packets(path: Path) -> list[bytes]:
-    """What a store has that is opened after a crash."""
+    """Return the contents of a store that is opened after a crash."""
     store = open_store(crash(path))
     found = []
     for key in ids(store):

@@ -23,7 +23,7 @@ from lanner.store.data_directory import UnsafeDirectory, check_data_directory, g
 from tests.cli.conftest import LANNER
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-# Nobody on this machine.
+# No user of this machine.
 OWNER = 64_321
 
 

@@ -85,7 +85,7 @@ def test_a_time_limit_holds_also_behind_somebody_urgent_without_one() -> None:
 
 
 class Interrupted(Exception):
-    """What the handler of a signal raises."""
+    """An exception that the handler of a signal raises."""
 
 
 def test_a_signal_that_interrupts_the_acquisition_leaves_the_lock_free() -> None:

@@ -1,4 +1,4 @@
-"""What a reader of the store sees: order, the newest state, totals."""
+"""The store as a reader sees it: order, the newest state, totals."""
 
 from __future__ import annotations
 

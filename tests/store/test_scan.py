@@ -80,7 +80,7 @@ def test_a_scan_sees_what_is_synced_and_its_own_moment(store: Store) -> None:
 
 
 def test_an_express_message_waits_for_durable_ones_with_lower_numbers(store: Store) -> None:
-    """Else a reader would remember the express one's number and never see the durable one."""
+    """Otherwise a reader would remember the express one's number and never see the durable one."""
     put(store, 1, b"durable")
     put(store, 2, b"express", express=True)
     assert store.visible_bounds(QUEUE) == (0, 0)

@@ -170,7 +170,7 @@ def test_opening_after_a_crash_does_what_a_checkpoint_would_have_done(quiet: Sto
 
 
 def reopened(path: Path, content: bytes | bytearray, number: int = 0) -> list[bytes]:
-    """What a store has when one file of its write-ahead log is this."""
+    """Return the contents of a store with these octets in one file of its write-ahead log."""
     copy = crash(path)
     (copy / LOG_FILES[number]).write_bytes(content)
     store = open_store(copy)
@@ -250,7 +250,7 @@ def test_a_damaged_record_at_the_end_of_one_file_is_known_by_the_first_of_the_ot
 def test_what_is_behind_a_gap_in_the_write_ahead_log_is_put_aside_for_good(
     quiet: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Somebody has deleted one file, or brought back an old database.
+    """One file was deleted, or an old database was restored.
 
     New records must not close the gap.
     """
@@ -469,7 +469,7 @@ def test_the_write_ahead_log_grows_with_its_use_and_a_checkpoint_comes_before_it
 
 
 def test_a_store_without_its_write_ahead_log_opens(tmp_path: Path) -> None:
-    """Somebody copied the database alone, of a store that was closed: it has everything."""
+    """Only the database was copied, of a closed store: it has everything."""
     store = open_store(tmp_path)
     send(store, 1)
     store.close()

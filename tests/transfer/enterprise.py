@@ -68,7 +68,7 @@ class Enterprise:
         return f"PRIVATE={node.guid}\\{made.private_queue_number:08x}"
 
     def public(self, name: str, queue: str, *, transactional: bool = False) -> str:
-        """Make a public queue that all know of."""
+        """Create a public queue that is in every directory."""
         node = self.nodes[name]
         made = node.create(f".\\{queue}", transactional=transactional)
         node.sync()
@@ -77,7 +77,7 @@ class Enterprise:
         return f"PUBLIC={made.identifier}"
 
     def down(self, *names: str) -> None:
-        """Nobody can connect to these, and their connections break."""
+        """Refuse connections to these nodes and break their existing ones."""
         for name in names:
             node = self.nodes[name]
             self.world.unreachable[node.address] = errno.EHOSTUNREACH

@@ -37,7 +37,7 @@ ORDER_QUEUE = rf"DIRECT=TCP:{PEER_ADDRESS}\PRIVATE$\order_queue$"
 ADMIN = r"DIRECT=OS:ALPHA\private$\admin"
 
 
-# Anybody may send, also who names nobody as the sender.
+# Everyone may send, including messages without a named sender.
 OPEN_TO_ALL = parse_sddl("O:SYG:SYD:(A;;0x4;;;WD)(A;;0x4;;;AN)").pack()
 
 
@@ -69,7 +69,7 @@ class FakeLink:
         self.is_open = False
 
     def events(self, packets: Sequence[bytes]) -> list[UserMessagesReceived]:
-        """What a session makes of packets: those of equal shape come together."""
+        """Return the events that a session makes of packets: equal shapes come together."""
         events: list[UserMessagesReceived] = []
         shape = None
         for packet in packets:
@@ -144,12 +144,12 @@ class IncomingHarness(Harness):
         return [order_ack_of(message) for message in self.link.express[before:]]
 
     def outgoing(self, name: str | FormatName) -> list[Message]:
-        """What waits in an outgoing queue, in order; nothing if there is no such queue."""
+        """Return the messages of an outgoing queue in order; none if there is no such queue."""
         queue = self.engine.find_outgoing_queue(parse(name) if isinstance(name, str) else name)
         return [] if queue is None else self._messages_in(queue.number)
 
     def all_outgoing(self) -> dict[str, list[Message]]:
-        """What waits for other computers, by destination."""
+        """Return the messages for other computers, by destination."""
         queues = self.engine.queue_manager.queue_collection.values()
         return {
             queue.destination_format_name: self._messages_in(queue.number)

@@ -27,7 +27,7 @@ from lanner.wire.sddl import parse_sddl
 from tests.security.samples import queue_manager_keys
 from tests.transfer.incoming_harness import PEER, IncomingHarness
 
-# The name under which the embedded directory is asked, and one that nobody knows.
+# The name under which the embedded directory is queried, and an unknown name.
 SERVER = "localhost"
 STRANGE_SERVER = "dc9.elsewhere.test"
 SECURITY = parse_sddl("O:BAG:BAD:(A;;0x3f;;;AU)").pack()
@@ -148,7 +148,7 @@ class Notified(IncomingHarness):
         return rf"PRIVATE={self.engine.queue_manager.identifier}\3"
 
     def tell(self, event: NotificationEvent, identifier: uuid.UUID, server: str = SERVER) -> None:
-        """A message of version 0x02 comes, unsigned and of nobody."""
+        """Deliver an unsigned, anonymous message of version 0x02."""
         body = NotificationBody(event, identifier, server)
         self.told(ChangeNotificationMessage.of_body(body).message_body())
 

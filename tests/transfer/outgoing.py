@@ -75,7 +75,7 @@ class Outgoing(Harness):
         self.sync()
 
     def transmit(self, room: int = 64) -> list[OutgoingMessagePosition]:
-        """What goes to the peer now."""
+        """Return the messages that go to the peer now."""
         entries = self.table.next_unsent(room)
         for entry in entries:
             self.table.sent([entry])
@@ -101,7 +101,7 @@ class Outgoing(Harness):
         return is_ours
 
     def end_all(self) -> None:
-        """What is acknowledged leaves the queue."""
+        """Acknowledge messages, which then leave the queue."""
         while self.table.is_ending:
             self.table.end_some()
 

@@ -47,7 +47,7 @@ def h(tmp_path: Path) -> Iterator[Harness]:
 
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
-    """What DNS knows; addresses by name. Names that were asked for are under ""."""
+    """The contents of DNS, addresses by name. Queried names are under ""."""
     known: dict[str, list[str]] = {"": []}
 
     def getaddrinfo(host: str, port: object, *, type: int) -> list[tuple[object, ...]]:  # noqa: A002 (its name)
@@ -147,7 +147,7 @@ def test_a_hop_without_an_address_is_skipped(h: Harness, names: dict[str, list[s
     hosts = [HopHost(ROUTER, ("router.example.org", "ROUTER")), HopHost(PLAIN, ("PLAIN",))]
     names["PLAIN"] = ["10.0.0.4"]
     assert resolve_hosts(hosts, {}) == [NextHop(PLAIN, "PLAIN", "10.0.0.4")]
-    # The name without a domain is asked for only if the other has no address.
+    # The name without a domain is resolved only if the other has no address.
     assert names.pop("") == ["router.example.org", "ROUTER", "PLAIN"]
     names[""] = []
     names["ROUTER"] = ["10.0.0.3"]

@@ -191,7 +191,7 @@ def test_the_table_counts_against_the_quota_and_only_administrators_see_it(h: Ou
     descriptor = h.engine.open_queue(name, QueueAccessType.RECEIVE)
     position = at_once(h.engine.dequeue_message(descriptor, timeout=0))
     assert Message(position.record.packet).body == b"a"
-    # Whoever takes it has ended the wait.
+    # Receiving it ends the wait.
     sequence = h.engine.outgoing_sequence(h.far)
     assert sequence is not None
     assert sequence.no_read_count == 0

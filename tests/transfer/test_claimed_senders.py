@@ -71,7 +71,7 @@ def signed(h: IncomingHarness, body: bytes) -> bytes:
     ],
 )
 def test_a_claim_gives_no_rights(h: IncomingHarness, entries: str) -> None:
-    """Neither the account that is named, nor its groups, nor Authenticated Users."""
+    """The named account, its groups and Authenticated Users get no rights by a claim."""
     guard(h, entries)
     guard(h, entries, "ledger")
     h.arrive(h.packet(b"claimed", **sent_by(ALICE), **asking()), h.packet(to=LEDGER, number=1, **sent_by(ALICE)))
@@ -157,7 +157,7 @@ def test_a_mark_of_a_peer_is_not_taken_over(h: IncomingHarness) -> None:
 
 
 def test_a_message_that_a_user_sends_as_the_queue_manager_has_no_verified_sender(h: IncomingHarness) -> None:
-    """Everybody who may send may name the queue manager as the sender."""
+    """Everyone who may send may name the queue manager as the sender."""
     own = h.engine.queue_manager.identifier
     descriptor = h.open("q", QueueAccessType.SEND)
     for kind in SenderIdentifierType:

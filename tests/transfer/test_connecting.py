@@ -66,7 +66,7 @@ def statuses(queue: OutgoingQueue) -> list[ConnectionStatus]:
 
 
 def packet_types(connection: FakeConnection) -> list[PacketType | None]:
-    """What was written first on a connection, as long as it is internal packets."""
+    """Return the types of the internal packets that were written first on a connection."""
     data = b"".join(connection.sent)
     found: list[PacketType | None] = []
     while data:

@@ -1,4 +1,4 @@
-"""An error that nobody has foreseen costs the session it came up in, and nobody else anything."""
+"""An unforeseen error ends the session in which it occurs and nothing else."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_what_is_delivered_leaves_though_that_failed_once(
     *,
     transactional: bool,
 ) -> None:
-    """It is acknowledged, so nobody would ever send it again."""
+    """It is acknowledged, so it would never be sent again."""
     alpha, beta, _ = network
     beta.create("tx", transactional=True)
     there = beta.direct("tx" if transactional else "q")

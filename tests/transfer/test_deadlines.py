@@ -1,4 +1,4 @@
-"""Who of many is due next, without asking all of them."""
+"""Finding the next deadline without examining all of them."""
 
 from __future__ import annotations
 

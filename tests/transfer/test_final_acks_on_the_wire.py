@@ -37,7 +37,7 @@ def final_acks(node: Node) -> list[bytes]:
 
 
 def arrived(node: Node, name: str) -> list[Message]:
-    """What is in a queue, in order; it stays there."""
+    """Return the contents of a queue in order, without removing them."""
     found, after = [], -1
     number = node.queue(name).number
     while (lookup_id := node.store.next(number, after)) is not None:

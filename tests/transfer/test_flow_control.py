@@ -123,7 +123,7 @@ def test_a_session_that_ends_meanwhile_brings_its_messages_again(world: World, a
 
 
 def test_flow_control_ends_with_transfer(world: World, alpha: Node, beta: Node) -> None:
-    """Local programs would be refused for ever."""
+    """Otherwise local programs would be rejected forever."""
     set_disk_full(beta, is_full=True)
     send(alpha, beta.direct("q"), b"one")
     world.tick(3)

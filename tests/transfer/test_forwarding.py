@@ -1,4 +1,7 @@
-"""MS-MQQB 3.1.5.8.5 in profile "safe": who has messages passed on by whom, and where to."""
+"""Forwarding in profile "safe": which messages are passed on, for whom and where to.
+
+MS-MQQB 3.1.5.8.5.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +79,7 @@ def test_what_others_have_sent_comes_from_routing_servers_alone(h: IncomingHarne
 
 
 def test_a_message_in_anothers_name_is_acknowledged_where_it_asks_for_it(h: IncomingHarness) -> None:
-    """But no FinalAck goes to whom it names: that one would give up a message of its own."""
+    """The named sender gets no FinalAck: that one would give up a message of its own."""
     h.create("q")
     h.create("ledger", transactional=True)
     third = uuid4()

@@ -21,7 +21,7 @@ PACKETS = [message(b"a"), session_ack(HEADER), with_session_header(message(b"bb"
 
 
 class Stream(PacketStream):
-    """One whose packets are judged by nobody, so that none has a shape."""
+    """A stream without a judge of its packets, so that none has a shape."""
 
     def one_by_one(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
         for packets, is_equal in self.runs(data):
@@ -120,7 +120,7 @@ def test_an_internal_packet_has_one_of_three_sizes() -> None:
 
 
 def test_a_user_message_is_refused_by_its_header_while_none_is_allowed() -> None:
-    """Who is not through the handshake cannot make us hold more than a packet of it."""
+    """A peer that has not finished the handshake cannot make us hold more than a packet of it."""
     with pytest.raises(RemoteProtocolError, match="not OPEN"):
         list(stream(user_messages_allowed=False).one_by_one(header(at.MAX_PACKET_SIZE)))
     assert list(stream(user_messages_allowed=False).one_by_one(FRAMES[3])) == [FRAMES[3]]

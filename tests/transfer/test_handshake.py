@@ -222,7 +222,7 @@ def in_state(state: SessionState) -> Session:
 )
 @pytest.mark.parametrize(("state", "kind"), [*itertools.product(STATES, PacketKind)])
 def test_every_packet_in_every_state(state: SessionState, kind: PacketKind) -> None:
-    """What the table does not name closes the session; nothing is delivered, nothing answered."""
+    """A packet that the table does not name closes the session: no delivery and no answer."""
     session = in_state(state)
     assert session.state is state
     table = ACCEPTOR if state in (SessionState.WAITING_EC_MSG, SessionState.WAITING_CP_MSG) else INITIATOR
@@ -369,7 +369,7 @@ def test_who_is_not_admitted_is_told_so() -> None:
 @pytest.mark.spec("QQB-2.2.3.1-5", "QQB-2.2.3.1-6", "QQB-2.2.3.1-4")
 @pytest.mark.parametrize("bits", range(8))
 def test_the_answer_has_the_requests_session_bit(bits: int) -> None:
-    """SE comes back as it was sent, and OS, which tells of the initiator; QS changes nothing."""
+    """SE is returned as it was sent, and OS, which describes the initiator; QS changes nothing."""
     session = acceptor(Clock())
     session.receive(ec(operating_system=RE | bits << 8))
     header = establish(out(session))[1]

@@ -1,4 +1,4 @@
-"""What peers did that was not followed: counted, and logged once per kind, peer and minute."""
+"""Rejected actions of peers: counted, and logged once per kind, peer and minute."""
 
 from __future__ import annotations
 

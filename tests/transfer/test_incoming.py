@@ -409,7 +409,7 @@ def test_a_full_queue_refuses_and_keeps_a_dead_letter_of_who_asked(h: IncomingHa
 def test_a_full_queue_manager_closes_the_session_and_acknowledges_nothing(
     h: IncomingHarness, recoverable: bool
 ) -> None:
-    """The message has not come: nobody is told of it, and when there is room it is no duplicate."""
+    """The message has not arrived: it is not reported, and a later copy is no duplicate."""
     packets = [
         h.packet(b"no room", recoverable=recoverable, negative_journaling_requested=True, **asking()),
         h.packet(b"behind it", recoverable=recoverable),
@@ -451,7 +451,7 @@ def test_a_sequence_does_not_move_over_a_message_that_could_not_be_stored(h: Inc
 
 
 def test_a_refusal_whose_final_ack_cannot_be_kept_has_not_happened(h: IncomingHarness) -> None:
-    """Else the sender would hear that the message arrived, and never that it was refused."""
+    """Otherwise the sender would learn that the message arrived, but not that it was rejected."""
     packet = h.packet(to=r"DIRECT=OS:ALPHA\private$\none", number=1)
     h.engine.begin_flow_control()
     h.arrive(packet)
@@ -576,7 +576,7 @@ def test_nobody_sends_to_the_queue_managers_own_queues(h: IncomingHarness, queue
 
 
 def test_a_queue_that_is_deleted_or_made_is_noticed(h: IncomingHarness) -> None:
-    """What was found before is not asked again, but never when it is no longer true."""
+    """Cached answers are reused only as long as they are true."""
     h.arrive(h.packet(b"1"))
     h.engine.delete_queue(h.queue())
     h.arrive(h.packet(b"2", **asking()))
@@ -618,7 +618,7 @@ def test_the_sender_needs_the_right_to_write_messages(h: IncomingHarness) -> Non
     h.engine.set_queue_properties(h.queue("ledger"), {"security": parse_sddl("O:SYG:SYD:P").pack()})
     h.arrive(h.packet(to=LEDGER, number=1, **sent_by(ALICE)))
     assert final_acks(h) == [0x8004]
-    # Told only to those who may know it.
+    # Reported only to permitted callers.
     h.settings["send_insecure_nacks"] = False
     h.restart()
     h.arrive(h.packet(**sent_by(bob), **asking()))
@@ -806,7 +806,7 @@ def test_administration_acknowledgments_come_as_messages(h: IncomingHarness, mes
 
 
 def test_a_failing_store_forgets_what_it_lost(h: IncomingHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What could not be written comes again and is taken."""
+    """A message that could not be written comes again and is accepted."""
     kept = [h.packet(b"kept"), h.packet(b"1", to=LEDGER, number=1)]
     lost = [h.packet(b"lost"), h.packet(b"2", to=LEDGER, number=2)]
     h.arrive(*kept)

@@ -51,9 +51,9 @@ def test_arrival_is_told_to_who_asked(h: IncomingHarness) -> None:
 @pytest.mark.spec("QQB-3.1.5.8.10-2")
 @pytest.mark.parametrize("queue", ["admin_queue$", "notify_queue$", "order_queue$", "ADMIN_QUEUE$"])
 def test_messages_to_internal_queues_are_answered_by_nobody(h: IncomingHarness, queue: str) -> None:
-    """Else two administration queues could keep each other busy.
+    """Otherwise two administration queues could keep each other busy.
 
-    Nor is what is sent to them journaled at its source.
+    Messages sent to them are not journaled at their source either.
     """
     everybody = parse_sddl("O:SYG:SYD:(A;;0x4;;;WD)(A;;0x4;;;AN)").pack()
     h.engine.set_queue_properties(h.queue("admin_queue$"), {"security": everybody})

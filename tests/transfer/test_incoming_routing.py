@@ -201,7 +201,7 @@ def test_a_plain_message_that_expires_on_its_way_is_a_dead_letter_where_it_expir
 
 
 def test_a_queue_here_is_not_reached_by_the_address_of_another(h: IncomingHarness) -> None:
-    """Nobody has checked who may send to it."""
+    """The sender's right to send to it was not checked."""
     public = h.create(r".\news")
     h.arrive(
         h.packet(to=f"PUBLIC={public.identifier}", destination_queue_manager_identifier=OTHER, **asking()),

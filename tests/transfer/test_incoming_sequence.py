@@ -376,7 +376,7 @@ def test_order_acks_speak_only_of_what_is_on_disk(h: IncomingHarness) -> None:
     h.incoming.on_timer()
     assert [order_ack_of(message) for message in h.link.express] == [(SEQUENCE.value, 2)]
     assert h.order_acks() == [(SEQUENCE.value, 3)], "the rest follows"
-    # With nothing on disk there is nothing to say yet, and it is said soon after.
+    # With nothing on disk there is nothing to acknowledge yet; the acknowledgment follows soon.
     arrive(h, 4)
     h.now += 0.5
     h.incoming.on_timer()
@@ -429,7 +429,7 @@ def test_one_order_ack_covers_all_that_came_since_the_last(h: IncomingHarness) -
 
 @pytest.mark.spec("QQB-3.1.5.8.6-5")
 def test_every_arrival_schedules_an_order_ack(h: IncomingHarness) -> None:
-    """Also a duplicate: its sender may have missed the first."""
+    """This includes a duplicate: its sender may have missed the first OrderAck."""
     arrive(h, 1)
     assert h.order_acks() == [(SEQUENCE.value, 1)]
     assert h.order_acks(60) == []
@@ -452,7 +452,7 @@ def test_a_tick_sends_one_order_ack_unless_the_session_is_closed_or_nothing_came
     h.link.is_open = False
     assert h.order_acks() == []
     assert h.incoming.sequences.deadline.due == NEVER
-    # On the next session the sender sends it again and hears of it.
+    # On the next session the sender resends it and gets the acknowledgment.
     h.link = FakeLink()
     arrive(h, 2)
     assert h.order_acks() == [(SEQUENCE.value, 2)]

@@ -173,7 +173,7 @@ def test_cleanup_drops_what_is_older_than_the_timer_and_goes_on_while_something_
 
 
 def test_what_the_store_could_not_write_has_not_come(bench: Bench) -> None:
-    """Its message is gone too, and must be taken when it comes again."""
+    """Its message is lost too, and must be accepted when it comes again."""
     bench.add(1)
     bench.history.add([identifier(2)], is_lasting=True)
     bench.history.reload()
@@ -187,7 +187,7 @@ def of(number: int) -> bytes:
 
 
 def test_an_address_has_only_its_own_forgotten(bench: Bench) -> None:
-    """What a flood had forgotten was stored twice when its sender sent it again."""
+    """Formerly a message that a flood had evicted was stored twice when it was resent."""
     bench.make(message_id_history_size=10)
     bench.history.begin("192.0.2.7")
     bench.add(1, 2)

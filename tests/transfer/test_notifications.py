@@ -115,7 +115,7 @@ def test_a_store_of_an_earlier_version_gets_the_number(h: Notified) -> None:
 
 @pytest.mark.spec("MQCN-3.2.1.2.1-3")
 def test_everyone_and_the_anonymous_may_send_to_it(h: Notified) -> None:
-    """A message without a sender, of a queue manager (ST 2), and of a SID that nobody knows."""
+    """A message without a sender, of a queue manager (ST 2), and of an unknown SID."""
     stranger = Sid.parse("S-1-5-21-9-9-9-1001")
     senders: tuple[dict[str, Any], ...] = (
         {},
@@ -191,14 +191,14 @@ def test_without_its_queue_the_rest_runs(h: Notified, caplog: pytest.LogCaptureF
 
 @pytest.mark.spec("MQCN-3.2.3-7", "MQCN-5.1-2")
 def test_the_queue_is_read_as_long_as_the_queue_manager_runs(h: Notified) -> None:
-    """What waits at the start, what comes after, and what comes after a long time of nothing."""
+    """It reads messages that wait at the start, later ones, and those after a long pause."""
     queues = [h.published(f"q{number}") for number in range(4)]
     h.stop()
     h.start()
     waiting = h.engine.open_queue(parse(h.address), QueueAccessType.SEND, QueueShareMode.DENY_NONE, SYSTEM)
     (reader,) = h.engine.queue_manager.change_notification_queue.open_queue_descriptors[:1]  # type: ignore[union-attr]
     h.engine.close_queue(reader)
-    # Nobody reads now: two messages wait, and outlive the queue manager.
+    # There is no reader now: two messages wait, and outlive the queue manager.
     for queue in queues[:2]:
         h.engine.enqueue_message_to_an_open_queue(waiting, h.properties(body_of(CREATE, queue.identifier)))
     assert h.engine.queue_manager.change_notification_queue.message_count == 2  # type: ignore[union-attr]
@@ -402,7 +402,7 @@ def test_both_versions_come_in_any_mix(h: Notified) -> None:
 
 @pytest.mark.spec("MQCN-3.2.5.2-1")
 def test_version_2_needs_no_sender(document: Notified) -> None:
-    """Events 1, 2 and 4: unsigned, signed by who is in no directory, and of a queue manager."""
+    """Events 1, 2 and 4: unsigned, signed by an unknown sender, and of a queue manager."""
     h = document
     own = h.engine.queue_manager
     senders: tuple[dict[str, Any], ...] = (
@@ -645,7 +645,7 @@ def test_another_machine_is_not_taken_for_this_one(h: Notified) -> None:
 
 @pytest.mark.spec("MQCN-3.2.5.2-2")
 def test_the_named_server_is_asked(document: Notified) -> None:
-    """Profile DOCUMENT asks any server, also one that nobody knows."""
+    """Profile DOCUMENT asks any server, even an unknown one."""
     h = document
     made = h.public("orders")
     h.tell(CREATE, uuid.UUID(int=1), STRANGE_SERVER)

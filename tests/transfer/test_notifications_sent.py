@@ -1,4 +1,4 @@
-"""MS-MQCN 3.3: who is told of a change in the directory, when, and with which message."""
+"""MS-MQCN 3.3: which computers are notified of a directory change, when, and how."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_the_owner_of_a_created_queue_is_told(h: Telling) -> None:
 @pytest.mark.spec("MQCN-3.3.4.1-2", "MQCN-3.3.5.1-3")
 @pytest.mark.parametrize("is_read", [True, False])
 def test_the_owner_of_a_changed_queue_is_told(h: Telling, is_read: bool) -> None:
-    """Also where the one who changes it knows its identifier alone."""
+    """This holds also if the changer knows only its identifier."""
     queue = h.queue_of_beta()
     h.purge()
     if is_read:
@@ -376,7 +376,7 @@ def security_header(message: Message) -> SecurityHeader:
 
 @pytest.mark.spec("MQCN-3.3.5.3-14")
 def test_version_2_comes_from_the_account_of_the_computer(h: Telling) -> None:
-    """ST 1 and its SID, where the directory lists the certificate for it; else nobody, ST 0."""
+    """ST 1 and its SID, where the directory lists the certificate for it; else ST 0."""
     h.queue_of_beta()
     (message,) = h.sent
     assert (message.sender_identifier_type, security_header(message).security_id) == (SenderIdentifierType.NONE, b"")

@@ -49,7 +49,7 @@ def body(*updates: NotificationUpdate) -> bytes:
 
 @pytest.mark.spec("MQCN-3.2.5.1-1")
 def test_only_a_queue_manager_is_believed(h: Notified) -> None:
-    """A user's message is disregarded although its signature is valid; so is one of nobody."""
+    """A user's message is disregarded although its signature is valid; so is an anonymous one."""
     identifier = uuid.uuid4()
     h.told(body(creation_of("orders", identifier)))
     packet = h.packet(body(creation_of("orders", identifier)), to=h.address, recoverable=False)

@@ -571,7 +571,7 @@ def test_a_forwarded_transactional_message_is_passed_on_byte_for_byte(h: Outgoin
 
 
 def test_a_message_that_only_claims_to_come_from_here_is_passed_on_like_any_other(h: Outgoing) -> None:
-    """Its number was not given here: nobody may disturb a sequence from outside."""
+    """Its number was not assigned here: a stranger must not disturb a sequence."""
     h.say(b"ours", transactional=True)
     packet = build(
         h.properties(b"forged", positive_journaling_requested=True),

@@ -29,9 +29,9 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def exchange(world: World) -> None:
-    """Run a session that sends a transactional message and receives another message.
+    """Run a session with a transactional message that is received.
 
-    The sender of the transactional one wants to be told of its end.
+    Its sender wants to be told of its end.
     """
     alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
     beta.create("tx", transactional=True)

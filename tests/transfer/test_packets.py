@@ -58,9 +58,9 @@ SHAPES = {
 
 
 def verdict(packet: bytes) -> str:
-    """Return the verdict of `Message.unpack` on a packet that passed framing.
+    """Return whether `Message.unpack` accepts a packet whose BaseHeader passed framing.
 
-    Framing has judged its BaseHeader. The verdict also covers what is never sent.
+    A packet with headers that are never sent counts as refused.
     """
     try:
         Message.unpack(packet)
@@ -260,7 +260,10 @@ def altered(packet: bytes, **changes: object) -> bytes:
     ids=str,
 )
 def test_what_differs_from_an_order_ack_in_anything_is_a_user_message(changes: dict[str, object]) -> None:
-    """3.1.5.1.1, each condition by itself; one for another queue manager is passed on (3.1.1.5)."""
+    """3.1.5.1.1, each condition separately.
+
+    One for another queue manager is passed on (3.1.1.5).
+    """
     assert examine(altered(order_ack(), **changes), OWN) is UserMessagesReceived
 
 

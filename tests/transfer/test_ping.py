@@ -267,7 +267,7 @@ def test_a_response_after_the_end_has_no_effect(clock: list[float]) -> None:
     answered.receive(response_to(answered))
     assert answered.status is False
     clock[0] += PING_RESPONSE_TIMEOUT
-    # The timer has expired, even if nobody came to run it.
+    # The timer has expired even if nothing has run it.
     late.receive(response_to(late))
     assert late.status is False
 

@@ -66,7 +66,7 @@ class Arrivals(IncomingHarness):
         assert self.directory.write(user, ["Certificates", "CertificateDigestList"]) is DirectoryOperationResult.SUCCESS
 
     def asking(self, body: bytes = b"body", **more: Any) -> bytes:  # noqa: ANN401 - any property
-        """A message whose sender wants to hear of it."""
+        """Return a message whose sender requested acknowledgments."""
         more = {
             "administration_queue_format_name": parse(ADMIN),
             "acknowledgements_requested": Acknowledgements.NACK_REACH_QUEUE,

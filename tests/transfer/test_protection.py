@@ -132,7 +132,7 @@ class Bench(Harness):
         return self.protection.protect(position.record.packet, remote, queue)
 
     def protected(self, position: MessagePosition, remote: uuid.UUID = BETA) -> bytes:
-        """What is sent in the end."""
+        """Return the packet that is finally sent."""
         while (found := self.protect(position, remote)) is None:
             assert self.threads.run() == 1
             assert self.told.pop() is position.queue
@@ -168,7 +168,7 @@ def only(*providers: Provider) -> bytes:
 
 
 def received(packet: bytes, **more: Any) -> Examination:  # noqa: ANN401 - any argument of it
-    """What the receiver makes of the packet, with none of our caches."""
+    """Return the message as its receiver decodes it, without our caches."""
     return examine(Message.unpack(packet), queue_manager_keys().encryption, **more)
 
 
@@ -185,7 +185,7 @@ class TestProtect:
     def test_a_new_key_is_random_and_wrapped_in_a_thread(self, b: Bench) -> None:
         position = b.sent()
         assert b.protect(position) is None
-        # Nobody asks twice.
+        # The key is not requested twice.
         assert b.protect(position) is None
         assert len(b.threads.jobs) == 1
         assert b.told == []
@@ -415,7 +415,7 @@ class TestProtect:
         assert received(numbered).authentication_level is AuthenticationLevel.SIG20
 
     def test_behind_a_router_it_is_encrypted_for_the_end_of_the_way(self, b: Bench) -> None:
-        """Nobody on the way decrypts (3.1.5.8.3), so the key of the next hop would help nobody."""
+        """Routers do not decrypt (3.1.5.8.3), so the key of the next hop would be useless."""
         b.add_queue_manager(ROUTER, QueueManagerKeys.generate().public_key_lists()[0], "GAMMA")
         packet = b.protected(b.sent(), ROUTER)
         assert b.reads == [("QueueManager", BETA)]
@@ -644,7 +644,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Message]:
 class TestExamine:
     @pytest.mark.spec("QQB-3.1.5.8.3-1")
     def test_what_is_neither_signed_nor_encrypted_makes_no_detour(self, b: Bench) -> None:
-        """And is not refused: MS-MQQB 4.1.7 is such a message, with a SID and no signature."""
+        """It is not rejected: MS-MQQB 4.1.7 is such a message, with a SID and no signature."""
         several = parse(r"DIRECT=OS:a\private$\q,DIRECT=OS:b\private$\q")
         unsigned: dict[str, Any] = {
             "destination_multi_queue_format_name": several,
@@ -768,7 +768,7 @@ class TestExamine:
         assert found[0].was_encrypted
         assert not found[0].message.is_body_encrypted
         assert len(opened) == 1
-        # The same key from somebody else is another key.
+        # The same key from another computer is another key.
         assert b.examined(encrypted(arriving(b), key)).message.body == SECRET
         assert len(opened) == 2
         assert b.examined(encrypted(arriving(b, source=source))).message.body == SECRET

@@ -131,7 +131,7 @@ def test_what_a_peer_reports_twice_is_counted_once(table: Table, monkeypatch: py
 def test_classes_that_say_a_message_was_refused() -> None:
     """MS-MQMQ 2.2.18.1.6: negative arrival acknowledgments.
 
-    A class that nobody knows has no row of its own.
+    An unknown class has no row of its own.
     """
     refused = {one for one in MessageClass if is_refusal(one)}
     assert min(refused) == MessageClass.NACK_BAD_DEST_QUEUE
@@ -293,7 +293,7 @@ def test_plain_messages_are_counted_where_they_are_refused(
     assert alpha.outgoing(beta.direct(queue)).message_count == 0
     assert told(beta) == {("here", rf"BETA\private$\{queue}", message_class): 4}
     assert dead_letters(beta) == ([b"3", b"4"] if is_kept else [])
-    # Nobody asked the receiver to say so.
+    # The receiver was not asked to report it.
     assert told(alpha) == {}
     assert dead_letters(alpha) == []
 

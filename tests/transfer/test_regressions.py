@@ -1,4 +1,4 @@
-"""What networks of processes found, each as small as it gets."""
+"""Faults found by networks of processes, each reduced to its smallest case."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_what_comes_to_a_paused_queue_does_not_pause_its_session_again(world: Wo
 
 
 def test_a_queue_that_is_resumed_while_it_waits_for_its_next_attempt_says_so(world: World) -> None:
-    """It was Inactive, as if nobody tried to connect."""
+    """Formerly it was Inactive, as if there were no attempts to connect."""
     alpha = world.node("ALPHA", "127.0.0.2")
     name = r"DIRECT=TCP:127.0.0.9\private$\q"
     alpha.send(name, b"one")
@@ -309,7 +309,7 @@ def test_names_that_nobody_answers_for_keep_no_other_work_waiting(
 def test_an_attempt_that_fails_in_a_way_of_its_own_is_a_failed_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody answered the queue then, and it waited for ever."""
+    """Formerly the queue got no result then, and waited forever."""
 
     def fail(*_args: object) -> list[NextHop]:
         raise RuntimeError("can't start new thread")
@@ -481,7 +481,7 @@ def test_peers_that_do_not_answer_keep_nobody_out(world: World) -> None:
 
 
 def say_nothing(node: Node, address: str) -> Link:
-    """A connection of somebody who does not begin the handshake."""
+    """A connection of a peer that does not begin the handshake."""
     connection = StrangeConnection(node)
     assert node.transfer.accepts(address)
     node.transfer.accepted(connection, address)
@@ -683,7 +683,7 @@ def test_a_paused_queue_is_tried_again_when_it_is_resumed_and_not_before(world: 
 
 
 def test_two_queue_managers_at_one_address_get_a_connection_each_at_once(world: World) -> None:
-    """The queue to the second was Waiting for five seconds, and nobody tried anything."""
+    """Formerly the queue to the second was Waiting for five seconds without an attempt."""
     alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
     guids = iter((beta.guid, uuid4()))
     alpha.network.hops = lambda _: [NextHop(next(guids), "", "127.0.0.3")]

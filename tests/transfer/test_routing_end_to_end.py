@@ -37,7 +37,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def user_messages(node: Node, *, to: Node) -> list[Message]:
-    """What went over the present connections from one computer to another, OrderAcks and all."""
+    """Return the user messages on the present connections between two computers, with OrderAcks."""
     found = []
     for connection in node.world.connections:
         if connection.node is not node or connection.peer.node is not to:
@@ -339,7 +339,7 @@ class Storm:
         return self.ends[1 - self.ends.index(end)]
 
     def post(self, sender: int, count: int) -> None:
-        """As `send`, but nobody waits for the disk."""
+        """As `send`, but without waiting for the disk."""
         source, target = self.ends[sender], self.ends[1 - sender]
         node = self.enterprise[source]
         for _ in range(count):

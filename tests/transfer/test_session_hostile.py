@@ -186,7 +186,7 @@ def test_a_handshake_cut_at_every_byte_gives_the_same_answers(first: int) -> Non
 
 
 def test_a_refused_size_is_not_waited_for() -> None:
-    """4 GiB announced by somebody unknown, or by a peer: closed with the header, nothing kept."""
+    """A sender announces 4 GiB: the session is closed at the header, nothing is kept."""
     for make in (example_acceptor, opened):
         session = make()
         (event,) = session.receive(b"\x10\0\x03\0LIOR\xff\xff\xff\xff\xff\xff\xff\xff")

@@ -71,7 +71,7 @@ def test_a_new_session_runs_the_cleanup_timer_alone(
 def test_an_idle_session_is_closed_at_the_second_tick() -> None:
     """The first finds SessionActive and clears it.
 
-    No packet tells of the end, and it is no error.
+    No packet reports the end, and it is no error.
     """
     pair = Pair()
     pair.ours.send(EXPRESS, 1)

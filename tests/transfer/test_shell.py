@@ -151,7 +151,7 @@ def test_a_wildcard_address_takes_what_comes_to_any(tmp_path: Path) -> None:
 
 
 async def open_session(address: str, port: int) -> asyncio.StreamWriter:
-    """Do the handshake as somebody new."""
+    """Do the handshake as a new peer."""
     reader, writer = await asyncio.open_connection(address, port)
     session = Session.initiate(own_guid=uuid4(), settings=TransferSettings(), monotonic=time.monotonic)
     for size in (572, 32):

@@ -39,7 +39,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 class Stranger:
-    """Somebody with an open session who sends what no queue manager would."""
+    """A peer with an open session that sends what no queue manager would."""
 
     def __init__(self, node: Node, address: str = "127.0.0.66") -> None:
         self.node = node
@@ -95,7 +95,7 @@ def destinations(node: Node) -> list[str]:
 def test_acknowledgments_that_strangers_ask_for_make_only_so_many_queues(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each message could name another administration queue, and a queue to each stayed for ever."""
+    """Formerly each message could create an outgoing queue that stayed forever."""
     caplog.set_level(logging.INFO)
     alpha = world.node("ALPHA", "127.0.0.2", max_queues_for_others=3)
     alpha.create("q")
@@ -228,7 +228,7 @@ def test_queues_for_programs_here_do_not_count_among_those_for_strangers(world: 
 def test_messages_that_strangers_have_passed_on_make_only_so_many_queues(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What cannot be taken is not acknowledged: an honest sender keeps it."""
+    """A message that cannot be accepted is not acknowledged: an honest sender keeps it."""
     alpha = world.node("ALPHA", "127.0.0.2", max_queues_for_others=2, profile=Profile.DOCUMENT)
     stranger = Stranger(alpha)
     for computer in (1, 2, 1):
@@ -238,7 +238,7 @@ def test_messages_that_strangers_have_passed_on_make_only_so_many_queues(
     assert stranger.link.is_closed
     assert [queue.message_count for queue in alpha.engine.outgoing_queues()] == [2, 1]
     assert caplog.text.count("messages not passed on") == 1
-    # There is room again when one of them is gone.
+    # There is room again when one of them has ended.
     queue = next(alpha.engine.outgoing_queues())
     alpha.engine.purge_queue(queue)
     assert alpha.engine.remove_idle_outgoing_queue(queue)
@@ -279,7 +279,7 @@ def test_acknowledgments_of_transactional_messages_do_not_wait_for_ever(world: W
 
 
 def test_the_directory_is_asked_less_and_less_for_a_queue_manager_that_it_does_not_know(world: World) -> None:
-    """Every five seconds, for each such queue, for ever."""
+    """Formerly it was asked every five seconds, for each such queue, forever."""
     alpha = world.node("ALPHA", "127.0.0.2")
     name = f"PRIVATE={uuid4()}\\7"
     alpha.send(name, b"one")
@@ -295,7 +295,7 @@ def test_the_directory_is_asked_less_and_less_for_a_queue_manager_that_it_does_n
 
 
 def test_acknowledgments_leave_as_soon_as_their_addressee_has_a_session(world: World) -> None:
-    """Else they would wait for the next time that the directory is asked."""
+    """Otherwise they would wait for the next query of the directory."""
     alpha = world.node("ALPHA", "127.0.0.2")
     guid = uuid4()
     name = f"PRIVATE={guid}\\4"
@@ -315,7 +315,7 @@ def rows_of_sequences(node: Node) -> int:
 
 
 def test_senders_that_were_not_heard_of_for_a_month_are_forgotten(world: World) -> None:
-    """Whoever had delivered one message was remembered for ever."""
+    """Formerly every sender of one message was remembered forever."""
     alpha = world.node("ALPHA", "127.0.0.2", profile=Profile.DOCUMENT)
     alpha.create("tx", transactional=True)
     old, busy, new = uuid4(), uuid4(), uuid4()
@@ -364,7 +364,7 @@ def test_an_address_has_so_many_senders_and_those_that_were_heard_of_last(
     stranger.send(to, source=five, ordinal=77, address=alpha.guid, number=1)
     assert len(senders_at(alpha, "tx")) == 3
     assert three not in senders_at(alpha, "tx")
-    # The sequence of who was kept goes on.
+    # The sequence of a kept sender continues.
     stranger.send(to, source=one, ordinal=78, address=alpha.guid, number=3, previous=2)
     assert alpha.queue("tx").message_count == 7
 

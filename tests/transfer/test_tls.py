@@ -310,7 +310,7 @@ def settings_of(**given: object) -> TransferSettings:
 
 
 class TestFiles:
-    """What `lanner serve` says about files that it cannot use."""
+    """The errors of `lanner serve` for files that it cannot use."""
 
     @pytest.fixture
     def refused(self, tmp_path: Path) -> Callable[..., str]:

@@ -173,7 +173,7 @@ def test_an_acknowledgment_that_can_go_nowhere_is_dropped(h: IncomingHarness) ->
 
 
 def test_an_address_that_is_our_own_gets_no_acknowledgments(tmp_path: Path) -> None:
-    """They would lie in the order queue here, which nobody reads."""
+    """They would stay in the local order queue, which has no reader."""
     h = IncomingHarness(tmp_path / "data", local_addresses=frozenset({"192.0.2.7"}))
     h.create("ledger", transactional=True)
     h.arrive(h.packet(b"read", to=LEDGER, number=1, final_ack_required=True))
@@ -242,7 +242,7 @@ def test_removal_is_not_told_to_who_did_not_ask(
 
 
 def test_other_messages_have_no_final_acks(h: IncomingHarness) -> None:
-    """Not transactional, or sent here: nobody waits for one."""
+    """Not transactional, or sent here: no sender waits for one."""
     h.arrive(h.packet(b"plain", positive_journaling_requested=True, negative_journaling_requested=True))
     transaction = h.begin()
     h.send("ledger", b"local", transaction=transaction, final_ack_required=True, negative_journaling_requested=True)

@@ -176,7 +176,7 @@ def test_a_session_ack_lets_the_next_messages_go_and_repeats_none(world: World, 
 def test_the_next_messages_go_before_those_are_taken_out_that_have_come(
     world: World, alpha: Node, beta: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The peer waits for them; what it has acknowledged is in nobody's way."""
+    """The peer waits for the next messages; removing the acknowledged ones is not urgent."""
     counts: list[int] = []  # of messages in the queue, whenever some go
     write = FakeConnection.write
 
@@ -191,8 +191,8 @@ def test_the_next_messages_go_before_those_are_taken_out_that_have_come(
         alpha.send(name, b"%d" % number)
     alpha.sync()
     world.run()
-    # In halves of a window; with the third half the first is gone from the peer's sight, but not
-    # yet from the queue.
+    # In halves of a window: with the third half the peer has forgotten the first, which is not yet
+    # out of the queue.
     assert counts == [128, 128, 128, 96]
     assert alpha.outgoing(name).message_count == 0
 

@@ -1,4 +1,4 @@
-"""Certificates for tests: authorities, and what they or nobody has issued."""
+"""Certificates for tests, by authorities or self-signed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def issue(
     purposes: Iterable[x509.ObjectIdentifier] = BOTH,
     key: ec.EllipticCurvePrivateKey | None = None,
 ) -> Issued:
-    """Issue a certificate, by itself if no authority does.
+    """Issue a certificate, self-signed if there is no authority.
 
     It is `age` days old and valid for `days` more.
     """

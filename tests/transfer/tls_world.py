@@ -53,7 +53,7 @@ class Manager:
         self.embedded: EmbeddedTransfer | None = None
 
     def peer(self, certificate: Path | None = None, **other: Any) -> Peer:  # noqa: ANN401 (of Peer)
-        """What others write into their peers tables."""
+        """Return the entry for other computers' peers tables."""
         return Peer(self.name, other.pop("addresses", (self.address,)), certificate=certificate, **other)
 
     @staticmethod
@@ -69,7 +69,7 @@ class Manager:
             self.embedded.close()
 
     def reload(self, *peers: Peer, **settings: object) -> None:
-        """What SIGHUP does."""
+        """Reload as SIGHUP does."""
         embedded = self._running
         embedded.run(lambda: embedded._listener.reload(self.settings(*peers, **settings)))
 
@@ -95,7 +95,7 @@ class Manager:
 
     @property
     def problem(self) -> str:
-        """What `lanner outgoing` shows."""
+        """Return the problem that `lanner outgoing` shows."""
         with self.engine.store.lock:
             return "; ".join(route.problem for route in self._running.transfer.routes.values())
 

@@ -36,7 +36,7 @@ class World:
         self.nodes: dict[str, Node] = {}
         self.peers: dict[str, str] = {}
         self.connections: list[FakeConnection] = []
-        # Addresses that nobody can connect to now, with the error.
+        # Addresses that currently refuse connections, with the error.
         self.unreachable: dict[str, int] = {}
         self.refuses_pings: set[str] = set()
         self._soon: deque[Callable[[], None]] = deque()
@@ -113,7 +113,7 @@ class Node(Harness):
         super().stop()
 
     def crash(self) -> None:
-        """As a killed process: its connections break, and what was not synced is gone."""
+        """Crash like a killed process: its connections break, and unsynced data is lost."""
         self.is_running = False
         for connection in [one for one in self.world.connections if one.node is self]:
             connection.cut(tell_own_side=False)
@@ -221,7 +221,7 @@ class FakeNetwork:
         self._alive(self._node.transfer.pump)
 
     def _alive(self, function: Callable[[], None]) -> None:
-        """A killed queue manager does nothing any more; a new one has a network of its own."""
+        """A killed queue manager does nothing any longer; a new one has a network of its own."""
         if self._node.is_running and self._node.network is self:
             function()
 
@@ -311,7 +311,7 @@ class StrangeConnection(FakeConnection):
 
 
 def strange_session(node: Node, address: str, guid: UUID | None = None) -> tuple[Session, Link]:
-    """An open session of somebody who is no queue manager of this world."""
+    """Open a session of a peer that is no queue manager of this world."""
     session = Session.initiate(own_guid=guid or uuid4(), settings=TransferSettings(), monotonic=lambda: node.world.now)
     connection = StrangeConnection(node, session)
     node.transfer.accepted(connection, address)

@@ -492,7 +492,7 @@ class TestSerialisation:
 
 
 def expected_properties(properties: dict[str, Any], transaction: int | None) -> dict[str, Any]:
-    """What a reader finds: the sent value, or the default of a header that is not there."""
+    """Return what a reader finds: the sent value, or the default of a missing header."""
     expected = dict(properties)
     if transaction is None:
         expected = {name: value for name, value in expected.items() if name not in TRANSACTIONAL}
@@ -500,8 +500,8 @@ def expected_properties(properties: dict[str, Any], transaction: int | None) -> 
         expected["priority"] = 0
         expected["delivery_guarantee"] = DeliveryGuarantee.RECOVERABLE
     if not expected.get("acknowledgements_requested"):
-        # MS-MQMQ 2.2.19.2 forbids AdminQueue in a packet that asks for no acknowledgment: nobody
-        # would use it.
+        # MS-MQMQ 2.2.19.2 forbids AdminQueue in a packet that requests no acknowledgment: it would
+        # have no use.
         expected.pop("administration_queue_format_name", None)
     if expected.get("destination_multi_queue_format_name") is None:
         expected = {name: value for name, value in expected.items() if name not in MULTI}

@@ -26,7 +26,7 @@ def there(sent: SessionHeader) -> SessionHeader:
 
 @given(st.integers(0, 0xFFFF), st.sets(st.integers(0, MAX_RECOVERABLE_ACKS - 1)))
 def test_each_bit_stands_for_a_number(lowest: int, bits: set[int]) -> None:
-    """Also where the number of the session's messages no longer fits 16 bits."""
+    """This holds also if the number of the session's messages no longer fits 16 bits."""
     sent = SessionHeader(9, lowest, sum(1 << bit for bit in bits), 5, 4)
     assert list(there(sent).recoverable_acked_numbers) == [lowest + bit & 0xFFFF for bit in sorted(bits)]
 

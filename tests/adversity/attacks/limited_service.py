@@ -84,7 +84,7 @@ class LimitedService:
         return lanner.connect(data=self.data)
 
     def limit(self, name: str) -> dict[str, Any]:
-        """What `lanner status --json` shows of a resource."""
+        """Return a resource as `lanner status --json` shows it."""
         with self.manager() as manager:
             found: dict[str, Any] = next(one for one in manager.status()["limits"] if one["resource"] == name)
             return found
@@ -150,7 +150,7 @@ def read(connection: socket.socket, size: int) -> bytes:
 def connect_many(
     address: str | Path, port: int, count: int, source: str = "", kind: int = socket.SOCK_STREAM
 ) -> list[socket.socket]:
-    """Open connections, as many as are taken; nothing is said on them."""
+    """Open connections, as many as are accepted, without sending anything."""
     found = []
     for _ in range(count):
         one = socket.socket(socket.AF_INET if port else socket.AF_UNIX, kind)

@@ -34,7 +34,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
 
 
 class Enemy:
-    """A user of Flight who may send to one queue and look into it."""
+    """A user of Flight who may send to one queue and peek at it."""
 
     def __init__(self, target: Victim) -> None:
         self.flight = fl.FlightClient(target.listeners["flight"])

@@ -55,7 +55,7 @@ def test_express_messages_of_a_peer_wait_and_stop_nobody_else(tmp_path: Path) ->
             kept.send(lanner.Message(body=b"mine", recoverable=True))
             with pytest.raises(errors.InsufficientResources, match="messages of other computers wait for it"):
                 kept.send(b"express")
-            # All of them arrive on the same session when somebody reads.
+            # All of them arrive on the same session once there is a reader.
             for _ in range(COUNT):
                 assert len(flooded.receive(30).body) == MIB
             flood.join(30)

@@ -128,7 +128,7 @@ def exceed(target: Victim) -> None:
 
 
 def test_stages_are_bounded(tmp_path: Path) -> None:
-    """What is staged is in no queue, but on the disk."""
+    """Staged data is in no queue, but it is on the disk."""
     settings = "max_stages = 3\nmax_staged_mb = 3\n"
     with victim(tmp_path, settings, flight=True) as target:
         make_queue(target)

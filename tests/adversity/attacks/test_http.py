@@ -54,7 +54,7 @@ def _head(place: Victim, path: str, headers: str) -> bytes:
 
 
 def test_strangers_are_not_listened_to_for_long(place: Victim) -> None:
-    """A large body is refused before it has come: nobody has logged on who could mean it."""
+    """A large body is rejected before it has arrived, because its sender has not logged on."""
     announced = _head(place, "/api/v1/queues", f"{_JSON}Content-Length: {MAX_OF_STRANGER + 1}\r\n")
     assert _status(place, announced) == HTTPStatus.UNAUTHORIZED
     begun = _head(place, "/api/v1/session", f"{_JSON}Transfer-Encoding: chunked\r\n")

@@ -67,7 +67,7 @@ def log_on(service: LimitedService, user: str, kind: AuthType) -> None:
         host=SERVICE_HOST,
     )
     with RpcClient(socket.create_connection((service.address, service.port("rpc")), 30), core) as client:
-        # The last token of Kerberos has no answer of its own: a call hears of it.
+        # The last token of Kerberos has no answer of its own; a call reports the failure.
         client.bind(QMCOMM).call(R_QM_QUERY_QM_REGISTRY_INTERNAL, dw_query_type=0)
 
 

@@ -101,7 +101,7 @@ def test_nobody_calls_any_method_of_a_queue_manager(tmp_path: Path, who: Credent
 
 
 def test_everybody_may_ask_where_the_queue_manager_is(tmp_path: Path) -> None:
-    """Whoever is to log on must find out where."""
+    """A client needs the address before it can log on."""
 
     async def work(target: Victim) -> None:
         level = AuthLevel.NONE

@@ -148,7 +148,7 @@ class Served:
         return Stranger.connect(address or new_address(), self.address, guid=guid or uuid.uuid4())
 
     def sequence_of(self, name: str) -> TxSequenceID:
-        """What an attacker would have to guess, second by second."""
+        """Return the sequence identifier that an attacker would have to guess, second by second."""
         place = self.outgoing(name)["sequence"]["next_seq"]
         return TxSequenceID.from_value(int(place["sequence"], 16))
 
@@ -230,7 +230,7 @@ def test_guessed_final_acks_remove_nothing(alpha: Served) -> None:
 
 
 def test_a_destination_cannot_acknowledge_what_it_was_not_sent(alpha: Served) -> None:
-    """Also one that messages do go to: what waits behind its window is not its own."""
+    """This holds also for a real destination: messages behind its window were not sent to it."""
     address, guid = new_address(), uuid.uuid4()
     far = rf"DIRECT=TCP:{address}\private$\far"
     with socket.create_server((address, PORT)) as listening:
@@ -627,7 +627,7 @@ def test_only_known_peers_connect_where_that_is_wanted(start: Callable[..., Serv
     assert opens(alpha, stranger, unknown)
     alpha.manager.forget_peer(unknown)
     assert not opens(alpha, stranger, unknown)
-    # The settings may change while it runs; sessions of who is not known any more end.
+    # The settings may change at run time; sessions of removed peers end.
     with alpha.stranger(address, guid).open() as peer:
         alpha.configure('peers = "known"', f'[peers.NEW]\naddresses = ["{stranger}"]\nguid = "{guid}"\n')
         alpha.reload()
@@ -645,6 +645,6 @@ def test_the_documents_profile_believes_everybody(start: Callable[..., Served]) 
 
 
 def test_the_packet_that_is_built_here_is_whole() -> None:
-    """What the attacks are made of would be accepted if it came from who it says."""
+    """The packet of the attacks would be accepted if it came from its stated sender."""
     packet = message(r"DIRECT=TCP:127.0.0.1\private$\q", sequence=TxSequenceID(1, 5))
     assert Message.unpack(packet).is_transactional

@@ -51,7 +51,7 @@ async def read_pdu(reader: asyncio.StreamReader) -> tuple[Header, bytes]:
 
 @dataclass
 class Relay:
-    """What users take for a queue manager."""
+    """A relay that users mistake for a queue manager."""
 
     target: Victim
     # That the relay asks the queue manager for; users ask it for another.

@@ -60,7 +60,7 @@ def sid_of(service: Service, name: str) -> bytes:
 
 
 def shown(service: Service, queue: str) -> list[dict[str, Any]]:
-    """What `lanner peek --json` says of the messages in a queue."""
+    """Return the messages in a queue as `lanner peek --json` shows them."""
     command: list[str | Path] = [LANNER, "peek", queue, "--all", "--json", "--data", service.data]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     return [json.loads(line) for line in lines]
@@ -81,7 +81,10 @@ def test_nobody_gains_rights_by_naming_an_account(service: Service) -> None:
 
 
 def test_a_claim_is_shown_as_a_claim(service: Service) -> None:
-    """Also where the peer says that the signature was verified; bob's own message is bob's."""
+    """This holds also if the peer says that the signature was verified.
+
+    Bob's own message is bob's.
+    """
     with lanner.connect(data=service.data) as qm, Liar.connect(free_address(), service.address) as liar:
         queue = qm.create_queue("q", access={"Everyone": "send", "bob": "send"})
         bob = sid_of(service, "bob")

@@ -1,7 +1,7 @@
-"""Take over somebody else's queue without an account, over real TCP.
+"""Take over another user's queue without an account, over real TCP.
 
-The service answers anonymous callers here, so that nothing but the access lists stands between them
-and the messages. The attack: make oneself the owner or rewrite the list, receive, and delete.
+The service answers anonymous callers here, so that only the access lists protect the messages. The
+attacker takes ownership or rewrites the list, receives, and deletes.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def test_the_systems_own_queues_belong_to_nobody_without_an_account(service: Ser
 
 
 def test_a_message_without_a_sender_reaches_a_queue_with_the_default_list(service: Service, tmp_path: Path) -> None:
-    """What a Windows workgroup computer sends has no SecurityHeader.
+    """Messages of a Windows workgroup computer have no SecurityHeader.
 
     Lanner's own messages have none either.
     """

@@ -54,7 +54,7 @@ def pinned(network: Network) -> Iterator[tuple[Manager, Issued]]:
 
 
 class TestClients:
-    """Somebody connects to port 1802."""
+    """Clients that connect to port 1802."""
 
     def test_only_the_pinned_certificate_with_its_guid_gets_a_session(
         self, network: Network, pinned: tuple[Manager, Issued]
@@ -207,7 +207,7 @@ class TestClients:
 
 
 class TestResources:
-    """What a client costs that says nothing, or not enough."""
+    """The cost of a client that sends nothing, or not enough."""
 
     def test_silent_clients_are_dropped_and_keep_nobody_out(self, network: Network) -> None:
         alpha, beta = network.alpha, network.beta

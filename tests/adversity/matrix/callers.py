@@ -80,7 +80,7 @@ def outcome(status: int, *done: int) -> str:
 
 
 class Caller:
-    """Somebody with a connection of RPC, and one of COM as soon as it is needed."""
+    """A caller with an RPC connection, and a COM connection once it is needed."""
 
     def __init__(self, world: World, column: str, client: RpcClient, bound: dict[Interface, BoundInterface]) -> None:
         self.world = world
@@ -168,7 +168,7 @@ class World:
         self._numbers = itertools.count(1)
         # SDDL, of the first queue.
         self._access: str | None = None
-        # Objects of COM that are tried again and again, by who has them and what they are.
+        # COM objects that are called repeatedly, by their owner and kind.
         self.objects: dict[tuple[str, UUID, UUID], RemoteInterface] = {}
 
     def number(self) -> int:

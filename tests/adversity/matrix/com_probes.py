@@ -209,7 +209,7 @@ def adding(iid: UUID) -> Probe:
 
 
 def releasing(iid: UUID) -> Probe:
-    """Give back more than there is: the object is gone if it was the caller's."""
+    """Release more references than there are; the object ends if it was the caller's."""
 
     async def probe(caller: Caller) -> str:
         whose = caller.owner if caller.takes_anothers else caller
@@ -366,14 +366,14 @@ def on_application(name: str) -> Probe:
 
 
 def managing(coclass: str, name: str, *, is_outgoing: bool = False) -> Probe:
-    """A member of a management object, which has been told what it is about."""
+    """Call a member of a management object that is bound to its subject."""
 
     async def probe(caller: Caller) -> str:
         if is_outgoing:
             queue = await caller.world.outgoing()
         else:
             queue = await caller.world.queue()
-            # Of queues that nobody has open nothing is told.
+            # Queues that are not open have no information.
             await rpc_probes.open_queue(caller.owner, queue, SEND)
             queue = rf"DIRECT=OS:.\private$\{queue}"
 

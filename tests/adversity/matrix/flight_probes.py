@@ -54,7 +54,7 @@ def close_clients() -> None:
 
 
 class _NothingThereError(Exception):
-    """What a call is about is unknown under this name to this caller."""
+    """The subject of a call does not exist under this name for this caller."""
 
 
 def _outcome(work: Callable[[], object]) -> str:
@@ -91,7 +91,7 @@ def plainly(act: Callable[[Caller], object]) -> Probe:
 
 
 def _listed(caller: Caller, queue: str) -> None:
-    """See a queue in the list; who may not peek at it does not."""
+    """Find a queue in the list; users who may not peek at it do not see it."""
     if not any(queue in one["queue"] for one in client_of(caller).queues()):
         raise AccessDenied(queue)
 

@@ -154,7 +154,7 @@ HTTP_PROBES: Final[Probes] = {
             *("/health/live", "/health/ready"),
         )
     },
-    # There is no log of events by default, which is told to who may.
+    # There is no log of events by default; only permitted users learn that.
     ("GET /events", ""): plainly("GET", "/events", 501),
     ("GET /events/trace", ""): plainly("GET", "/events/trace", 501, params={"message": f"{uuid4()}\\1"}),
     ("POST /queues", ""): plainly("POST", "/queues", 409, json={"name": "private$\\by_http"}),

@@ -207,7 +207,7 @@ def ending(request: str) -> Probe:
 
 
 async def end_connection(caller: Caller) -> str:
-    """There is no connection of this number, which only those hear who may end one."""
+    """End a connection that does not exist; only users who may end connections learn that."""
     status = await ask(caller, request="close session", kind="client", number=0)
     return outcome(status, InvalidParameter.status)
 
@@ -220,7 +220,7 @@ def asking(request: str, **arguments: object) -> Probe:
 
 
 def asking_in_vain(request: str, **arguments: object) -> Probe:
-    """Ask for what is not there, which is told to who may know."""
+    """Ask for what is not there; only permitted users learn that."""
 
     async def probe(caller: Caller) -> str:
         done = InvalidParameter.status, UnsupportedOperation.status
@@ -320,12 +320,12 @@ def about_transaction(request: str) -> Probe:
 
 
 async def about_events(caller: Caller) -> str:
-    """Ask for events; there is no log of them by default, which is told to who may."""
+    """Ask for events. There is no log by default; only permitted users learn that."""
     return outcome(await ask(caller, request="events"), UnsupportedOperation.status)
 
 
 def about_user(request: str, **arguments: object) -> Probe:
-    """About an account that nobody is."""
+    """Ask about an account that does not exist."""
 
     async def probe(caller: Caller) -> str:
         name = f"probe{caller.world.number()}"
@@ -351,7 +351,7 @@ async def revoke_token(caller: Caller) -> str:
 
 
 async def requests(world: World, method: Method) -> list[str]:
-    """Return the requests that a method knows: it names them all to whom asks for another."""
+    """Return the requests of a method, from its error for an unknown request."""
     root, unknown = world.callers["root"], {"request": "what is there"}
     if method is LANNER_ASK:
         text = (await root.results(LANNER, LANNER_ASK, request=json.dumps(unknown)))["answer"]
@@ -414,7 +414,7 @@ ASK_PROBES: Final[Probes] = {
     ("history", ""): asking("history"),
     ("history", "of a queue"): history_of_queue,
     ("certificates", ""): asking("certificates"),
-    # Those who may are told that there is none.
+    # Permitted users are told that there is none.
     ("remove certificate", ""): asking_in_vain("remove certificate", sha256="00" * 32),
     ("reports", ""): asking_in_vain("reports"),
     ("report", ""): asking_in_vain("report", name="none.html"),

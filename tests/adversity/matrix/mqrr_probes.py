@@ -125,7 +125,7 @@ def ending(begins: Method, ends: Method, **more: object) -> Probe:
 
 
 async def _move(caller: Caller, context: bytes) -> int:
-    """The destination is none, which only who has the source is told."""
+    """Move to a destination that does not exist; only a caller with the source learns that."""
     results = await caller.status(
         REMOTE_READ,
         mqrr.R_MOVE_MESSAGE,

@@ -36,7 +36,7 @@ RECEIVE, SEND, PEEK = 1, 2, 0x20
 CLIENT: Final = uuid.UUID("0badc0de-0000-4000-8000-000000000001")
 _DACL: Final = 4
 _LABEL: Final = 108
-# What everybody may send with; a new list for those who may write one.
+# Everyone may send with the old list; a new list is for users who may write one.
 _LIST: Final = SecurityDescriptor(dacl=Acl((allow(EVERYONE, QueueAccess.GENERIC_ALL),))).pack()
 
 
@@ -267,7 +267,7 @@ def reader(caller: Caller) -> Caller:
 async def remote(caller: Caller, *, has_messages: bool = True) -> tuple[int, bytes]:
     """Do the first half of an open.
 
-    A user is told no number and tries one; another user was told the owner's.
+    A user has no number and guesses one; another user has the owner's.
     """
     name = await caller.world.queue(has_messages=has_messages)
     results = await open_remote(reader(caller), name, RECEIVE)

@@ -1,8 +1,8 @@
-"""The tables of docs/security.md that say who may do what.
+"""The authorization tables of docs/security.md.
 
 A heading `###` names a section in backticks. Below it a table has a row for a method, or for
-several that everybody is treated alike by: their names are in backticks, and `*` stands for the
-rest of a name. Words behind the names tell ways of calling apart.
+several methods with the same rules: their names are in backticks, and `*` stands for the rest of a
+name. Words behind the names distinguish ways of calling.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Outcome(enum.StrEnum):
     NO = "no"
     # What it is about cannot be had by who asks, and another's is unknown to the server.
     NONE = "none"
-    # It is not supported, and everybody is told so.
+    # It is not supported, and every caller is told so.
     UNSUPPORTED = "unsupported"
 
 

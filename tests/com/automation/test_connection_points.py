@@ -151,7 +151,7 @@ def call_on(event: Event) -> ComCall:
 
 
 class Slow(Foreign):
-    """A sink that answers when it is told to."""
+    """A sink that answers when the test says so."""
 
     def __init__(self) -> None:
         super().__init__(EVENTS)

@@ -1,4 +1,4 @@
-"""What the client asks an activator for, read by somebody else's parser."""
+"""The client's activation requests, read by an independent parser."""
 
 from __future__ import annotations
 

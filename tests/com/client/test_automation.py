@@ -218,7 +218,7 @@ def test_a_wrong_password(server: AlbumServer) -> None:
 def test_levels_and_nobody(server: AlbumServer, level: str) -> None:
     with connect(HOST, USER, PASSWORD, port=server.port, level=level) as computer:  # type: ignore[arg-type]  # of the parameters
         assert computer.dispatch(CLSID_ALBUM).Title == "one"
-    # Nobody in particular signs with keys that everybody knows.
+    # The anonymous user signs with keys that everyone knows.
     with connect(HOST, port=server.port, level=level) as computer:  # type: ignore[arg-type]
         with pytest.raises(AutomationError) as refused:
             computer.dispatch(CLSID_ALBUM)

@@ -300,7 +300,7 @@ def test_objects_that_calls_bring_and_take(tmp_path: Path) -> None:
 
 
 def test_a_reference_for_another_interface_than_it_names(tmp_path: Path) -> None:
-    """MS-DCOM 3.2.4.1.2: the one that is wanted is asked for, and the other given back."""
+    """MS-DCOM 3.2.4.1.2: the wanted interface is requested, and the other one released."""
 
     async def main() -> None:
         async with pair(tmp_path) as pair_:
@@ -556,7 +556,7 @@ def bindings(*addresses: str) -> tuple[StringBinding, ...]:
 @pytest.mark.parametrize(
     ("named", "peer", "expected"),
     [
-        # Nobody watches: as they are, and no more than four.
+        # Without a peer: as they are, and no more than four.
         (("a", "10.0.0.1[99]", "b"), None, [("a", 135), ("10.0.0.1", 99), ("b", 135)]),
         (tuple("abcdefg"), None, [("a", 135), ("b", 135), ("c", 135), ("d", 135)]),
         # Of a stranger: its own address, whatever names it goes by, and never another.

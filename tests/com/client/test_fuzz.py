@@ -76,7 +76,7 @@ async def client_of(folder: Path, liar: Liar, monkeypatch: pytest.MonkeyPatch) -
 
 
 async def work(client: ComClient, kept: list[RemoteInterface]) -> None:
-    """Calls of every kind; `kept` are objects that were had while nobody lied."""
+    """Make calls of every kind; `kept` are objects obtained while no peer sent wrong answers."""
     (album,) = kept
     values = Variant(VT.ARRAY | VT.VARIANT, SafeArray.of(VT.VARIANT, [Variant(VT.BSTR, "x"), Variant(VT.I4, 1)]))
     for call in (
@@ -100,7 +100,7 @@ async def work(client: ComClient, kept: list[RemoteInterface]) -> None:
 @pytest.mark.parametrize("seed", [1, 2, *[pytest.param(seed, marks=pytest.mark.soak) for seed in range(3, 60)]])
 def test_answers_that_are_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     liar = Liar(seed)
-    # Names that nobody has are not asked for anywhere: an address in a reference may be any.
+    # No name is resolved outside this test: an address in a reference may be any.
     monkeypatch.setattr("lanner.com.client.connections.connect_tcp", _only_here)
 
     async def main() -> None:

@@ -43,7 +43,7 @@ HOST = "127.0.0.1"
 
 
 class Witness(ObjectResolver):
-    """A client's resolver that keeps what it is asked, and at which level."""
+    """A client's resolver that records its requests and their levels."""
 
     def __init__(self, *given: object) -> None:
         super().__init__(*given)  # type: ignore[arg-type]  # as it is

@@ -1,4 +1,4 @@
-"""What clients may hold: objects and octets, of one user and of all."""
+"""Limits on the objects and octets of clients, for one user and for all."""
 
 from __future__ import annotations
 
@@ -78,7 +78,10 @@ class Heavy(Counter):
 
 
 def test_objects_are_weighed_after_each_call(tmp_path: Path) -> None:
-    """Who has too much gets no new object and may send nothing large, but can go on, and let go."""
+    """A client above its limit gets no new object and may send nothing large.
+
+    It may continue and release objects.
+    """
 
     async def main() -> None:
         async with ToyServer(tmp_path, classes={CLSID_COUNTER: Heavy}) as server:

@@ -11,7 +11,7 @@ from tests.engine.parts.fakes import World
 
 
 class Remover:
-    """What removes expired messages: it may find one locked."""
+    """A stand-in that removes expired messages; it may find one locked."""
 
     def __init__(self, world: World) -> None:
         self._world = world

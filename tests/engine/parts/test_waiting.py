@@ -1,4 +1,4 @@
-"""Waiting reads alone: who waits, who is served, which timers run."""
+"""Waiting reads alone: their order, their results and their timers."""
 
 from __future__ import annotations
 

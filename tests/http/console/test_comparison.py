@@ -46,7 +46,7 @@ class World:
     folder: Path
 
     def lookup_id(self) -> int:
-        """Send a message and return what it is found by."""
+        """Send a message and return its lookup identifier."""
         queue = self.manager.open(NAME)
         queue.send(lanner.Message(body="x", label="one", recoverable=True))
         return queue.peek_by_lookup_id(0, "last").lookup_id

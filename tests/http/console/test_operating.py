@@ -203,7 +203,7 @@ def test_the_overview_tells_the_oldest_message(visit: Visit, manager: lanner.Que
 def test_every_command_that_a_page_shows_exists_and_names_its_queue_safely(
     visit: Visit, manager: lanner.QueueManager
 ) -> None:
-    """Whoever made a queue has chosen its name: copied into a shell, it is one word."""
+    """A queue's creator chose its name: copied into a shell, it must be one word."""
     manager.create_queue(".\\" + QUEUE).send(lanner.Message(body="x", recoverable=True))
     commands = site_pages.commands_page()
     page = visit("/")

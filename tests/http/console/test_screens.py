@@ -84,7 +84,7 @@ SCREENS = {
 
 
 def serious(page: Page, axe: str, *rules: str) -> list[str]:
-    """Return what axe-core finds that keeps somebody out; by some rules, or by all."""
+    """Return the accessibility faults that axe-core finds, by some rules or by all."""
     page.evaluate(axe)
     options = {"resultTypes": ["violations"], **({"runOnly": list(rules)} if rules else {})}
     found = page.evaluate("options => axe.run(document, options)", options)

@@ -127,7 +127,7 @@ def test_packets_that_end_early_have_something_behind_them(store: Store) -> None
 
 
 def test_where_packets_are_handed_out_nothing_else_is_put(store: Store) -> None:
-    """Whoever has that memory may write to it, and would be given what is not his."""
+    """The recipient of that memory may write to it, and must not get another user's data."""
     store.stage(b"token", QUEUE, [(3, [b"staged %d" % n for n in range(10)])], 1)
     commit_and_checkpoint(store)
     store.publish(b"key", [b"token"], store.counter("ids").next, 1)
@@ -146,7 +146,7 @@ def test_where_packets_are_handed_out_nothing_else_is_put(store: Store) -> None:
 
 
 def test_a_number_that_is_not_that_of_the_index_is_left_to_the_scan(store: Store) -> None:
-    """Else a reader would go on from there."""
+    """Otherwise a reader would continue from there."""
     for number in range(1, 4):
         put(store, lookup_id(3, number), b"%d" % number)
     commit_and_checkpoint(store)

@@ -1,4 +1,4 @@
-"""Files of packets: what goes out comes in again, and a file that is not whole is told."""
+"""Files of packets: they make round trips, and incomplete files are detected."""
 
 from __future__ import annotations
 

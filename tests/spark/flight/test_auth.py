@@ -1,4 +1,4 @@
-"""Who calls, over which wire."""
+"""Callers of the Flight service, and the wires that they use."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_tokens_run_out_and_are_limited(qm: QueueManager, monkeypatch: pytest.Mo
 
 
 def test_a_user_logs_nobody_else_off(qm: QueueManager, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond its limit it loses its own tokens, and in total whoever has the most loses one."""
+    """Beyond its limit it loses its own tokens; in total, the user with the most loses one."""
     users = runtime_of(qm).users
     for name in ("alice", "bob", "carol"):
         users.add(name, "wonder")

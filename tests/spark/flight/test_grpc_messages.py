@@ -1,4 +1,4 @@
-"""What a client sends to gRPC is followed through the frames of HTTP/2, however it is cut."""
+"""The gRPC data of a client is followed through the frames of HTTP/2, however it is cut."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ BATCH = 25
 
 
 class Killed(Exception):
-    """The queue manager is gone."""
+    """The queue manager was killed."""
 
 
 @contextlib.contextmanager

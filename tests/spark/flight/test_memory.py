@@ -37,7 +37,7 @@ def served(tmp_path: Path, accounts: Path) -> Iterator[tuple[int, FlightQueues]]
 
 
 def memory(pid: int) -> int:
-    """What is its own, or shared with readers, in MiB; not the store's file."""
+    """Return its own memory and that shared with readers, in MiB, without the store's file."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
     found = [int(line.split()[1]) for line in status if line.startswith(("RssAnon", "RssShmem"))]
     assert len(found) == 2

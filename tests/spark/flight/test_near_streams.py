@@ -243,7 +243,7 @@ def test_connections_leave_no_descriptors(tmp_path: Path) -> None:
 def test_what_is_wrong_in_the_queue_manager_is_told(
     many: int, root: FlightQueues, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And not taken for a reader that went away; but no token is told."""
+    """It is not mistaken for a reader that disconnected; but no token is revealed."""
 
     def full(_slot: Slot, _size: int) -> Octets:
         raise OSError(28, "no space left")

@@ -281,7 +281,7 @@ ROWS = st.lists(
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(ROWS, st.integers(0, 10), st.sampled_from([1, 7, 1000]))
 def test_columns_and_single_rows_give_the_same_packets(rows: list[dict[str, Any]], skipped: int, at_once: int) -> None:
-    """Also of a slice, and however the rows are cut."""
+    """This holds also for a slice, and however the rows are cut."""
     schema = pa.schema([field for field in RowSchema().arrow if field.name in rows[0]])
     batch = pa.Table.from_pylist(rows, schema=schema).to_batches()[0].slice(min(skipped, len(rows) - 1))
     with pytest.MonkeyPatch.context() as patch:

@@ -72,7 +72,7 @@ def fill(qm: QueueManager, count: int, size: int = 10) -> None:
 
 
 def at_readers(queues: FlightQueues, partition: Partition) -> pa.Table:
-    """The rows of a partition, from a reader process and nobody else."""
+    """Return the rows of a partition, read by a reader process only."""
     return pa.Table.from_batches(batch for batch, _ in queues._read_at(partition.locations[0], partition.ticket))
 
 
@@ -106,7 +106,10 @@ def test_a_reader_process_shows_the_very_same_rows(qm: QueueManager, queues: Fli
 def test_a_message_that_was_acknowledged_before_the_plan_is_always_in_the_scan(
     qm: QueueManager, queues: FlightQueues
 ) -> None:
-    """Also one that is in the write-ahead log only when its sender is told that it is safe."""
+    """This includes a message that is only in the write-ahead log.
+
+    Its sender is told at that point that it is safe.
+    """
     fill(qm, 1)
     queue, stop, sent = qm.open("q"), threading.Event(), [1]
 
@@ -321,7 +324,7 @@ def test_the_queue_manager_looks_at_the_rights_whatever_a_ticket_says(
     with FlightQueues(served.address, user="bob", password="builder") as bob:
         with pytest.raises(AccessDenied, match="bob"):
             list(bob.read(partition.ticket))
-        # A signed ticket is good for whoever has it, as a token is.
+        # A signed ticket works for every holder, as a token does.
         assert at_readers(bob, partition).num_rows == 4
 
 

@@ -1,4 +1,4 @@
-"""Named readers: one at a time, from where it began, and what it acknowledges is gone."""
+"""Named readers: one at a time, from their start; acknowledged messages are deleted."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ def test_others_have_their_turn_while_many_messages_are_acknowledged(
     checked = readers.Readers._checked
 
     def looking(self: readers.Readers, *arguments: Any) -> Any:  # noqa: ANN401 (passed on)
-        # Before each slice nobody has the lock but for this look.
+        # Before each slice no other thread has the lock except for this look.
         held.append(runtime_of(qm).lock.is_mine)
         return checked(self, *arguments)
 

@@ -176,7 +176,7 @@ def test_a_plan_cuts_by_bytes_and_its_tickets_give_everything_once(qm: QueueMana
 
 
 def test_what_comes_many_times_in_a_row_is_sent_once(qm: QueueManager, root: FlightQueues, address: str) -> None:
-    """To whoever asks for it; other tools get plain columns."""
+    """Only for clients that request it; other tools get plain columns."""
     qm.create_queue("q")
     fill(qm, "q", 5000)
     sizes = {}
@@ -563,7 +563,8 @@ def test_a_poll_wakes_when_a_message_becomes_visible(qm: QueueManager, accounts:
         assert listener._service is not None
         while not listener._service._arrivals._waiting:
             time.sleep(0.001)
-        time.sleep(0.02)  # it has looked once, most likely; a test that looked too late passes all the same
+        # it has looked once, most likely; a test that looked too late passes all the same
+        time.sleep(0.02)
         if kind == "transaction":
             with qm.transaction() as transaction:
                 queue.send(b"new", transaction=transaction)

@@ -1,4 +1,4 @@
-"""What works without the packages of the pipeline."""
+"""Features that work without the packages of the pipeline."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ def test_writers_that_need_not_be_remembered_are_forgotten(qm: QueueManager, roo
 
 
 def test_writers_of_older_stores_go_to_whoever_has_published(qm: QueueManager, accounts: Path) -> None:
-    """There the name alone was the key, and whoever came first had it."""
+    """There the name alone was the key, and the first writer to use it owned it."""
     runtime = runtime_of(qm)
     shutil.copy(accounts, runtime.users.path)
     for name, expires in (("nightly", b""), ("short", bytes(4))):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Killed(BaseException):
-    """What ends a job on the spot: nothing after it is done."""
+    """An exception that ends a job on the spot: nothing after it is done."""
 
 
 @pytest.fixture(params=FORMATS)

@@ -30,7 +30,7 @@ def told(message: dict[str, Any], number: MessageClass) -> int | None:
 
 
 def status(message: dict[str, Any]) -> str:
-    """What can be known, in plain words."""
+    """Return the known status in plain words."""
     known = message["known"]
     if "dead" in known:
         return "dead_lettered"

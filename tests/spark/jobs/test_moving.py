@@ -43,7 +43,7 @@ def bodies(qm: QueueManager, queue: str) -> list[bytes | str]:
 
 
 def die(qm: QueueManager, queue: str, *texts: str, **properties: Any) -> None:  # noqa: ANN401 (of a message)
-    """Messages that nobody took in time, in the dead-letter queue."""
+    """Create messages that were not received in time, in the dead-letter queue."""
     wanted = qm.dead_letter.count() + len(texts)
     for text in texts:
         qm.open(queue).send(

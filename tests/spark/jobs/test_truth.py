@@ -53,7 +53,7 @@ Span = tuple[float, float]
 
 @dataclass
 class Diary:
-    """What was done, by the clocks of those who did it."""
+    """A record of actions, by the clocks of those who acted."""
 
     kind: dict[str, str] = field(default_factory=dict)
     sent: dict[str, Span] = field(default_factory=dict)
@@ -363,7 +363,7 @@ def test_the_tables_agree_and_what_does_not_is_found(truth: Tables) -> None:
     found = checks.checks(messages.where("status != 'refused'"), received, lake.read("throughput"), torn)
     wrong = {row["check"]: row["wrong"] for row in found.collect()}
     assert wrong["messages"] == CLOSED
-    # Nothing is told of a queue that has no events of a kind.
+    # A queue without events of a kind has no figures of that kind.
     assert wrong["receives"] == 0
     assert wrong["clocks"] == torn.count()
     few = checks.checks(messages, events, lake.read("throughput").where("received = 0"), torn)

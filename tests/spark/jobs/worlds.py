@@ -25,7 +25,7 @@ SMALL = {
 
 
 def context(spark: SparkSession, base: Path, **sections: object) -> Context:
-    """What a job is given, with a lake below `base`."""
+    """Return the context of a job, with a lake below `base`."""
     config = PipelineConfig.of({"lake": {"path": "lake"}, **sections}, base)
     session = spark.newSession()
     for name, value in SMALL.items():

@@ -21,8 +21,7 @@ from lanner.spark.source.data_source import MsmqDataSource
 from lanner.spark.source.stream_reader import MsmqStreamReader
 from lanner.spark.source.writer import MsmqStreamWriter, Staged
 
-# In the worker of a task; in the process that plans and publishes; in the one that is asked for
-# offsets.
+# In the worker of a task; in the process that plans and publishes; in the one that returns offsets.
 POINTS = ("in read", "after stage", "after publish", "after acknowledge")
 
 
@@ -33,7 +32,7 @@ class Deaths:
         self._marks = Path(marks)
 
     def at(self, point: str) -> None:
-        """Die here, if somebody wants that."""
+        """Die here if the test requests it."""
         mark = self._marks / point
         if mark.exists():
             mark.rename(mark.with_suffix(".died"))

@@ -92,8 +92,7 @@ def test_a_fleet_of_twenty_with_three_down_and_one_slow(
     assert table.num_rows == MESSAGES * len(fleet)
     for address in DOWN:
         assert address in caplog.text
-    # So does a stream, and shares its limit: nobody waits until those that answer fast have nothing
-    # more.
+    # So does a stream, and shares its limit: no reader waits until the fast ones have nothing left.
     driver = StreamDriver(stream_options(given(everybody, onManagerDown="skip")), COLUMNS)
     try:
         began = driver.initial()

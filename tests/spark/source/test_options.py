@@ -1,4 +1,4 @@
-"""What options and offsets may be, and what is said of those that may not."""
+"""Valid options and offsets, and the errors for invalid ones."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def disconnect() -> None:
-    """What the end of a process does."""
+    """Disconnect as the end of a process does."""
     while rpc_reading._KEPT:
         rpc_reading._KEPT.popitem()[1].close()
 
@@ -85,7 +85,7 @@ def read(address: str, **options: object) -> list[dict[str, Any]]:
 
 
 class RpcStream:
-    """What Spark does with the stream."""
+    """A driver of the stream that does what Spark does."""
 
     def __init__(self, address: str, before: RpcStream | None = None, /, **options: object) -> None:
         made, self.schema = source(address, mode="receive", **options)

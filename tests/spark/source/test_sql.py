@@ -92,7 +92,7 @@ def test_sql_knows_queues_as_tables(filled: QueueManager, address: str, spark: S
 def test_a_table_of_the_catalog_keeps_its_options(
     qm: QueueManager, address: str, spark: SparkSession, tmp_path: Path, clause: str
 ) -> None:
-    """Read, written, streamed; Spark hands its options on to nobody."""
+    """Read, written, streamed; Spark does not pass the options on."""
     qm.create_queue("orders").send_many(Message(body=b"x", label=f"l{number}", recoverable=True) for number in range(5))
     qm.create_queue("answers")
     given = {"managers": address, "user": "root", "retrySeconds": "0", "queues": "orders", "queue": "answers"}

@@ -270,7 +270,7 @@ def test_a_stream_of_the_same_name_waits_and_then_says_why(
     assert second.batch() is None, "the same checkpoint: it is the same stream, and takes over"
     fill(qm, "q", 1)
     assert second.batch() == numbers(0, 1)
-    # The first one has nothing to say any more, late as it may come.
+    # The first one has no effect any longer, however late it comes.
     with pytest.raises(LeaseLost, match="was taken over"):
         first.plan()
     assert qm.open("q").count() == 1

@@ -103,7 +103,7 @@ def test_a_stream_that_fails_says_why(qm: QueueManager, address: str, spark: Spa
 def driver(address: str, directory: Path, point: str) -> subprocess.Popen[bytes]:
     local = directory / "local"
     local.mkdir(exist_ok=True)
-    # Who is killed does not tidy up: all of it goes where the test's files are.
+    # A killed process does not clean up: all of it goes into the test's directory.
     places = {"SPARK_LOCAL_DIRS": str(local), "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={local}", "TMPDIR": str(local)}
     environment = {**os.environ, **SPARK_ENVIRONMENT, **places}
     command = [sys.executable, "-m", "tests.spark.source.killed_driver", address, str(directory), point]
@@ -118,7 +118,7 @@ def driver(address: str, directory: Path, point: str) -> subprocess.Popen[bytes]
 
 
 def told(errors: bytes) -> str:
-    """What went wrong, without the places in Java where it did."""
+    """Return the error, without the places in Java where it occurred."""
     return "\n".join(line for line in errors.decode().splitlines() if not line.strip().startswith("at "))[-6000:]
 
 
