@@ -78,7 +78,7 @@ class UsageError(CommandError):
 
 
 def nothing(text: str) -> typer.Exit:
-    """Print that there is nothing, and return the exit to raise."""
+    """Print a "nothing found" message, and return the `typer.Exit` that the caller raises."""
     print(f"lanner: {printable(text)}", file=sys.stderr)
     return typer.Exit(EXIT_NOTHING)
 
@@ -148,7 +148,7 @@ class Group(TyperGroup):
 
 
 class Root(Group):
-    """The root command: `--debug` may stand anywhere; without it, no error shows a traceback."""
+    """The root command. `--debug` may appear anywhere; without it, tracebacks are never shown."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
         end = args.index("--") if "--" in args else len(args)

@@ -21,7 +21,7 @@ _WARN = dt.timedelta(days=30)
 
 
 def examine_files(settings: TransferSettings, now: dt.datetime) -> Iterator[Finding]:
-    """Yield findings about the certificates here and of peers; none without TLS."""
+    """Yield findings about the local certificates and those of peers; nothing if TLS is off."""
     try:
         identity = load_identity(settings)
     except TlsSettingsError as error:

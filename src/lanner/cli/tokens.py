@@ -33,7 +33,10 @@ def create(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Create a token, and show it this once. It never allows more than its user may do."""
+    """Create a token and print it; it is not shown again.
+
+    It never allows more than its user may do.
+    """
     wanted = [part for one in scope for part in one.split(",") if part]
     lifetime = None if expires.lower() == "never" else duration(expires, "--expires")
     with open_manager(at) as manager:

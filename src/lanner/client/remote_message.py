@@ -59,7 +59,7 @@ class RemoteMessage:
 
 
 def from_remote_read(remote: RemoteMessage) -> ReceivedMessage:
-    """Return the message for programs.
+    """Return the message in the form that client programs get (`ReceivedMessage`).
 
     MS-MQRR reports how often the message was aborted and moved; MS-MQQP does not.
     """
@@ -77,7 +77,7 @@ def from_buffer(filled: CACTransferBufferV2) -> ReceivedMessage:
 
 
 def lookup(lookup_id: int, where: str, *, is_peek: bool) -> tuple[int, int]:
-    """Return the lookup id and the action of MS-MQQP for a place."""
+    """Return the lookup id and the MS-MQQP action for a position (`where`)."""
     peeks, receives, fixed = _SEEKS[seek_action(where)]
     check_lookup_id(lookup_id)
     return lookup_id if fixed is None else fixed, peeks if is_peek else receives

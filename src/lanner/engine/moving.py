@@ -117,7 +117,7 @@ class Moving:
     # Purge ----------------------------------------------------------------------------------------
 
     def purge_queue(self, queue: Queue, *, limit: int | None = None, newest: int | None = None) -> int:
-        """3.1.7.1.7 Purge Queue; return how many messages were removed at once.
+        """3.1.7.1.7 Purge Queue; return how many messages were removed immediately.
 
         Uncommitted sends stay (DECISIONS). A long queue can be purged in slices of `limit`
         messages, so that other callers are served in between. In that case `newest`, the

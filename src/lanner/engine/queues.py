@@ -276,8 +276,8 @@ class Queues:
     def _save(self, queue: Queue, changed: Iterable[str], identity: Identity) -> None:
         """Write changed attributes; those of a public queue also to the directory.
 
-        Unchanged attributes are not written there: the computer may lack the rights to write them,
-        for example the owner of its queue.
+        Unchanged attributes are not written there, because the computer may not be allowed to write
+        some of them (for example the owner of its queue).
         """
         queue.modify_time = int(self._clocks.wall())
         self._attributes.save_queue(queue)
@@ -317,7 +317,8 @@ class Queues:
         """Delete one queue with its messages, but not its journal and subqueues."""
         error = f"queue {queue.pathname} was deleted"
         self._waiting.stop_all(queue.waiting_reads, QueueNotAvailable(error))
-        # Before its messages: their acknowledgments and dead letters must not go to this queue.
+        # Unindex the queue before its messages are deleted, so that their acknowledgments and dead
+        # letters do not end up in it.
         self._registry.unindex(queue)
         for position in self._positions.all_positions(queue):
             if position.is_uncommitted_send:

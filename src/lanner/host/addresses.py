@@ -42,9 +42,9 @@ _MAX_ANSWER = 65536
 def local_settings(name: str | None, **overrides: object) -> EngineSettings:
     """Return the settings of a queue manager on this machine: its name and addresses.
 
-    `name` None: the name in the data directory, or the host's for a new one. Raises
-    IllegalQueuePathname if no path name could contain the name, because then none of the queues
-    could be opened.
+    If `name` is None, use the name stored in the data directory, or the host name for a new queue
+    manager. Raises IllegalQueuePathname if no path name could contain the name, because then none
+    of the queues could be opened.
     """
     if name is not None:
         try:
@@ -81,9 +81,10 @@ def local_addresses() -> frozenset[str]:
 def addresses_of(bind: str) -> frozenset[str]:
     """Return the names and addresses that mean the queue manager bound to `bind`.
 
-    Queue managers on one machine differ in their addresses. One that is bound to 127.0.0.2 is not
-    127.0.0.1, and one that is bound to the address of a network is not the one at another address.
-    The names of the host mean any of them, except those at further addresses of 127.0.0.0/8.
+    Queue managers on one machine differ in their addresses. One bound to 127.0.0.2 is not reachable
+    as 127.0.0.1, and one bound to the address of one network interface is not reachable at the
+    address of another. A host name refers to any of them, except those bound to another 127.0.0.0/8
+    address than 127.0.0.1.
     """
     address = ipaddress.ip_address(bind)
     if address.is_unspecified or str(address) in _LOOPBACK:
@@ -96,7 +97,7 @@ def addresses_of(bind: str) -> frozenset[str]:
 def _host() -> tuple[frozenset[str], frozenset[str]]:
     """Return the names of the host and the addresses that these names have.
 
-    The names are the full one, the short one, and that of the computer.
+    The names are the fully qualified host name, the short one, and the NetBIOS-style computer name.
     """
     host = socket.gethostname().lower()
     names = {host, host.partition(".")[0], host_computer_name().lower()}

@@ -2,7 +2,8 @@
 
 All data that the queue manager needs as a member is in one private file of the data directory,
 including the password of the computer's account. Beside it are the keys for authenticating users of
-the domain. So every program that opens the directory, and a backup of it, is in the same domain.
+the domain. So any program that opens the data directory, or a backup of it, acts as the same domain
+member.
 """
 
 from __future__ import annotations

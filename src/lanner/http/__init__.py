@@ -1,6 +1,6 @@
 """The HTTP API and the web console, in a process of their own.
 
-The process reaches the queue manager as the users who log on to it.
+It connects to the queue manager with the identity of whichever user is logged on.
 
 - `server`: the process, from its listening socket to its end; the daemon starts it with
   `python -m lanner.http`.

@@ -226,8 +226,8 @@ class QueueNameType(enum.IntEnum):
 class QueueAccessType(enum.Enum):
     """MS-MQDMPR 3.1.1.17, with the numbers of MC-MQAC MQACCESS where they exist."""
 
-    # Faster: each message looks up a handle by access, and the hash of enumerations is computed in
-    # Python from the name.
+    # For speed: every message does a lookup keyed by access type, and Enum.__hash__ is Python code
+    # that hashes the member name.
     __hash__ = object.__hash__
 
     RECEIVE = 0x01

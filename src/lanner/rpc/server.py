@@ -1,7 +1,7 @@
 """The RPC server: interfaces, listeners on TCP and Unix sockets, dispatch of calls (MS-RPCE 3.3.3).
 
-The protocol is in `connection`, and the socket between both in `server_socket`. One event loop runs
-everything. A handler that waits is a coroutine, and the connection continues meanwhile.
+The protocol is implemented in `connection`; `server_socket` connects it to this module. One event
+loop runs everything. A handler that waits is a coroutine, and the connection continues meanwhile.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LOG = logging.getLogger(__name__)
 # MS-MQMP 2.1, MS-MQQP 2.1: if a port is taken, the next one to try is eleven higher.
 PORT_STEP: Final = 11
 PORT_TRIES: Final = 10
-# The shares of all descriptors that are reserved for one port, and for the Unix socket.
+# Fraction of all file descriptors that is reserved for each port, and for the Unix socket.
 _SHARE: Final = 0.05
 _LOCAL_SHARE: Final = 0.1
 _BACKLOG: Final = 1024
@@ -53,15 +53,15 @@ class ServerLimits:
     # Per port.
     max_connections: int = 4096
     max_connections_per_peer: int = 512
-    # Connections that have not bound, or not finished the logon that they began. If another one
-    # arrives, the oldest one of the peer with the most is closed.
+    # Connections that have not bound, or not finished the logon that they began. When the limit is
+    # reached, the oldest such connection of the peer that has the most is closed.
     max_unbound: int = 256
     # How long a connection may stay in this state.
     bind_timeout: float = 30.0  # seconds
     # How long a connection without a logon and without handles may stay without a call.
     idle_timeout: float = 600.0  # seconds
-    # How long a call waits for the end of one of ConnectionLimits.max_calls earlier calls before it
-    # is refused.
+    # If ConnectionLimits.max_calls calls are already running, how long a new call waits for one of
+    # them to finish before it is refused.
     busy_timeout: float = 1.0  # seconds
     # Incomplete requests. Beyond the limit, the connection that has been silent longest is closed.
     # Clients that have not logged on have a lower limit in total, and another one per address.
@@ -144,10 +144,10 @@ class ServerInterface(ServedInterface):
     coroutine function that does so. A method without a handler is out of range.
 
     A server with an authentication level refuses callers below it, and anonymous ones.
-    `least_level` is a higher level that the interface then requires, and `open_to_all` names
-    methods that all callers may call. `denied` is the status that a refused method returns, or that
-    of a fault if the method returns nothing. Without `denied`, a refusal is a fault with RPC's
-    status for access denied.
+    On such a server, `least_level` can raise the level for this interface, and `open_to_all` names
+    methods that anyone may call. `denied` is the status that a refused method returns, or that of a
+    fault if the method returns nothing. Without `denied`, a refusal is a fault with RPC's status
+    for access denied.
     """
 
     def __init__(
@@ -269,8 +269,8 @@ class RpcServer:
         """Serve interfaces.
 
         `authentication_level`: the level that callers of every interface need; NONE admits all
-        callers, whatever an interface requires. `name`: the name of this server in figures of the
-        budget.
+        callers, whatever an interface requires. `name`: the name of this server in the
+        resource-budget statistics.
         """
         self.users = users
         self.authentication_level = authentication_level
@@ -343,8 +343,8 @@ class RpcServer:
     ) -> int:
         """Listen on a port, or on the next free one of its series; 0 is any port. Return the port.
 
-        `name`: of the port in figures of the budget; `share`: the share of the descriptors that is
-        reserved for it.
+        `name`: the name of the port in the resource-budget statistics; `share`: the fraction of
+        file descriptors reserved for it.
         """
         tries = PORT_TRIES if step and port else 1
         for attempt in range(tries):

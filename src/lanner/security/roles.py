@@ -1,9 +1,9 @@
-"""The rights of users beyond access lists, given by the one role of each account.
+"""Rights that users have in addition to access lists. Each account has exactly one role.
 
-A role is membership in a group of the account file, so that accounts from elsewhere can have it by
-their SID. Monitors and operators may do what a token with certain scopes of an administrator
-permits (`scopes`). In addition they have the rights below on every queue, even if its list does not
-grant them. They cannot change accounts, access lists, properties and settings.
+A role is membership in a group in the account file; members are listed by SID, so accounts from
+other systems can have roles too. Monitors and operators may do what an administrator's token with
+certain scopes permits (`scopes`). In addition they have the rights below on every queue, even if
+its list does not grant them. They cannot change accounts, access lists, properties or settings.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class Role(enum.StrEnum):
-    """The greater one applies if a SID from elsewhere is in several groups."""
+    """The role of an account.
+
+    If an external SID is in several groups, the most powerful role applies.
+    """
 
     USER = "user"
     MONITOR = "monitor"

@@ -36,8 +36,9 @@ __all__ = [
 ]
 
 # (queue, generation, lookup id): byte order is queue order, because a lookup id is (7 - priority)
-# << 56 | SequentialID. A generation is one life of a queue's contents (QueueView.drop). The index
-# of visibility numbers has keys of the same shape, with the number in place of the lookup id.
+# << 56 | SequentialID. The generation is incremented each time the contents of a queue are dropped
+# (QueueView.drop). The index of visibility numbers has keys of the same shape, with the number in
+# place of the lookup id.
 MESSAGE_KEY = struct.Struct(">IIQ")
 # A row of that index: lookup id and size of the packet (for a published message the average size in
 # its staged group).

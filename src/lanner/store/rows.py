@@ -30,7 +30,7 @@ def _log_rows(
     encoded: dict[int, bytes],
     limit: int,
 ) -> tuple[int, list[bytes]] | None:
-    """Return the size of the stored form of rows, and their operations.
+    """Return the total encoded size of the rows, and the log operations that write them.
 
     Returns None if the size is above `limit`. The stored form of each row goes into `encoded`.
     """
@@ -53,7 +53,8 @@ def _log_deletions(
 ) -> bytes:
     """Return the operations that delete messages.
 
-    `hidden` has their visibility numbers, `references` the keys of the staged rows of some of them.
+    `hidden` maps lookup ids to visibility numbers; `references` maps those of published messages to
+    the keys of their staged rows.
     """
     parts: list[bytes] = []
     head = _head(kind, 16, 8)  # for messages without a staged row
@@ -109,8 +110,8 @@ def _published_rows(
 ) -> tuple[list[bytes], list[bytes], list[bytes], list[bytes]]:
     """Return keys and values of published messages, then those of their visibility index.
 
-    Lookup ids, visibility numbers and the keys of the staged rows (`head` and a number) all ascend
-    by one.
+    Lookup ids, visibility numbers and staged-row keys (`head` plus a number) each increase by one
+    per message.
     """
     indices = range(count)
     return (

@@ -1,8 +1,9 @@
-"""The decision whether to forward a message of another queue manager.
+"""Decides whether to forward a message that is addressed to another queue manager.
 
-MS-MQQB 3.1.5.8.5; DECISIONS, safe defaults. The document forwards every message for another queue
-manager, so any computer could have messages sent from here to anywhere. In profile "safe" only a
-routing server forwards, and only for known peers, to computers in the directory.
+See MS-MQQB 3.1.5.8.5, and "Safe defaults" in DECISIONS. The specification says to forward every
+message for another queue manager, which would let any computer relay messages through this one to
+anywhere. In profile "safe" only a routing server forwards, and only for known peers, to computers
+in the directory.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ _MAX_REMEMBERED: Final = 4096
 
 
 class Forwarding:
-    """The judge of messages for other queue managers. The caller holds the store's lock."""
+    """Decides which messages for other queue managers are forwarded.
+
+    The caller holds the store's lock.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

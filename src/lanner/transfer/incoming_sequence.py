@@ -4,14 +4,14 @@ Implements MS-MQQB 3.1.1.5, 3.1.2.7 and 3.1.5.8.6. A sender has one sequence for
 outgoing queues, which means for each destination name. Therefore the state is kept per source queue
 manager and destination name, never per connection: behind a router many senders share one
 connection, and a computer may know a queue by two names at once. It is kept even if the queue does
-not exist. A message to a missing queue is refused in its turn, and the sequence continues when the
-queue is created.
+not exist. A message to a missing queue is refused like any other message at that position in the
+sequence, and the sequence continues once the queue is created.
 
 A row is written in the batch of the message that changed it. Old sequences are forgotten: those
 that were not used for a long time, and, when one address has too many, its least recently used
-ones. A sender that returns after that starts anew: what it sends again is delivered twice, or is
-never in order. Therefore no peer can cause the sequences of another address to be forgotten, and
-strangers do not affect those of known peers.
+ones. If such a sender comes back, its sequence restarts from zero: messages that it resends are
+either delivered twice or rejected as out of order. For this reason the limits are kept so that no
+peer can evict the sequences of another address, and unknown peers cannot evict those of known ones.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ TABLE = "incoming_sequences"
 # Not in the specification: maximum number of sequences that have delivered no message. Any peer can
 # begin one.
 MAX_REFUSED_SEQUENCES = 4096
-# Not in the specification: the other sequences of unknown peers, of one address and of all
-# addresses. A peer that may send to a queue can begin any number, under made-up names and
-# identifiers.
+# Not in the specification: maximum number of sequences of unknown peers that have delivered a
+# message, per address and in total. A peer that may send to a queue can begin any number, under
+# made-up names and identifiers.
 MAX_SEQUENCES_PER_ADDRESS = 1000
 MAX_SEQUENCES_OF_STRANGERS = 50_000
-# Not in the specification: sequences of one address of a known peer, which may forward those of
-# many senders.
+# Not in the specification: maximum number of sequences per address of a known peer. It may be a
+# router that forwards for many senders.
 MAX_SEQUENCES_OF_KNOWN_PEER = 10_000
 # Not in the specification: seconds after which an unused sequence is forgotten. Messages travel for
 # days at most.
@@ -89,8 +89,8 @@ class IncomingSequence:
     # The sequences of the same kind and address (`_Kept`), the least recently used first.
     among: OrderedDict[bytes, IncomingSequence] = field(default_factory=OrderedDict, repr=False)
     info: IncomingTransactionalTransferInfo | None = None
-    # The state that is durable, which OrderAcks report; the state that the last OrderAck reported;
-    # and states with the batch that will make them durable.
+    # `durable`: the durable state, which OrderAcks report. `acknowledged`: the state in the last
+    # OrderAck. `waiting`: states not yet durable, each with its batch number.
     durable: tuple[int, int] = (0, 0)
     acknowledged: tuple[int, int] = (0, 0)
     waiting: deque[tuple[int, int, int]] = field(default_factory=deque)
@@ -126,7 +126,7 @@ class IncomingSequence:
     def bind(self, queue: Queue, tx_sequence_id: int, previous: int) -> None:
         """Show the sequence among those of the queue.
 
-        A new sequence shows where its sender says that it begins (3.1.5.8.8).
+        For a new sequence, show the starting number that the sender announced (3.1.5.8.8).
         """
         self.unbind()
         self.info = IncomingTransactionalTransferInfo(
@@ -205,7 +205,10 @@ class IncomingSequence:
 
 
 def sequence_key(source: bytes, name: FormatName) -> bytes:
-    """Return the key of a sequence's row. Names are hashed, because they may exceed a key."""
+    """Return the key of a sequence's row.
+
+    Names are hashed because they can be longer than the maximum key size.
+    """
     return source + hashlib.blake2b(name.key.encode(errors=_LONE), digest_size=16).digest()
 
 
@@ -236,10 +239,10 @@ class _Kept:
     def excess(self, newest: IncomingSequence, limit: float, share: float) -> IncomingSequence | None:
         """Return the sequence that must make room for the newest one, or None.
 
-        If the newest one's address has too many, it is one of the same address. Otherwise it is one
-        of the network that has most: in this network one of the address that has most, and among
-        such addresses one of the latest. So a network with many addresses at its disposal cannot
-        displace earlier ones.
+        If its address has too many sequences, the victim is the least recently used one of that
+        address. Otherwise it is one of the network that has most: in this network one of the
+        address that has most, and among such addresses one of the latest. So a network with many
+        addresses at its disposal cannot displace earlier ones.
         """
         own = newest.among
         if len(own) > share:
@@ -274,8 +277,8 @@ class IncomingSequences:
         self._monotonic = monotonic
         # The least recently used comes first.
         self._by_key: OrderedDict[bytes, IncomingSequence] = OrderedDict()
-        # The same sequences: those of known peers; of the others, those that have delivered
-        # nothing, and the rest.
+        # The same sequences in three groups: known peers; unknown peers that have delivered
+        # nothing; other unknown peers.
         self._of_known, self._refused, self._of_strangers = _Kept(), _Kept(), _Kept()
         self._changed: dict[IncomingSequence, None] = {}
         self._timers: list[tuple[float, int, IncomingSequence]] = []
@@ -351,7 +354,10 @@ class IncomingSequences:
         sequence.unbind()
 
     def changed(self, sequence: IncomingSequence) -> None:
-        """Have a sequence written. `write` follows before the lock is released."""
+        """Mark a sequence as changed, so that `write` stores it.
+
+        The caller must call `write` before releasing the lock.
+        """
         self._changed[sequence] = None
 
     def delivered(self, sequence: IncomingSequence) -> None:
@@ -369,7 +375,8 @@ class IncomingSequences:
             self._by_key.move_to_end(sequence.key)
             sequence.among.move_to_end(sequence.key)
             self._table.put(sequence.key, sequence.pack())
-        # A batch number instead of a change: OrderAcks are sent when `synced` has reached it.
+        # Remember the batch number rather than registering a callback: OrderAcks are sent once
+        # `synced` reaches it.
         batch, synced = self._store.pending_batch(), self._store.synced
         for sequence in changed:
             sequence.advance(synced)
@@ -380,8 +387,8 @@ class IncomingSequences:
         found = [IncomingSequence.unpack(key, row) for key, row in self._table.items()]
         latest = self._clock() + self._settings.max_clock_skew
         for sequence in sorted(found, key=lambda each: each.last_access_time):
-            # A time far ahead was accepted before there was a limit; it would make all later
-            # messages of its sender look old.
+            # Earlier versions accepted sequence ids with a timestamp far in the future; keeping one
+            # would make all later messages of that sender look outdated.
             if sequence.last_access_time < oldest or sequence.tx_sequence_id >> 32 > latest:
                 self._table.delete(sequence.key)
                 continue

@@ -61,7 +61,7 @@ class Links:
         self._sessions = budget.add(
             Resource("transfer sessions", settings.max_connections * 2, settings.max_sessions_per_peer)
         )
-        # Without those opened from here, which are limited by the number of peers.
+        # Excludes links opened from here, which are limited by the number of peers.
         self._half_open: Newcomers[Link] = Newcomers(settings.max_half_open)
         self.unfinished: Unfinished[Link] = Unfinished(
             budget.add(
@@ -162,23 +162,25 @@ class Links:
     def excess_half_open(self) -> Link | None:
         """Return a half-open link that must end because there are too many.
 
-        It is the oldest of the address that has most of them.
+        It is the oldest one from the address that has the most.
         """
         return self._half_open.excess()
 
     def oldest_half_open(self, peer: str | None = None) -> Link | None:
         """Return the oldest link whose handshake is not done.
 
-        It is one of `peer`, or without `peer` one of the peer that has most of them.
+        If `peer` is given, only its links are considered; otherwise those of the peer that has the
+        most.
         """
         return self._half_open.oldest(peer)
 
     def dispensable(self, newcomer: str) -> Link | None:
         """Return an incoming session of an unknown peer that can make room, or None.
 
-        It belongs to the peer that has most sessions, if these are more than the newcomer's. It is
-        the first over which no message has passed, else the first. Known peers never make room,
-        because strangers can open any number of sessions.
+        It belongs to the peer with the most sessions, provided that peer has more than the
+        newcomer. Prefer that peer's first session that has carried no message; if all have, take
+        its first session. Known peers never make room, because strangers can open any number of
+        sessions.
         """
         if not self._sessions.has_room(newcomer):
             # It would be refused anyway, and the search takes time.

@@ -1,9 +1,10 @@
 """Pins: the addresses at which queue managers were seen, or that an operator trusts.
 
 A pin binds the identifier of a queue manager to addresses. Pins are rows of a table of the store.
-One is written when a queue manager for which nothing is stated opens its first session (`learnt`),
-and by `lanner peer trust` (`trusted`). Sessions that were refused because of a pin are recorded
-with it, so that an operator sees which other addresses claim the identifier.
+A pin is created when a queue manager that neither an operator nor the directory vouches for opens
+its first session (`learnt`), or by `lanner peer trust` (`trusted`). Sessions that were refused
+because of a pin are recorded with it, so that an operator sees which other addresses claim the
+identifier.
 
 If there are too many learnt pins, one makes room, so that a new queue manager is never kept out.
 The pins that an attacker can create in large numbers go first:
@@ -12,16 +13,16 @@ The pins that an attacker can create in large numbers go first:
    nothing.
 2. *Established* pins that were not used for a month. A pin is established if messages were
    exchanged and the queue manager returned after a day.
-3. The others, first those of the address that has most of them. One message each costs an attacker
-   little more, but needs many addresses.
+3. All others, starting with those of the address that has the most. Exchanging one message for each
+   pin costs an attacker little, but the attacker needs many addresses.
 
-One address, or IPv6 network of 64 bits, has a small limit of its own. Within it, only pins of the
-same address with which no message was exchanged make room. If there is none, nothing is learnt,
-because a neighbour in a network must not displace the pins of others.
+Each IPv4 address or IPv6 /64 network has its own, smaller limit. When that limit is reached, a new
+pin can replace only an unproven pin (no message exchanged) of exactly the same address. If there is
+none, nothing is learnt, because a neighbour in a network must not displace the pins of others.
 
-So new pins never displace established ones that are in use. Established pins have three quarters of
-the room: an attacker who is patient enough to create established ones leaves a quarter for new
-ones, which displace only each other.
+So new pins never displace established ones that are in use. Established pins may take up at most
+three quarters of the table. Even an attacker who patiently creates established pins leaves a
+quarter for new ones, and those can displace only each other.
 """
 
 from __future__ import annotations
@@ -42,21 +43,22 @@ if TYPE_CHECKING:
 
 TABLE: Final = "peers"
 
-# Not in the specification: maximum number of learnt pins, in total and for one address (or IPv6
-# network of 64 bits).
+# Not in the specification: maximum number of learnt pins, in total and per IPv4 address or IPv6
+# /64.
 MAX_LEARNT: Final = 10_000
 MAX_LEARNT_PER_ADDRESS: Final = 64
 # Not in the specification: how many of them may be established.
 MAX_ESTABLISHED: Final = 7_500
-# Not in the specification: seconds after its first use at which a proven pin that is used again is
-# established.
+# Not in the specification: a proven pin becomes established if it is used again at least this many
+# seconds after its first use.
 ESTABLISHED_AFTER: Final = 24 * 3600
 # Not in the specification: seconds without use after which an established pin makes room for a new
 # one.
 UNUSED: Final = 30 * 24 * 3600
 # Not in the specification: seconds between two writes of LastSeen.
 _SEEN_INTERVAL: Final = 3600
-# Not in the specification: recorded addresses that claimed an identifier in vain.
+# Not in the specification: maximum number of recorded addresses that claimed an identifier and were
+# refused.
 MAX_CONFLICTS: Final = 8
 
 
@@ -91,7 +93,7 @@ class Pin:
 
     @property
     def is_learnt(self) -> bool:
-        """Whether no operator has stated anything about it."""
+        """Whether the pin was learnt automatically rather than set by an operator."""
         return Trust.TRUSTED not in self.addresses.values()
 
     def pack(self) -> bytes:
@@ -243,7 +245,8 @@ class Pins:
         if self._unproven:
             self.forget(next(iter(self._unproven)))
         elif not self._forget_unused():
-            # There is one, because established pins have only a part of the room.
+            # There is always a fresh pin to remove, because established pins are limited to part of
+            # the table.
             crowded = max(self._fresh.values(), key=len)
             self.forget(next(iter(crowded)))
 

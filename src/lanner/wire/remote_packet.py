@@ -96,7 +96,7 @@ def _source_address(text: str | None) -> ExtendedAddressHeader:
 
 
 def _overlay(source: ExtendedAddressHeader) -> bytes:
-    """Return the same address for the 16 octets after SourceQueueManager (MS-MQRR 2.2.5.1).
+    """Return the address encoded into the 16 octets after SourceQueueManager (MS-MQRR 2.2.5.1).
 
     There is room for 8 octets of the address.
     """

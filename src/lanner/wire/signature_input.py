@@ -18,7 +18,7 @@ def queue_name_bytes(name: FormatName | None) -> bytes:
     """Return the contribution of a queue name to the hash.
 
     It is the format name's characters and their terminator, or nothing if there is no name. MS-MQMQ
-    names the field of the packet, but not in which form it is hashed. Only a test with a peer can
+    names the packet field but does not say in what form it is hashed. Only a test with a peer can
     confirm this choice, so it is made in one place.
     """
     return b"" if name is None else encode_terminated(str(name))
@@ -68,7 +68,7 @@ def hash_input_20(message: Message) -> bytes:
 def hash_input_30(message: Message) -> bytes:
     """Return the bytes hashed by MSMQ 3.0 (MS-MQMQ 2.5.3).
 
-    FormatNameList is that of each list in the header, in order.
+    FormatNameList is taken to be the format names of each list in the header, in order.
     """
     parts = _application_part(message)
     parts += [

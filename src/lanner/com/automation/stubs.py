@@ -1,8 +1,8 @@
 """Calls through the vtable: encoding of parameters, and calls of methods (MS-DCOM 3.1.1.5.4).
 
-A stub is created once per member and kept. It starts after ORPCTHIS or ORPCTHAT, but alignment
-counts from the first octet of those, so the caller passes the decoder or encoder that it used for
-them. A server calls
+A stub is created once per member and kept. On the wire, stub data starts after ORPCTHIS or
+ORPCTHAT, but alignment is counted from the first octet of that header, so the caller passes in the
+decoder or encoder it used for it. A server calls
 
     answer = serve(obj, call, decoder)  # an Answer, or an awaitable of one
     answer.encode(encoder)
@@ -62,8 +62,8 @@ _LOG = logging.getLogger(__name__)
 # of a padded stub.
 _MAX_PADDING: Final = 7
 _HRESULT: Final = Parameter("HRESULT", "out", "HRESULT")
-# Not in the specification: references in the arguments of one call. No member takes more than two,
-# and each foreign one requires a search for its owner.
+# Not in the specification: maximum number of references in the arguments of one call. No member
+# takes more than two, and each foreign one requires a search for its owner.
 MAX_REFERENCES: Final = 16
 
 
@@ -189,7 +189,7 @@ class _Way:
             if len(values[index]) != values[count]:
                 raise BadStub(f"{name}: {len(values[index])} elements where {values[count]} are announced")
         left = decoder.end - decoder.position
-        # MS-DCOM 3.2.4.2: clients of the age of Windows 2000 to 2003 append octets to requests;
+        # MS-DCOM 3.2.4.2: clients from the Windows 2000 to 2003 era append octets to requests;
         # recipients ignore them.
         if left < 0 or (known is not None and left > _MAX_PADDING):
             raise BadStub(f"{left} octets left over")
@@ -219,7 +219,8 @@ class Stub:
         results = [*(each for each in member.parameters if each.is_out), _HRESULT]
         self._response = _Way(results, f"{member.name} response", self._names)
         self._out_count = len(results) - 1
-        # A by-reference in VARIANT is equivalent to its target, because nothing is returned in it.
+        # An [in] VARIANT that holds a pointer (VT_BYREF) is treated like the value it points to,
+        # because nothing is returned through it.
         self._variants = [
             index
             for index, each in enumerate(self._request.parameters)
@@ -292,7 +293,7 @@ class Stub:
         return found
 
     def with_objects(self, arguments: list[Value], objects: Sequence[ComObject | Value]) -> list[Value]:
-        """Replace the references that `references` found by objects."""
+        """Substitute objects for the references that `references` found."""
         left = iter(objects)
         return self._request.mapped(arguments, lambda _objref, _iid: next(left))
 

@@ -65,7 +65,7 @@ class RemoteExporter:
         self.interfaces: dict[UUID, HeldInterface] = {}
         # Calls in progress.
         self.calls = 0
-        # Runs while none of its interfaces is held.
+        # Idle timer, which runs while no interface of this exporter is held.
         self.idle: asyncio.TimerHandle | None = None
 
     def __str__(self) -> str:
@@ -109,7 +109,7 @@ def level_for(bindings: DualStringArray, authn_hint: int, level: AuthLevel) -> A
 def reference_parts(objref: ObjRef) -> tuple[StdObjRef, DualStringArray]:
     """Return the reference and the resolver of an OBJREF.
 
-    For HANDLER and EXTENDED, these are those of the plain object.
+    For HANDLER and EXTENDED, return the ones of the embedded standard OBJREF.
     """
     if isinstance(objref, ObjRefCustom):
         raise ComError(RPC_E_INVALID_OBJREF, f"an object that marshals itself, with class {objref.clsid}")

@@ -77,8 +77,8 @@ _LOG = logging.getLogger(__name__)
 _SUCCESS: Final = DirectoryOperationResult.SUCCESS
 _NOT_FOUND: Final = DirectoryOperationResult.OBJECT_NOT_FOUND
 _CREATABLE: Final = (QUEUE_MANAGER, QUEUE, SITE, ROUTING_LINK)
-# Of a computer's own attributes only the signing keys may be written here (3.1.6.1.1.2,
-# 3.1.6.7.1.2).
+# The only attributes of the computer object that may be written here are the signing keys
+# (3.1.6.1.1.2, 3.1.6.7.1.2).
 _SIGNING_KEYS: Final = "public_signing_key_list"
 _SERVICE_FIELDS: Final = frozenset(
     {"directory_server", "remote_access_server", "routing_server", "supporting_server", "directory_server_type"}
@@ -576,8 +576,8 @@ class LdapDirectory:
     def _computer_dn(self, computer: str) -> str:
         """Return the name of a computer's object.
 
-        2.2.1 puts every computer in one place. If it is not there, it is found by its account's
-        name.
+        MS-MQDSSM 2.2.1 puts all computers in the same container. If it is not there, it is found by
+        its account's name.
         """
         usual = self.naming.computer(computer)
         if self.operations.exists(usual):

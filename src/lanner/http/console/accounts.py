@@ -1,4 +1,4 @@
-"""Users of the queue manager, for administrators, and tokens, for everyone."""
+"""Console pages: users (administrators only) and tokens (everyone)."""
 
 from __future__ import annotations
 

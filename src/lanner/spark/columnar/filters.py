@@ -106,8 +106,8 @@ class Filter:
     def _array(values: Sequence[int | str], kind: pa.DataType) -> pa.Array:
         if kind == TIMESTAMP:
             return pa.array(values, pa.int64()).view(kind)
-        # A number that the column cannot have equals no value, and comparisons are correct in 64
-        # bits.
+        # Compare as 64-bit integers: a number outside the range of the column's type then simply
+        # matches nothing, and comparisons stay correct.
         return pa.array(values, pa.int64() if pa.types.is_integer(kind) else kind)
 
 

@@ -204,7 +204,7 @@ def _skew(found: DataFrame) -> tuple[str | None, Rows]:
                 F.expr("percentile(skew, 0.5) filter (where not is_step)"),
                 F.expr("percentile(skew, 0.5)"),
             ).alias("skew_seconds"),
-            # A clock that was set also shows in the spread of its hours.
+            # If a clock was adjusted, its hourly skew values also differ widely.
             (F.max("is_step") | (F.expr("max(skew) - min(skew)") > 1800)).alias("is_step"),
         )
     )

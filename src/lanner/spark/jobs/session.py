@@ -81,7 +81,7 @@ def start_spark(config: PipelineConfig, name: str) -> SparkSession:
         session = builder.getOrCreate()
     else:
         session = builder.getOrCreate()
-        # The settings that can still be changed, unless they were given.
+        # These settings can still be changed in a running session.
         for key in ("spark.sql.session.timeZone", "spark.sql.sources.partitionColumnTypeInference.enabled"):
             session.conf.set(key, settings[key])
     session.sparkContext.setLogLevel("ERROR")

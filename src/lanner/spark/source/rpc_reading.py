@@ -3,8 +3,8 @@
 Remote read has no number that shows which messages are new. It has only lookup identifiers, which
 give the position of a message in its queue. So a batch walks over a queue from the first message to
 the last, in one task. A stream can only receive: messages that it has processed are gone, and all
-messages that are there are new. The columns `seq`, `abort_count` and `move_count` are null. Each
-message costs one call, in a stream three.
+messages that are there are new. The columns `seq`, `abort_count` and `move_count` are null. Reading
+a message takes one call, or three in a stream.
 """
 
 from __future__ import annotations
