@@ -60,7 +60,10 @@ def _count(run: MessageRun | MessageProperties) -> int:
 
 
 class _Part(NamedTuple):
-    """Packets that were sent and not answered; `number` is the send's, 0 in a transaction."""
+    """Packets that were sent but not answered yet.
+
+    `number` is the number of the send, or 0 in a transaction.
+    """
 
     number: int
     packets: list[bytes]
@@ -76,15 +79,16 @@ class Sending:
         self._runs = runs
         self._firsts = list(accumulate((_count(each) for each in runs), initial=0))
         self.unit = unit
-        # The run whose packets were built last, with their parameters (the key), and its template.
+        # Cached template of the run whose packets were built last, as (key, template); the key is
+        # the parameters it was built for.
         self._template: tuple[object, PacketTemplate] | None = None
         self._numbers = numbers
-        # The identifiers of the first messages, as many as are known to be sent.
+        # Identifiers of the messages known to be sent so far. They are always a prefix of the list.
         self.identifiers: list[str] = []
         # Whether messages were sent whose outcome is unknown.
         self.is_under_way = False
-        # Requests sent and not answered, and the queue manager's memory (of numbered sends) at that
-        # time.
+        # Requests sent but not answered, and the id of the queue manager's record of numbered sends
+        # when they were sent.
         self._parts: deque[_Part] = deque()
         self._memory: str | None = None
         self._losses = 0
@@ -170,8 +174,8 @@ class Sending:
     ) -> tuple[list[bytes], StatusError | None]:
         """Return the packets of one request.
 
-        They end before a message that cannot be sent as a packet, or has an error, which is
-        returned.
+        Stop before the first message that cannot be sent as a packet or that is invalid; in the
+        latter case also return the error.
         """
         packets: list[bytes] = []
         size = 0
@@ -198,7 +202,7 @@ class Sending:
                     )
                     made = [packet]
             except StatusError as caught:
-                # The messages before it are sent, as in the process of the queue manager.
+                # Still send the messages before the faulty one, as a local queue manager would.
                 return packets, caught
             packets += made
             size += sum(map(len, made))
