@@ -80,7 +80,12 @@ class _Reader:
                 # Ctrl-C in a terminal is for the queue manager, which then ends the process.
                 start_new_session=True,
             )
-        self._control.sendall(json.dumps(told).encode() + b"\n")
+        try:
+            self._control.sendall(json.dumps(told).encode() + b"\n")
+        except OSError:
+            # The process has ended already. It would stay a zombie, and the socket open.
+            self.end()
+            raise
         self._control.setblocking(False)
         self.heard = time.monotonic()
         self.condition: dict[str, int] = {}
