@@ -29,7 +29,7 @@ from lanner.wire.public_keys import ProviderType
 if TYPE_CHECKING:
     from lanner.wire.message import Message
 
-# 3.17.3. The actual name has no comma.
+# 3.17.3 has this name. The provider's name on Windows has no comma.
 BASE_PROVIDER: Final = "Microsoft Base Cryptographic Provider, v1.0"
 NO_IDENTIFIER: Final = bytes(MessageIdentifier.SIZE)
 
@@ -180,7 +180,7 @@ class MessageState:
     def properties(self) -> MessageProperties:
         """Return the properties that can be sent as they are.
 
-        Those that identify the sender and the class are missing.
+        The class, and the properties that identify the sender, are left out.
         """
         return MessageProperties(
             body=self.body or b"",

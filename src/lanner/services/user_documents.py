@@ -1,6 +1,7 @@
-"""Documents for every user: its account, queues, tokens, and tickets to log on elsewhere.
+"""JSON documents that every user may request: about their account, their queues and their tokens.
 
-Their content depends on the user's rights. `Documents` has those for administrators.
+One of them is a ticket, which logs the user on once through another connection. The content of a
+document depends on the user's rights. `Documents` has the documents for administrators.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 Request = Mapping[str, Any]
 
-# Not in the specification: queues in one answer, and characters in a pattern. No queue name is as
-# long as the latter.
+# Not in the specification: the maximum number of queues in one answer, and of characters in a
+# pattern. Queue names are shorter than this.
 MAX_PAGE: Final = 1000
 _MAX_PATTERN: Final = 256
 # Seconds for which an overview is reused for the same identity.
@@ -230,7 +231,7 @@ class UserDocuments:
         if identity.is_anonymous:
             raise AccessDenied("the anonymous user has no tokens")
         if sid != identity.sid and not is_administrator(self._engine, identity):
-            raise AccessDenied(f"{identity.name} is no administrator, and makes no tokens of {name}")
+            raise AccessDenied(f"{identity.name} is not an administrator, and cannot create tokens of {name}")
         details = {"user": identity.name if name is None else name, "scope": scope}
         with self._engine.audit.change("create token", identity, details):
             token, text = self._token_file().create(sid, scope, lifetime, str(request.get("description") or ""))
@@ -280,7 +281,7 @@ def _columns(wanted: object) -> list[str]:
     if not isinstance(wanted, list | None):
         raise InvalidParameter("`columns` is a list of names")
     if wanted and len(wanted) > len(COLUMNS):
-        raise InvalidParameter(f"{len(wanted)} columns, there are {len(COLUMNS)}")
+        raise InvalidParameter(f"{len(wanted)} columns were requested, and there are only {len(COLUMNS)}")
     for one in wanted or ():
         if not isinstance(one, str) or one not in COLUMNS:
             raise InvalidParameter(f"unknown column {str(one)[:80]!r} of queues: one of {', '.join(COLUMNS)}")
@@ -294,5 +295,5 @@ def _sortable(value: object) -> Any:  # noqa: ANN401 (numbers or texts)
 def _number(request: Request, key: str, default: int) -> int:
     value = request.get(key, default)
     if type(value) is not int or value < 1:
-        raise InvalidParameter(f"`{key}` is a number from 1 on")
+        raise InvalidParameter(f"`{key}` must be a whole number, 1 or more")
     return value

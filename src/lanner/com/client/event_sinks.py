@@ -1,4 +1,4 @@
-"""Event sinks made of Python functions: objects whose members pass their arguments on."""
+"""Event sinks made from Python functions: each member passes its arguments on."""
 
 from __future__ import annotations
 

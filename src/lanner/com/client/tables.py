@@ -98,8 +98,8 @@ def negotiated(version: ComVersion, who: str) -> ComVersion:
 def level_for(bindings: DualStringArray, authn_hint: int, level: AuthLevel) -> AuthLevel:
     """Return the authentication level for an exporter (MS-DCOM 3.2.4.2).
 
-    Without security bindings there is no security; otherwise it is the higher of our level and the
-    exporter's hint.
+    Without security bindings, the level is NONE. Otherwise it is the higher of our level and the
+    exporter's hint, or packet privacy if the hint is not a known level.
     """
     if not bindings.security_bindings:
         return AuthLevel.NONE
@@ -112,7 +112,8 @@ def reference_parts(objref: ObjRef) -> tuple[StdObjRef, DualStringArray]:
     For HANDLER and EXTENDED, return the ones of the embedded standard OBJREF.
     """
     if isinstance(objref, ObjRefCustom):
-        raise ComError(RPC_E_INVALID_OBJREF, f"an object that marshals itself, with class {objref.clsid}")
+        text = f"an object of class {objref.clsid} marshals itself, which is not supported"
+        raise ComError(RPC_E_INVALID_OBJREF, text)
     return objref.std, objref.res_addr
 
 
