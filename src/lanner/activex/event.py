@@ -32,10 +32,11 @@ _LOG = logging.getLogger(__name__)
 # DECISIONS: sinks are called by DISPID.
 DISPID_ARRIVED: Final = 0
 DISPID_ARRIVED_ERROR: Final = 1
-# Not in the specification: a sink that takes longer is considered dead. Programs process the
-# message before they return. A computer that is gone is detected sooner.
+# Not in the specification: the time after which a sink is considered dead. It is long because
+# programs process the message before they return. A computer that no longer runs is detected
+# sooner.
 SINK_TIMEOUT: Final = 600.0  # seconds
-# Not in the specification: the backlog of events per sink. Later events are dropped.
+# Not in the specification: the maximum backlog of events per sink. Later events are dropped.
 MAX_PENDING: Final = 64
 # MS-ERREF 2.1: a code of the facility RPC or WIN32 means that the sink cannot be reached, except
 # the codes below. These codes, and all codes of other facilities, are the sink's own failures.

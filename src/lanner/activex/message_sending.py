@@ -167,8 +167,8 @@ class Sending:
         if "sender_certificate" in self.given and self.state.sender_certificate:
             return self.state.sender_certificate
         if not is_named:
-            # A message without a sender identifier has no certificate that identifies the sender
-            # either.
+            # A message without a sender identifier does not have a certificate that identifies the
+            # sender, either.
             return b""
         if self.context is not None and self.context.sender_certificate:
             return self.context.sender_certificate
@@ -223,7 +223,7 @@ class Sending:
         except ValueError:
             raise IllegalPropertyValue(f"HashAlgorithm {properties.hash_algorithm:#x}") from None
         key = await self._key_of(properties.sender_certificate)
-        # RSA takes a while; run it in a thread so that other work continues.
+        # RSA is slow, so it runs in a thread while other work continues.
         return await asyncio.to_thread(
             sign_properties,
             properties,

@@ -76,7 +76,7 @@ class MessageState:
     sender_identifier: bytes = b""
     extension: bytes = b""
     connector_type_identifier: UUID = GUID_NULL
-    # Never set: packets have no such field (MS-MQMQ 2.2.20).
+    # This is never set, because packets have no such field (MS-MQMQ 2.2.20).
     transaction_status_queue_format_name: str | None = None
     symmetric_key: bytes = b""
     signature: bytes = b""
@@ -85,7 +85,7 @@ class MessageState:
     transaction_identifier: bytes = NO_IDENTIFIER
     first_in_transaction: bool = False
     last_in_transaction: bool = False
-    # For messages that arrived over HTTP, which this queue manager does not receive.
+    # These are for messages that arrive over HTTP, which this queue manager does not receive.
     soap_envelope: str | None = None
     soap_compound_message: bytes = b""
     soap_header: str = ""
@@ -162,7 +162,7 @@ class MessageState:
 
     @property
     def octets(self) -> int:
-        """The approximate size, without names and small values."""
+        """The approximate size of the attributes, without names and small values."""
         return (
             len(self.body or b"")
             + len(self.extension)

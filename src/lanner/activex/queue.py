@@ -174,7 +174,7 @@ class MSMQQueue(ComObject):
         self.environment = environment
         self._descriptor = descriptor
         self._queue_info = queue_info
-        # Created on first use.
+        # The object is created on first use.
         self._cursor: Cursor | None = None
         self._notifications: set[Notification] = set()
 

@@ -22,11 +22,11 @@ _LOG = logging.getLogger(__name__)
 
 # The attributes of a handle; none is defined (C706 appendix N, ndr_context_handle).
 _ATTRIBUTES: Final = bytes(4)
-# Not in the specification: handles of one client. Windows' queue managers issue one for each open
-# queue and cursor.
+# Not in the specification: the maximum number of handles of one client. Windows' queue managers
+# issue one for each open queue and cursor.
 MAX_HANDLES: Final = 10_000
-# Not in the specification: handles of all clients of one address, which could otherwise fill the
-# memory.
+# Not in the specification: the maximum number of handles of all clients of one address. Without it,
+# they could fill the memory.
 MAX_HANDLES_OF_PEER: Final = 100_000
 
 Rundown = Callable[[], object]
@@ -42,7 +42,7 @@ class _Held:
 
 @dataclass(slots=True)
 class _Tally:
-    """The counts of an address."""
+    """The numbers of groups and of handles of one address."""
 
     groups: int = 0
     handles: int = 0
@@ -62,8 +62,8 @@ class ContextHandles:
     def add(self, value: object, kind: str, rundown: Rundown | None = None, owner: Sid = ANONYMOUS_LOGON) -> bytes:
         """Return a new handle, 20 octets.
 
-        It is random, so that no client can guess the handle of another one. `rundown` is called if
-        the client disconnects without closing the handle.
+        The handle is random, so that no client can guess that of another one. `rundown` is called
+        if the client disconnects without closing the handle.
         """
         if self._is_over:
             # The client disconnected while its call was running.
@@ -139,7 +139,7 @@ class AssociationGroups:
         return len(self._groups)
 
     def find(self, group_id: int, peer: str) -> AssociationGroup | None:
-        """Return the group of an id, None from another address than its own (MS-RPCE 3.3.1.5.7)."""
+        """Return the group of an id; None if the address is not its own (MS-RPCE 3.3.1.5.7)."""
         found = self._groups.get(group_id)
         return found if found is not None and found.peer == peer else None
 

@@ -135,7 +135,7 @@ class RpcClient:
         self._entries: dict[int, _Wait] = {}
         self._binding: _Wait | None = None
         self._leader: _Wait | None = None
-        # In the order in which they get the lead.
+        # The threads that wait, in the order in which they get the lead.
         self._followers: dict[_Wait, None] = {}
         # Identifiers of the threads that have a call under way.
         self._callers: set[int] = set()
@@ -207,7 +207,7 @@ class RpcClient:
         raise _failure(outcome)
 
     def begin_frames(self, keys: bytes) -> None:
-        """Exchange frames beside PDUs from now on. `keys` come from the answer to a call."""
+        """Begin to exchange frames beside PDUs. `keys` come from the answer to a call."""
         with self._lock:
             self._core.begin_frames(keys)
 
@@ -356,7 +356,7 @@ class RpcClient:
         return self._leader is wait
 
     def _offer_lead(self) -> None:
-        """Wake a follower: the oldest, but the main thread only if it is alone."""
+        """Wake the oldest follower; the main thread only if there is no other follower."""
         self._wake(min(self._followers, key=attrgetter("is_main")))
 
     def _leave(self, wait: _Wait) -> None:
@@ -382,7 +382,7 @@ class RpcClient:
         os.eventfd_write(self._bell.fileno(), 1)
 
     def _abandon(self, wait: _Wait) -> None:
-        """Tell the server that the answer to a call is no longer needed.
+        """Notify the server that the answer to a call is no longer needed.
 
         The leader, or the next call, sends what the socket does not accept at once.
         """
@@ -474,7 +474,8 @@ class RpcClient:
         self._entries.clear()
         for wait in waits:
             self._answer(wait, client_shared.repeated(self._error))
-        # Wakes the leader. Its poll needs the descriptor, which it closes when it leaves.
+        # This wakes the leader. Its poll needs the descriptor, so the leader closes it when it
+        # leaves.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         if self._leader is None:
@@ -506,7 +507,7 @@ def connect_tcp(
     local_address: tuple[str, int] | None = None,
     timeout: float | None = None,
 ) -> RpcClient:
-    """Connect to a server. Without credentials there is no authentication, whatever the level.
+    """Connect to a server. Without credentials, no level of authentication is used.
 
     Raises OSError if connecting fails, TimeoutError after `timeout` seconds. The time that the
     resolver needs for a name is not limited.

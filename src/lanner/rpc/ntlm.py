@@ -43,7 +43,7 @@ _U32: Final = struct.Struct("<I")
 _MSV_AV_EOL: Final = 0
 _MSV_AV_FLAGS: Final = 6
 _AV_FLAG_MIC: Final = 0x2
-# MS-NLMP 2.2.1.3: the place of the MIC in an AUTHENTICATE_MESSAGE.
+# MS-NLMP 2.2.1.3: the position of the MIC in an AUTHENTICATE_MESSAGE.
 _MIC_START: Final = 72
 _MIC_END: Final = 88
 # MS-NLMP 2.2.2.7, 2.2.2.8: the proof, then the structure up to its AV pairs.
@@ -111,7 +111,7 @@ class Authenticate:
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether there is no user, and nothing to prove one (MS-NLMP 3.2.5.1.2)."""
+        """Whether the message names no user and has no response (MS-NLMP 3.2.5.1.2)."""
         return not self.user and not self.nt_response and self.lm_response in (b"", b"\0")
 
 
@@ -193,7 +193,7 @@ class _Ntlm(NTLMProxy):
     def check_level(self, level: AuthLevel) -> None:
         """Raise SecurityError if the provider cannot give the level (MS-RPCE 3.3.1.5.2.2).
 
-        A missing signature is noticed with the first call.
+        A missing signature is detected when the first call arrives.
         """
         self._level = level
         if level == AuthLevel.PKT_PRIVACY and not self._context_attr & NegotiateFlags.seal:
@@ -219,7 +219,7 @@ class _Ntlm(NTLMProxy):
             self._check_unsigned()
             return stub, _DUMMY_SIGNATURE
         if not self._has_extended_security:
-            # Only anonymous users come here. Their keys are public.
+            # Only anonymous users get here. Their keys are public.
             body = handle.update(stub) if seal else stub
             return body, self.sign(stub)
         number = _U32.pack(self._sent)
@@ -257,7 +257,7 @@ class _Ntlm(NTLMProxy):
         return body
 
     def _check_unsigned(self) -> None:
-        """Raise SecurityError if messages may not go without signatures."""
+        """Raise SecurityError unless unsigned messages are allowed."""
         raise SecurityError("NTLM: signatures were not agreed on")
 
     # RC4 restarts after the signatures over the list of mechanisms, but the sequence numbers
@@ -273,7 +273,7 @@ class _Ntlm(NTLMProxy):
         self._reset_ntlm_crypto_state(outgoing=False)
 
 
-# Stands for the credentials of a client; a server has none.
+# A placeholder for the credentials of a client. A server has none.
 _NO_CREDENTIAL: Final = NTLMHash(username="", lm_hash=None, nt_hash=None)
 
 
@@ -318,8 +318,8 @@ class NtlmAcceptor(_Ntlm):
             info[AvId.dns_domain_name] = self._names.dns_domain
         info[AvId.dns_computer_name] = self._names.dns_computer or self._names.computer.lower()
         info[AvId.timestamp] = FileTime.now()
-        # MS-NLMP 2.2.1.2: Version is always there, and zero if it was not negotiated. pyspnego
-        # leaves it out without a value, and sets the flag with one.
+        # MS-NLMP 2.2.1.2: Version is always present, and zero if it was not negotiated. pyspnego
+        # omits the field if it has no value, and sets the flag if it has one.
         version = Version.get_current() if flags & NegotiateFlags.version else Version(revision=0)
         self._server_challenge = os.urandom(8)
         challenge = Challenge(
@@ -374,7 +374,7 @@ class NtlmAcceptor(_Ntlm):
         attempt = self._begin(name)
         known = self._accounts.nt_hash(name)
         identity = self._accounts.identity(name)
-        # An unknown name takes as long as a wrong password.
+        # Checking an unknown name takes as long as checking a wrong password.
         nt_hash = secrets.token_bytes(16) if known is None else known
         key = hmac.digest(nt_hash, (message.user.upper() + message.domain).encode("utf-16-le", "surrogatepass"), "md5")
         proof = hmac.digest(key, self._server_challenge + response[_PROOF_SIZE:], "md5")
@@ -386,7 +386,7 @@ class NtlmAcceptor(_Ntlm):
         return hmac.digest(key, proof, "md5")
 
     def _begin(self, name: str) -> Attempt:
-        """Return the attempt. Raises LogonDelayed once if the user has to wait.
+        """Return the attempt. Raises LogonDelayed, once, if the user has to wait.
 
         The step is then repeated, and continues.
         """

@@ -77,7 +77,7 @@ _LOG = logging.getLogger(__name__)
 # The number of references to request at once, which is what Windows requests. A client that holds
 # several can pass one on without a call.
 _PUBLIC_REFS: Final = 5
-# Not in the specification: the references in one RemRelease.
+# Not in the specification: the maximum number of references in one RemRelease.
 _RELEASES_AT_ONCE: Final = 500
 
 # Settings for a server that accepts references from its clients. Not in the specification.
@@ -414,7 +414,7 @@ class ComClient:
         return ObjRefStandard(held.iid, std, held.res_addr)
 
     def abandon(self, held: HeldInterface) -> None:
-        """Note that a RemoteInterface is no longer used.
+        """Record that a RemoteInterface is no longer used.
 
         Finalizers call this too, in any thread, so it only records the fact.
         """

@@ -32,7 +32,8 @@ class Resolver:
         # The address where it answered.
         self.address: Address | None = None
         self.pings = PingSet()
-        # Held while it resolves an exporter, so that no other task resolves the same one.
+        # The lock is held while the resolver resolves an exporter, so that no other task resolves
+        # the same one.
         self.lock = asyncio.Lock()
         # The number of interfaces held on objects of this resolver.
         self.interfaces = 0
@@ -65,7 +66,7 @@ class RemoteExporter:
         self.interfaces: dict[UUID, HeldInterface] = {}
         # Calls in progress.
         self.calls = 0
-        # Idle timer, which runs while no interface of this exporter is held.
+        # The idle timer, which runs while no interface of this exporter is held.
         self.idle: asyncio.TimerHandle | None = None
 
     def __str__(self) -> str:

@@ -104,7 +104,7 @@ app_specific            bigint     set   ApplicationTag
 label                   string     set   Label
 [time]
 sent_time               timestamp  read  SentTime, whole seconds of the sender's clock
-arrived_time            timestamp  read  ArrivalTime, whole seconds of this clock
+arrived_time            timestamp  read  ArrivalTime, whole seconds by the clock of the queue manager
 time_to_reach_queue     bigint     set   seconds from sent_time; 4294967295 is for ever
 time_to_be_received     bigint     set   seconds from sent_time; 4294967295 is for ever
 expires_at              timestamp  read  when it expires in this queue if it is not received; null: never
@@ -178,7 +178,7 @@ qm_id                   string     read  identifier of the queue manager
 qm_name                 string     read  its computer name
 seq                     bigint     read  number of the event
 event                   string     read  what happened, in one word
-event_time              timestamp  read  when, in milliseconds of this clock
+event_time              timestamp  read  when, to the millisecond, by the clock of the queue manager
 queue                   string     read  format name of the queue in which it happened, also when that is gone; null
                                               where there was none
 queue_kind              string     read  what the queue was for, as with messages

@@ -37,9 +37,10 @@ MAX_PARTITION_BYTES: Final = 4 * PARTITION_BYTES
 # Not in the specification: the size limit of a partition if the user has set minPartitions. It
 # limits what is read again when a task fails.
 MAX_ASKED_BYTES: Final = 1 << 30
-# Not in the specification: pieces per partition if several queues share the requested partitions.
+# Not in the specification: the number of pieces per partition if several queues share the requested
+# partitions.
 _PIECES: Final = 8
-# Not in the specification: memory that a worker keeps between batches; it is enough for some
+# Not in the specification: the memory that a worker keeps between batches. It is enough for several
 # batches.
 KEPT_BYTES: Final = 64 << 20
 
@@ -167,7 +168,7 @@ class Planner:
     def _found(
         self, wanted: Sequence[tuple[Manager, int, Sequence[Wanted]]], target: int
     ) -> list[tuple[Manager, list[Piece]]]:
-        """Return the pieces at each queue manager. All are asked at the same time."""
+        """Return the pieces at each queue manager. All are queried at the same time."""
 
         def pieces(one: tuple[Manager, int, Sequence[Wanted]]) -> tuple[Manager, list[Piece]]:
             manager, epoch, ranges = one
@@ -263,7 +264,7 @@ class Planner:
 
 def read_partition(access: Access, partition: InputPartition, *, fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
     """Return the batches of a partition, in a worker. The next batch is read ahead."""
-    # Spark makes a partition of its own if a plan is empty.
+    # If a plan is empty, Spark makes a partition without a range.
     if not isinstance(partition, MessagePartition):
         return iter(())
     _prepare(os.getpid())
