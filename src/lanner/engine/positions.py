@@ -197,7 +197,9 @@ class Positions:
         Such a position still exists after its message is deleted (DMPR-3.1.1.11-4).
         """
         return any(
-            cursor.position == lookup_id for descriptor in queue.open_queue_descriptors for cursor in descriptor.cursors
+            cursor.position == lookup_id
+            for descriptor in queue.open_queue_descriptors.values()
+            for cursor in descriptor.cursors
         )
 
     # Holding --------------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ def test_a_branch_of_another_user_confirms_no_commit(runtime: Runtime) -> None:
     """
     engine = runtime.engine
     coordinator, shared = str(coordinator_of(engine).identifier), str(uuid.uuid4())
-    names = {"coordinator": coordinator, "identifier": shared, "resource": "bank"}
+    names: dict[str, Any] = {"coordinator": coordinator, "identifier": shared, "resource": "bank"}
     ask(runtime, ALICE, "begin distributed", identifier=shared)
     with runtime.lock:
         branch = engine.create_transaction(uuid.uuid4())
