@@ -20,6 +20,7 @@ from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 from uuid import UUID, uuid4
 
+from lanner.engine.held_memory import HELD_OVERHEAD
 from lanner.host.distributed import DistributedRequests
 from lanner.host.finding import Search
 from lanner.host.message_filters import MAX_CONDITIONS
@@ -738,7 +739,7 @@ _REQUESTS: Final[dict[str, Callable[[LannerSession, Mapping[str, Any], memoryvie
 
 
 def _octets(reads: list[Read]) -> int:
-    return sum(len(read.position.record.packet) for read in reads)
+    return sum(len(read.position.record.packet) + HELD_OVERHEAD for read in reads)
 
 
 def _messages(positions: list[MessagePosition]) -> Reply:
