@@ -817,9 +817,10 @@ packets_of_shape(PyObject *const *args, Stamp *stamp)
     const Py_ssize_t transaction = PyLong_AsSsize_t(args[3]), properties = PyLong_AsSsize_t(args[4]);
     if (PyErr_Occurred())
         return NULL;
+    /* In this order no sum or difference overflows. */
     if (start < 0 || transaction < -1 || (transaction >= 0 && transaction < DESTINATION_AT)
-        || properties < (transaction < 0 ? DESTINATION_AT : transaction + TRANSACTION_SIZE)
-        || properties > PyBytes_Size(args[2]) - PROPERTIES_SIZE) {
+        || properties < DESTINATION_AT || properties > PyBytes_Size(args[2]) - PROPERTIES_SIZE
+        || transaction > properties - TRANSACTION_SIZE) {
         PyErr_SetString(PyExc_ValueError, "the template does not have its headers there");
         return NULL;
     }

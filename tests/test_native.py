@@ -348,7 +348,10 @@ def test_records_with_wrong_fields_are_refused(compiled: ModuleType, name: str, 
 
 @pytest.mark.parametrize(
     ("start", "transaction", "properties"),
-    [(-1, -1, 64), (0, -2, 64), (0, 59, 80), (0, 64, 83), (0, -1, 59), (0, -1, 125), (0, 64, 2**40)],
+    [
+        *[(-1, -1, 64), (0, -2, 64), (0, 59, 80), (0, 64, 83), (0, -1, 59), (0, -1, 125), (0, 64, 2**40)],
+        *[(0, 2**63 - 1, 100), (0, 2**63 - 20, 100), (0, -1, -(2**63)), (0, 64, -(2**63)), (0, -1, 2**63 - 1)],
+    ],
 )
 def test_a_shape_with_places_outside_is_refused(
     compiled: ModuleType, start: int, transaction: int, properties: int

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lanner.rpc.faults import FaultStatus, RpcFault
+from lanner.security.peer_address import peer_of
 from lanner.wire.sid import ANONYMOUS_LOGON, Sid
 
 _LOG = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class _Held:
 
 @dataclass(slots=True)
 class _Tally:
-    """The numbers of groups and of handles of one address."""
+    """The counts of an address, or of a network of IPv6 (`peer_of`)."""
 
     groups: int = 0
     handles: int = 0
@@ -146,7 +147,7 @@ class AssociationGroups:
     def join(self, group: AssociationGroup | None, peer: str) -> AssociationGroup:
         """Count a connection in a group, or in a new one."""
         if group is None:
-            tally = self._tallies.setdefault(peer, _Tally())
+            tally = self._tallies.setdefault(peer_of(peer), _Tally())
             tally.groups += 1
             group = AssociationGroup(self._new_id(), peer, tally)
             self._groups[group.id] = group
@@ -158,10 +159,11 @@ class AssociationGroups:
         group.connections -= 1
         if group.connections == 0:
             del self._groups[group.id]
-            tally = self._tallies[group.peer]
+            network = peer_of(group.peer)
+            tally = self._tallies[network]
             tally.groups -= 1
             if not tally.groups:
-                del self._tallies[group.peer]
+                del self._tallies[network]
             group.handles.run_down()
 
     def _new_id(self) -> int:

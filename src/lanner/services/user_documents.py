@@ -47,7 +47,9 @@ COLUMNS: Final[dict[str, Callable[[Queue], object]]] = {
     # Messages that arrived since the queue manager started, plus those found at its start. The
     # difference between two answers gives the rate.
     "arrivals": lambda queue: queue.message_count + queue.removed_count,
-    "readers": lambda queue: sum(one.access_type is QueueAccessType.RECEIVE for one in queue.open_queue_descriptors),
+    "readers": lambda queue: sum(
+        one.access_type is QueueAccessType.RECEIVE for one in queue.open_queue_descriptors.values()
+    ),
     "transactional": lambda queue: queue.transactional,
     "journaling": lambda queue: queue.journaling,
     "authentication": lambda queue: queue.authentication,
