@@ -19,6 +19,7 @@ import pytest
 
 import lanner
 from lanner.http.bodies import MAX_BODY, MAX_OF_STRANGER
+from lanner.http.sessions import COOKIE
 from tests.adversity.attacks.victim import ADMINISTRATOR, USER, Victim, victim
 
 # More than a busy machine needs for an answer, and less than a request may take to come.
@@ -114,7 +115,8 @@ def test_wrong_links_and_tokens_keep_nobody_out(tmp_path: Path) -> None:
         with lanner.connect(data=place.data) as manager:
             ticket = manager.log_on_ticket()
         with _client(place) as stranger:
-            assert stranger.get(f"/login?ticket={ticket}").status_code == HTTPStatus.SEE_OTHER
+            assert stranger.get(f"/login?ticket={ticket}").status_code == HTTPStatus.OK
+            assert COOKIE in stranger.cookies
             right = {"Authorization": f"Bearer {made['token']}"}
             assert stranger.get("/api/v1/whoami", headers=right).json()["user"] == ADMINISTRATOR.user
 
