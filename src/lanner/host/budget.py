@@ -211,6 +211,10 @@ class Pass:
         self._user: str | None = None
         self.peer = peer
 
+    @property
+    def is_returned(self) -> bool:
+        return self._door is None
+
     def count_for(self, user: str) -> bool:
         """Count the connection for the first user who logs on through it.
 

@@ -26,9 +26,8 @@ _MAX_TEXT: Final = 1000
 def refusal(error: LannerError) -> bytes:
     """Return the machine-readable form of an error: its class, text, and status if it has one."""
     status = getattr(error, "status", None)
-    return json.dumps(
-        {"error": type(error).__name__, "status": status, "message": str(error.args[0])[:_MAX_TEXT]}
-    ).encode()
+    text = str(error.args[0])[:_MAX_TEXT]
+    return json.dumps({"error": type(error).__name__, "status": status, "message": text}).encode()
 
 
 def refused(error: LannerError) -> fl.FlightError:
