@@ -21,6 +21,7 @@ import pytest
 import lanner
 from lanner.http.bodies import MAX_BODY, MAX_OF_STRANGER
 from lanner.http.sessions import COOKIE, MAX_SESSIONS_OF_USER
+from lanner.security.users import USER_FILE, UserFile
 from tests.adversity.attacks.victim import ADMINISTRATOR, USER, Victim, victim
 
 # More than a busy machine needs for an answer, and less than a request may take to come.
@@ -135,6 +136,26 @@ def test_one_account_does_not_hold_all_sessions(place: Victim) -> None:
         bob.cookies.clear()
         assert bob.get("/api/v1/whoami", headers={"Cookie": f"{COOKIE}={first}"}).status_code == HTTPStatus.UNAUTHORIZED
     with _client(place, _ALICE) as alice:
+        assert alice.get("/api/v1/whoami").json()["user"] == ADMINISTRATOR.user
+
+
+def test_a_removed_user_and_a_stolen_password_are_logged_off(tmp_path: Path) -> None:
+    """Both by HTTP and by RPC, however the account was changed."""
+    with victim(tmp_path) as place, _client(place, _ALICE) as alice:
+        users = UserFile(place.data / USER_FILE)
+        changes: list[Callable[[], object]] = [
+            lambda: users.set_password(USER.user, "another word"),
+            lambda: users.remove(USER.user),
+        ]
+        for password, change in zip((USER.password, "another word"), changes, strict=True):
+            with _client(place) as bob, lanner.connect(place.address, user=USER.user, password=password) as manager:
+                assert bob.post("/api/v1/session", json={"user": USER.user, "password": password}).is_success
+                assert bob.get("/api/v1/whoami").is_success
+                assert manager.who_am_i()["user"] == USER.user
+                change()
+                _until(lambda bob=bob: bob.get("/api/v1/whoami").status_code == HTTPStatus.UNAUTHORIZED)  # type: ignore[misc]
+                with pytest.raises(lanner.errors.LannerError):
+                    manager.who_am_i()
         assert alice.get("/api/v1/whoami").json()["user"] == ADMINISTRATOR.user
 
 
