@@ -17,10 +17,11 @@ from urllib.parse import quote
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 import lanner
 import site_pages
+from lanner.cli.console import page_for
 from lanner.security.certificates import generate_certificate
 from tests.http.service import HttpService
 
@@ -247,3 +248,22 @@ def test_a_monitor_sees_and_changes_nothing(visit: Visit, service: HttpService) 
     for path in ("/settings", "/certificates", "/reports"):
         page.goto(path)
         expect(page.locator("main")).to_contain_text("are for administrators")
+
+
+def test_the_page_of_the_command_leads_into_the_console(
+    browser: Browser,
+    service: HttpService,
+    manager: lanner.QueueManager,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To the browser the file is another site, from which it brings no cookie."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    context = browser.new_context()
+    try:
+        page = context.new_page()
+        page.goto(page_for(f"{service.url}/login?ticket={manager.log_on_ticket()}").as_uri())
+        page.wait_for_url(f"{service.url}/")
+        assert page.get_by_role("navigation").first.is_visible()
+    finally:
+        context.close()
