@@ -10,6 +10,7 @@ not secret below the level privacy.
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ MAX_HANDLES_OF_PEER: Final = 100_000
 Rundown = Callable[[], object]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Held:
     value: object
     kind: str
@@ -76,7 +77,7 @@ class ContextHandles:
         if self._tally.handles >= MAX_HANDLES_OF_PEER:
             raise RpcFault(FaultStatus.NCA_FAULT_REMOTE_NO_MEMORY, f"{MAX_HANDLES_OF_PEER} context handles")
         self._tally.handles += 1
-        handle = _ATTRIBUTES + secrets.token_bytes(16)
+        handle = _ATTRIBUTES + os.urandom(16)
         self._held[handle] = _Held(value, kind, rundown, owner)
         return handle
 
@@ -86,7 +87,7 @@ class ContextHandles:
         Raises RpcFault if it is closed, or of another kind, group or user.
         """
         held = self._held.get(handle)
-        if held is None or held.kind != kind or held.owner not in (ANONYMOUS_LOGON, caller):
+        if held is None or held.kind != kind or held.owner not in (caller, ANONYMOUS_LOGON):
             raise RpcFault(FaultStatus.NCA_FAULT_CONTEXT_MISMATCH, f"context handle {handle.hex()} of kind {kind}")
         return held.value
 

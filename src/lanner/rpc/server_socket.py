@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from lanner.host.accepting import local_user
 from lanner.model.errors import RemoteProtocolError
-from lanner.rpc.calls import CallCancelled, CallReceived, Event, ServerCall
+from lanner.rpc.calls import CallCancelled, Event, ServerCall
 from lanner.rpc.connection import ServerConnection
 from lanner.rpc.liveness import notice_death
 from lanner.rpc.pdu import AuthLevel, SyntaxId
@@ -288,11 +288,11 @@ class ServerSocket(asyncio.Protocol):
 
     def _handle(self, events: list[Event]) -> None:
         for event in events:
-            if type(event) is CallReceived:
-                task = self._server.dispatch(event.call, self._answered)
+            if type(event) is ServerCall:
+                task = self._server.dispatch(event, self._answered)
                 if task is not None:
-                    self._tasks[event.call] = task
-                    task.add_done_callback(partial(self._done, event.call))
+                    self._tasks[event] = task
+                    task.add_done_callback(partial(self._done, event))
             elif type(event) is CallCancelled:
                 waiting = self._tasks.get(event.call)
                 if waiting is not None:
