@@ -174,7 +174,7 @@ class UserDocuments:
         queues = self._visible(identity)
         if pattern:
             wanted = pattern.lower() if any(sign in pattern for sign in "*?") else f"*{pattern.lower()}*"
-            queues = [queue for queue in queues if fnmatch.fnmatchcase(queue.pathname.lower(), wanted)]
+            queues = [queue for queue in queues if _is_named(queue.pathname.lower(), wanted)]
         queues.sort(key=lambda queue: queue.pathname.lower())
         if key != "name":
             queues.sort(key=lambda queue: _sortable(COLUMNS[key](queue)), reverse=is_backwards)
@@ -276,6 +276,12 @@ class UserDocuments:
 def _refuse_token(identity: Identity, what: str) -> None:
     if identity.scope is not None:
         raise AccessDenied(f"a token of {identity.name} cannot {what}: log on with the password")
+
+
+def _is_named(path: str, pattern: str) -> bool:
+    """Return whether a pattern fits a queue's path name, or its end after a backslash."""
+    parts = path.split("\\")
+    return any(fnmatch.fnmatchcase("\\".join(parts[begin:]), pattern) for begin in range(len(parts)))
 
 
 def _columns(wanted: object) -> list[str]:

@@ -234,7 +234,10 @@ def done(visitor: Visitor, to: str, text: str, *, name: str = "", href: str = ""
 def explain(error: LannerError) -> tuple[str, str]:
     """Return the text of an error and MSMQ's name of its status."""
     status = getattr(error, "status", None)
-    return str(error), "" if status is None else f"{type(error).__name__}, {status:#010x}"
+    if status is None:
+        return str(error), ""
+    # The text of the error ends with the status.
+    return str(error.args[0]), f"{type(error).__name__}, {status:#010x}"
 
 
 def lookup_ids(values: Sequence[str]) -> list[int]:
