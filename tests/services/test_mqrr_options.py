@@ -149,7 +149,14 @@ async def test_what_qm2qm_reads_can_be_opened_here(site: Site) -> None:
     identifier = site.runtime.engine.queue_manager.identifier
     with site.runtime.lock:
         number = site.operations.find(".\\private$\\q").private_queue_number
-    names = [NAME, f"PRIVATE={identifier}\\{number:x}", f"{NAME};JOURNAL", f"MACHINE={identifier};DEADLETTER"]
+    with site.runtime.change() as change:
+        site.operations.create_queue(".\\pub", {"security": granting(QueueAccess.GENERIC_ALL)})
+    change.wait()
+    public = site.operations.find(".\\pub").identifier
+    names = [
+        NAME, r"DIRECT=OS:.\pub", f"PUBLIC={public}", f"PRIVATE={identifier}\\{number:x}",
+        f"{NAME};JOURNAL", f"MACHINE={identifier};DEADLETTER",
+    ]  # fmt: skip
     target = Target(ADDRESS, port=site.port)
     async with (
         await RemoteReader.connect(target, client_id=uuid.uuid4()) as old,
@@ -157,7 +164,7 @@ async def test_what_qm2qm_reads_can_be_opened_here(site: Site) -> None:
     ):
         for name in names:
             first, second = await old.open(parse(name)), await new.open(parse(name))
-            assert first.is_open and second.is_open, name
+            assert (first.is_open, second.is_open) == (True, True), name
             await first.close()
             await second.close()
 
