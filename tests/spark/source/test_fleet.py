@@ -13,7 +13,7 @@ import pytest
 
 from lanner.client import Message, QueueManager
 from lanner.client.runtimes import runtime_of
-from lanner.model.errors import ServiceNotAvailable
+from lanner.model.errors import AccessDenied, ServiceNotAvailable
 from lanner.spark.columnar.schema import RowSchema
 from lanner.spark.flight.client import FlightQueues
 from lanner.spark.flight.server import FlightListener
@@ -133,6 +133,26 @@ def test_a_slow_queue_manager_is_not_starved(fleet: list[str], slow: str, monkey
             driver.close()
         assert counted["QM0"] >= 2
         assert counted["QM1"] >= 2
+
+
+def test_the_directory_of_one_names_all(start: Callable[..., QueueManager], accounts: Path) -> None:
+    manager = start("ALPHA")
+    shutil.copy(accounts, runtime_of(manager).users.path)
+    there = {"identifier": "0d9c9c0e-3f0c-4b7e-8a52-5fd5b1e9a001", "address": "10.0.0.7"}
+    manager.enterprise.apply({"computers": {"BETA": there}})
+    with FlightListener(runtime_of(manager), FlightSettings(port=0, allow_anonymous=True)) as service:
+        place = f"directory:{service.address.removeprefix('grpc://')}"
+        own = next(one for name, one in manager.enterprise.document()["computers"].items() if name == "ALPHA")
+        found = batch_options(given([place, "gamma"])).access.managers
+        assert set(found) == {
+            f"grpc://{(own.get('address') or 'ALPHA').lower()}:1810",
+            "grpc://10.0.0.7:1810",
+            "grpc://gamma:1810",
+        }
+        with pytest.raises(AccessDenied, match="logged on"):
+            batch_options({"managers": place, "queues": "q"})
+    with pytest.raises(ServiceNotAvailable):
+        batch_options(given([place, "gamma"]) | {"user": "bob"})
 
 
 def test_one_that_comes_back_is_read_again(

@@ -11,8 +11,9 @@ Options of reads and writes:
 
 managers
     queue managers: host, host:port, grpc+tls://host:port, separated by commas; file:PATH for a file
-    with one per line; dns:NAME or dns:NAME:PORT for all addresses of a name. Default: 127.0.0.1. A
-    writer spreads its rows over them, or sends each to the one in its column qm_name.
+    with one per line; dns:NAME or dns:NAME:PORT for all addresses of a name; directory:ADDRESS for
+    all computers that the queue manager there knows. Default: 127.0.0.1. A writer spreads its rows
+    over them, or sends each to the one in its column qm_name.
 transport
     flight (default), or rpc: remote read of any MSMQ computer, by batches that peek and streams
     that receive, at least once; see `rpc_reading`
