@@ -47,6 +47,7 @@ WRITE_ROUNDS = 3
 PIECES = ("reads", "writes", "receive", "transfer")
 IDLE_READS = 3
 LAST, ROUNDS_OF_LAST = 100, 20
+MARKS = 12  # seconds
 # Separate addresses, because the ports are the usual ones. ALONE and BESIDE are the destinations of
 # the backlogs.
 ADDRESS = "127.0.0.68"
@@ -200,6 +201,11 @@ class Bench:
             raise AssertionError("messages were lost, or are there twice")
         return self._messages // 2 / took
 
+    def send_last(self, count: int) -> None:
+        """Send some more messages to the queue that is read."""
+        body = bytes(self._size)
+        self._manager.open("read").send_many(Message(body=body, recoverable=True) for _ in range(count))
+
     @contextmanager
     def reading(self, rates: list[float]) -> Iterator[None]:
         """Read repeatedly in the background; append the rows per second of each read.
@@ -292,6 +298,9 @@ def long_queue(bench: Bench, process: psutil.Process, messages: int, out: Writer
         f"second, {memory.now()} MiB after.\n",
         file=out,
     )
+    # Arrival times are known to within ten seconds.
+    time.sleep(MARKS)
+    bench.send_last(LAST)
     with FlightQueues(f"grpc://{ADDRESS}:1810", user="bench", password=PASSWORD) as queues:
         last = queues.bounds("read")["upto"] - LAST
         [moment] = queues.table("read", where=[["seq", "=", last + 1]], columns=["arrived_time"])["arrived_time"]
