@@ -69,6 +69,8 @@ info        {} -> {queue_manager, queue_manager_id, user, horizon, near, takes_p
             `takes_packets`: DoPut accepts packets, too. `near`: a Unix socket at which programs of
             the same user on the same machine get, through shared memory, the packets that DoGet
             makes batches of (`near_streams`). Null for other callers.
+computers   {} -> {computers: [{name, address}, ...]}
+            those in the directory of the queue manager; not for anonymous callers
 bounds      {queue, [queue_id]} -> as app_metadata of ListFlights
 position    {queue, time_ms} -> {after}
             the number before the first message that arrived at `time_ms` or later, in milliseconds
