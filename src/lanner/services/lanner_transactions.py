@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 Reply: TypeAlias = tuple[Document, bytes]
 
-# Not in the specification: distributed transactions that one session may coordinate at once.
+# Not in the specification: the maximum number of distributed transactions that one session may
+# coordinate at a time.
 MAX_COORDINATED: Final = 10_000
 Handler: TypeAlias = Callable[["LannerSession", Mapping[str, Any], memoryview], Awaitable[Reply]]
 
@@ -68,7 +69,8 @@ async def _prepared(
         return await reply
     except StatusError:
         if not transaction.is_over and not transaction.is_prepared:
-            # Preparing failed to be written, so the transaction still ends with the session.
+            # The prepared state could not be written, so the transaction still ends with the
+            # session.
             session.transactions[number] = transaction
         raise
 

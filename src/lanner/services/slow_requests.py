@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Not in the specification: requests of one user that run at the same time.
+# Not in the specification: the maximum number of requests of one user that run at the same time.
 _AT_ONCE: Final = 2
 
 
 @dataclass(slots=True)
 class _User:
-    """A user with such requests."""
+    """A user with slow requests."""
 
     room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
     requests: int = 0
 
 
 class SlowRequests:
-    """The slow requests of all users. For one event loop."""
+    """The slow requests of all users, in one event loop."""
 
     def __init__(self) -> None:
         self._users: dict[Sid, _User] = {}
