@@ -39,7 +39,10 @@ class FakeNetwork:
     def wake(self) -> None:
         self.wakes += 1
 
-    def resolve(self, hosts: list[HopHost], done: Callable[[list[NextHop] | OSError], None]) -> None:
+    def resolve(
+        self, hosts: list[HopHost], done: Callable[[list[NextHop] | OSError], None], whose: str | None = None
+    ) -> None:
+        del whose
         raise NotImplementedError
 
     def ping(self, address: str, done: Callable[[bool], None]) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 from uuid import UUID
 
+from lanner.host.fair_threads import FairThreads
 from lanner.host.internal_signing_key import internal_signing_key
 from lanner.model.errors import NoInternalUserCert, RemoteMachineNotAvailable
 from lanner.rpc.async_client import connect_tcp
@@ -71,6 +73,8 @@ class Environment:
         self.settings = ActivexSettings() if settings is None else settings
         # The port for requests to other queue managers.
         self.remote_port = HANDSHAKE_PORT
+        # Names that no server answers for leave threads for other work.
+        self._lookups = FairThreads()
 
     async def connect(self, computer: str) -> RpcClient:
         """Connect to the RPC port of another computer's queue manager, anonymously.
@@ -80,7 +84,7 @@ class Environment:
         peers = {} if self.transfer is None else self.transfer.settings.peers
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                addresses = await asyncio.to_thread(resolve, computer, peers)
+                addresses = await self._lookups.run("names", partial(resolve, computer, peers))
                 return await connect_tcp(addresses[0], self.remote_port)
         except OSError as error:
             raise RemoteMachineNotAvailable(f"{computer} cannot be reached: {error}") from error

@@ -156,11 +156,6 @@ class ServerCall:
 
 
 @dataclass(frozen=True, slots=True)
-class CallReceived:
-    call: ServerCall
-
-
-@dataclass(frozen=True, slots=True)
 class CallCancelled:
     """The client wants the call to end early, or (orphaned) no longer needs the answer."""
 
@@ -175,4 +170,5 @@ class ConnectionClosed:
     reason: str
 
 
-Event = CallReceived | CallCancelled | ConnectionClosed
+# A ServerCall is a call that has been received.
+Event = ServerCall | CallCancelled | ConnectionClosed

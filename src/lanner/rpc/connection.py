@@ -17,7 +17,7 @@ from lanner.host.budget import Resource
 from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.association import AssociationGroup, AssociationGroups
 from lanner.rpc.call_log import call_log
-from lanner.rpc.calls import CallCancelled, CallReceived, ConnectionClosed, Event, Registered, ServerCall
+from lanner.rpc.calls import CallCancelled, ConnectionClosed, Event, Registered, ServerCall
 from lanner.rpc.faults import FORBIDDEN_STATUS, FaultStatus, RpcFault
 from lanner.rpc.fragments import pack_fragments, pack_signed_fragments
 from lanner.rpc.frames import FIRST_OCTET, Frames
@@ -609,7 +609,7 @@ class ServerConnection:
             self._log.request(
                 call.group.id, call.call_id, call.context.abstract_syntax.uuid, call.opnum, len(call.stub)
             )
-        events.append(CallReceived(call))
+        events.append(call)
 
     def _strip_verification_trailer(self, call: ServerCall) -> None:
         found = find_trailer(call.stub)

@@ -277,7 +277,12 @@ class SecurityContexts:
             if not is_little:
                 security_id = int.from_bytes(pdu[where + 4 : where + 8], "big")
             found = self._contexts.get(security_id)
-            if found is None or found.auth_type != auth_type or found.level != _processed_as(level):
+            if (
+                found is None
+                or found.auth_type != auth_type
+                # Most levels are processed as themselves.
+                or (found.level != level and found.level != _processed_as(level))
+            ):
                 raise Refused(FaultStatus.ACCESS_DENIED, "a security context that is not there", context_id=context_id)
         if found is None:
             return None

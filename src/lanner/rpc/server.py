@@ -195,7 +195,7 @@ class ServerInterface(ServedInterface):
             return self._answer(method, self._refuse(call, method), _arguments(method, call, syntax), syntax)
         arguments = _arguments(method, call, syntax)
         results = handler(call, **arguments)
-        if isinstance(results, (int, Mapping)):
+        if isinstance(results, (dict, int, Mapping)):
             return self._answer(method, results, arguments, syntax)
         if isinstance(results, WhenDurable):
             return PendingAnswer(results, partial(self._answer, method, arguments=arguments, syntax=syntax))

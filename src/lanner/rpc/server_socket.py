@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from lanner.host.accepting import local_user
 from lanner.model.errors import RemoteProtocolError
-from lanner.rpc.calls import CallCancelled, CallReceived, Event, ServerCall
+from lanner.rpc.calls import CallCancelled, Event, ServerCall
 from lanner.rpc.connection import ServerConnection
 from lanner.rpc.liveness import notice_death
 from lanner.rpc.pdu import AuthLevel, SyntaxId
@@ -77,7 +77,7 @@ class ServerSocket(asyncio.Protocol):
         self.since = time.time()
         self.granted = granted
         self.strangers = strangers
-        self._is_local = is_local
+        self.is_local = is_local
         self.peer = "local" if is_local else ""
         self._core: ServerConnection | None = None
         self._transport: asyncio.Transport | None = None
@@ -115,7 +115,7 @@ class ServerSocket(asyncio.Protocol):
         local_address = ""
         limits = self._server.limits.connection
         connected: socket.socket = transport.get_extra_info("socket")
-        if self._is_local:
+        if self.is_local:
             uid = local_user(connected)
             # The kernel identifies the peer, and no one else can read or change the data.
             level = AuthLevel.PKT_PRIVACY
@@ -139,8 +139,8 @@ class ServerSocket(asyncio.Protocol):
             endpoint = str(port)
             notice_death(connected)
         self._server.admit(self)
-        self._has_high_water = self._is_local
-        transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER if self._is_local else _HIGH_WATER_OF_STRANGERS)
+        self._has_high_water = self.is_local
+        transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER if self.is_local else _HIGH_WATER_OF_STRANGERS)
         self._core = ServerConnection(
             self._find_interface,
             self._server.groups,
@@ -151,7 +151,7 @@ class ServerSocket(asyncio.Protocol):
             identity=identity,
             auth_level=level,
             limits=limits,
-            logons=None if self._is_local else self._server.logons,
+            logons=None if self.is_local else self._server.logons,
             needs_log_on=self._only is not None,
         )
         self._core.flush_soon = self._flush_soon
@@ -175,7 +175,7 @@ class ServerSocket(asyncio.Protocol):
         """
         core, limits = self._core, self._server.limits
         self._timer = None
-        if core is None or self._is_local or core.is_authenticated:
+        if core is None or self.is_local or core.is_authenticated:
             return
         if self._was_heard or core.outstanding_calls or core.has_handles:
             self._was_heard = False
@@ -196,12 +196,12 @@ class ServerSocket(asyncio.Protocol):
         Local users are always known: the kernel identifies them.
         """
         core = self._core
-        return self._is_local or (core is not None and (core.is_authenticated or core.has_handles))
+        return self.is_local or (core is not None and (core.is_authenticated or core.has_handles))
 
     @property
     def is_logged_on(self) -> bool:
         """Whether the client's user is known."""
-        return self._is_local or (self._core is not None and self._core.is_authenticated)
+        return self.is_local or (self._core is not None and self._core.is_authenticated)
 
     # Reading
     # ----------------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ class ServerSocket(asyncio.Protocol):
             self._server.bound(self)
         if core.unfinished != self._unfinished:
             self._unfinished = core.unfinished
-            self._server.unfinished(self, self._unfinished, is_known=self._is_local or core.is_authenticated)
+            self._server.unfinished(self, self._unfinished, is_known=self.is_local or core.is_authenticated)
         if core.has_more or self._delayed is not None or self._is_held:
             self._set_pace(core)
 
@@ -288,11 +288,11 @@ class ServerSocket(asyncio.Protocol):
 
     def _handle(self, events: list[Event]) -> None:
         for event in events:
-            if type(event) is CallReceived:
-                task = self._server.dispatch(event.call, self._answered)
+            if type(event) is ServerCall:
+                task = self._server.dispatch(event, self._answered)
                 if task is not None:
-                    self._tasks[event.call] = task
-                    task.add_done_callback(partial(self._done, event.call))
+                    self._tasks[event] = task
+                    task.add_done_callback(partial(self._done, event))
             elif type(event) is CallCancelled:
                 waiting = self._tasks.get(event.call)
                 if waiting is not None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from lanner.security.log_lines import log_of_peer
+from lanner.security.peer_address import peer_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ MAX_PEERS: Final = 10_000
 
 
 class Guesses:
-    """The wrong guesses of each peer address."""
+    """The wrong guesses of each peer (`peer_of`)."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -35,9 +36,10 @@ class Guesses:
 
     def may_guess(self, peer: str) -> bool:
         """Return whether this address may use a number that it has not used before."""
-        return self._count(peer) < MAX_WRONG
+        return self._count(peer_of(peer)) < MAX_WRONG
 
     def was_wrong(self, peer: str) -> None:
+        peer = peer_of(peer)
         count = self._count(peer) + 1
         self._wrong.pop(peer, None)
         if len(self._wrong) >= MAX_PEERS:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from lanner.host.fair_threads import FairThreads
 from lanner.model.errors import MQ_OK, AccessDenied, GenericError, InvalidParameter, StatusError
 from lanner.rpc.faults import FaultStatus, RpcFault
 from lanner.rpc.interface import RETURNS
@@ -28,7 +29,6 @@ from lanner.services.interfaces.lanner import (
     MAX_REQUEST_SIZE,
 )
 from lanner.services.lanner_sessions import LannerSessions
-from lanner.services.slow_requests import SlowRequests
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
@@ -63,7 +63,7 @@ class LannerInterface(ServerInterface):
         self._engine = engine
         self._about = about
         self._documents = Documents(engine, committer, transfer, about, of_users, others, clients)
-        self._slow = SlowRequests()
+        self._slow = FairThreads()
         self._refuse_hardened = refuse_in_hardened_mode(engine)
         handlers: dict[str, Handler] = {LANNER_WHO.name: self.who, LANNER_ASK.name: self.ask, **sessions.handlers}
         if log_on is not None:

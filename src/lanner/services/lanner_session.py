@@ -20,6 +20,7 @@ from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 from uuid import UUID, uuid4
 
+from lanner.engine.held_memory import HELD_OVERHEAD
 from lanner.host.distributed import DistributedRequests
 from lanner.host.finding import Search
 from lanner.host.message_filters import MAX_CONDITIONS
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from lanner.host.reads import Read
     from lanner.model.live import Cursor, OpenQueueDescriptor, Transaction
     from lanner.security.identity import Identity
+    from lanner.services.open_objects import OpenObjects
     from lanner.services.sent_batches import ClientMemory, SentBatches
     from lanner.wire.builder import MessageProperties
 
@@ -100,7 +102,7 @@ class SendRefused(Exception):
         self.sent = sent
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class LannerSession:
     """The open objects of one client, by number."""
 
@@ -108,6 +110,7 @@ class LannerSession:
     committer: Committer
     identity: Identity
     memory: ClientMemory
+    of_users: OpenObjects
     queues: dict[int, OpenQueueDescriptor] = field(default_factory=dict)
     cursors: dict[int, Cursor] = field(default_factory=dict)
     transactions: dict[int, Transaction] = field(default_factory=dict)
@@ -160,6 +163,7 @@ class LannerSession:
     def close(self) -> None:
         """Return held messages, abort open transactions and close the queues."""
         self.is_closed = True
+        self.of_users.closed(self.identity, self)
         with self.committer.change() as change:
             for transaction in self.transactions.values():
                 if not transaction.is_over:
@@ -175,14 +179,19 @@ class LannerSession:
         for number in list(self.ended):
             self._forget_ended(number)
 
+    @property
+    def opened(self) -> int:
+        """The number of queues, cursors, transactions and reads that are open."""
+        return len(self.queues) + len(self.cursors) + len(self.transactions) + len(self.held) + len(self.waiting)
+
     def _require_room(self) -> None:
         if self.is_closed:
             raise InvalidHandle("the session was closed: open another one")
-        opened = len(self.queues) + len(self.cursors) + len(self.transactions)
-        if opened + len(self.held) + len(self.waiting) >= MAX_OPEN:
+        if self.opened >= MAX_OPEN:
             raise InsufficientResources(
                 f"{MAX_OPEN} queues, cursors, reads and transactions are open on this connection: close some"
             )
+        self.of_users.require_room(self.identity, self)
 
     def new_read(self, number: int) -> int:
         """Check the number that the client has chosen for a receive, and return it."""
@@ -734,7 +743,7 @@ _REQUESTS: Final[dict[str, Callable[[LannerSession, Mapping[str, Any], memoryvie
 
 
 def _octets(reads: list[Read]) -> int:
-    return sum(len(read.position.record.packet) for read in reads)
+    return sum(len(read.position.record.packet) + HELD_OVERHEAD for read in reads)
 
 
 def _messages(positions: list[MessagePosition]) -> Reply:

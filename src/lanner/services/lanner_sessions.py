@@ -37,6 +37,7 @@ from lanner.services.interfaces.lanner import (
 )
 from lanner.services.lanner_session import LannerSession, Reply, SendRefused
 from lanner.services.lanner_stream import LannerStream
+from lanner.services.open_objects import OpenObjects
 from lanner.services.sent_batches import ClientMemory
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class LannerSessions:
         self._committer = committer
         self._run = uuid.uuid4()
         self._memory = ClientMemory()
+        self._of_users = OpenObjects()
 
     @property
     def handlers(self) -> dict[str, Handler]:
@@ -73,9 +75,13 @@ class LannerSessions:
     def open_session(self, call: ServerCall) -> Results:
         if sum(1 for _ in call.caller.group.handles.values(_KIND)) >= MAX_SESSIONS:
             return InsufficientResources.status
-        session = LannerSession(self._engine, self._committer, call.identity, self._memory)
+        session = LannerSession(self._engine, self._committer, call.identity, self._memory, self._of_users)
         try:
+            self._of_users.require_room(call.identity, session)
             return {"session": call.caller.add(session, _KIND, session.close), RETURNS: MQ_OK}
+        except InsufficientResources as error:
+            session.close()
+            return error.status
         except RpcFault:
             session.close()
             raise

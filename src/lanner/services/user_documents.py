@@ -47,7 +47,9 @@ COLUMNS: Final[dict[str, Callable[[Queue], object]]] = {
     # The number of messages that arrived since the queue manager started, plus those found at its
     # start. The difference between two answers gives the rate.
     "arrivals": lambda queue: queue.message_count + queue.removed_count,
-    "readers": lambda queue: sum(one.access_type is QueueAccessType.RECEIVE for one in queue.open_queue_descriptors),
+    "readers": lambda queue: sum(
+        one.access_type is QueueAccessType.RECEIVE for one in queue.open_queue_descriptors.values()
+    ),
     "transactional": lambda queue: queue.transactional,
     "journaling": lambda queue: queue.journaling,
     "authentication": lambda queue: queue.authentication,
@@ -172,7 +174,7 @@ class UserDocuments:
         queues = self._visible(identity)
         if pattern:
             wanted = pattern.lower() if any(sign in pattern for sign in "*?") else f"*{pattern.lower()}*"
-            queues = [queue for queue in queues if fnmatch.fnmatchcase(queue.pathname.lower(), wanted)]
+            queues = [queue for queue in queues if _is_named(queue.pathname.lower(), wanted)]
         queues.sort(key=lambda queue: queue.pathname.lower())
         if key != "name":
             queues.sort(key=lambda queue: _sortable(COLUMNS[key](queue)), reverse=is_backwards)
@@ -274,6 +276,12 @@ class UserDocuments:
 def _refuse_token(identity: Identity, what: str) -> None:
     if identity.scope is not None:
         raise AccessDenied(f"a token of {identity.name} cannot {what}: log on with the password")
+
+
+def _is_named(path: str, pattern: str) -> bool:
+    """Return whether a pattern fits a queue's path name, or its end after a backslash."""
+    parts = path.split("\\")
+    return any(fnmatch.fnmatchcase("\\".join(parts[begin:]), pattern) for begin in range(len(parts)))
 
 
 def _columns(wanted: object) -> list[str]:

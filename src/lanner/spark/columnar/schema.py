@@ -161,10 +161,10 @@ body_size               bigint     read  bytes of the body
 body                    binary     set   the body; a writer may give text too
 body_text               string     read  the body as text, where body_type says that it is text
 extension               binary     set   Extension; null when empty
-soap_envelope           string     read  of messages over HTTP, which are not taken: always null
+soap_envelope           string     read  SoapEnvelope of a message that Windows got over HTTP (`transport=rpc`)
 soap_header             string     set   SoapHeader
 soap_body               string     set   SoapBody
-compound_message        binary     read  of messages over HTTP, which are not taken: always null
+compound_message        binary     read  SoapCompoundMessage of such a message: its HTTP request
 [raw]
 packet                  binary     read  the UserMessage packet: of every message if named in `columns`, else of
                                               broken ones only

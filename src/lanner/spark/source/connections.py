@@ -90,11 +90,12 @@ def parse_address(text: str) -> str:
     return f"{parts.scheme}://{host}:{port}"
 
 
-def discovered(text: str) -> list[str]:
+def discovered(text: str, access: Access) -> list[str]:
     """Return the addresses of an item of `managers`.
 
     file:PATH stands for the addresses in a file, dns:NAME and dns:NAME:PORT for those of a name in
-    DNS. Any other item stands for itself.
+    DNS, directory:ADDRESS for all computers in the directory of a queue manager, which is asked
+    with `access`. Any other item stands for itself.
     """
     kind, colon, rest = text.partition(":")
     if colon and kind == "file":
@@ -111,6 +112,9 @@ def discovered(text: str) -> list[str]:
             raise InvalidParameter(f"managers: DNS has no address of {name!r}: {error}") from None
         hosts = [str(where[0]) for *_, where in infos]
         found = [f"[{host}]:{port or PORT}" if ":" in host else f"{host}:{port or PORT}" for host in hosts]
+    elif colon and kind == "directory":
+        told = Manager(access, parse_address(rest)).call(lambda queues: queues.act("computers"))
+        found = [computer["address"] or computer["name"] for computer in told["computers"]]
     else:
         return [text]
     found = list(dict.fromkeys(filter(None, found)))

@@ -6,6 +6,7 @@ an option, only the place of one.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import difflib
 import json
@@ -232,7 +233,6 @@ class _Options:
         transport = self.one_of("transport", FLIGHT, RPC)
         parse = parse_address if transport == FLIGHT else parse_host
         given = self.texts("managers") or ("127.0.0.1",)
-        managers = tuple(dict.fromkeys(parse(text) for item in given for text in discovered(item)))
         user = self.text("user")
         file, variable = self.text("passwordFile"), self.text("passwordEnv")
         if file is not None and variable is not None:
@@ -242,7 +242,9 @@ class _Options:
         seconds = self.number("retrySeconds", retry, least=0)
         if transport == RPC and self.text("tlsRoots") is not None:
             raise InvalidParameter("option tlsRoots: transport rpc has no TLS; it encrypts with the password")
-        return Access(managers, user, file, variable, self.text("tlsRoots"), seconds, transport)
+        access = Access((), user, file, variable, self.text("tlsRoots"), seconds, transport)
+        managers = dict.fromkeys(parse(text) for item in given for text in discovered(item, access))
+        return dataclasses.replace(access, managers=tuple(managers))
 
     def read(
         self, retry: int, mode: str, *, fail_on_data_loss: bool

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Final
@@ -45,6 +45,10 @@ _PIECES: Final = 8
 KEPT_BYTES: Final = 64 << 20
 
 
+# The last column with onManagerDown=skip: the queue managers that were left out, null for none.
+SKIPPED: Final = "skipped"
+
+
 class MessagesVanished(LannerError):
     """Messages that should be read are no longer in their queue."""
 
@@ -71,6 +75,8 @@ class Columns:
     include_body: bool
     body_format: str | None = None
     body_schema: str | None = None
+    # Whether SKIPPED comes last: the queue managers that were left out.
+    has_skipped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,8 @@ class MessagePartition(InputPartition):
         super().__init__(None)
         self.address = address
         self.pieces = tuple(pieces)
+        # The queue managers that were left out of the plan, if rows are to tell.
+        self.skipped: tuple[str, ...] | None = None
 
 
 def vanished(queue: str, after: int, upto: int, planned: int, found: int, *, is_error: bool) -> None:
@@ -142,7 +150,17 @@ class Planner:
         self._where = list(where)
         self._limit = limit
 
-    def plan(self, wanted: Sequence[tuple[Manager, int, Sequence[Wanted]]]) -> list[MessagePartition]:
+    def plan(
+        self, wanted: Sequence[tuple[Manager, int, Sequence[Wanted]]], skipped: Iterable[str] = ()
+    ) -> list[MessagePartition]:
+        """Return partitions as `_planned` does. `skipped`: the queue managers that are left out."""
+        partitions = self._planned(wanted)
+        if self._columns.has_skipped:
+            for partition in partitions:
+                partition.skipped = tuple(sorted(skipped))
+        return partitions
+
+    def _planned(self, wanted: Sequence[tuple[Manager, int, Sequence[Wanted]]]) -> list[MessagePartition]:
         """Return partitions for ranges of queues, given by queue manager and epoch.
 
         Each has about PARTITION_BYTES, and up to MAX_PARTITION_BYTES if there is much more to read.
@@ -279,10 +297,17 @@ def _batches(
         found = 0
         for batch in manager.read(piece.part):
             found += len(batch)
-            yield batch
+            yield batch if partition.skipped is None else _with_skipped(batch, partition.skipped)
         part = piece.part
         if piece.is_counted and found < part.messages:
             vanished(piece.queue, part.after, part.upto, part.messages, found, is_error=fail_on_data_loss)
+
+
+def _with_skipped(batch: pa.RecordBatch, skipped: Sequence[str]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    text = pa.scalar(", ".join(skipped) or None, pa.string())
+    return batch.append_column(pa.field(SKIPPED, pa.string()), pa.repeat(text, len(batch)))
 
 
 @cache

@@ -418,7 +418,7 @@ class StreamDriver:
                         self._leases.hold(known, number, upto.end)
                     ranges.append(Wanted(upto.name, number, after, upto.end, upto.messages - messages))
             wanted.append((known.manager, reached.epoch, ranges))
-        return self._planner.plan(wanted)
+        return self._planner.plan(wanted, self._skipped)
 
     def _check(self, offset: Offset) -> None:
         """Refuse offsets of other queue managers. Those that are down cannot be checked."""
