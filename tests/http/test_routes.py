@@ -61,7 +61,7 @@ def test_a_queue_is_made_changed_shown_and_deleted(alice: httpx.Client) -> None:
 def test_queues_come_in_pages(alice: httpx.Client) -> None:
     for number in range(5):
         _queue(alice, f"paged-{number}", label=f"{9 - number}")
-    page = {"page": 2, "page_size": 2, "sort": "label", "columns": "label"}
+    page: dict[str, str | int] = {"page": 2, "page_size": 2, "sort": "label", "columns": "label"}
     for name in ("paged-*", "paged", "*PAGED-?", "private$\\paged-*"):
         found = alice.get(f"{API}/queues", params={"name": name, **page}).json()
         assert (found["total"], found["items"]) == (5, [{"label": "7"}, {"label": "8"}]), name

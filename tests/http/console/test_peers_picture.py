@@ -13,7 +13,7 @@ from lanner.http.console.peers_picture import MOST, draw
 
 
 def rows(queue: str, name: str | None = None) -> list[dict[str, Any]]:
-    peer = {
+    peer: dict[str, Any] = {
         "name": name,
         "guid": str(uuid.uuid4()),
         "addresses": {"127.0.0.9": "learnt"},
