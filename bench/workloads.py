@@ -346,7 +346,8 @@ def ready(what: list[str]) -> Iterator[None]:
                 raise RuntimeError(f"{what[-1]} did not start")
             yield
         finally:
-            process.terminate()
+            # SIGTERM is blocked in runs of a comparison: see `bench.against.uninterrupted`.
+            process.kill()
 
 
 def served(directory: Path, count: int) -> float:
