@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from lanner.security.users import UserFile
     from lanner.transfer.transfer import Transfer
 
-# Not in the specification: a computer that does not answer within this time is unreachable.
+# Not in the specification: the time after which a computer that does not answer counts as
+# unreachable.
 CONNECT_TIMEOUT: Final = 30.0  # seconds
 
 
@@ -44,8 +45,8 @@ class Environment:
     """One queue manager as its coclasses see it.
 
     This object and the coclasses run in the event loop's thread. Engine events are raised with
-    `lock` held, never across an `await`. A change that must be durable is one of the `committer`,
-    and is awaited.
+    `lock` held, never across an `await`. A change that must be durable is made by the `committer`
+    and awaited.
     """
 
     def __init__(
@@ -65,9 +66,9 @@ class Environment:
         self.committer = committer
         self.transfer = transfer
         self.users = users
-        # None: this queue manager issues no internal certificates.
+        # None if this queue manager issues no internal certificates.
         self.certificates = certificates
-        # None: there are no external transactions.
+        # None if there are no external transactions.
         self.transaction_manager = transaction_manager
         self.settings = ActivexSettings() if settings is None else settings
         # The port for requests to other queue managers.

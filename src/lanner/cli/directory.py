@@ -88,14 +88,14 @@ def remove(
     names: Annotated[
         list[str],
         typer.Argument(
-            metavar="NAME...", help="Its name; of a link the two sites, of a user the SID.", show_default=False
+            metavar="NAME...", help="Its name. For a link: its two sites. For a user: the SID.", show_default=False
         ),
     ],
     *,
     yes: Yes = False,
     at: Place,
 ) -> None:
-    """Remove an object from the directory; a computer with its public queues."""
+    """Remove an object from the directory. With a computer, its public queues are removed too."""
     if kind not in ("site", "computer", "link", "list", "user") or len(names) != (2 if kind == "link" else 1):
         raise UsageError("what is removed: site NAME, computer NAME, list NAME, user SID, or link SITE SITE")
     what = f"{kind} {' - '.join(names)}"

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from typing import Annotated
 
 import typer
@@ -73,11 +74,12 @@ def list_outgoing(*, at: Place, json: Json = False) -> None:
             str(one["messages"]),
             size(one["bytes"]),
             ", ".join(one["next_hops"]) or "-",
-            _problem(one) or "-",
+            # The column before has the address.
+            re.sub(r"^connecting to \S+: ", "", _problem(one)) or "-",
         )
         for one in documents
     ]
-    show_table([(title, title in ("MESSAGES", "SIZE")) for title in titles], rows)
+    show_table([(title, title in ("MESSAGES", "SIZE")) for title in titles], rows, spare=("NEXT HOPS", "SIZE"))
 
 
 @app.command()
@@ -231,6 +233,7 @@ def status(*, at: Place, json: Json = False) -> None:
         [
             ("queue manager", f"{document['name']} ({document['identifier']})"),
             ("process", f"{document['process']}, lanner {document['version']}"),
+            ("state", "online" if document["online"] else "offline: `lanner machine online` connects it again"),
             *document["listeners"].items(),
             (
                 "outgoing",
@@ -244,10 +247,13 @@ def status(*, at: Place, json: Json = False) -> None:
     if document.get("limits"):
         say("")
         titles = ("RESOURCE", "USED", "LIMIT", "PER PEER", "REFUSED", "MOST BY")
+        touched = [one for one in document["limits"] if one["used"] or one["refused"]]
         show_table(
             [(title, title in ("USED", "LIMIT", "PER PEER", "REFUSED")) for title in titles],
-            [limit_row(one) for one in document["limits"]],
+            [limit_row(one) for one in touched],
+            spare=("PER PEER",),
         )
+        say(f"({len(document['limits']) - len(touched)} more limits, of which nothing is used: --json has them)")
     if document["sessions"]:
         say("")
         show_table(

@@ -18,7 +18,7 @@ from rich.live import Live
 
 from lanner.cli.errors import CommandError, UsageError
 from lanner.cli.options import Json, duration
-from lanner.cli.output import say, show_fields, write_json
+from lanner.cli.output import counted, say, show_fields, write_json
 from lanner.cli.session import Place, connect_to, open_manager, reaching
 from lanner.client import Message, Queue, QueueManager
 from lanner.model.errors import IOTimeout, LannerError
@@ -143,7 +143,8 @@ def bench(
             {"queue": name, "size": size, "batch": batch, "senders": senders, "receivers": receivers, **document}
         )
         return
-    say(f"{name}: {size} octets, {senders} senders, {receivers} receivers, batches of {batch}")
+    who = f"{counted(senders, 'sender')}, {counted(receivers, 'receiver')}"
+    say(f"{name}: {size} octets, {who}, batches of {batch}")
     show_fields([(key.replace("_", " "), "-" if value is None else f"{value:,}") for key, value in document.items()])
 
 

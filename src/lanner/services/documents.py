@@ -181,7 +181,7 @@ class Documents:
     # State
     # ----------------------------------------------------------------------------------------------
 
-    def _status(self, identity: Identity, request: Request) -> object:
+    def _status(self, identity: Identity, request: Request) -> Document:
         del identity, request
         qm = self._engine.queue_manager
         outgoing = list(self._engine.outgoing_queues())
@@ -203,16 +203,20 @@ class Documents:
 
     def _examine(self, identity: Identity, request: Request) -> object:
         """Return the findings of `lanner doctor`; with `files`, also on the data directory."""
-        del identity
         # Imported here: only `lanner doctor` needs it.
         from lanner.services.examination import examine_files, examine_store
+        from lanner.services.service_examination import examine_service
 
         where, data = _text(request, "where"), self._about().get("data")
         findings = list(examine_files(Path(data))) if request.get("files") is True and data is not None else []
         engine = self._engine
         with engine.store.lock:
             in_doubt = TransactionDocuments(engine).describe()
-            findings += examine_store(engine.store, where, dt.datetime.now(dt.UTC), in_doubt)
+            attempts = map(self._attempts, engine.outgoing_queues())
+            problems = {one["name"]: one["problem"] for one in attempts if one["problem"] is not None}
+            findings += examine_store(engine.store, where, dt.datetime.now(dt.UTC), in_doubt, problems)
+            peers = self._peer_documents.describe() if self._peer_documents.conflicts() else []
+            findings += examine_service(self._status(identity, request), peers)
         return [finding.document() for finding in findings]
 
     def _queues(self, identity: Identity, request: Request) -> object:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MAX_OPEN_OF_USER: Final = 100_000
 
 
-class Session(Protocol):
+class CountedSession(Protocol):
     """A session that is counted."""
 
     @property
@@ -29,10 +29,10 @@ class Session(Protocol):
 class _User:
     def __init__(self) -> None:
         # What each session had when it was last counted.
-        self.counts: dict[Session, int] = {}
+        self.counts: dict[CountedSession, int] = {}
         self.total = 0
 
-    def count(self, session: Session) -> None:
+    def count(self, session: CountedSession) -> None:
         opened = 1 + session.opened
         self.total += opened - self.counts.get(session, 0)
         self.counts[session] = opened
@@ -44,7 +44,7 @@ class OpenObjects:
     def __init__(self) -> None:
         self._users: dict[Sid, _User] = {}
 
-    def require_room(self, identity: Identity, session: Session) -> None:
+    def require_room(self, identity: Identity, session: CountedSession) -> None:
         """Count a session, and raise InsufficientResources if its user has too much open."""
         if identity.is_administrator:
             return
@@ -61,7 +61,7 @@ class OpenObjects:
                 "connections together: close some"
             )
 
-    def closed(self, identity: Identity, session: Session) -> None:
+    def closed(self, identity: Identity, session: CountedSession) -> None:
         """Stop counting a session."""
         user = self._users.get(identity.sid)
         if user is not None:

@@ -223,8 +223,8 @@ class QueueManager(Closeable):
         """Return one page of the queues that the user may see.
 
         The document has `total` and `items`; each item has the given columns, or all. `name` is a
-        part of the name, or a pattern with * and ?. `sort` is a column; prefix it with - for
-        descending order.
+        part of the name, or a pattern with * and ? of the whole name or of what follows a
+        backslash. `sort` is a column; prefix it with - for descending order.
         """
         wanted = None if columns is None else list(columns)
         document: Document = await self._backend.ask(
