@@ -175,11 +175,9 @@ def test_three_members_in_two_sites(domain: Domain, members: tuple[Member, Membe
             name = lookup(one, f"orders of {other.name}")
             assert name.upper() == f"PUBLIC={domain.guid(f'CN=orders,CN=msmq,{other.dn}')}".upper()
             one.run("send", name, f"{one.name} to {other.name}")
-            one.run("send", rf"{other.name}\orders", f"{one.name} to {other.name} by path name")
     for other in members:
-        bodies = {received(other, r".\orders").value for _ in range(2 * len(members))}
-        texts = {f"{one.name} to {other.name}" for one in members}
-        assert bodies == texts | {f"{text} by path name" for text in texts}
+        bodies = {received(other, r".\orders").value for _ in members}
+        assert bodies == {f"{one.name} to {other.name}" for one in members}
     # West and east have no site in common: the gate of the link passes messages on.
     target = lookup(west, "orders of EASTQM")
     west.run("send", target, "over the link")

@@ -157,7 +157,7 @@ def test_in_workgroup_mode_nothing_is_taken(tmp_path: Path) -> None:
         h.create("admin")
         queue = h.engine.queue_manager.change_notification_queue
         assert queue is not None
-        assert queue.open_queue_descriptors == {}
+        assert not queue.open_queue_descriptors
         wanted = h.published("orders")
         for to in (h.address, r"DIRECT=OS:ALPHA\private$\notify_queue$"):
             everything = asking(Acknowledgements.FULL_REACH_QUEUE | Acknowledgements.FULL_RECEIVE)
@@ -196,10 +196,9 @@ def test_the_queue_is_read_as_long_as_the_queue_manager_runs(h: Notified) -> Non
     h.stop()
     h.start()
     waiting = h.engine.open_queue(parse(h.address), QueueAccessType.SEND, QueueShareMode.DENY_NONE, SYSTEM)
-    notifications = h.engine.queue_manager.change_notification_queue
-    assert notifications is not None
-    reader, *_ = notifications.open_queue_descriptors.values()
-    h.engine.close_queue(reader)
+    notification_queue = h.engine.queue_manager.change_notification_queue
+    assert notification_queue is not None
+    h.engine.close_queue(next(iter(notification_queue.open_queue_descriptors.values())))
     # There is no reader now: two messages wait, and outlive the queue manager.
     for queue in queues[:2]:
         h.engine.enqueue_message_to_an_open_queue(waiting, h.properties(body_of(CREATE, queue.identifier)))

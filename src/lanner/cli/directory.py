@@ -1,4 +1,4 @@
-"""`lanner directory`: the enterprise as the queue manager knows it.
+"""`lanner directory`: the enterprise that the queue manager has in its directory.
 
 The enterprise has sites, links, other computers and distribution lists.
 """
@@ -28,7 +28,7 @@ app = typer.Typer(help="The enterprise: sites, links, computers, lists.", no_arg
 def show(*, at: Place, json: Json = False) -> None:
     """Show the known enterprise, in the form that `apply` reads.
 
-    It includes what other computers need to know about this one.
+    It includes the data about this computer that other computers need.
     """
     with open_manager(at) as manager:
         document = manager.enterprise.document()

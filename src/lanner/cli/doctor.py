@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lanner.transfer.settings import TransferSettings
 
 _STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red", Verdict.SKIP: "dim"}
-# As long as the Session Retry Connect Timer. `--timeout forever` also means this default.
+# This is as long as the Session Retry Connect Timer. `--timeout forever` also means this default.
 DEFAULT_TIMEOUT = 5.0  # seconds
 
 
@@ -66,7 +66,7 @@ def doctor(
     if config is not None:
         findings.append(_settings(config, given))
     is_usable = not findings or findings[0].verdict is Verdict.OK
-    # The same place and settings as `lanner serve` with these options.
+    # The data directory and the settings are those of `lanner serve` with these options.
     settings = load_settings(config if is_usable else None, given)
     found: Iterator[Finding]
     if at.host is not None:
@@ -84,7 +84,7 @@ def doctor(
     for finding in found:
         findings.append(finding)
         if not json:
-            # Shown at once, because later steps may take time.
+            # Each finding is shown at once, because later steps may take time.
             _show(finding)
     if json:
         write_json([one.document() for one in findings])

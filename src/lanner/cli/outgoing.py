@@ -1,4 +1,4 @@
-"""`lanner outgoing`: messages for other computers, and why they have not left.
+"""`lanner outgoing`: messages for other computers, and the reasons why they wait.
 
 `lanner status`: connections and refused messages.
 """
@@ -115,7 +115,7 @@ def show(name: Name, *, at: Place, json: Json = False) -> None:
 
 
 def _problem(document: Document) -> str:
-    """Return the last problem, and when the next attempt is."""
+    """Return the last problem and the time of the next attempt."""
     parts = [document["problem"] or ""]
     if document["retry_in"] is not None:
         parts.append(f"next attempt in {document['retry_in']:.0f} s")
@@ -163,7 +163,7 @@ def _time(text: str) -> str:
 @app.command()
 @reaching
 def pause(name: Name, *, at: Place, json: Json = False) -> None:
-    """Hold back messages until the queue is resumed, also after a restart."""
+    """Pause a queue: its messages wait, even over a restart, until the queue is resumed."""
     with open_manager(at) as manager:
         found = _find(manager, name)["name"]
         manager.pause(found)
@@ -190,7 +190,7 @@ def resume(name: Name, *, at: Place, json: Json = False) -> None:
 @app.command()
 @reaching
 def resend(name: Name, *, at: Place, json: Json = False) -> None:
-    """Try again now: connect, and resend unacknowledged transactional messages."""
+    """Connect now, and resend unacknowledged transactional messages."""
     with open_manager(at) as manager:
         document = _find(manager, name)
         if is_embedded(manager):
@@ -212,7 +212,7 @@ def _tell(document: Document, done: str, *, as_json: bool) -> None:
 
 @reaching
 def status(*, at: Place, json: Json = False) -> None:
-    """Show the running queue manager: where it listens, who is connected, what was refused.
+    """Show the running queue manager: its addresses, its connections, and refused messages.
 
     Exit code 3 if none runs.
     """

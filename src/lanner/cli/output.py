@@ -40,7 +40,8 @@ __all__ = [
     "write_json",
 ]
 
-# Used if there is no terminal width: wide enough for a format name beside the numbers.
+# The width that is used if the output is not a terminal. It has room for a format name beside the
+# numbers.
 _WIDTH_OF_A_FILE = 240
 # Not in the specification: the minimum width of a text column on a narrow terminal.
 _LEAST = 8
@@ -50,7 +51,8 @@ _WORTH_OF_NAMES, _WORTH_OF_TEXT = 40, 16
 # Columns of text that are useless when they are cut.
 _WHOLE = ("LOOKUP ID", "SENT", "REASON", "STATE", "KIND", "TRANS", "GUID")
 _GAP = "  "
-# Not in the specification: with fewer messages than this, a bar would only flicker.
+# Not in the specification: the number of messages from which a bar is shown. With fewer, it would
+# only flicker.
 _WORTH_A_BAR = 200
 
 
@@ -83,7 +85,7 @@ def show_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]
     cut.
     """
     titles = [title for title, _ in columns]
-    # A cell is one line, even if a label has line breaks.
+    # Each cell is one line, even if a label contains line breaks.
     cells = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(titles, *cells, strict=True)]
     if sys.stdout.isatty():
@@ -151,7 +153,7 @@ def show_fields(fields: Sequence[tuple[str, str]]) -> None:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask for confirmation on a terminal; a script is not asked."""
+    """Ask for confirmation on a terminal. A script is not asked."""
     if not yes and sys.stdin.isatty() and sys.stderr.isatty():
         typer.confirm(question, abort=True, err=True)
 

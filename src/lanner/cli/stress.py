@@ -23,10 +23,10 @@ from lanner.cli.session import Place, connect_to, open_manager, reaching
 from lanner.client import Message, Queue, QueueManager
 from lanner.model.errors import IOTimeout, LannerError
 
-# The beginning of each body: the time of its send, in nanoseconds of this computer's monotonic
-# clock.
+# Each body begins with the time of its send, in nanoseconds of this computer's monotonic clock.
 _STAMP = struct.Struct("<q")
-# Seconds between two readings of the counters, and for which a receiver waits for a message.
+# The seconds between two readings of the counters, and the seconds for which a receiver waits for a
+# message.
 _TICK = 0.5
 _WAIT = 0.2
 _LABEL = "lanner bench"
@@ -37,7 +37,7 @@ class _Tally:
     """The counts of one worker; each worker has its own, so no lock is needed."""
 
     messages: int = 0
-    # Seconds from the send to the receive.
+    # The seconds from each send to the receive.
     latencies: list[float] = field(default_factory=list)
 
 

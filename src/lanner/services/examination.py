@@ -37,11 +37,13 @@ from lanner.security.users import USER_FILE, UserFile
 from lanner.store import Store
 from lanner.store.format import FORMAT
 
-# Not in the specification: far enough above the store's own reserve (DEFAULT_RESERVE) to leave time
-# for freeing space.
+# Not in the specification: the free disk space below which a finding is an error, or a warning. The
+# first is far enough above the store's own reserve (DEFAULT_RESERVE) to leave time for freeing
+# space.
 DISK_FAIL = 64 << 20
 DISK_WARN = 1 << 30
-# Not in the specification: warn before a quota rejects messages.
+# Not in the specification: the share of a quota from which a finding warns, before the quota
+# rejects messages.
 QUOTA_WARN = 0.8
 _CERTIFICATE_WARN = dt.timedelta(days=30)
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -51,7 +53,7 @@ class Verdict(enum.StrEnum):
     OK = "OK"
     WARN = "WARN"
     FAIL = "FAIL"
-    # The check was not run, or its result says nothing.
+    # The check was not run, or its result is not conclusive.
     SKIP = "SKIP"
 
 

@@ -46,7 +46,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class LannerInterface(ServerInterface):
-    """The interface of one queue manager; `about` returns what only the daemon knows."""
+    """The interface of one queue manager; `about` returns the data that only the daemon has."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class LannerInterface(ServerInterface):
             LANNER,
             handlers,
             authorize=self._check,
-            # It carries administration, and all of its clients are Lanner's own.
+            # The interface serves administration, and all of its clients are Lanner's own.
             least_level=AuthLevel.PKT_PRIVACY,
             # LannerLogOn does its own access check.
             open_to_all=[LANNER_LOG_ON.name],
@@ -115,7 +115,7 @@ class LannerInterface(ServerInterface):
 
 
 def _read(text: str) -> object:
-    # Checked first, because parsing happens before any rights are checked.
+    # The size is checked first, because the document is parsed before any rights are checked.
     if text.count(",") > MAX_COMMAS:
         raise InvalidParameter(f"the request has more than {MAX_COMMAS} commas")
     try:

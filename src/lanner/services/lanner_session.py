@@ -61,24 +61,28 @@ Document: TypeAlias = dict[str, Any]
 Reply: TypeAlias = tuple[Document, bytes]
 Replies: TypeAlias = Reply | Awaitable[Reply]
 
-# Not in the specification: queues, cursors, reads and transactions that one session may have open.
+# Not in the specification: the maximum number of queues, cursors, reads and transactions that one
+# session may have open.
 MAX_OPEN: Final = 10_000
-# Not in the specification: octets of messages in one answer. A single message may exceed it.
+# Not in the specification: the maximum number of octets of messages in one answer. A single message
+# may exceed it.
 MAX_ANSWER: Final = 0x0040_0000
-# Not in the specification: receives in a transaction that a client can still undo by number.
+# Not in the specification: the maximum number of receives in a transaction that a client can still
+# undo by number.
 _MAX_UNCONFIRMED: Final = 1024
 
-# Not in the specification: receives that a client can still undo after requesting their removal. A
-# connection has at most 256 calls in progress, and each request confirms those answered before it.
+# Not in the specification: the maximum number of receives that a client can still undo after
+# requesting their removal. A connection has at most 256 calls in progress, and each request
+# confirms those answered before it.
 _MAX_ENDED: Final = 1024
-# Not in the specification: messages in one send and in one move.
+# Not in the specification: the maximum number of messages in one send and in one move.
 _MAX_MESSAGES: Final = 1000
 _MAX_MOVES: Final = 10_000
-# Not in the specification: messages passed on in one slice, and the seconds below which the slice
-# size doubles.
+# Not in the specification: the number of messages that are passed on in one slice, and the seconds
+# below which the slice size doubles.
 _MAX_PASSED: Final = 1024
 _SHORT: Final = 0.003
-# Not in the specification: elements of one multiple-element format name.
+# Not in the specification: the maximum number of elements of one multiple-element format name.
 _MAX_ELEMENTS: Final = 1024
 
 _ACCESS: Final = {
@@ -112,12 +116,12 @@ class LannerSession:
     transactions: dict[int, Transaction] = field(default_factory=dict)
     # Unacknowledged messages, by the number of their read.
     held: dict[int, list[Read]] = field(default_factory=dict)
-    # Most recently removed messages, which are restored if the client was cancelled meanwhile.
+    # The messages that were removed last. They are restored if the client was cancelled meanwhile.
     ended: dict[int, list[Read]] = field(default_factory=dict)
-    # Receives in transactions, kept so that one whose client was cancelled before the answer can be
-    # undone.
+    # The receives in transactions. A receive is kept so that it can be undone if its client is
+    # cancelled before the answer.
     unconfirmed: dict[int, list[Read]] = field(default_factory=dict)
-    # The same, for messages that are numbered individually.
+    # The receives in transactions whose messages are numbered individually.
     received: ReceivedRuns = field(default_factory=ReceivedRuns)
     # Receives that wait for a message, by number.
     waiting: dict[int, Read] = field(default_factory=dict)
@@ -151,7 +155,7 @@ class LannerSession:
         return handler(self, request, octets)
 
     def confirm(self, number: int) -> None:
-        """Forget a read whose answer the client has received: it will not undo it any more."""
+        """Forget a read whose answer the client has received: it will not be undone."""
         self._forget_ended(number)
         self.unconfirmed.pop(number, None)
         self.received.pop(number)
@@ -296,7 +300,7 @@ class LannerSession:
         self.queues[number] = descriptor
         document: Document = {"format_name": descriptor.format_name}
         if access is QueueAccessType.SEND and not descriptor.multiple:
-            # The sender to name in packets that are built for this handle.
+            # The sender that packets for this handle have to name.
             document["sender"] = self.engine.sender_shown(descriptor).hex()
             if self.sent is None and request.get("client") is not None:
                 self.sent = self.memory.of(self.identity.sid, _client_name(request["client"]))
@@ -403,8 +407,8 @@ class LannerSession:
         """Hold a message, and others that are available, until the client acknowledges them."""
         reads = [first]
         room = MAX_ANSWER - len(first.position.record.packet)
-        # If anything fails here (the queue is deleted, too much is held), the first message is
-        # still delivered.
+        # If anything fails here, for example because the queue was deleted or too much is held, the
+        # first message is still delivered.
         with suppress(StatusError):
             if first.cursor is None:
                 reads += self.operations.receive_ready(first.descriptor, wanted - 1, room, first.transaction)
@@ -457,7 +461,7 @@ class LannerSession:
         return self._later(change, document) if change.is_pending else (document, b"")
 
     def remove(self, numbers: list[int]) -> list[tuple[int, StatusError]]:
-        """Remove the messages that receives hold; return those that failed, and why.
+        """Remove the messages that receives hold; return those that failed, with the errors.
 
         The caller holds the store's lock.
         """

@@ -1,4 +1,4 @@
-"""Session handles of Lanner's own interface: one context handle for everything a client has open.
+"""Session handles of Lanner's own interface: one context handle for all open objects of a client.
 
 A handle serves only the user that it was issued to, and is run down with the last connection of its
 association. The engine checks the caller's rights when a queue is opened.
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 _KIND: Final = LANNER_SESSION_HANDLE.kind
-# Not in the specification: sessions per association; a client needs one.
+# Not in the specification: the maximum number of sessions per association. A client needs one.
 MAX_SESSIONS: Final = 16
 
 

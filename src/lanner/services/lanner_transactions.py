@@ -64,7 +64,8 @@ async def _prepared(
         return await reply
     except StatusError:
         if not transaction.is_over and not transaction.is_prepared:
-            # Preparing failed to be written, so the transaction still ends with the session.
+            # The prepared state could not be written, so the transaction still ends with the
+            # session.
             session.transactions[number] = transaction
         raise
 

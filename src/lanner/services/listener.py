@@ -75,13 +75,13 @@ class RpcSettings:
     authentication_level: AuthLevel = AuthLevel.PKT_INTEGRITY
     # MS-NLMP 3.2.5.1.2: refuse NTLM clients whose messages carry no integrity code.
     require_mic: bool = False
-    # Minutes after which a message that was delivered through RemoteRead, and whose receive was not
-    # ended, returns to its queue (RpcCancelTimeout).
+    # The minutes after which a message that was delivered through RemoteRead, and whose receive was
+    # not ended, returns to its queue (RpcCancelTimeout).
     cancel_timeout: int = CLEANUP_MINUTES
     # The keytab of the service principal, for Kerberos.
     keytab: Path | None = None
-    # Limits per port, in total and per peer address. They also apply to the ports of COM and to the
-    # Unix socket.
+    # The limits for each port, in total and per peer address. They also apply to the ports of COM
+    # and to the Unix socket.
     max_connections: int = _LIMITS.max_connections
     max_connections_per_peer: int = _LIMITS.max_connections_per_peer
 
@@ -227,7 +227,7 @@ class RpcListener:
         return self.server.clients()
 
     def _address_of(self, queue_manager: UUID) -> str | None:
-        """Return the address that messages of a queue manager come from; of several, the oldest."""
+        """Return the address that a queue manager's messages come from; the oldest of several."""
         if queue_manager == self._engine.queue_manager.identifier:
             is_open = ipaddress.ip_address(self._bind).is_unspecified
             return None if is_open else self._bind
@@ -301,7 +301,7 @@ class RpcListener:
             return None
 
     async def stop(self) -> None:
-        """Close all connections, which returns what clients hold."""
+        """Close all connections, which returns the messages that clients hold."""
         if self._watching is not None:
             self._watching.cancel()
             self._watching = None

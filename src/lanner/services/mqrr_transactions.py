@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 # MS-MQRR 2.2.8: the value for no transaction.
 NO_TRANSACTION: Final = bytes(16)
-# Not in the specification: ended transactions that are remembered so that late tokens are refused.
+# Not in the specification: the maximum number of ended transactions that are remembered, so that
+# late tokens are refused.
 MAX_ENDED: Final = 10_000
 # MS-DTCO 2.2.5.4: a token begins with dwVersionMin, which is 1, and dwVersionMax. The identifier of
 # the transaction follows, so a token has at least 24 octets.

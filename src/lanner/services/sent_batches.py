@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 if TYPE_CHECKING:
     from lanner.wire.sid import Sid
 
-# Kind and body of an answer.
+# The kind and the body of an answer.
 Outcome: TypeAlias = tuple[int, bytes]
 
 # Not in the specification: how many clients of a user are remembered, and for each client, how many

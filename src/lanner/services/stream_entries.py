@@ -37,12 +37,12 @@ FAILED: Final = 0x81
 # An earlier part of the same send failed, and this part was not processed.
 SKIPPED: Final = 0x82
 
-# Flag in the message count of a receive: each message has its own read number, counting up from
-# that of the request.
+# A flag in the message count of a receive. It means that each message has its own read number,
+# counting up from that of the request.
 NUMBERED: Final = 0x8000_0000
-# Packets in one send, and messages in one receive.
+# The maximum number of packets in one send, and of messages in one receive.
 MAX_MESSAGES: Final = 1000
-# Reads that one request can end.
+# The maximum number of reads that one request can end.
 MAX_READS: Final = 10_000
 
 # Queue, transaction (0: none), first entry of a send in several parts (0: this one).

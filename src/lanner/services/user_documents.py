@@ -34,7 +34,7 @@ Request = Mapping[str, Any]
 # pattern. Queue names are shorter than this.
 MAX_PAGE: Final = 1000
 _MAX_PATTERN: Final = 256
-# Seconds for which an overview is reused for the same identity.
+# The seconds for which an overview is reused for the same identity.
 OVERVIEW_LIFE: Final = 1.0
 _MAX_OVERVIEWS: Final = 256
 
@@ -44,8 +44,8 @@ COLUMNS: Final[dict[str, Callable[[Queue], object]]] = {
     "messages": lambda queue: queue.message_count,
     "bytes": lambda queue: queue.total_bytes,
     "journal_messages": lambda queue: 0 if queue.journal_queue is None else queue.journal_queue.message_count,
-    # Messages that arrived since the queue manager started, plus those found at its start. The
-    # difference between two answers gives the rate.
+    # The number of messages that arrived since the queue manager started, plus those found at its
+    # start. The difference between two answers gives the rate.
     "arrivals": lambda queue: queue.message_count + queue.removed_count,
     "readers": lambda queue: sum(
         one.access_type is QueueAccessType.RECEIVE for one in queue.open_queue_descriptors.values()
@@ -222,7 +222,7 @@ class UserDocuments:
         return self._tokens
 
     def _create_token(self, identity: Identity, request: Request) -> Document:
-        """Create a token for the user, or for another one if an administrator asks."""
+        """Create a token for the user, or for another user if an administrator requests it."""
         _refuse_token(identity, "make tokens")
         name, scope, lifetime = request.get("user"), request.get("scope"), request.get("lifetime")
         if not isinstance(scope, list) or not all(isinstance(one, str) for one in scope):

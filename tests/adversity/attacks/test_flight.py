@@ -13,6 +13,7 @@ import pwd
 import re
 import socket
 import stat
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -304,11 +305,14 @@ def test_a_dictionary_does_not_get_in(tmp_path: Path, is_handshake: bool) -> Non
             return False
 
     with victim(tmp_path, flight=True) as made:
+        began = time.monotonic()
         with ThreadPoolExecutor(16) as pool:
             found = list(pool.map(guess, [*[f"word{number}" for number in range(40)], ADMINISTRATOR.password]))
         assert not any(found)
         wrong = [line for line in made.log if "is wrong" in line or "without a look" in line]
-        assert 1 <= len(wrong) <= 3 * PER_PEER
+        # A busy machine takes minutes, and each has lines of its own.
+        minutes = 1 + int((time.monotonic() - began) / 60)
+        assert 1 <= len(wrong) <= 3 * PER_PEER * minutes
         # Another user is not kept out.
         with connect(made, *login(USER)) as bob:
             assert bob.info()["user"] == USER.user

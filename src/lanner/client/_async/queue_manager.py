@@ -17,7 +17,7 @@ from lanner.host.addresses import local_settings
 from lanner.model.enums import INFINITE
 from lanner.wire.format_name import parse
 
-# Not in the specification: seconds to wait for a computer that does not answer.
+# Not in the specification: the seconds to wait for a computer that does not answer.
 CONNECT_TIMEOUT: Final = 20.0
 Authentication = Literal["ntlm", "negotiate", "kerberos"]
 
@@ -431,7 +431,7 @@ class QueueManager(Closeable):
         await self._backend.ask("remove user", name=name)
 
     async def peer(self, name: str, addresses: Sequence[str] = ()) -> Document:
-        """Return what the queue manager knows about another computer, by its name and addresses."""
+        """Return the queue manager's document about another computer, by its name and addresses."""
         document: Document = await self._backend.ask("peer", name=name, addresses=list(addresses))
         return document
 

@@ -161,10 +161,12 @@ body_size               bigint     read  bytes of the body
 body                    binary     set   the body; a writer may give text too
 body_text               string     read  the body as text, where body_type says that it is text
 extension               binary     set   Extension; null when empty
-soap_envelope           string     read  SoapEnvelope of a message that Windows got over HTTP (`transport=rpc`)
+soap_envelope           string     read  the SOAP envelope of a message that a Windows computer
+                                              received over HTTP; Lanner itself accepts none, so only
+                                              `transport=rpc` has one
 soap_header             string     set   SoapHeader
 soap_body               string     set   SoapBody
-compound_message        binary     read  SoapCompoundMessage of such a message: its HTTP request
+compound_message        binary     read  the HTTP request of such a message
 [raw]
 packet                  binary     read  the UserMessage packet: of every message if named in `columns`, else of
                                               broken ones only

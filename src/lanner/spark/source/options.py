@@ -229,7 +229,7 @@ class _Options:
         return given[0] if given else None
 
     def access(self, retry: int) -> Access:
-        """Return where the queue managers are, and the user. `retry`: default of retrySeconds."""
+        """Return the addresses and the user of a connection. `retry`: default of retrySeconds."""
         transport = self.one_of("transport", FLIGHT, RPC)
         parse = parse_address if transport == FLIGHT else parse_host
         given = self.texts("managers") or ("127.0.0.1",)

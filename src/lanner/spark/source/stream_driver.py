@@ -97,7 +97,7 @@ class StreamDriver:
         self._late: dict[str, tuple[list[dict[str, Any]], Future[list[dict[str, Any]]]]] = {}
 
     def _ask_managers(self) -> None:
-        """Connect to all queue managers, and again to skipped ones (onManagerDown=skip)."""
+        """Connect to all queue managers, including skipped ones that are available again."""
         fleet = ask_all(self._options.access, is_log=self._options.is_events, skip=self._options.on_down == SKIP)
         before = {known.identifier: known for known in self._managers}
         now = {known.identifier: known for known in fleet.managers}
@@ -165,7 +165,7 @@ class StreamDriver:
         return Offset({**offset.managers, known.identifier: changed})
 
     def aim(self) -> None:
-        """Read what is in the queues now, and nothing that arrives later (AvailableNow)."""
+        """Read only messages that are in the queues now (Trigger.AvailableNow)."""
         self._ask_managers()
         self._targets = {known.identifier: known.horizon for known in self._managers}
 
