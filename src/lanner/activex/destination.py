@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lanner.model.live import OpenQueueDescriptor
     from lanner.security.identity import Identity
 
-# The handle of no descriptor. Nor has one the value INVALID_HANDLE_VALUE.
+# The handle of no descriptor.
 _NO_HANDLE: Final = 0
 
 
