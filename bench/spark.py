@@ -1,12 +1,15 @@
 """Spark reading from and writing to queues, against ready batches and a sink that drops rows.
 
-    python -m bench.spark [--messages N] [--size BYTES] [--rounds N]
+    python -m bench.spark [--messages N] [--size BYTES] [--rounds N] [--only PIECE]
+
+The pieces are reads, writes, receive, transfer (a backlog goes to another queue manager, once
+undisturbed and once while Spark reads as fast as it can), and long, which is left out unless it is
+asked for: the memory during a read of the whole queue, and its last hundred messages by `seq` and
+by time. `--only long --messages 10000000 --size 128` is a queue of ten million.
 
 Everything shares one machine: Spark (local[2]), the queue manager (`lanner serve` in a process of
-its own), and the disk. Each round of a read ends in Spark's `noop` sink; a write is timed until its
-messages are published. The memory is the queue manager's own, before and after. At the end the
-queue manager sends a backlog to another one, once undisturbed and once while Spark reads from it as
-fast as it can.
+its own, with its reader processes), and the disk. Messages are read over the port. Each round of a
+read ends in Spark's `noop` sink; a write is timed until its messages are published.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,6 +36,7 @@ from bench.report import Writer, print_rows
 from lanner.client import Message, QueueManager, connect
 from lanner.client.runtimes import runtime_of
 from lanner.model.errors import ServiceNotAvailable
+from lanner.spark.flight import FlightQueues
 
 ROOT = Path(__file__).resolve().parent.parent
 PASSWORD = "bench"  # of the user created for the run
@@ -40,6 +44,10 @@ FILL_BATCH = 5000
 # Written messages stay in the queue, and a million rows are an eighth of a queue manager's
 # capacity.
 WRITE_ROUNDS = 3
+PIECES = ("reads", "writes", "receive", "transfer")
+IDLE_READS = 3
+LAST, ROUNDS_OF_LAST = 100, 20
+MARKS = 12  # seconds
 # Separate addresses, because the ports are the usual ones. ALONE and BESIDE are the destinations of
 # the backlogs.
 ADDRESS = "127.0.0.68"
@@ -74,22 +82,23 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
         session.stop()
 
 
-def fill(data: Path, messages: int, size: int) -> None:
-    """Create the data directory: a user, a queue to read, and the backlogs."""
+def fill(data: Path, pieces: Sequence[str], messages: int, size: int) -> None:
+    """Create the data directory: a user, and the queues and backlogs of the pieces."""
     body = os.urandom(size)
+    wanted = {"read": messages} if {"reads", "transfer", "long"} & set(pieces) else {}
+    if "receive" in pieces:
+        wanted["received"] = messages // 2
+    if "transfer" in pieces:
+        wanted |= dict.fromkeys(map(backlog_name, (ALONE, BESIDE)), messages // 4)
     with QueueManager(data, "BENCH") as manager:
         runtime_of(manager).users.add("bench", PASSWORD, administrator=True)
-        manager.create_queue("read")
-        manager.create_queue("received")
-        for name, wanted in {
-            "read": messages,
-            "received": messages // 2,
-            **dict.fromkeys(map(backlog_name, (ALONE, BESIDE)), messages // 4),
-        }.items():
+        for name, count in wanted.items():
+            if name in ("read", "received"):
+                manager.create_queue(name)
             queue = manager.open(name)
-            for start in range(0, wanted, FILL_BATCH):
-                count = min(FILL_BATCH, wanted - start)
-                queue.send_many(Message(body=body, recoverable=True) for _ in range(count))
+            for start in range(0, count, FILL_BATCH):
+                many = min(FILL_BATCH, count - start)
+                queue.send_many(Message(body=body, recoverable=True) for _ in range(many))
 
 
 def backlog_name(address: str) -> str:
@@ -149,16 +158,16 @@ class Bench:
         options = {"rows": str(self._messages), "size": str(self._size), "columns": columns}
         _drain(self._spark.read.format("ready").options(**options).load())
 
-    def _read(self, columns: str) -> None:
+    def read(self, columns: str) -> None:
         options = {"managers": ADDRESS, "user": "bench", "queues": "read", "columns": columns}
         _drain(self._spark.read.format("msmq").options(**options, minPartitions="2").load())
 
     def reads(self) -> dict[str, Callable[[], None]]:
         return {
             "ready batches, all columns": lambda: self._ready("all"),
-            "Lanner, all columns": lambda: self._read("all"),
+            "Lanner, all columns": lambda: self.read("all"),
             "ready batches, core columns": lambda: self._ready("core"),
-            "Lanner, core columns": lambda: self._read("core"),
+            "Lanner, core columns": lambda: self.read("core"),
         }
 
     def _rows(self) -> DataFrame:
@@ -192,6 +201,11 @@ class Bench:
             raise AssertionError("messages were lost, or are there twice")
         return self._messages // 2 / took
 
+    def send_last(self, count: int) -> None:
+        """Send some more messages to the queue that is read."""
+        body = bytes(self._size)
+        self._manager.open("read").send_many(Message(body=body, recoverable=True) for _ in range(count))
+
     @contextmanager
     def reading(self, rates: list[float]) -> Iterator[None]:
         """Read repeatedly in the background; append the rows per second of each read.
@@ -203,7 +217,7 @@ class Bench:
         def read() -> None:
             while not is_over.is_set():
                 began = time.perf_counter()
-                self._read("all")
+                self.read("all")
                 if not is_over.is_set() or not rates:
                     rates.append(self._messages / (time.perf_counter() - began))
 
@@ -238,55 +252,149 @@ def rates(ways: dict[str, Callable[[], None]], messages: int, rounds: int, warm_
     return found
 
 
-def spark(directory: Path, messages: int, size: int, rounds: int, out: Writer) -> dict[str, float]:
-    """Run the whole benchmark; return the median rates by name."""
+class Memory:
+    """The resident memory of a queue manager and its reader processes, in MiB, sampled in a thread.
+
+    What is mapped from files is left out: the database is, and its pages are the system's.
+    """
+
+    def __init__(self, process: psutil.Process) -> None:
+        self._processes = [process, *process.children(recursive=True)]
+        self.samples: list[int] = []
+        self._is_over = threading.Event()
+
+    def now(self) -> int:
+        found = (process.memory_info() for process in self._processes)
+        return sum(each.rss - each.shared for each in found) >> 20
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        def watch() -> None:
+            while not self._is_over.wait(0.5):
+                self.samples.append(self.now())
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._is_over.set()
+            thread.join()
+
+
+def long_queue(bench: Bench, process: psutil.Process, messages: int, out: Writer) -> None:
+    """Print how memory grows during a read of everything, and what the last hundred cost."""
+    memory = Memory(process)
+    before = memory.now()
+    began = time.perf_counter()
+    with memory.watched():
+        bench.read("all")
+    took = time.perf_counter() - began
+    half = len(memory.samples) // 2
+    first, second = (max(part, default=before) for part in (memory.samples[:half], memory.samples[half:]))
+    print(
+        f"{messages:,} messages were read in {took:.0f} s, {messages / took:,.0f} rows/s. Memory of the queue manager "
+        f"and its reader processes: {before} MiB before, at most {first} MiB in the first half, {second} MiB in the "
+        f"second, {memory.now()} MiB after.\n",
+        file=out,
+    )
+    # Arrival times are known to within ten seconds.
+    time.sleep(MARKS)
+    bench.send_last(LAST)
+    with FlightQueues(f"grpc://{ADDRESS}:1810", user="bench", password=PASSWORD) as queues:
+        last = queues.bounds("read")["upto"] - LAST
+        [moment] = queues.table("read", where=[["seq", "=", last + 1]], columns=["arrived_time"])["arrived_time"]
+        rows = [["the last hundred", "rows", "ms", "ms of the queue manager's processors"]]
+        since = int(moment.as_py().timestamp() * 1_000_000)
+        for name, where in (("by seq", ["seq", ">", last]), ("by time", ["arrived_time", ">=", since])):
+            walls, costs, found = [], [], 0
+            for _ in range(ROUNDS_OF_LAST):
+                cost, began = processor_time(process), time.perf_counter()
+                found = queues.table("read", where=[where], columns="core").num_rows
+                walls.append(time.perf_counter() - began)
+                costs.append(processor_time(process) - cost)
+            rows.append(
+                [name, f"{found:,}", f"{1000 * statistics.median(walls):.1f}", f"{1000 * statistics.mean(costs):.1f}"]
+            )
+    print_rows(rows, out)
+
+
+def processor_time(process: psutil.Process) -> float:
+    return sum(sum(each.cpu_times()[:2]) for each in (process, *process.children(recursive=True)))
+
+
+def spark(
+    directory: Path, messages: int, size: int, rounds: int, out: Writer, pieces: Sequence[str] = PIECES
+) -> dict[str, float]:
+    """Run the pieces; return the median rates by name."""
     data = directory / "spark-data"
-    fill(data, messages, size)
+    fill(data, pieces, messages, size)
+    found: dict[str, list[float]] = {}
+    print(f"## Spark reads and writes {messages:,} messages of {size} bytes\n", file=out)
     with spark_session(directory) as session, serve(data) as (server, manager):
         process = psutil.Process(server.process.pid)
         bench = Bench(session, manager, messages, size)
-        before = process.memory_info().rss
-        found = rates(bench.reads(), messages, rounds, warm_up=2)
-        after = process.memory_info().rss
-        found |= rates(bench.writes(), messages, WRITE_ROUNDS, warm_up=1)
-        received = bench.receive(directory)
+        memory = Memory(process)
+        before = memory.now()
+        if "reads" in pieces:
+            found |= rates(bench.reads(), messages, rounds, warm_up=2)
+        after = memory.now()
+        if "writes" in pieces:
+            found |= rates(bench.writes(), messages, WRITE_ROUNDS, warm_up=1)
+        median = {name: statistics.median(values) for name, values in found.items()}
+        _print_rates(median, out)
+        if "reads" in pieces:
+            print(f"Memory of the queue manager and its reader processes: {before} MiB before the reads, {after} MiB "
+                  "after.\n", file=out)  # fmt: skip
+        if "receive" in pieces:
+            received = bench.receive(directory)
+            print(f"A stream that receives into Parquet: {received:,.0f} rows/s.\n", file=out)
+        if "long" in pieces:
+            long_queue(bench, process, messages, out)
         manager.close()
-        alone = transfer_rate(directory, ALONE, messages // 4)
-        reads: list[float] = []
-        with bench.reading(reads):
-            beside = transfer_rate(directory, BESIDE, messages // 4)
-        readers = sum(child.memory_info().rss for child in process.children())
-    median = {name: statistics.median(values) for name, values in found.items()}
+        if "transfer" in pieces:
+            _print_transfer(bench, directory, messages, out)
+    return median
+
+
+def _print_rates(median: dict[str, float], out: Writer) -> None:
     against = {
         "Lanner, all columns": "ready batches, all columns",
         "Lanner, core columns": "ready batches, core columns",
         "Lanner, durable queue": "dropping sink",
     }
-    print(f"## Spark reads and writes {messages:,} messages of {size} bytes\n", file=out)
     rows = [["", "rows/s", "ratio"]]
     rows += [
         [name, f"{rate:,.0f}", f"{rate / median[against[name]]:.2f}" if name in against else ""]
         for name, rate in median.items()
     ]
-    print_rows(rows, out)
-    print(
-        f"Memory of the queue manager: {before >> 20} MiB before the reads, {after >> 20} MiB after; "
-        f"of its reader processes {readers >> 20} MiB.\n",
-        file=out,
-    )
-    print(f"A stream that receives into Parquet: {received:,.0f} rows/s.\n", file=out)
+    if median:
+        print_rows(rows, out)
+
+
+def _print_transfer(bench: Bench, directory: Path, messages: int, out: Writer) -> None:
+    """Print the rates of a transfer and of reads, alone and together."""
+    bench.read("all")
+    idle = []
+    for _ in range(IDLE_READS):
+        began = time.perf_counter()
+        bench.read("all")
+        idle.append(messages / (time.perf_counter() - began))
+    alone = transfer_rate(directory, ALONE, messages // 4)
+    reads: list[float] = []
+    with bench.reading(reads):
+        beside = transfer_rate(directory, BESIDE, messages // 4)
     if alone:
         print(
             f"Transfer: {alone:,.0f} messages/s alone, {beside:,.0f} while Spark reads: {beside / alone:.2f}.\n",
             file=out,
         )
-        slowest = statistics.median(reads)
+        rate = statistics.median(reads)
         print(
-            f"Reading all columns meanwhile: {slowest:,.0f} rows/s, "
-            f"{slowest / median['Lanner, all columns']:.2f} of the idle rate.\n",
+            f"Reading all columns meanwhile: {rate:,.0f} rows/s, {rate / statistics.median(idle):.2f} of the idle "
+            f"rate of {statistics.median(idle):,.0f}.\n",
             file=out,
         )
-    return median
 
 
 def main() -> None:
@@ -294,6 +402,7 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--size", type=int, default=1024, help="of a body")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=(*PIECES, "long"), action="append", help="one of the pieces; all but long")
     arguments = parser.parse_args()
     BUILD.mkdir(parents=True, exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix="spark-", dir=BUILD))
@@ -301,7 +410,7 @@ def main() -> None:
         for name, fact in facts(directory).items():
             print(f"- {name}: {fact}")
         print(f"\nMedians of {arguments.rounds} rounds of reading and {WRITE_ROUNDS} of writing.\n")
-        spark(directory, arguments.messages, arguments.size, arguments.rounds, sys.stdout)
+        spark(directory, arguments.messages, arguments.size, arguments.rounds, sys.stdout, arguments.only or PIECES)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 

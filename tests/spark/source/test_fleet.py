@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
 from lanner.client import Message, QueueManager
 from lanner.client.runtimes import runtime_of
-from lanner.model.errors import ServiceNotAvailable
+from lanner.model.errors import AccessDenied, ServiceNotAvailable
 from lanner.spark.columnar.schema import RowSchema
 from lanner.spark.flight.client import FlightQueues
 from lanner.spark.flight.server import FlightListener
@@ -23,6 +24,9 @@ from lanner.spark.source.batch_reader import MsmqBatchReader
 from lanner.spark.source.options import batch_options, stream_options
 from lanner.spark.source.partitions import Columns, MessagePartition
 from lanner.spark.source.stream_driver import Limits, StreamDriver
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SIZE = 20
 MESSAGES = 5
@@ -114,6 +118,56 @@ def test_a_fleet_of_twenty_with_three_down_and_one_slow(
         driver.close()
 
 
+def test_a_column_tells_what_was_left_out(
+    start: Callable[..., QueueManager], accounts: Path, spark: SparkSession
+) -> None:
+    manager = start("ALPHA")
+    shutil.copy(accounts, runtime_of(manager).users.path)
+    fill(manager, 3)
+    with FlightListener(runtime_of(manager), FlightSettings(port=0)) as service:
+        for down in ((), DOWN[:2]):
+            options = given([service.address, *down], onManagerDown="skip")
+            frame = spark.read.format("msmq").options(**options).load()
+            told = ", ".join(down) or None
+            assert [row["skipped"] for row in frame.select("label", "skipped").collect()] == [told] * 3
+            for more in ({"columns": "label", "bodyFormat": "text"}, {"pushFilters": "false", "limit": "2"}):
+                narrow = spark.read.format("msmq").options(**options | more).load()
+                assert narrow.columns[-1] == "skipped"
+                assert {row["skipped"] for row in narrow.collect()} == {told}
+        plain = spark.read.format("msmq").options(**given([service.address])).load()
+        assert "skipped" not in plain.columns
+
+
+def test_waiting_for_one_that_is_down(
+    start: Callable[..., QueueManager], accounts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch waits until it is back."""
+    manager = start("ALPHA")
+    shutil.copy(accounts, runtime_of(manager).users.path)
+    fill(manager, 3)
+    with FlightListener(runtime_of(manager), FlightSettings(port=0)) as service:
+        address, port = service.address, int(service.address.rpartition(":")[2])
+    options = batch_options({"managers": address, "user": "root", "queues": "q", "onManagerDown": "wait"})
+    back: list[FlightListener] = []
+    pause = time.sleep
+
+    def slept(seconds: float) -> None:
+        # It has been asked for in vain, and comes back now.
+        if not back:
+            back.append(FlightListener(runtime_of(manager), FlightSettings(port=port)))
+            back[0].open()
+        pause(seconds)
+
+    monkeypatch.setattr("lanner.spark.source.connections.time.sleep", slept)
+    try:
+        reader = MsmqBatchReader(options, COLUMNS)
+        assert rows(reader, reader.partitions()).num_rows == 3
+    finally:
+        for listener in back:
+            listener.close()
+    assert back
+
+
 def test_a_slow_queue_manager_is_not_starved(fleet: list[str], slow: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has its share of each batch, also when it answers after the patience with it is over."""
     two = fleet[:2]
@@ -133,6 +187,26 @@ def test_a_slow_queue_manager_is_not_starved(fleet: list[str], slow: str, monkey
             driver.close()
         assert counted["QM0"] >= 2
         assert counted["QM1"] >= 2
+
+
+def test_the_directory_of_one_names_all(start: Callable[..., QueueManager], accounts: Path) -> None:
+    manager = start("ALPHA")
+    shutil.copy(accounts, runtime_of(manager).users.path)
+    there = {"identifier": "0d9c9c0e-3f0c-4b7e-8a52-5fd5b1e9a001", "address": "10.0.0.7"}
+    manager.enterprise.apply({"computers": {"BETA": there}})
+    with FlightListener(runtime_of(manager), FlightSettings(port=0, allow_anonymous=True)) as service:
+        place = f"directory:{service.address.removeprefix('grpc://')}"
+        own = next(one for name, one in manager.enterprise.document()["computers"].items() if name == "ALPHA")
+        found = batch_options(given([place, "gamma"])).access.managers
+        assert set(found) == {
+            f"grpc://{(own.get('address') or 'ALPHA').lower()}:1810",
+            "grpc://10.0.0.7:1810",
+            "grpc://gamma:1810",
+        }
+        with pytest.raises(AccessDenied, match="logged on"):
+            batch_options({"managers": place, "queues": "q"})
+    with pytest.raises(ServiceNotAvailable):
+        batch_options(given([place, "gamma"]) | {"user": "bob"})
 
 
 def test_one_that_comes_back_is_read_again(

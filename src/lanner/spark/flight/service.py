@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import lanner.model.errors as model_errors
+from lanner.directory.topology import survey
 from lanner.host.operations import Operations
 from lanner.host.runtime import Runtime
 from lanner.host.stream_lags import Lag
@@ -134,6 +135,7 @@ class Service:
         self.near_socket: str | None = None  # the socket for programs on this machine
         self.actions: dict[str, tuple[Callable[[Operations, Request, Client], Answer], str]] = {
             "info": (self._info, "the queue manager, its epoch and the newest number of its visibility sequence"),
+            "computers": (self._computers, "the computers in the directory of this queue manager"),
             "bounds": (self._bounds, "which numbers the messages of a queue have"),
             "position": (self._position, "the number before the first message that arrived at a time or later"),
             "measure": (self._measure, "how far a range reaches within limits of messages and bytes"),
@@ -391,6 +393,14 @@ class Service:
             "near": self.near_socket if may_read_near else None,
             "takes_packets": True,
         }
+
+    def _computers(self, operations: Operations, request: Request, _: Client) -> Answer:
+        request.done()
+        if operations.identity.is_anonymous:
+            raise AccessDenied("the computers in the directory are shown to those who have logged on")
+        with self._runtime.lock:
+            found = survey(self._runtime.engine.directory).computers
+        return {"computers": [{"name": one.name, "address": one.qualified_computer_name} for one in found]}
 
     def _bounds(self, operations: Operations, request: Request, _: Client) -> Answer:
         source = self._source(operations, request)

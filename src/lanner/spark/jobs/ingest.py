@@ -107,7 +107,7 @@ def manager_stream(
     context: Context, manager: str, queues: Sequence[str], options: Mapping[str, str]
 ) -> tuple[str, DataFrame]:
     """Return a stream of queues of one queue manager, and its name: queue manager and epoch."""
-    from lanner.spark.source.data_source import MsmqDataSource
+    from lanner.spark.source import register
     from lanner.spark.source.options import batch_options
     from lanner.spark.source.queue_names import ask_all, patterns_without_queues
 
@@ -115,7 +115,7 @@ def manager_stream(
     [known] = ask_all(batch_options({**access, "queues": "*"}).access).managers
     # Spark would change settings that several streams share.
     session = context.spark.newSession()
-    session.dataSource.register(MsmqDataSource)
+    register(session)
     reader = session.readStream.format("msmq").options(**access).options(**options)
     context.progress.say(f"{known.name} at {known.manager.address}, epoch {known.epoch:x}")
     for pattern in patterns_without_queues(known, queues):

@@ -36,7 +36,8 @@ class MsmqBatchReader(DataSourceReader):
     def partitions(self) -> list[MessagePartition]:
         """Find the queues and cut them into partitions."""
         options = self._options
-        managers = ask_all(options.access, is_log=options.is_events, skip=options.on_down == SKIP).managers
+        fleet = ask_all(options.access, is_log=options.is_events, skip=options.on_down == SKIP)
+        managers = fleet.managers
         for offset in (options.starting, options.ending):
             if isinstance(offset, Offset):
                 check_managers(offset, managers)
@@ -52,7 +53,7 @@ class MsmqBatchReader(DataSourceReader):
         def ranges(known: KnownManager) -> tuple[Manager, int, list[Wanted]]:
             return known.manager, known.epoch, [self._range(known, queue) for queue in found[known.identifier]]
 
-        return planner.plan(at_once(ranges, managers))
+        return planner.plan(at_once(ranges, managers), fleet.skipped)
 
     def _range(self, known: KnownManager, queue: FoundQueue) -> Wanted:
         options = self._options
@@ -81,7 +82,7 @@ class FilteringBatchReader(MsmqBatchReader):
     """
 
     def pushFilters(self, filters: list[SparkFilter]) -> Iterator[SparkFilter]:  # noqa: N802 (Spark's name)
-        """Take the conditions that queue managers evaluate; yield the others, for Spark."""
+        """Store the conditions that queue managers evaluate, and yield the others for Spark."""
         taken = list(self._where.all)
         for one in filters:
             found = pushed(one)

@@ -11,8 +11,9 @@ Options of reads and writes:
 
 managers
     queue managers: host, host:port, grpc+tls://host:port, separated by commas; file:PATH for a file
-    with one per line; dns:NAME or dns:NAME:PORT for all addresses of a name. Default: 127.0.0.1. A
-    writer spreads its rows over them, or sends each to the one in its column qm_name.
+    with one per line; dns:NAME or dns:NAME:PORT for all addresses of a name; directory:ADDRESS for
+    all computers that the queue manager there knows. Default: 127.0.0.1. A writer spreads its rows
+    over them, or sends each to the one in its column qm_name.
 transport
     flight (default), or rpc: remote read of any MSMQ computer, by batches that peek and streams
     that receive, at least once; see `rpc_reading`
@@ -42,10 +43,10 @@ bodyFormat, bodySchema
     auto, json, xml, variant or text: a last column `value` has the decoded body, as JSON text or in
     a type of Spark; see `columnar.values`
 onManagerDown
-    fail (default), skip (continue without queue managers that do not answer, and report them) or
-    wait
+    fail (default), skip (continue without queue managers that do not answer, and report them in the
+    log, in the progress, and in a last column `skipped`) or wait
 minPartitions
-    make about this many partitions of equal size, and not fewer if there are enough messages. The
+    make about this many partitions of nearly equal size, if there are enough messages. The
     number of cores is a good value for a large queue, because each task has a fixed cost. Default:
     partitions of 32 to 128 MiB
 failOnDataLoss
@@ -95,6 +96,7 @@ failOnChangedReplay (stream)
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING
 
@@ -139,17 +141,24 @@ class MsmqDataSource(DataSource):
         columns, include_body, is_events = _columns(self.options)
         is_table = tables.is_created(self.options)
         if is_events:
-            events = RowSchema.select_events(columns)
-            return self._table(events) if is_table else events.ddl
+            return self._schema(RowSchema.select_events(columns), is_table=is_table)
         lowered = {name.lower(): value.strip() for name, value in self.options.items()}
         body = BodyFormat.of((lowered.get("bodyformat") or "none").lower(), lowered.get("bodyschema"))
         row = Shape(Filters(), body).schema(RowSchema.select(columns, include_body=include_body))
-        return self._table(row) if is_table else row.ddl
+        return self._schema(row, is_table=is_table)
 
-    def _table(self, row: RowSchema) -> StructType:
-        """Return the schema of a table that is being created, with its options after a check."""
-        msmq_options.check_table(self.options)
-        return tables.table_schema(row.arrow, self.options, msmq_options.OF_SPARK)
+    def _schema(self, row: RowSchema, *, is_table: bool) -> str | StructType:
+        """Return a schema in Spark's form. That of a new table has its options, after a check."""
+        import pyarrow as pa
+
+        from lanner.spark.source.partitions import SKIPPED
+
+        has_skipped = _has_skipped(self.options)
+        if is_table:
+            msmq_options.check_table(self.options)
+            arrow = row.arrow.append(pa.field(SKIPPED, pa.string())) if has_skipped else row.arrow
+            return tables.table_schema(arrow, self.options, msmq_options.OF_SPARK)
+        return f"{row.ddl}, `{SKIPPED}` string" if has_skipped else row.ddl
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from lanner.spark.source.batch_reader import FilteringBatchReader, MsmqBatchReader
@@ -200,19 +209,28 @@ def _columns(options: Mapping[str, str]) -> tuple[str, bool, bool]:
     return lowered.get("columns") or "all", lowered.get("includebody", "true").lower() != "false", is_events
 
 
+def _has_skipped(options: Mapping[str, str]) -> bool:
+    lowered = {name.lower(): value.strip().lower() for name, value in options.items()}
+    return lowered.get("onmanagerdown") == msmq_options.SKIP and lowered.get("transport") != RPC
+
+
 def _chosen(schema: StructType, options: msmq_options.ReadOptions) -> Columns:
     """Return the columns to request, so that rows have the schema that Spark expects.
 
     That is the full schema, or the columns of it that the user has given.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
 
     from lanner.spark.columnar.filters import Filters
     from lanner.spark.columnar.schema import RowSchema
     from lanner.spark.columnar.shaping import Shape
     from lanner.spark.columnar.values import VALUE
-    from lanner.spark.source.partitions import Columns
+    from lanner.spark.source.partitions import SKIPPED, Columns
 
+    has_skipped = options.on_down == msmq_options.SKIP and SKIPPED in schema.fieldNames()[-1:]
+    if has_skipped:
+        schema = StructType(schema.fields[:-1])
     if options.is_events:
         row = RowSchema.select_events(options.columns)
     else:
@@ -237,7 +255,7 @@ def _chosen(schema: StructType, options: msmq_options.ReadOptions) -> Columns:
                 f"schema: column {field.name} is {field.type}{'' if field.nullable else ' not null'}, and messages "
                 f"have it as {ours.type}: give it as `{field.name} {row.columns[row.names.index(field.name)].ddl}`"
             )
-    return columns
+    return dataclasses.replace(columns, has_skipped=has_skipped)
 
 
 def _check_written(schema: StructType, options: msmq_options.WriteOptions) -> None:

@@ -6,6 +6,7 @@ an option, only the place of one.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import difflib
 import json
@@ -30,16 +31,17 @@ MAX_MESSAGES_PER_TRIGGER: Final = 1_000_000
 # The offset names each message.
 RPC_MESSAGES_PER_TRIGGER: Final = 2_000
 PARTITION_BYTES: Final = 32 * MEBIBYTE
-# Not in the specification: seconds for which a queue manager may be down. A stream survives its
+# Not in the specification: the seconds for which a queue manager may be down. A stream survives its
 # restart. A batch fails soon, because a user waits for it.
 BATCH_RETRY, STREAM_RETRY = 5, 60
 PEEK, RECEIVE, EVENTS = "peek", "receive", "events"
 EARLIEST, LATEST = "earliest", "latest"
 FAIL, SKIP, WAIT = "fail", "skip", "wait"
-# Not in the specification: seconds after which a stream continues with fewer messages than
+# Not in the specification: the seconds after which a stream continues with fewer messages than
 # minMessagesPerTrigger, as with Kafka.
 TRIGGER_DELAY: Final = 15 * 60
-# Not in the specification: seconds that onManagerDown=wait waits; effectively for ever.
+# Not in the specification: the seconds that onManagerDown=wait waits, which are long enough to mean
+# for ever.
 FOR_EVER: Final = 10 * 365 * 86_400
 # Options that Spark adds when it writes or reads a table.
 OF_SPARK: Final = frozenset(
@@ -227,11 +229,10 @@ class _Options:
         return given[0] if given else None
 
     def access(self, retry: int) -> Access:
-        """Return how to reach the queue managers. `retry` is the default of retrySeconds."""
+        """Return the addresses and the user of a connection. `retry`: default of retrySeconds."""
         transport = self.one_of("transport", FLIGHT, RPC)
         parse = parse_address if transport == FLIGHT else parse_host
         given = self.texts("managers") or ("127.0.0.1",)
-        managers = tuple(dict.fromkeys(parse(text) for item in given for text in discovered(item)))
         user = self.text("user")
         file, variable = self.text("passwordFile"), self.text("passwordEnv")
         if file is not None and variable is not None:
@@ -241,7 +242,9 @@ class _Options:
         seconds = self.number("retrySeconds", retry, least=0)
         if transport == RPC and self.text("tlsRoots") is not None:
             raise InvalidParameter("option tlsRoots: transport rpc has no TLS; it encrypts with the password")
-        return Access(managers, user, file, variable, self.text("tlsRoots"), seconds, transport)
+        access = Access((), user, file, variable, self.text("tlsRoots"), seconds, transport)
+        managers = dict.fromkeys(parse(text) for item in given for text in discovered(item, access))
+        return dataclasses.replace(access, managers=tuple(managers))
 
     def read(
         self, retry: int, mode: str, *, fail_on_data_loss: bool
