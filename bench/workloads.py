@@ -9,22 +9,27 @@ selects the version.
 The script imports nothing but public names of `lanner` that both versions have, and no other module
 of `bench`. Messages have a body of 1 KiB. A durable send or receive is timed until it is on disk.
 Opening, filling and a warm-up of a twentieth of the messages are not timed. The default counts take
-1 to 3 seconds on two cores of a server.
+1 to 3 seconds on two cores of a server; that of "served" takes longer than its consoles' interval.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import http
+import http.client
+import importlib.util
 import json
 import os
 import random
 import statistics
 import subprocess
 import sys
+import threading
 import time
+import urllib.parse
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -46,6 +51,9 @@ POLL_INTERVAL = 0.002  # seconds
 # `lanner serve` sets the same: the transfer's thread must not wait 5 ms for the thread that polls.
 SWITCH_INTERVAL = 0.0005  # seconds
 QUEUE = r".\private$\bench"
+CONSOLES = 5
+CONSOLE_INTERVAL = 5.0  # seconds
+CONSOLE_USER, CONSOLE_PASSWORD = "alice", "a word for the benchmark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +329,88 @@ def run_sender(directory: str, target: str, count: str, transactional: str) -> N
         sys.stdin.read()
 
 
+# A running service -------------------------------------------------------------------------------
+
+
+def command(*arguments: str) -> list[str]:
+    """Return the `lanner` command of the version that is measured."""
+    return [sys.executable, "-P", "-c", "from lanner.cli import main; main()", *arguments]
+
+
+@contextmanager
+def ready(what: list[str]) -> Iterator[None]:
+    """Run a program that prints a line when it is ready, until the block ends."""
+    with subprocess.Popen(what, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        try:
+            if process.stdout is None or not process.stdout.readline():
+                raise RuntimeError(f"{what[-1]} did not start")
+            yield
+        finally:
+            process.terminate()
+
+
+def served(directory: Path, count: int) -> float:
+    """Return the messages per second through `lanner serve`, sent and received in batches.
+
+    In versions that have a console, five are open: each has the stream of the overview, and
+    requests its page every five seconds.
+    """
+    address, data = own_address(), str(directory / "data")
+    has_console = importlib.util.find_spec("lanner.http") is not None
+    if has_console:
+        add = command("user", "add", CONSOLE_USER, "--administrator", "--password-stdin", "--data", data)
+        (directory / "data").mkdir(mode=0o700, parents=True)
+        subprocess.run(add, input=f"{CONSOLE_PASSWORD}\n", text=True, check=True, stdout=subprocess.DEVNULL)
+    with ExitStack() as stack:
+        stack.enter_context(ready(command("serve", "--json", "--name", "BENCH", "--bind", address, "--data", data)))
+        manager = stack.enter_context(lanner.connect(data=data))
+        queue = manager.create_queue(QUEUE)
+        if has_console:
+            stack.enter_context(ready([sys.executable, "-P", __file__, "--consoles", address]))
+
+        def work(count: int) -> None:
+            for size in batches(count, BATCH):
+                queue.send_many([durable() for _ in range(size)])
+                check(queue.receive_many(size, timeout=WAIT), size)
+
+        return rate(work, count)
+
+
+def run_consoles(address: str) -> None:
+    """Keep consoles open until this process is terminated."""
+    form = urllib.parse.urlencode({"user": CONSOLE_USER, "password": CONSOLE_PASSWORD, "next": "/"})
+
+    def connected() -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(address, 15801, timeout=60)
+
+    def page(path: str, cookie: str) -> http.client.HTTPResponse:
+        connection = connected()
+        connection.request("GET", path, headers={"Cookie": cookie})
+        answer = connection.getresponse()
+        if answer.status != http.HTTPStatus.OK:
+            raise RuntimeError(f"{path}: {answer.status}")
+        return answer
+
+    def read(stream: http.client.HTTPResponse) -> None:
+        while stream.readline():
+            pass
+
+    cookies = []
+    for _ in range(CONSOLES):
+        connection = connected()
+        connection.request("POST", "/login", form, {"Content-Type": "application/x-www-form-urlencoded"})
+        answer = connection.getresponse()
+        cookies.append((answer.headers["Set-Cookie"] or "").partition(";")[0])
+        stream = page("/live", cookies[-1])
+        stream.readline()
+        threading.Thread(target=read, args=(stream,), daemon=True).start()
+    print("ready", flush=True)
+    while True:
+        for cookie in cookies:
+            page("/", cookie).read()
+        time.sleep(CONSOLE_INTERVAL)
+
+
 WORKLOADS = {
     "send": Workload("durable send, one by one", send, 8000),
     "send-latency": Workload("durable send, median", send_latency, 8000, "microseconds", is_lower_better=True),
@@ -336,12 +426,16 @@ WORKLOADS = {
     "transaction-move": Workload("transactions of 1 receive and 1 send", receive_and_send, 6000),
     "transfer": Workload("transfer, recoverable", partial(transfer, transactional=False), 40_000),
     "transfer-transactional": Workload("transfer, transactional", partial(transfer, transactional=True), 30_000),
+    "served": Workload("through lanner serve, with five consoles open if there are any", served, 150_000),
 }
 
 
 def main() -> None:
     if sys.argv[1] == "--sender":
         run_sender(*sys.argv[2:])
+        return
+    if sys.argv[1] == "--consoles":
+        run_consoles(sys.argv[2])
         return
     name, directory, count = sys.argv[1:]
     figure = WORKLOADS[name].run(Path(directory), int(count))

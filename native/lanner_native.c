@@ -817,9 +817,10 @@ packets_of_shape(PyObject *const *args, Stamp *stamp)
     const Py_ssize_t transaction = PyLong_AsSsize_t(args[3]), properties = PyLong_AsSsize_t(args[4]);
     if (PyErr_Occurred())
         return NULL;
+    /* In this order no sum or difference overflows. */
     if (start < 0 || transaction < -1 || (transaction >= 0 && transaction < DESTINATION_AT)
-        || properties < (transaction < 0 ? DESTINATION_AT : transaction + TRANSACTION_SIZE)
-        || properties > PyBytes_Size(args[2]) - PROPERTIES_SIZE) {
+        || properties < DESTINATION_AT || properties > PyBytes_Size(args[2]) - PROPERTIES_SIZE
+        || transaction > properties - TRANSACTION_SIZE) {
         PyErr_SetString(PyExc_ValueError, "the template does not have its headers there");
         return NULL;
     }
@@ -1094,6 +1095,303 @@ equal_envelopes(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t c
     return PyLong_FromSsize_t(index);
 }
 
+/* Signatures of NTLM (rpc/pdu_keys.py) ------------------------------------------------------------- */
+
+/* MD5 (RFC 1321), and HMAC (RFC 2104) with a key whose two blocks have been digested. */
+typedef struct {
+    uint32_t state[4];
+    uint64_t size;
+    unsigned char block[64];
+} Md5;
+
+static const uint32_t md5_sines[64] = {
+    0xd76aa478, 0xe8c7b756, 0x242070db, 0xc1bdceee, 0xf57c0faf, 0x4787c62a, 0xa8304613, 0xfd469501,
+    0x698098d8, 0x8b44f7af, 0xffff5bb1, 0x895cd7be, 0x6b901122, 0xfd987193, 0xa679438e, 0x49b40821,
+    0xf61e2562, 0xc040b340, 0x265e5a51, 0xe9b6c7aa, 0xd62f105d, 0x02441453, 0xd8a1e681, 0xe7d3fbc8,
+    0x21e1cde6, 0xc33707d6, 0xf4d50d87, 0x455a14ed, 0xa9e3e905, 0xfcefa3f8, 0x676f02d9, 0x8d2a4c8a,
+    0xfffa3942, 0x8771f681, 0x6d9d6122, 0xfde5380c, 0xa4beea44, 0x4bdecfa9, 0xf6bb4b60, 0xbebfbc70,
+    0x289b7ec6, 0xeaa127fa, 0xd4ef3085, 0x04881d05, 0xd9d4d039, 0xe6db99e5, 0x1fa27cf8, 0xc4ac5665,
+    0xf4292244, 0x432aff97, 0xab9423a7, 0xfc93a039, 0x655b59c3, 0x8f0ccc92, 0xffeff47d, 0x85845dd1,
+    0x6fa87e4f, 0xfe2ce6e0, 0xa3014314, 0x4e0811a1, 0xf7537e82, 0xbd3af235, 0x2ad7d2bb, 0xeb86d391,
+};
+
+/* One step, and the four of a loop's turn, which rotate the parts of the state once. */
+#define STEP(mix, a, b, c, d, i, word, turn)                                                                   \
+    a += (mix) + md5_sines[i] + (uint32_t)get_le(p + 4 * ((word) & 15));                                       \
+    a = (a << turn | a >> (32 - turn)) + b;
+#define ROUND(from, MIX, factor, offset, t0, t1, t2, t3)                                                       \
+    for (int i = from; i < from + 16; i += 4) {                                                                \
+        STEP(MIX(b, c, d), a, b, c, d, i, factor * i + offset, t0)                                             \
+        STEP(MIX(a, b, c), d, a, b, c, i + 1, factor * (i + 1) + offset, t1)                                   \
+        STEP(MIX(d, a, b), c, d, a, b, i + 2, factor * (i + 2) + offset, t2)                                   \
+        STEP(MIX(c, d, a), b, c, d, a, i + 3, factor * (i + 3) + offset, t3)                                   \
+    }
+#define MIX_F(x, y, z) (z ^ (x & (y ^ z)))
+#define MIX_G(x, y, z) (y ^ (z & (x ^ y)))
+#define MIX_H(x, y, z) (x ^ y ^ z)
+#define MIX_I(x, y, z) (y ^ (x | ~z))
+
+static void
+md5_block(uint32_t state[4], const unsigned char *p)
+{
+    uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
+    ROUND(0, MIX_F, 1, 0, 7, 12, 17, 22)
+    ROUND(16, MIX_G, 5, 1, 5, 9, 14, 20)
+    ROUND(32, MIX_H, 3, 5, 4, 11, 16, 23)
+    ROUND(48, MIX_I, 7, 0, 6, 10, 15, 21)
+    state[0] += a;
+    state[1] += b;
+    state[2] += c;
+    state[3] += d;
+}
+#undef STEP
+#undef ROUND
+
+static void
+md5_update(Md5 *md5, const unsigned char *p, size_t n)
+{
+    size_t held = (size_t)(md5->size & 63);
+    md5->size += n;
+    if (held) {
+        const size_t missing = 64 - held;
+        if (n < missing) {
+            memcpy(md5->block + held, p, n);
+            return;
+        }
+        memcpy(md5->block + held, p, missing);
+        md5_block(md5->state, md5->block);
+        p += missing;
+        n -= missing;
+    }
+    for (; n >= 64; p += 64, n -= 64)
+        md5_block(md5->state, p);
+    memcpy(md5->block, p, n);
+}
+
+static void
+md5_end(Md5 *md5, unsigned char digest[16])
+{
+    static const unsigned char padding[64] = {0x80};
+    const size_t held = (size_t)(md5->size & 63);
+    unsigned char bits[8];
+    put_le(bits, md5->size << 3, 8);
+    md5_update(md5, padding, held < 56 ? 56 - held : 120 - held);
+    md5_update(md5, bits, 8);
+    for (int i = 0; i < 4; i++)
+        put_le(digest + 4 * i, md5->state[i], 4);
+}
+
+/* Begin a digest after one block: the key's octets, each combined with `mask`. */
+static void
+md5_begin(Md5 *md5, const unsigned char *key, size_t size, unsigned char mask)
+{
+    static const uint32_t start[4] = {0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476};
+    unsigned char block[64];
+    for (size_t i = 0; i < 64; i++)
+        block[i] = (unsigned char)((i < size ? key[i] : 0) ^ mask);
+    memcpy(md5->state, start, sizeof start);
+    md5->size = 64;
+    md5_block(md5->state, block);
+}
+
+#define KEY_OF_PDUS 16
+#define TOKEN_SIZE 16
+
+typedef struct {
+    PyObject_HEAD
+    Md5 inner, outer;
+    unsigned char key[KEY_OF_PDUS];
+    uint32_t stream[256], i, j; /* RC4; whole words are faster */
+    int has_key_exchange;
+    uint32_t number;
+} PduKeys;
+
+static void
+rc4_begin(PduKeys *keys)
+{
+    uint32_t j = 0;
+    for (uint32_t i = 0; i < 256; i++)
+        keys->stream[i] = i;
+    for (uint32_t i = 0; i < 256; i++) {
+        const uint32_t one = keys->stream[i];
+        j = (j + one + keys->key[i % KEY_OF_PDUS]) & 0xFF;
+        keys->stream[i] = keys->stream[j];
+        keys->stream[j] = one;
+    }
+    keys->i = keys->j = 0;
+}
+
+static void
+rc4(PduKeys *keys, const unsigned char *restrict from, unsigned char *restrict to, size_t n)
+{
+    uint32_t *restrict s = keys->stream, i = keys->i, j = keys->j;
+    for (size_t k = 0; k < n; k++) {
+        i = (i + 1) & 0xFF;
+        const uint32_t one = s[i];
+        j = (j + one) & 0xFF;
+        const uint32_t two = s[j];
+        s[i] = two;
+        s[j] = one;
+        to[k] = (unsigned char)(from[k] ^ s[(one + two) & 0xFF]);
+    }
+    keys->i = i;
+    keys->j = j;
+}
+
+/* Compute the next token of the sequence. RC4 must already have passed over the stub. */
+static void
+next_token(PduKeys *keys, PyObject *const *parts, const unsigned char *stub, size_t stub_size, unsigned char *token)
+{
+    unsigned char digest[16];
+    Md5 md5 = keys->inner;
+    put_le(token, 1, 4); /* MS-NLMP 2.2.2.9.1 Version */
+    put_le(token + 12, keys->number++, 4);
+    md5_update(&md5, token + 12, 4);
+    md5_update(&md5, (unsigned char *)PyBytes_AsString(parts[0]), (size_t)PyBytes_Size(parts[0]));
+    md5_update(&md5, stub, stub_size);
+    md5_update(&md5, (unsigned char *)PyBytes_AsString(parts[2]), (size_t)PyBytes_Size(parts[2]));
+    md5_end(&md5, digest);
+    md5 = keys->outer;
+    md5_update(&md5, digest, 16);
+    md5_end(&md5, digest);
+    if (keys->has_key_exchange)
+        rc4(keys, digest, token + 4, 8);
+    else
+        memcpy(token + 4, digest, 8);
+}
+
+static int
+are_octets(PyObject *const *args, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (!is_kind(PyBytes_Check(args[i]), "a part of a PDU", "bytes"))
+            return 0;
+    return 1;
+}
+
+/* Return the stub after RC4, or a new reference to it. */
+static PyObject *
+passed_over(PduKeys *keys, PyObject *stub, int seals)
+{
+    if (!seals) {
+        Py_INCREF(stub);
+        return stub;
+    }
+    PyObject *body = PyBytes_FromStringAndSize(NULL, PyBytes_Size(stub));
+    if (body)
+        rc4(keys, (unsigned char *)PyBytes_AsString(stub), (unsigned char *)PyBytes_AsString(body),
+            (size_t)PyBytes_Size(stub));
+    return body;
+}
+
+/* protect(header, stub, trailer, seals) -> (body, token) */
+static PyObject *
+keys_protect(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    PduKeys *keys = (PduKeys *)self;
+    if (!has_count(count, 4, "protect") || !are_octets(args, 3))
+        return NULL;
+    const int seals = PyObject_IsTrue(args[3]);
+    if (seals < 0)
+        return NULL;
+    PyObject *body = passed_over(keys, args[1], seals);
+    PyObject *token = body ? PyBytes_FromStringAndSize(NULL, TOKEN_SIZE) : NULL;
+    PyObject *both = token ? PyTuple_New(2) : NULL;
+    if (!both) {
+        Py_XDECREF(body);
+        Py_XDECREF(token);
+        return NULL;
+    }
+    /* The signature is that of the stub before it was sealed. */
+    next_token(keys, args, (unsigned char *)PyBytes_AsString(args[1]), (size_t)PyBytes_Size(args[1]),
+               (unsigned char *)PyBytes_AsString(token));
+    PyTuple_SetItem(both, 0, body);
+    PyTuple_SetItem(both, 1, token);
+    return both;
+}
+
+/* unprotect(header, stub, trailer, token, seals) -> stub or None */
+static PyObject *
+keys_unprotect(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    PduKeys *keys = (PduKeys *)self;
+    unsigned char token[TOKEN_SIZE], differences = 0;
+    if (!has_count(count, 5, "unprotect") || !are_octets(args, 4))
+        return NULL;
+    const int seals = PyObject_IsTrue(args[4]);
+    if (seals < 0)
+        return NULL;
+    PyObject *body = passed_over(keys, args[1], seals);
+    if (!body)
+        return NULL;
+    next_token(keys, args, (unsigned char *)PyBytes_AsString(body), (size_t)PyBytes_Size(body), token);
+    const unsigned char *given = (unsigned char *)PyBytes_AsString(args[3]);
+    const int has_size = PyBytes_Size(args[3]) == TOKEN_SIZE;
+    for (int i = 0; has_size && i < TOKEN_SIZE; i++)
+        differences |= given[i] ^ token[i];
+    if (has_size && !differences)
+        return body;
+    Py_DECREF(body);
+    Py_RETURN_NONE;
+}
+
+/* restart() */
+static PyObject *
+keys_restart(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    rc4_begin((PduKeys *)self);
+    Py_RETURN_NONE;
+}
+
+/* PduKeys(sign_key, seal_key, has_key_exchange) */
+static PyObject *
+keys_new(PyTypeObject *type, PyObject *args, PyObject *named)
+{
+    const char *sign, *seal;
+    Py_ssize_t sign_size, seal_size;
+    int has_key_exchange;
+    if (named && PyDict_Size(named)) {
+        PyErr_SetString(PyExc_TypeError, "PduKeys takes no named arguments");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(args, "y#y#p:PduKeys", &sign, &sign_size, &seal, &seal_size, &has_key_exchange))
+        return NULL;
+    if (sign_size != KEY_OF_PDUS || seal_size != KEY_OF_PDUS) {
+        PyErr_SetString(PyExc_ValueError, "the keys of a session have 16 octets");
+        return NULL;
+    }
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    PduKeys *keys = (PduKeys *)allocate(type, 0);
+    if (!keys)
+        return NULL;
+    md5_begin(&keys->inner, (const unsigned char *)sign, KEY_OF_PDUS, 0x36);
+    md5_begin(&keys->outer, (const unsigned char *)sign, KEY_OF_PDUS, 0x5C);
+    memcpy(keys->key, seal, KEY_OF_PDUS);
+    keys->has_key_exchange = has_key_exchange;
+    rc4_begin(keys);
+    return (PyObject *)keys;
+}
+
+static void
+keys_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef keys_methods[] = {
+    {"protect", (PyCFunction)(void (*)(void))keys_protect, METH_FASTCALL, NULL},
+    {"unprotect", (PyCFunction)(void (*)(void))keys_unprotect, METH_FASTCALL, NULL},
+    {"restart", keys_restart, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot keys_slots[] = {
+    {Py_tp_new, keys_new}, {Py_tp_dealloc, keys_dealloc}, {Py_tp_methods, keys_methods}, {0, NULL},
+};
+static PyType_Spec keys_spec = {"lanner._native.PduKeys", sizeof(PduKeys), 0, Py_TPFLAGS_DEFAULT, keys_slots};
+
 /* The module -------------------------------------------------------------------------------------- */
 
 #define FUNCTION(name) {#name, (PyCFunction)(void (*)(void))name, METH_FASTCALL, NULL}
@@ -1116,7 +1414,12 @@ prepare(PyObject *module)
     state->abort_count = PyUnicode_InternFromString("abort_count");
     state->move_count = PyUnicode_InternFromString("move_count");
     state->arrived = PyUnicode_InternFromString("arrived");
-    return state->packet && state->flags && state->abort_count && state->move_count && state->arrived ? 0 : -1;
+    if (!state->packet || !state->flags || !state->abort_count || !state->move_count || !state->arrived)
+        return -1;
+    PyObject *type = PyType_FromModuleAndSpec(module, &keys_spec, NULL);
+    const int result = type ? PyModule_AddType(module, (PyTypeObject *)type) : -1;
+    Py_XDECREF(type);
+    return result;
 }
 
 static int

@@ -6,6 +6,7 @@ They produce the same bytes and access no memory but their own.
 from __future__ import annotations
 
 import contextlib
+import hmac
 import importlib.machinery
 import importlib.util
 import os
@@ -23,11 +24,13 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from spnego._ntlm_raw.crypto import rc4init
 
 from lanner import native
 from lanner.engine import event_rows
 from lanner.model.enums import PositionState
 from lanner.model.live import Record
+from lanner.rpc.pdu_keys import PduKeys
 from lanner.store import record as record_rows
 from lanner.store import rows
 from lanner.store.checksum import crc32
@@ -55,6 +58,7 @@ REFERENCES = SimpleNamespace(
     published_rows=rows._published_rows,
     packet_contents=packet_contents._packet_contents,
     equal_envelopes=packet_runs._equal_envelopes,
+    PduKeys=PduKeys,
 )
 PUT, DELETE = 1, 2
 # What a wrong argument may raise: the references leave it to struct and to the objects themselves.
@@ -279,6 +283,63 @@ def test_packets_are_the_same(
     assert compiled.pack_packets(*arguments) == REFERENCES.pack_packets(*arguments)
 
 
+# MD5 reads blocks of 64 octets, after the 28 of the number and the header.
+@pytest.mark.parametrize("size", [0, 1, 27, 28, 29, 35, 36, 37, 91, 92, 93, 1024, 5840])
+@pytest.mark.parametrize("seals", [False, True])
+def test_a_token_is_that_of_the_document(functions: SimpleNamespace, size: int, seals: bool) -> None:
+    """MS-NLMP 3.4.4.2 with pyspnego's RC4 and Python's HMAC."""
+    sign_key, seal_key, stub = os.urandom(16), os.urandom(16), os.urandom(size)
+    cipher = rc4init(seal_key)
+    sent, received = (functions.PduKeys(sign_key, seal_key, True) for _ in range(2))
+    for number in range(3):
+        body, token = sent.protect(b"h" * 24, stub, b"trailer.", seals)
+        assert body == (cipher.update(stub) if seals else stub)
+        prefix = struct.pack("<I", number)
+        checksum = hmac.digest(sign_key, prefix + b"h" * 24 + stub + b"trailer.", "md5")[:8]
+        assert token == b"\x01\0\0\0" + cipher.update(checksum) + prefix
+        assert received.unprotect(b"h" * 24, body, b"trailer.", token, seals) == stub
+        if number == 1:
+            sent.restart()
+            received.restart()
+            cipher.reset()
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_a_token_that_does_not_fit_is_none(functions: SimpleNamespace, place: int) -> None:
+    sent, received = (functions.PduKeys(bytes(16), bytes(16), place % 2 == 0) for _ in range(2))
+    body, token = sent.protect(b"header", b"stub", b"trailer", False)
+    parts = [b"header", body, b"trailer", token]
+    parts[min(place, 3)] = b"\0" + parts[min(place, 3)][place != 4 :]
+    assert received.unprotect(*parts, False) is None
+    # The sequence goes on, after a failure too.
+    body, token = sent.protect(b"header", b"stub", b"trailer", False)
+    assert received.unprotect(b"header", body, b"trailer", token, False) == b"stub"
+
+
+@given(
+    st.binary(min_size=16, max_size=16),
+    st.binary(min_size=16, max_size=16),
+    st.booleans(),
+    st.lists(st.tuples(st.binary(max_size=80), st.binary(max_size=300), st.binary(max_size=80), st.booleans())),
+)
+def test_both_forms_of_keys_agree(
+    compiled: ModuleType,
+    sign_key: bytes,
+    seal_key: bytes,
+    has_key_exchange: bool,
+    pdus: list[tuple[bytes, bytes, bytes, bool]],
+) -> None:
+    one, other = (form(sign_key, seal_key, has_key_exchange) for form in (PduKeys, compiled.PduKeys))
+    for pdu in pdus:
+        assert one.protect(*pdu) == other.protect(*pdu)
+
+
+def test_keys_of_another_size_are_refused(functions: SimpleNamespace) -> None:
+    for sizes in ((15, 16), (16, 17), (0, 16)):
+        with pytest.raises(ValueError, match="16 octets"):
+            functions.PduKeys(bytes(sizes[0]), bytes(sizes[1]), True)
+
+
 # Wrong arguments
 # ------------------------------------------------------------------------------------------------
 
@@ -312,14 +373,20 @@ RIGHT: dict[str, list[Any]] = {
     "equal_envelopes": [[bytes(64), bytes(64)]],
     "decode_plain": [encode(Record(b"x"), 5), Record],
     "event_rows": [1, 2, 3, 4, 5, [6], [bytes(120)], [7], [8], {}],
+    "PduKeys": [bytes(16), bytes(16), True],
+}
+METHODS: dict[str, list[Any]] = {
+    "protect": [b"header", b"stub", b"trailer", True],
+    "unprotect": [b"header", b"stub", b"trailer", bytes(16), True],
 }
 
 
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("name", [*RIGHT, *METHODS])
 def test_wrong_arguments_are_refused_or_ignored(compiled: ModuleType, name: str) -> None:
     """Every wrong value in every place, every number of arguments: an exception at worst."""
-    function: Callable[..., Any] = getattr(compiled, name)
-    right = RIGHT[name]
+    owner = compiled.PduKeys(*RIGHT["PduKeys"]) if name in METHODS else compiled
+    function: Callable[..., Any] = getattr(owner, name)
+    right = (RIGHT | METHODS)[name]
     function(*right)
     for place in range(len(right)):
         for wrong in WRONG:
@@ -348,7 +415,10 @@ def test_records_with_wrong_fields_are_refused(compiled: ModuleType, name: str, 
 
 @pytest.mark.parametrize(
     ("start", "transaction", "properties"),
-    [(-1, -1, 64), (0, -2, 64), (0, 59, 80), (0, 64, 83), (0, -1, 59), (0, -1, 125), (0, 64, 2**40)],
+    [
+        *[(-1, -1, 64), (0, -2, 64), (0, 59, 80), (0, 64, 83), (0, -1, 59), (0, -1, 125), (0, 64, 2**40)],
+        *[(0, 2**63 - 1, 100), (0, 2**63 - 20, 100), (0, -1, -(2**63)), (0, 64, -(2**63)), (0, -1, 2**63 - 1)],
+    ],
 )
 def test_a_shape_with_places_outside_is_refused(
     compiled: ModuleType, start: int, transaction: int, properties: int

@@ -201,7 +201,7 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
         "com/automation/dispatch.py": ["variable lcid", "variable ref_count"],
     },
     "the abstract data model of the documents": {
-        "activex/message_state.py": ["variable soap_compound_message", "variable transaction_status_queue_format_name"],
+        "activex/message_state.py": ["variable transaction_status_queue_format_name"],
         "activex/queue_info.py": ["attribute is_queue_created"],
         "com/members.py": ["variable source_interfaces"],
         "engine/initialization.py": [

@@ -3,7 +3,7 @@
 `@pytest.mark.spec("DMPR-3.1.7.1.10-3", ...)` names the rows that a test proves. A row is proven if
 at least one test that names it passed and none that names it failed; a skipped test or an expected
 failure proves nothing. A row that is in no table stops the run at collection. A row that is proven
-but still deferred fails the run.
+but still listed as deferred or not done fails the run.
 
 A row with several demands can be proven demand by demand: `spec("DMPR-3.1.7.1.10-3/the copy in the
 journal")` names the clause after a slash, and the report lists the clauses of the row.
@@ -35,18 +35,22 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = config.rootpath / config.getini("spec_tables")
     try:
         rows = spec_rows.load_rows(folder)
-        deferred = spec_rows.load_deferred(rows, folder)
+        listed = {
+            **dict.fromkeys(spec_rows.load_deferred(rows, folder), spec_rows.DEFERRED),
+            **dict.fromkeys(spec_rows.load_not_done(rows, folder), spec_rows.NOT_DONE),
+        }
     except spec_rows.TableError as error:
         raise pytest.UsageError(str(error)) from error
-    config.pluginmanager.register(SpecCoverage(config, rows, deferred), "spec-coverage")
+    config.pluginmanager.register(SpecCoverage(config, rows, listed), "spec-coverage")
 
 
 class SpecCoverage:
     """Collects the outcome of every test that names a row."""
 
-    def __init__(self, config: pytest.Config, rows: dict[str, spec_rows.Row], deferred: dict[str, str]) -> None:
+    def __init__(self, config: pytest.Config, rows: dict[str, spec_rows.Row], listed: dict[str, str]) -> None:
+        """Prepare; `listed` are the rows that no test may prove, and the files that list them."""
         self._rows = rows
-        self._deferred = deferred
+        self._listed = listed
         self._passed: defaultdict[str, set[str]] = defaultdict(set)
         self._failed: set[str] = set()
         # The clauses of each row, with the tests of each clause.
@@ -113,7 +117,7 @@ class SpecCoverage:
         return results
 
     def _conflicts(self) -> list[str]:
-        return [row_id for row_id in self.proven() if row_id in self._deferred]
+        return [row_id for row_id in self.proven() if row_id in self._listed]
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if not self._counts:
@@ -127,5 +131,6 @@ class SpecCoverage:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         for row_id in self._conflicts():
             terminalreporter.write_line(
-                f"ERROR {spec_rows.DEFERRED}: {row_id} is deferred, and proven by {self.proven()[row_id][0]}", red=True
+                f"ERROR {self._listed[row_id]}: {row_id} stands there, and {self.proven()[row_id][0]} proves it",
+                red=True,
             )

@@ -24,6 +24,7 @@ class Report:
     rows: dict[str, Row]
     proven: dict[str, list[str]]
     deferred: dict[str, str]
+    not_done: dict[str, str] = field(default_factory=dict)
     # Proven rows whose tests call a function that the product does not use, with the functions; and
     # what would make each of them part of the product.
     at_interface: dict[str, str] = field(default_factory=dict)
@@ -51,8 +52,9 @@ class Report:
         return [row for row in self.rows.values() if row.document == document]
 
     def open(self, document: str) -> list[Row]:
-        """Return the rows that are neither proven nor deferred."""
-        return [row for row in self.of(document) if row.id not in self.proven and row.id not in self.deferred]
+        """Return the rows that are not proven and stand in no list."""
+        known = self.proven.keys() | self.deferred.keys() | self.not_done.keys()
+        return [row for row in self.of(document) if row.id not in known]
 
     def clauses(self, row: Row) -> list[str]:
         """Return the clauses of a proven row that tests name, which follow a slash in `proven`."""
@@ -100,6 +102,9 @@ def as_text(report: Report) -> str:
     lines += _rows(
         "Deferred", report, _listed(report, report.deferred), lambda row: f"  {row.id}: {report.deferred[row.id]}"
     )
+    lines += _rows(
+        "Not done", report, _listed(report, report.not_done), lambda row: f"  {row.id}: {report.not_done[row.id]}"
+    )
     lines += _rows("By clause", report, _compound(report), lambda row: f"  {row.id}: {'; '.join(report.clauses(row))}")
     return "\n".join(lines).rstrip() + "\n"
 
@@ -139,6 +144,13 @@ def as_markdown(report: Report) -> str:
         report,
         _listed(report, report.deferred),
         lambda row: bullet(row.id, row.level, f"{_escape(row.requirement)} *{_escape(report.deferred[row.id])}*"),
+        gap=[""],
+    )
+    lines += _rows(
+        "## Not done",
+        report,
+        _listed(report, report.not_done),
+        lambda row: bullet(row.id, row.level, f"{_escape(row.requirement)} *{_escape(report.not_done[row.id])}*"),
         gap=[""],
     )
     lines += _rows(
@@ -201,6 +213,7 @@ def main(arguments: list[str] | None = None) -> int:
         rows=rows,
         proven=proven,
         deferred=spec_rows.load_deferred(rows, options.tables),
+        not_done=spec_rows.load_not_done(rows, options.tables),
         at_interface=_at_interface({row: proven[row] for row in proven if "/" not in row}, options.root),
         reasons=spec_rows.load_at_interface(rows, options.tables),
     )

@@ -1,4 +1,4 @@
-"""The requirement tables in conformance/: one CSV file per document, and the deferred rows."""
+"""The requirement tables in conformance/: one CSV file per document, and lists of rows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 TABLES = Path(__file__).resolve().parent.parent / "conformance"
 DEFERRED = "deferred.toml"
+NOT_DONE = "not_done.toml"
 AT_INTERFACE = "at_interface.toml"
 
 DOCUMENTS = {
@@ -60,6 +61,15 @@ def load_rows(folder: Path = TABLES) -> dict[str, Row]:
 def load_deferred(rows: dict[str, Row], folder: Path = TABLES) -> dict[str, str]:
     """Read the rows deferred to a later stage, with the reasons."""
     return _load_reasons(DEFERRED, rows, folder)
+
+
+def load_not_done(rows: dict[str, Row], folder: Path = TABLES) -> dict[str, str]:
+    """Read the rows of level SHOULD or MAY that Lanner does not do, with the reasons."""
+    reasons = _load_reasons(NOT_DONE, rows, folder)
+    for row_id in reasons:
+        if rows[row_id].level == "MUST":
+            raise TableError(f"{NOT_DONE}: {row_id} is a MUST, which can only be deferred")
+    return reasons
 
 
 def load_at_interface(rows: dict[str, Row], folder: Path = TABLES) -> dict[str, str]:

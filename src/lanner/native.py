@@ -1,10 +1,11 @@
 """Selection between the functions of lanner._native and their references in Python.
 
 `lanner._native` is a small extension in C (native/lanner_native.c) for the loops that run once per
-message. It is optional: a wheel that was built without a compiler does not contain it. Each of its
-functions has a reference in the module that uses it, with the same name and a leading underscore.
-Both return the same bytes, and the same tests run both (tests/test_native.py). If
-LANNER_NO_NATIVE=1 is in the environment when the process starts, the references are used.
+message, and for the signatures of RPC. It is optional: a wheel that was built without a compiler
+does not contain it. Each of its functions has a reference in the module that uses it, with the same
+name and a leading underscore; the reference of a class has its name. Both return the same bytes,
+and the same tests run both (tests/test_native.py). If LANNER_NO_NATIVE=1 is in the environment when
+the process starts, the references are used.
 """
 
 from __future__ import annotations

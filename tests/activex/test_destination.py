@@ -82,11 +82,11 @@ class TestOpen:
         assert world.call(destination, "get_is_open") is True
         assert world.status(destination, "open") == S_FALSE
         assert destination.descriptor is descriptor
-        assert q.open_queue_descriptors == [descriptor]
+        assert list(q.open_queue_descriptors.values()) == [descriptor]
         assert world.call(destination, "close") is None
         assert world.call(destination, "get_is_open") is False
         assert descriptor.is_closed
-        assert q.open_queue_descriptors == []
+        assert not q.open_queue_descriptors
         assert world.status(destination, "close") == S_FALSE
 
     @pytest.mark.spec("MQAC-3.12.4.1.1-1")
@@ -105,7 +105,7 @@ class TestOpen:
         world.call(destination, "put_format_name", r"DIRECT=OS:.\private$\q")
         world.call(destination, "open")
         destination.released()
-        assert q.open_queue_descriptors == []
+        assert not q.open_queue_descriptors
 
     def test_rights_are_the_callers(self, world: World, q: Queue, destination: MSMQDestination) -> None:
         world.call(destination, "put_format_name", r"DIRECT=OS:.\private$\q")
@@ -198,7 +198,7 @@ class TestNames:
         world.call(destination, "open")
         name = {"put_format_name": r"DIRECT=OS:.\pub", "put_path_name": r".\pub"}.get(member, pub.directory_path)
         world.call(destination, member, name)
-        assert q.open_queue_descriptors == []
+        assert not q.open_queue_descriptors
         assert destination.descriptor is not None
         assert destination.descriptor.queue is pub
         # What cannot be opened stays closed.
@@ -248,7 +248,7 @@ class TestHandle:
         world.call(destination, "open")
         assert world.status(destination, "put_handle", value) == 0
         assert world.call(destination, "get_is_open") is False
-        assert q.open_queue_descriptors == []
+        assert not q.open_queue_descriptors
         assert world.call(destination, "get_handle") == Variant(VT.I8, 0)
 
     @pytest.mark.spec("MQAC-3.12.4.2.2-1")

@@ -288,7 +288,7 @@ class TestState:
         queue = opened(world, RECEIVE, 1)
         assert q.active
         world.call(queue, "close")
-        assert q.open_queue_descriptors == []
+        assert not q.open_queue_descriptors
         assert not find(world).active
         assert world.call(queue, "get_is_open") == 0
 
@@ -298,7 +298,7 @@ class TestState:
         queue.released()
         world.run_ready()
         assert status_of(task.exception()) == MQ_ERROR_OPERATION_CANCELLED
-        assert q.open_queue_descriptors == []
+        assert not q.open_queue_descriptors
         queue.released()
 
     def test_a_deleted_queue(self, world: World, q: Queue) -> None:

@@ -667,7 +667,7 @@ class TestOpen:
         assert not find(world).active
         opened = world.call(made, "open", 1, 0)
         assert isinstance(opened, MSMQQueue)
-        assert opened.descriptor in q.open_queue_descriptors
+        assert opened.descriptor in q.open_queue_descriptors.values()
         assert find(world).active
         assert world.call(opened, "get_queue_info") is made
         opened.released()
@@ -708,7 +708,7 @@ class TestOpen:
         assert world.status(made, "open", 2, 0, by=STRANGER) == MQ_ERROR_ACCESS_DENIED
         opened = world.call(made, "open", 1, 0, by=ALICE)
         world.objects.append(opened)
-        assert find(world).open_queue_descriptors == [opened.descriptor]
+        assert list(find(world).open_queue_descriptors.values()) == [opened.descriptor]
 
 
 class TestRefreshAndUpdate:

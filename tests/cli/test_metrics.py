@@ -143,6 +143,23 @@ def test_the_alert_rules_fire_for_what_they_are_for() -> None:
         assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+def test_the_alert_for_stuck_messages_knows_each_state_of_an_unreachable_queue(service: Service) -> None:
+    far = r"DIRECT=TCP:127.255.255.2\private$\far"
+    wanted = re.search(r'lanner_outgoing_state\{state=~"([^"]+)"', (RULES / "alerts.yml").read_text())
+    assert wanted is not None
+    service.qm.open(far).send(lanner.Message(body=b"x", recoverable=True))
+    seen: set[str] = set()
+    deadline = time.monotonic() + 60
+    # The state after a failed attempt, in which it waits for the next one.
+    while "Disconnected" not in seen:
+        assert time.monotonic() < deadline, seen
+        for (name, labels), value in service.samples().items():
+            if name == "lanner_outgoing_state" and ("name", far) in labels and value:
+                seen.add(dict(labels)["state"])
+        time.sleep(0.05)
+    assert {state for state in seen if not re.fullmatch(wanted[1], state)} == set()
+
+
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian package prometheus)")
 def test_promtool_finds_nothing_wrong_with_the_metrics(service: Service) -> None:
     """Apart from windows_exporter's names and Prometheus' own, whose spelling is not ours."""

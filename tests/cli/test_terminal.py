@@ -149,6 +149,7 @@ def test_each_row_of_a_table_is_one_line(data: Path, columns: int) -> None:
         assert max(map(len, lines)) <= columns, seen
         if columns == 80:
             assert any("orders" in line for line in lines) or command == "outgoing list", seen
+        assert command != "deadletter list" or "not received in time" in lines[1], seen
     # The end of a name says more than its beginning.
     assert "far" in lines[-1]
 
@@ -161,3 +162,17 @@ def test_completion_gives_the_names_of_queues(full: Path) -> None:
             [LANNER], env={**environment, **given}, capture_output=True, text=True, timeout=60, check=False
         )
         assert ran.stdout.strip() == expected, ran.stderr
+
+
+def test_a_narrow_terminal_leaves_out_what_can_be_spared_before_it_cuts_names(data: Path) -> None:
+    name = "orders-of-the-northern-region"
+    with QueueManager(data, "alpha") as manager:
+        manager.create_queue(name, label="what somebody wrote about it in 2009")
+    lines = {}
+    for columns in (80, 140):
+        _, seen = on_terminal("queue", "list", "--data", data, columns=columns)
+        lines[columns] = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in seen.splitlines()]
+    assert lines[80][0].split() == ["NAME", "KIND", "MESSAGES", "SIZE", "JOURNAL", "TRANS"]
+    assert lines[140][0].split()[-1] == "LABEL"
+    for found in lines.values():
+        assert any(line.startswith(f"ALPHA\\private$\\{name} ") for line in found), found

@@ -440,7 +440,7 @@ def test_iteration_peeks_at_what_is_there(qm: QueueManager, q: Queue) -> None:
         break
     gc.collect()
     with runtime_of(qm).lock:
-        assert not any(handle.cursors for handle in operations_of(qm).find("q").open_queue_descriptors)
+        assert not any(handle.cursors for handle in operations_of(qm).find("q").open_queue_descriptors.values())
 
 
 # Transactions

@@ -355,15 +355,27 @@ def test_a_guid_that_is_used_again_goes_on_with_its_ordinals(connect: Connect, o
         connect(address, guid=guid)
 
 
+# Less than the time after which a sender sends what a slow source has given.
+PATIENCE = 0.004  # seconds
+
+
 def test_a_message_of_a_failed_source_is_not_sent(sender: AnySender, orders: Queue) -> None:
     def messages() -> Iterator[Message]:
         yield Message(body="not sent", recoverable=True)
         raise KeyError("the source has failed")
 
-    sender.send(ORDERS, "before", wait=True)
-    with pytest.raises(KeyError):
-        sender.send_many(ORDERS, messages())
-    assert sender.unacknowledged == 0
+    for _ in range(100):
+        orders.purge()
+        began = time.monotonic()
+        sender.send(ORDERS, "before", wait=True)
+        with pytest.raises(KeyError):
+            sender.send_many(ORDERS, messages())
+        is_prompt = time.monotonic() - began < PATIENCE
+        assert sender.unacknowledged == 0
+        if is_prompt:
+            break
+    # A slow source, as on a busy machine, has its messages sent before it fails.
+    assert is_prompt
     sender.send(ORDERS, "after", wait=True)
     assert [message.body for message in orders] == ["before", "after"]
 

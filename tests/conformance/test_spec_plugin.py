@@ -142,8 +142,22 @@ def test_a_row_both_deferred_and_proven_fails_the_run(run: Run) -> None:
     result = run("@pytest.mark.spec('X-1')\ndef test_a(): pass")
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(
-        ["ERROR deferred.toml: X-1 is deferred, and proven by test_it.py::test_a", "*1 passed*"]
+        ["ERROR deferred.toml: X-1 stands there, and test_it.py::test_a proves it", "*1 passed*"]
     )
+
+
+def test_a_row_both_not_done_and_proven_fails_the_run(run: Run) -> None:
+    (run.folder / "not_done.toml").write_text('"X-3" = "nobody needs it"\n', encoding="utf-8")
+    result = run("@pytest.mark.spec('X-3')\ndef test_a(): pass")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["ERROR not_done.toml: X-3 stands there, and test_it.py::test_a proves it"])
+
+
+def test_a_must_is_done_or_deferred(run: Run) -> None:
+    (run.folder / "not_done.toml").write_text('"X-1" = "nobody needs it"\n', encoding="utf-8")
+    result = run("def test_a(): pass")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*not_done.toml: X-1 is a MUST, which can only be deferred*"])
 
 
 def test_a_deferred_row_that_is_not_proven_is_no_mistake(run: Run) -> None:

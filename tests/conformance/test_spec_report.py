@@ -87,6 +87,13 @@ def test_clauses_are_listed_with_their_row(report: spec_report.Report) -> None:
     )
 
 
+def test_rows_that_are_not_done_are_listed_apart(report: spec_report.Report) -> None:
+    report = dataclasses.replace(report, not_done={"D-3": "nobody needs it"})
+    assert "Unproven: MS-MQDMPR, 1 rows\n  D-2" in spec_report.as_text(report)
+    assert "Not done: MS-MQDMPR, 1 rows\n  D-3: nobody needs it\n" in spec_report.as_text(report)
+    assert "- `D-3` (SHOULD): The third. *nobody needs it*" in spec_report.as_markdown(report)
+
+
 def test_command_prints_the_report_and_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.csv").write_text("id,section,level,area,requirement\nX-1,1,MUST,a,One.\n", encoding="utf-8")
     results = tmp_path / "results.json"
@@ -117,3 +124,12 @@ def test_the_tables_of_this_project_are_readable() -> None:
     assert {row.level for row in rows.values()} == {"MUST", "SHOULD", "MAY"}
     assert spec_rows.load_deferred(rows).keys() <= rows.keys()
     assert spec_rows.load_at_interface(rows).keys() <= rows.keys()
+
+
+def test_every_row_has_a_test_or_a_reason() -> None:
+    """Which tests ran does not matter here: some need programs that not every machine has."""
+    rows = spec_rows.load_rows()
+    texts = (path.read_text(encoding="utf-8") for path in (spec_report.ROOT / "tests").rglob("test_*.py"))
+    named = {name for text in texts for name in re.findall(r'"([A-Z]+-[\w.]+-\d+)(?:/[^"]*)?"', text)}
+    listed = named | spec_rows.load_deferred(rows).keys() | spec_rows.load_not_done(rows).keys()
+    assert [row_id for row_id in rows if row_id not in listed] == []

@@ -38,7 +38,8 @@ GUID = uuid.UUID("5a2f8a4e-6d0c-4b7e-9a53-0d9f2c1b7e11")
     "ReceivedMessage.recoverable", "ReceivedMessage.response_queue", "ReceivedMessage.sent_time",
     "ReceivedMessage.source_machine", "ReceivedMessage.time_to_be_received", "ReceivedMessage.time_to_reach_queue",
     "ReceivedMessage.tracing_queue", "ReceivedMessage.use_dead_letter_queue", "ReceivedMessage.use_journal_queue",
-    "ReceivedMessage.use_tracing", "ReceivedMessage.is_transactional",
+    "ReceivedMessage.use_tracing", "ReceivedMessage.is_transactional", "ReceivedMessage.soap_compound_message",
+    "ReceivedMessage.soap_envelope",
 )  # fmt: skip
 async def test_every_property_arrives_as_it_was_sent(qm: lanner.aio.QueueManager) -> None:
     q = await new_queue(qm)
@@ -81,6 +82,7 @@ async def test_every_property_arrives_as_it_was_sent(qm: lanner.aio.QueueManager
     assert got.source_machine == qm.identifier
     assert before <= got.sent_time <= got.arrived_time <= dt.datetime.now(dt.UTC)
     assert got.is_transactional is False
+    assert (got.soap_envelope, got.soap_compound_message) == (None, b""), "only messages over HTTP have them"
     assert Packet(got.packet).label == "l\u00e4bel"
 
 

@@ -101,7 +101,7 @@ def test_a_queue_opens_for_what_its_descriptor_grants(
 def test_a_denied_open_leaves_nothing_behind(h: Harness) -> None:
     queue = h.create(identity=OWNER)
     assert not opens(h, "q", RECEIVE, STRANGER)
-    assert queue.open_queue_descriptors == []
+    assert not queue.open_queue_descriptors
     assert not queue.active
 
 

@@ -238,7 +238,7 @@ def test_a_created_queue_is_empty_and_registered(h: Harness, pathname: str) -> N
     assert queue.queue_manager is h.engine.queue_manager
     assert (queue.active, queue.total_bytes, queue.message_count) == (False, 0, 0)
     assert (queue.subqueues, queue.incoming_transactional_transfer_info) == ({}, {})
-    assert (queue.open_queue_descriptors, queue.held_positions) == ([], {})
+    assert (queue.open_queue_descriptors, queue.held_positions) == ({}, {})
     assert h.store.stats(queue.number) == (0, 0)
     assert queue.create_time == queue.modify_time
     if queue.queue_type is QueueType.PRIVATE:  # a directory stamps its objects with its own clock

@@ -386,15 +386,17 @@ OPERATIONS = {
     "read": lambda engine, queue: engine.read_directory("Queue", identifier_is(queue.identifier))[0],
     "write": lambda engine, queue: engine.write_directory(queue),
 }
-ROWS = {"create": "18-2", "delete": "19-2", "read": "20-4", "write": "24-3"}
+ROWS = {
+    "create": "DMPR-3.1.7.1.18-2",
+    "delete": "DMPR-3.1.7.1.19-2",
+    "read": "DMPR-3.1.7.1.20-4",
+    "write": "DMPR-3.1.7.1.24-3",
+}
 
 
 @pytest.mark.parametrize(
     "operation",
-    [
-        pytest.param(operation, id=name, marks=pytest.mark.spec(f"DMPR-3.1.7.1.{ROWS[name]}"))
-        for name, operation in OPERATIONS.items()
-    ],
+    [pytest.param(operation, id=name, marks=pytest.mark.spec(ROWS[name])) for name, operation in OPERATIONS.items()],
 )
 def test_a_directory_that_is_away_begins_the_offline_mode_and_its_timer(
     integrated: Harness, operation: Operation
@@ -418,10 +420,7 @@ def test_a_directory_that_is_away_begins_the_offline_mode_and_its_timer(
 
 @pytest.mark.parametrize(
     "operation",
-    [
-        pytest.param(operation, id=name, marks=pytest.mark.spec(f"DMPR-3.1.7.1.{ROWS[name]}"))
-        for name, operation in OPERATIONS.items()
-    ],
+    [pytest.param(operation, id=name, marks=pytest.mark.spec(ROWS[name])) for name, operation in OPERATIONS.items()],
 )
 def test_a_running_timer_is_not_started_again(integrated: Harness, operation: Operation) -> None:
     """The Directory Online Timer is started "if it is not active already"."""

@@ -170,7 +170,7 @@ def test_a_program_that_goes_away_has_its_branch_aborted(d: Harness) -> None:
     """Its transaction is not decided: the coordinator asks for the abort."""
     transaction, branch = in_doubt(d)
     coordinator_of(d).heard.clear()
-    DistributedRequests(d.engine, SYSTEM).abandon(uuid.UUID(branch["identifier"]))
+    DistributedRequests(d.engine, SYSTEM).abandon([uuid.UUID(branch["identifier"])])
     d.sync()
     assert coordinator_of(d).heard == [("aborted", transaction.identifier)]
     assert d.bodies("t") == [b"received"]

@@ -14,6 +14,7 @@ import pytest
 import lanner
 from lanner.client.runtimes import runtime_of
 from lanner.engine import Engine
+from lanner.engine.held_memory import HELD_OVERHEAD
 from lanner.model.errors import InsufficientResources
 from lanner.rpc.async_client import connect_unix
 from lanner.rpc.interface import RETURNS
@@ -51,6 +52,23 @@ def test_sends_of_an_open_transaction_are_bounded(manager: lanner.QueueManager) 
     with manager.transaction() as transaction:
         ledger.send(bytes(MIB), transaction=transaction)
         assert held(manager) > MIB
+    assert held(manager) == 0
+
+
+def test_small_messages_take_more_than_their_packets(manager: lanner.QueueManager) -> None:
+    """However they come: the end of a transaction releases all of its messages at once."""
+    ledger, many = manager.open("ledger"), 50
+    with manager.transaction() as transaction:
+        ledger.send(b"1", transaction=transaction)
+        one = held(manager)
+        assert one > HELD_OVERHEAD
+        ledger.send_many([lanner.Message(body=b"1") for _ in range(many - 1)], transaction=transaction)
+        assert held(manager) == many * one
+    assert held(manager) == 0
+    with manager.transaction() as transaction:
+        ledger.receive(timeout=0, transaction=transaction)
+        assert len(ledger.receive_many(many, timeout=0, transaction=transaction)) == many - 1
+        assert held(manager) == many * one
     assert held(manager) == 0
 
 

@@ -219,7 +219,7 @@ def test_one_element_that_cannot_be_opened_closes_the_others(h: Harness) -> None
     queue = h.create("a")
     with pytest.raises(QueueNotFound):
         open_all(h, A, B)
-    assert queue.open_queue_descriptors == []
+    assert not queue.open_queue_descriptors
     assert not queue.active
 
 

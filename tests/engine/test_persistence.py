@@ -294,7 +294,7 @@ def test_nothing_else_is_carried_over(h: Harness, how: str) -> None:
     assert qm.directory_offline is False
     assert h.engine.opening.descriptors == {}
     queue = h.queue()
-    assert queue.open_queue_descriptors == []
+    assert not queue.open_queue_descriptors
     assert queue.waiting_reads == {}
     assert not queue.active
     assert h.engine.next_delay() is None

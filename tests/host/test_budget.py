@@ -117,3 +117,18 @@ def test_a_rate_counts_seconds() -> None:
     clock[0] = 1.0
     assert rate.usage().used == 0
     assert rate.allows("a")
+
+
+def test_a_user_leaves_room_for_others_at_its_address() -> None:
+    door = Door(Budget(1000), "flight", limit=100, per_peer=4, share=0.5)
+    passes = [door.admit("192.0.2.7") for _ in range(4)]
+    assert [one is not None and one.count_for("bob") for one in passes] == [True, True, True, False]
+    assert passes[0] is not None
+    assert passes[0].count_for("alice"), "it counts for its first user"
+    elsewhere = door.admit("192.0.2.8")
+    assert elsewhere is not None
+    assert elsewhere.count_for("bob")
+    passes[0].give_back()
+    passes[0].give_back()
+    assert passes[3] is not None
+    assert passes[3].count_for("bob")

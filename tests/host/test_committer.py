@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lanner.host.committer import Committer
-from lanner.model.errors import InsufficientResources
+from lanner.model.errors import InsufficientResources, LannerError
 from lanner.store import Store
 from lanner.store.allocation import Allocation
 from lanner.store.environment import Environment
@@ -120,6 +120,49 @@ def test_a_batch_is_written_though_whoever_is_told_of_the_one_before_fails(store
         await asyncio.to_thread(committer.close)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.01])
+def test_all_callbacks_of_a_batch_are_called_by_the_loop(
+    store: Store, caplog: pytest.LogCaptureFixture, seconds: float
+) -> None:
+    """Also those after one that fails, and one that comes when the batch is already on disk."""
+    told: list[tuple[LannerError | None, int]] = []
+
+    def tell(error: LannerError | None) -> None:
+        told.append((error, threading.get_ident()))
+
+    async def work(committer: Committer) -> None:
+        store._write_ahead_log._seconds = seconds
+        put(store, 1)
+        batch = store.pending_batch()
+        committer.when_durable(batch, lambda _: 1 // 0)  # type: ignore[arg-type]
+        committer.when_durable(batch, tell)
+        await committer.durable(batch)
+        assert told == [(None, threading.get_ident())]
+        committer.when_durable(batch, tell)
+        assert len(told) == 1, "not before the caller has returned"
+        await asyncio.sleep(0)
+        assert told == [(None, threading.get_ident())] * 2
+
+    with_committer(store, work)
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ZeroDivisionError]
+
+
+def test_a_callback_of_a_batch_that_was_dropped_gets_the_error(store: Store) -> None:
+    told: list[LannerError | None] = []
+
+    async def work(committer: Committer) -> None:
+        put(store, 1)
+        batch = store.pending_batch()
+        committer.when_durable(batch, told.append)
+        with no_room(), pytest.raises(InsufficientResources):
+            await committer.durable(batch)
+        committer.when_durable(batch, told.append)
+        await asyncio.sleep(0)
+
+    with_committer(store, work)
+    assert [type(error) for error in told] == [InsufficientResources] * 2
 
 
 def test_a_slow_disk_is_waited_for_by_the_thread(store: Store, writers: list[int]) -> None:

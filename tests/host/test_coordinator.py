@@ -343,7 +343,7 @@ def test_a_program_that_goes_away_leaves_no_branch_of_its_own_queue_manager(h: H
     ask(h, "begin distributed", identifier=named["identifier"])
     if is_commit:
         ask(h, "decide", identifier=named["identifier"], resources=[".", "far"])
-    DistributedRequests(h.engine, SYSTEM).abandon(uuid.UUID(named["identifier"]))
+    DistributedRequests(h.engine, SYSTEM).abandon([uuid.UUID(named["identifier"])])
     h.sync()
     assert h.bodies("t") == ([b"x"] if is_commit else [])
     assert [decision.resources for decision in coordinator(h).decisions()] == ([("far",)] if is_commit else [])

@@ -35,3 +35,22 @@ def test_a_peer_with_as_many_strangers_gets_no_room_of_others() -> None:
     assert strangers.victim("b", is_greedy=False) == "b2"
     assert strangers.victim("b", is_greedy=True) == "b2"
     assert strangers.victim("a", is_greedy=True) is None
+
+
+def test_who_had_time_to_log_on_makes_room_for_others_at_the_address() -> None:
+    """One user of a computer cannot keep the others out with connections that only greet."""
+    now, known = [0.0], {"a1"}
+    strangers: Strangers[str] = Strangers(known.__contains__, lambda: now[0])
+    for one in ("a1", "a2", "a3"):
+        strangers.add(one, "a")
+        strangers.has_spoken(one)
+    now[0] = 9.0
+    strangers.add("a4", "a")
+    strangers.has_spoken("a4")
+    assert strangers.victim("a", is_greedy=True) is None
+    now[0] = 11.0
+    assert strangers.victim("a", is_greedy=True) == "a2"
+    strangers.remove("a2")
+    assert strangers.victim("a", is_greedy=True) == "a3"
+    strangers.remove("a3")
+    assert strangers.victim("a", is_greedy=True) is None

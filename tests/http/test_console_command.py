@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import html
 import json
+import os
 import signal
+import stat
 import subprocess
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
+import pytest
 
 from tests.contract.service import LANNER, USERS
 from tests.http.service import HttpService
@@ -21,6 +25,31 @@ def test_the_link_is_for_the_local_user(service: HttpService) -> None:
     assert f"http://{link.netloc}" == service.url
     assert link.path == "/login"
     assert len(parse_qs(link.query)["ticket"][0]) > 40
+
+
+@pytest.mark.parametrize("has_runtime_folder", [True, False])
+def test_others_do_not_see_the_link_that_a_browser_gets(
+    service: HttpService, tmp_path: Path, *, has_runtime_folder: bool
+) -> None:
+    """The arguments of a process are public."""
+    runtime, seen, browser = tmp_path / "runtime", tmp_path / "seen", tmp_path / "browser"
+    runtime.mkdir(mode=0o700)
+    browser.write_text(f'#!/bin/sh\necho "$@" > {seen}\n')
+    browser.chmod(0o755)
+    environment = {**os.environ, "BROWSER": f"{browser} %s", "TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": ""}
+    if has_runtime_folder:
+        environment["XDG_RUNTIME_DIR"] = str(runtime)
+    command = [str(LANNER), "console", "--data", str(service.data), "--open"]
+    link = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout.strip()
+    address = seen.read_text().strip()
+    assert "ticket" not in address
+    page = Path(urlsplit(address).path)
+    assert page.is_relative_to(runtime) is has_runtime_folder
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
+    assert html.escape(link) in page.read_text()
+    with httpx.Client(trust_env=False, timeout=30) as client:
+        assert client.get(link).status_code == 200
+        assert client.get(f"{service.url}/api/v1/whoami").json()["administrator"]
 
 
 def test_without_a_service_the_command_says_what_to_do(tmp_path: Path) -> None:

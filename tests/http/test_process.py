@@ -5,18 +5,22 @@ It starts at the first connection, ends when idle, and restarts when it fails.
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import signal
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from lanner.daemon.settings import HttpTable, SettingsError
 from lanner.http.sessions import COOKIE
+from lanner.security.certificates import generate_certificate
 from tests.contract.service import USERS
 from tests.http.service import HttpService
 
@@ -74,6 +78,38 @@ def test_an_address_that_others_reach_needs_a_certificate() -> None:
         HttpTable(bind="192.0.2.1").address("127.0.0.1")
     assert HttpTable().address("192.0.2.1") == "127.0.0.1"
     assert HttpTable().address("127.0.0.9") == "127.0.0.9"
+
+
+def test_a_certificate_switches_https_on(tmp_path: Path) -> None:
+    made = generate_certificate("console.example", dt.datetime.now(dt.UTC))
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    certificate.write_text(ssl.DER_cert_to_PEM_cert(made.certificate))
+    key.write_bytes(
+        serialization.load_der_private_key(made.private_key, None).private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    settings = f'[http]\ntls_certificate = "{certificate}"\ntls_key = "{key}"\n'
+    context = ssl.create_default_context(cafile=str(certificate))
+    # The certificate has no address.
+    context.check_hostname = False
+    service = HttpService(tmp_path / "alpha", settings)
+    try:
+        url = f"https://{service.address}:15801"
+        with httpx.Client(base_url=url, verify=context, auth=("alice", USERS["alice"]), trust_env=False) as client:
+            answer = client.get("/api/v1/whoami", timeout=60)
+            assert answer.json()["user"] == "alice"
+            assert answer.headers["strict-transport-security"].startswith("max-age=")
+            form = {"user": "alice", "password": USERS["alice"], "next": "/"}
+            cookie = client.post("/login", data=form, timeout=60).headers["set-cookie"]
+        assert "secure" in cookie.lower()
+        with pytest.raises(httpx.HTTPError):
+            httpx.get(f"http://{service.address}:15801/api/v1/health/live", trust_env=False, timeout=60)
+    finally:
+        service.close()
+    key.unlink()
+    with pytest.raises(SettingsError, match=r"http\.tls_key .*key\.pem cannot be used: .*No such file"):
+        HttpTable(tls_certificate=certificate, tls_key=key).address("127.0.0.1")
 
 
 def test_connections_of_one_peer_are_limited(tmp_path: Path) -> None:

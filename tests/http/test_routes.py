@@ -61,14 +61,11 @@ def test_a_queue_is_made_changed_shown_and_deleted(alice: httpx.Client) -> None:
 def test_queues_come_in_pages(alice: httpx.Client) -> None:
     for number in range(5):
         _queue(alice, f"paged-{number}", label=f"{9 - number}")
-    page = alice.get(
-        f"{API}/queues", params={"name": "paged-*", "page": 2, "page_size": 2, "sort": "label", "columns": "label"}
-    )
-    assert page.json() == {"items": [], "page": 2, "page_size": 2, "total": 0}
-    found = alice.get(
-        f"{API}/queues", params={"name": "*paged-*", "page": 2, "page_size": 2, "sort": "label", "columns": "label"}
-    ).json()
-    assert (found["total"], found["items"]) == (5, [{"label": "7"}, {"label": "8"}])
+    page: dict[str, str | int] = {"page": 2, "page_size": 2, "sort": "label", "columns": "label"}
+    for name in ("paged-*", "paged", "*PAGED-?", "private$\\paged-*"):
+        found = alice.get(f"{API}/queues", params={"name": name, **page}).json()
+        assert (found["total"], found["items"]) == (5, [{"label": "7"}, {"label": "8"}]), name
+    assert alice.get(f"{API}/queues", params={"name": "aged-*", **page}).json()["total"] == 0
     assert alice.get(f"{API}/queues", params={"sort": "colour"}).json()["title"] == "InvalidParameter"
 
 
@@ -252,6 +249,14 @@ def test_the_overview_of_a_user_is_asked_for_once_a_second(alice: httpx.Client) 
 @pytest.mark.parametrize("path", ["peers", "sessions", "transactions", "status", "settings", "tokens"])
 def test_what_there_is_to_see_is_shown(alice: httpx.Client, path: str) -> None:
     assert alice.get(f"{API}/{path}").status_code == 200
+
+
+def test_a_misspelt_parameter_is_refused(alice: httpx.Client) -> None:
+    path = _queue(alice, "misspelt")
+    answer = alice.get(f"{path}/messages", params={"lable": "x"})
+    assert (answer.status_code, answer.json()["title"]) == (400, "InvalidParameter")
+    assert "unknown parameter 'lable': one of after, " in answer.json()["detail"]
+    assert "this address has none" in alice.get(f"{API}/whoami", params={"x": 1}).json()["detail"]
 
 
 def test_the_routes_are_described(alice: httpx.Client) -> None:

@@ -143,3 +143,11 @@ def test_pip_installs_the_wheel_and_lanner_serve_works(machine: Machine, tmp_pat
     out = machine.run(served)
     assert "hello" in out
     assert out.splitlines()[-1] == f"lanner {lanner.__version__}"
+
+
+def test_make_test_names_the_packages_that_it_needs(machine: Machine) -> None:
+    """This machine has no compiler, no headers of Kerberos, no git and no Java."""
+    out = machine.run("make test", directory=PROJECT, code=2)
+    named = out.partition("Debian packages are missing: ")[2].partition(". ")[0].split()
+    assert {"git", "gcc", "python3-dev", "libkrb5-dev", "default-jre-headless"} <= set(named), out
+    assert f'sudo apt-get install {" ".join(named)}"' in out

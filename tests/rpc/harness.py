@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from lanner.rpc.association import AssociationGroups
-from lanner.rpc.calls import MAX_REQUEST_SIZE, CallReceived, ConnectionClosed, Event, ServerCall
+from lanner.rpc.calls import MAX_REQUEST_SIZE, ConnectionClosed, Event, ServerCall
 from lanner.rpc.connection import ConnectionLimits, ServerConnection
 from lanner.rpc.fragments import pack_fragments
 from lanner.rpc.pdu import (
@@ -129,7 +129,7 @@ class Harness:
 
     @property
     def calls(self) -> list[ServerCall]:
-        return [event.call for event in self.events if isinstance(event, CallReceived)]
+        return [event for event in self.events if isinstance(event, ServerCall)]
 
     @property
     def closed(self) -> str | None:

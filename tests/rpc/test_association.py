@@ -114,13 +114,14 @@ def test_handles_have_a_limit() -> None:
         handles.add("one more", "queue")
 
 
-def test_all_handles_of_an_address_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many associations do not help; others have theirs."""
+@pytest.mark.parametrize("addresses", [("192.0.2.1",) * 3, ("2001:db8::1", "2001:db8::2", "2001:db8::3:4")])
+def test_all_handles_of_an_address_have_a_limit(monkeypatch: pytest.MonkeyPatch, addresses: tuple[str, ...]) -> None:
+    """Many associations do not help, nor the addresses of one network; others have theirs."""
     monkeypatch.setattr(association, "MAX_HANDLES_OF_PEER", 4)
     groups = AssociationGroups()
-    one, two = groups.join(None, "192.0.2.1"), groups.join(None, "192.0.2.1")
+    one, two, three = (groups.join(None, address) for address in addresses)
     held = [group.handles.add("x", "queue") for group in (one, two) for _ in range(2)]
-    for group in (one, two, groups.join(None, "192.0.2.1")):
+    for group in (one, two, three):
         with pytest.raises(RpcFault, match="NO_MEMORY"):
             group.handles.add("x", "queue")
     groups.join(None, "192.0.2.2").handles.add("x", "queue")

@@ -14,9 +14,20 @@ import pytest
 
 from lanner.model.errors import AccessDenied, QueueNotFound
 from lanner.security import audit
-from lanner.security.audit import MAX_IN_TOTAL, MAX_PERIOD, MAX_REFUSALS, MAX_TEXT, OLD_FILES, PERIOD, AuditLog
-from lanner.security.identity import ANONYMOUS, SYSTEM
+from lanner.security.audit import (
+    MAX_CHANGES,
+    MAX_IN_TOTAL,
+    MAX_PERIOD,
+    MAX_REFUSALS,
+    MAX_TEXT,
+    OLD_FILES,
+    PERIOD,
+    AuditLog,
+)
+from lanner.security.identity import ANONYMOUS, SYSTEM, Identity
+from lanner.wire.sid import Sid
 
+ALICE = Identity("alice", Sid.parse("S-1-5-21-1-2-3-1001"))
 MALLORY = ANONYMOUS.at("192.0.2.7")
 
 
@@ -242,3 +253,28 @@ def test_a_file_that_cannot_be_written_stops_nothing(tmp_path: Path, caplog: pyt
     assert len(complaints) == 2
     assert all("delete queue" in record.getMessage() for record in complaints)
     assert not (tmp_path / "target").exists()
+
+
+def test_the_changes_of_one_user_push_nothing_out(log: AuditLog, clock: Clock) -> None:
+    log.done("create queue", ALICE, queue="first")
+    for number in range(MAX_CHANGES + 7):
+        log.done("purge queue", MALLORY, queue="mine", messages=number)
+    found = records(log)
+    assert found[0]["queue"] == "first"
+    assert len(found) == 1 + MAX_CHANGES
+    # Neither another event of hers, nor another user, nor an administrator is affected.
+    log.done("change access", MALLORY, queue="mine")
+    log.done("purge queue", ALICE, queue="first")
+    for _ in range(MAX_CHANGES + 1):
+        log.done("purge queue", SYSTEM, queue="all")
+    assert len(records(log)) == 1 + MAX_CHANGES + 2 + MAX_CHANGES + 1
+    clock.now += 3600
+    log.done("purge queue", MALLORY, queue="mine")
+    *_, left_out, again = records(log)
+    assert (left_out["event"], left_out["change"], left_out["who"], left_out["count"]) == (
+        "changes not written",
+        "purge queue",
+        MALLORY.name,
+        7,
+    )
+    assert again["event"] == "purge queue"

@@ -18,6 +18,7 @@ from lanner.host.runtime import Runtime
 from lanner.rpc.interface import RETURNS, Interface, Method
 from lanner.rpc.ndr import NULL_HANDLE
 from lanner.rpc.pdu import AuthLevel
+from lanner.rpc.security import ServerSecurity, TargetNames
 from lanner.rpc.server import RpcServer
 from lanner.services.interfaces import mqrr
 from lanner.services.interfaces.mqmq import QueueFormat
@@ -244,7 +245,12 @@ async def serving(
     service = RemoteReadService(runtime.engine, committer, ports, cleanup_seconds, lambda _: source)
     queues = RemoteQueues(runtime.engine, committer)
     interfaces = [service.interface, RemoteRead(queues, ports).interface, *QueueClient(queues, ports).interfaces]
-    server = RpcServer(interfaces if has_mqrr else interfaces[1:], users=runtime.users, authentication_level=level)
+    server = RpcServer(
+        interfaces if has_mqrr else interfaces[1:],
+        users=runtime.users,
+        providers=ServerSecurity(runtime.users, TargetNames("ALPHA", "ALPHA")),
+        authentication_level=level,
+    )
     ports.ip_read = ports.ip_handshake = await server.listen_tcp(ADDRESS, 0)
     site = Site(runtime, server, ports.ip_read, committer, make=make)
     site.ports, site.service = ports, service

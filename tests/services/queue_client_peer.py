@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from lanner.host.addresses import local_settings
 from lanner.host.committer import Committer
 from lanner.host.runtime import Runtime
 from lanner.model.enums import DeliveryGuarantee
+from lanner.model.errors import LannerError
 from lanner.rpc.async_client import BoundInterface, RpcClient, connect_tcp
 from lanner.rpc.faults import RpcFault
 from lanner.rpc.interface import RETURNS, Method
@@ -41,7 +42,7 @@ from lanner.wire.builder import MessageProperties
 from lanner.wire.format_name import parse
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.message import Message as Packet
-from tests.services.site import ADDRESS, tests_of, until
+from tests.services.site import ADDRESS, tell_later, tests_of, until
 from tests.services.site import Site as BaseSite
 
 CLIENT_ID = uuid.UUID("0badc0de-0000-4000-8000-000000000001")
@@ -225,6 +226,9 @@ class HeldCommitter(Committer):
 
     def durable(self, batch: int) -> asyncio.Future[None]:
         return super().durable(batch) if self.outcome is None else self.outcome
+
+    def when_durable(self, batch: int, callback: Callable[[LannerError | None], None]) -> None:
+        tell_later(self.durable(batch), callback)
 
 
 class Site(BaseSite):

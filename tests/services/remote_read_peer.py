@@ -21,6 +21,7 @@ from uuid import UUID
 from lanner.host.addresses import local_settings
 from lanner.host.committer import Committer
 from lanner.host.runtime import Runtime
+from lanner.model.errors import LannerError
 from lanner.rpc.interface import RETURNS, Interface, Method
 from lanner.rpc.ndr import NULL_HANDLE, Syntax
 from lanner.rpc.pdu import AuthLevel
@@ -35,7 +36,7 @@ from lanner.services.ports import ServerPorts
 from lanner.services.queue_client_remote import RemoteOpens
 from lanner.services.remote_queues import RemoteQueues, RemoteReadEntry
 from lanner.services.remote_read import MQ_ACTION_RECEIVE, RemoteRead
-from tests.services.site import ADDRESS, tests_of, until
+from tests.services.site import ADDRESS, tell_later, tests_of, until
 from tests.services.site import Site as BaseSite
 
 CLIENT_ID = UUID("0badc0de-0000-4000-8000-000000000001")
@@ -374,6 +375,9 @@ class SteeredCommitter(Committer):
 
     def durable(self, batch: int) -> asyncio.Future[None]:
         return self.really_durable(batch) if self.disk is None else asyncio.ensure_future(self.disk(batch))
+
+    def when_durable(self, batch: int, callback: Callable[[LannerError | None], None]) -> None:
+        tell_later(self.durable(batch), callback)
 
     def really_durable(self, batch: int) -> asyncio.Future[None]:
         return super().durable(batch)

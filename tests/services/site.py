@@ -21,6 +21,7 @@ from lanner.client.message import Message
 from lanner.host.operations import Operations
 from lanner.host.runtime import Runtime
 from lanner.model.enums import QueueAccessType
+from lanner.model.errors import LannerError
 from lanner.rpc.server import RpcServer
 from lanner.security.access_masks import QueueAccess
 from lanner.security.identity import ANONYMOUS, SYSTEM
@@ -30,6 +31,17 @@ from lanner.wire.sid import Sid
 
 ADDRESS = "127.0.0.1"
 S = TypeVar("S")
+
+
+def tell_later(durable: asyncio.Future[None], callback: Callable[[LannerError | None], None]) -> None:
+    """Call back with the outcome of a future, as `Committer.when_durable` does."""
+
+    def tell(future: asyncio.Future[None]) -> None:
+        error = future.exception()
+        assert error is None or isinstance(error, LannerError)
+        callback(error)
+
+    durable.add_done_callback(tell)
 
 
 class Site:

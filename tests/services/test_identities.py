@@ -105,3 +105,11 @@ def test_wrong_numbers_are_forgotten_in_time_and_so_are_addresses(monkeypatch: p
     for number in range(10):
         known.was_wrong(f"192.0.2.{10 + number}")
     assert len(known._wrong) == 3
+
+
+def test_a_network_of_ipv6_guesses_as_one() -> None:
+    known = Guesses(lambda: 100.0)
+    for number in range(guesses.MAX_WRONG):
+        known.was_wrong(f"2001:db8::{number:x}")
+    assert not known.may_guess("2001:db8::ffff")
+    assert known.may_guess("2001:db8:0:1::1")

@@ -26,8 +26,8 @@ from lanner.rpc.interface import RETURNS
 from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.security import Credentials
 from lanner.security import access_lists
-from lanner.security.identity import SYSTEM
-from lanner.services import lanner_session
+from lanner.security.identity import SYSTEM, Identity
+from lanner.services import lanner_session, open_objects
 from lanner.services.interfaces.lanner import (
     LANNER,
     LANNER_CALL,
@@ -37,7 +37,9 @@ from lanner.services.interfaces.lanner import (
 )
 from lanner.services.lanner_session import LannerSession, Replies, Reply
 from lanner.services.lanner_sessions import MAX_SESSIONS
+from lanner.services.open_objects import OpenObjects
 from lanner.services.sent_batches import ClientMemory
+from lanner.wire.sid import Sid
 from tests.cli.conftest import free_address
 from tests.client.served import ServedManager
 
@@ -88,7 +90,7 @@ def with_session(alpha: ServedManager, scenario: Callable[[LannerSession], Corou
 
     async def run() -> None:
         committer = Committer(alpha.runtime.store, asyncio.get_running_loop())
-        session = LannerSession(alpha.engine, committer, SYSTEM, ClientMemory())
+        session = LannerSession(alpha.engine, committer, SYSTEM, ClientMemory(), OpenObjects())
         try:
             await scenario(session)
         finally:
@@ -518,3 +520,25 @@ def test_a_malformed_frame_is_refused_and_the_others_go_on(
         with pytest.raises((RpcFault, errors.LannerError)):
             connection._bound.call(LANNER_CALL, session=connection._session, size=len(frame), request=frame)
     assert qm.open("kept").exists()
+
+
+def test_the_sessions_of_one_user_share_a_limit(alpha: ServedManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_objects, "MAX_OPEN_OF_USER", 4)
+    user, objects = Identity("bob", Sid.parse("S-1-5-21-1-2-3-1001")), OpenObjects()
+
+    async def run() -> None:
+        committer = Committer(alpha.runtime.store, asyncio.get_running_loop())
+        first, second, third = (LannerSession(alpha.engine, committer, user, ClientMemory(), objects) for _ in range(3))
+        # A session counts as one, and each transaction.
+        first.begin_as(1, uuid4())
+        first.begin_as(2, uuid4())
+        second.begin_as(1, uuid4())
+        with pytest.raises(errors.InsufficientResources, match="on all connections together"):
+            third.begin_as(1, uuid4())
+        first.close()
+        third.begin_as(1, uuid4())
+        for session in (second, third):
+            session.close()
+        await asyncio.to_thread(committer.close)
+
+    asyncio.run(run())

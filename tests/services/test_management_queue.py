@@ -261,7 +261,7 @@ def test_a_queue_that_somebody_has_for_himself_is_told_of(manager: Managed, h: H
     h.send("q", b"1")
     descriptor = h.open("q", share=QueueShareMode.DENY_RECEIVE)
     assert manager.value(Q, Property.MESSAGE_COUNT) == 1
-    assert h.queue("q").open_queue_descriptors == [descriptor]
+    assert list(h.queue("q").open_queue_descriptors.values()) == [descriptor]
 
 
 @pytest.mark.spec("MQMR-3.1.4.1-25")

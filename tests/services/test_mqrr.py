@@ -130,6 +130,7 @@ async def test_version_one_is_bound_and_version_two_is_not(site: Site) -> None:
 @pytest.mark.spec("MQRR-2.2-2")
 @pytest.mark.spec("MQRR-2.2.4.1-1")
 @pytest.mark.spec("MQRR-1.7-1")
+@pytest.mark.spec("MQRR-2.3-1/private queues without a domain")
 @BOTH
 @served
 async def test_every_method_works_in_both_syntaxes(site: Site, syntax: Syntax) -> None:

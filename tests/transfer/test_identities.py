@@ -29,7 +29,10 @@ class Names:
         self.addresses: dict[str, list[str]] = {}
         self.asked: list[tuple[HopHost, Callable[[list[NextHop] | OSError], None]]] = []
 
-    def resolve(self, hosts: list[HopHost], done: Callable[[list[NextHop] | OSError], None]) -> None:
+    def resolve(
+        self, hosts: list[HopHost], done: Callable[[list[NextHop] | OSError], None], whose: str | None = None
+    ) -> None:
+        del whose
         (host,) = hosts
         self.asked.append((host, done))
 

@@ -42,7 +42,7 @@ def test_a_message_for_another_queue_manager_waits_in_an_outgoing_queue(h: Incom
     h.arrive(h.packet(b"through", to=ELSEWHERE))
     queue = h.engine.find_outgoing_queue(parse(ELSEWHERE))
     assert isinstance(queue, OutgoingQueue)
-    assert queue.open_queue_descriptors == [], "it was open for as long as it took"
+    assert not queue.open_queue_descriptors, "it was open for as long as it took"
     (message,) = h.outgoing(ELSEWHERE)
     assert (message.body, message.source_machine_identifier) == (b"through", PEER)
     assert h.link.processed_numbers == [1]

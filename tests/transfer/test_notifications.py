@@ -141,7 +141,7 @@ def test_programs_cannot_open_it(h: Notified) -> None:
 def test_it_is_opened_at_the_start_for_receiving_and_shared(h: Notified) -> None:
     queue = h.engine.queue_manager.change_notification_queue
     assert queue is not None
-    (opened,) = queue.open_queue_descriptors
+    (opened,) = queue.open_queue_descriptors.values()
     assert (opened.access_type, opened.share_mode) == (QueueAccessType.RECEIVE, QueueShareMode.DENY_NONE)
     assert opened.format_name.upper() == h.address.upper().replace(r"\3", r"\00000003")
     second = h.engine.open_queue(parse(h.address), QueueAccessType.RECEIVE, QueueShareMode.DENY_NONE, SYSTEM)
@@ -157,7 +157,7 @@ def test_in_workgroup_mode_nothing_is_taken(tmp_path: Path) -> None:
         h.create("admin")
         queue = h.engine.queue_manager.change_notification_queue
         assert queue is not None
-        assert queue.open_queue_descriptors == []
+        assert not queue.open_queue_descriptors
         wanted = h.published("orders")
         for to in (h.address, r"DIRECT=OS:ALPHA\private$\notify_queue$"):
             everything = asking(Acknowledgements.FULL_REACH_QUEUE | Acknowledgements.FULL_RECEIVE)
@@ -176,7 +176,7 @@ def test_without_its_queue_the_rest_runs(h: Notified, caplog: pytest.LogCaptureF
     """Another part of the process has it open alone."""
     queue = h.engine.queue_manager.change_notification_queue
     assert queue is not None
-    h.engine.close_queue(queue.open_queue_descriptors[0])
+    h.engine.close_queue(next(iter(queue.open_queue_descriptors.values())))
     h.engine.open_queue(parse(h.address), QueueAccessType.RECEIVE, QueueShareMode.DENY_RECEIVE, SYSTEM)
     h.engine.notifications.start()
     assert "change notifications are not processed" in caplog.text
@@ -196,8 +196,9 @@ def test_the_queue_is_read_as_long_as_the_queue_manager_runs(h: Notified) -> Non
     h.stop()
     h.start()
     waiting = h.engine.open_queue(parse(h.address), QueueAccessType.SEND, QueueShareMode.DENY_NONE, SYSTEM)
-    (reader,) = h.engine.queue_manager.change_notification_queue.open_queue_descriptors[:1]  # type: ignore[union-attr]
-    h.engine.close_queue(reader)
+    notification_queue = h.engine.queue_manager.change_notification_queue
+    assert notification_queue is not None
+    h.engine.close_queue(next(iter(notification_queue.open_queue_descriptors.values())))
     # There is no reader now: two messages wait, and outlive the queue manager.
     for queue in queues[:2]:
         h.engine.enqueue_message_to_an_open_queue(waiting, h.properties(body_of(CREATE, queue.identifier)))

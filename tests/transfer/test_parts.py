@@ -39,7 +39,10 @@ class FakeNetwork:
     def wake(self) -> None:
         self.wakes += 1
 
-    def resolve(self, hosts: list[HopHost], done: Callable[[list[NextHop] | OSError], None]) -> None:
+    def resolve(
+        self, hosts: list[HopHost], done: Callable[[list[NextHop] | OSError], None], whose: str | None = None
+    ) -> None:
+        del whose
         raise NotImplementedError
 
     def ping(self, address: str, done: Callable[[bool], None]) -> None:
@@ -310,7 +313,7 @@ class TestRoutes:
     def test_one_of_an_unused_queue_is_removed_after_ten_minutes(self, parts: Parts) -> None:
         route = parts.route(r"DIRECT=TCP:10.7.7.7\private$\q")
         parts.h.engine.purge_queue(route.queue)
-        for descriptor in list(route.queue.open_queue_descriptors):
+        for descriptor in list(route.queue.open_queue_descriptors.values()):
             parts.h.engine.close_queue(descriptor)
         now = parts.h.now
         assert [parts.routes.remove_idle(now + seconds) for seconds in (0, 599, 600, 700)] == [

@@ -23,6 +23,7 @@ from lanner.model.enums import (
     EncryptionAlgorithm,
     MessageClass,
     MessagePrivacyLevel,
+    OutgoingState,
     QueueAccessType,
 )
 from lanner.model.errors import CannotSignDataEx
@@ -42,12 +43,8 @@ from lanner.security.keys import Provider, QueueManagerKeys, public_key_list
 from lanner.security.profile import Profile
 from lanner.security.signing import SigningKey, sign, sign_properties
 from lanner.transfer import protection as protection_module
-from lanner.transfer.addresses import NextHop
 from lanner.transfer.deadlines import NEVER
-from lanner.transfer.outgoing_message_table import OutgoingMessageTable
 from lanner.transfer.protection import EncryptionFailed, Protection
-from lanner.transfer.route import Route
-from lanner.transfer.settings import TransferSettings
 from lanner.wire import layout as at
 from lanner.wire.builder import build, set_sequence
 from lanner.wire.format_name import PrivateFormatName, PublicFormatName, parse
@@ -65,6 +62,7 @@ from tests.statuses import (
     MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION,
 )
 from tests.transfer.threads import Threads
+from tests.transfer.world import Node, World
 
 ALICE = Sid.parse("S-1-5-21-1-2-3-1001")
 BETA = uuid.UUID("bbbbbbbb-0000-0000-0000-000000000001")
@@ -543,78 +541,72 @@ class TestProtect:
 
 
 class TestFailure:
+    @pytest.fixture
+    def world(self, tmp_path: Path) -> Iterator[World]:
+        world = World(tmp_path)
+        yield world
+        world.close()
+
+    @staticmethod
+    def _fail(world: World, *, transactional: bool, **properties: Any) -> Node:  # noqa: ANN401 - any property
+        """Send a message to a direct format name, which tells nobody's key, and let it be tried."""
+        alpha, beta = world.node("ALPHA", "127.0.0.2"), world.node("BETA", "127.0.0.3")
+        beta.create("q", transactional=transactional)
+        if properties.get("application_deadletter_queue"):
+            alpha.create("failed", transactional=transactional)
+        send = alpha.commit_one if transactional else alpha.send
+        send(beta.direct("q"), SECRET, privacy_level=MessagePrivacyLevel.BASE, **properties)
+        alpha.sync()
+        world.run()
+        assert alpha.outgoing(beta.direct("q")).state is OutgoingState.CONNECTED
+        assert alpha.outgoing(beta.direct("q")).message_count == 0
+        assert beta.bodies("q") == []
+        return alpha
+
+    @staticmethod
+    def _dead_letters(alpha: Node) -> tuple[list[Message], list[Message]]:
+        """What is in the plain and in the transactional dead-letter queue of the system."""
+        name = r"DIRECT=OS:.\SYSTEM$;"
+        return alpha.messages(f"{name}DEADLETTER"), alpha.messages(f"{name}DEADXACT")
+
     @pytest.mark.spec("QQB-3.1.7.1.5.1-1")
     @pytest.mark.parametrize("transactional", [False, True])
     @pytest.mark.parametrize("journaling", [False, True])
     def test_the_message_is_removed_unsent_and_kept_as_a_dead_letter_if_it_wants_that(
-        self, b: Bench, *, transactional: bool, journaling: bool
+        self, world: World, *, transactional: bool, journaling: bool
     ) -> None:
-        """As `OutgoingMessageTable` does it with what the failure says."""
-        self._fail(b, transactional=transactional, negative_journaling_requested=journaling)
-        queue_manager = b.engine.queue_manager
-        plain, transacted = (
-            queue_manager.system_deadletter_queue,
-            queue_manager.system_transactional_deadletter_queue,
-        )
-        assert plain is not None
-        assert transacted is not None
-        expected, other = (transacted, plain) if transactional else (plain, transacted)
-        assert (expected.message_count, other.message_count) == (int(journaling), 0)
-        if journaling:
-            kept = b.engine.positions.seek_available_message_position(expected, START, peek=True)
-            assert kept is not None
-            # Readable where it stays, and the class says why it does.
-            assert Message(kept.record.packet).body == SECRET
-            assert Message(kept.record.packet).message_class is MessageClass.NACK_BAD_ENCRYPTION
+        alpha = self._fail(world, transactional=transactional, negative_journaling_requested=journaling)
+        plain, transacted = self._dead_letters(alpha)
+        kept, other = (transacted, plain) if transactional else (plain, transacted)
+        # Readable where it stays, and the class says why it does.
+        expected = [(SECRET, MessageClass.NACK_BAD_ENCRYPTION)] * journaling
+        assert [(message.body, message.message_class) for message in kept] == expected
+        assert other == []
 
     @pytest.mark.spec("QQB-3.1.7.1.5.1-1")
     @pytest.mark.parametrize("transactional", [False, True])
-    def test_the_dead_letter_goes_where_the_application_said(self, b: Bench, *, transactional: bool) -> None:
+    def test_the_dead_letter_goes_where_the_application_said(self, world: World, *, transactional: bool) -> None:
         """DECISIONS: one rule for all dead letters.
 
         The text names only the queues of the system.
         """
-        failed = b.create("failed", transactional=transactional)
-        self._fail(
-            b,
+        alpha = self._fail(
+            world,
             transactional=transactional,
             negative_journaling_requested=True,
-            application_deadletter_queue=failed.pathname,
+            application_deadletter_queue=r"ALPHA\private$\failed",
         )
-        queue_manager = b.engine.queue_manager
-        for queue in (queue_manager.system_deadletter_queue, queue_manager.system_transactional_deadletter_queue):
-            assert queue is not None
-            assert queue.message_count == 0
-        assert [message.message_class for message in b.messages("failed")] == [MessageClass.NACK_BAD_ENCRYPTION]
-
-    @staticmethod
-    def _fail(b: Bench, **properties: Any) -> None:  # noqa: ANN401 - any property
-        """Have a message that cannot be encrypted leave its outgoing queue."""
-        b.sent(DIRECT, **properties)
-        b.sync()
-        queue = b.outgoing(DIRECT)
-        table = OutgoingMessageTable(b.engine, queue, TransferSettings(), b.engine.monotonic)
-        table.session_opened()
-        (entry,) = table.next_unsent(10)
-        with pytest.raises(EncryptionFailed) as caught:
-            b.protection.protect(entry.packet, BETA, queue)
-        table.refused(entry, caught.value.message_class)
-        assert table.next_unsent(10) == []
-        assert table.is_empty
+        assert self._dead_letters(alpha) == ([], [])
+        assert [message.message_class for message in alpha.messages("failed")] == [MessageClass.NACK_BAD_ENCRYPTION]
 
     @pytest.mark.spec("QQB-3.1.7.1.5.1-1")
-    def test_what_the_connection_history_says(self, b: Bench) -> None:
-        with pytest.raises(EncryptionFailed) as caught:
-            b.protect(b.sent(DIRECT))
-        no_table: Any = None
-        route = Route(b.outgoing(DIRECT), no_table)
-        route.set_next_hops([NextHop(BETA, "BETA", "127.0.0.9")])
-        route.record(caught.value.status, b.now, caught.value.error, str(caught.value))
-        (entry,) = route.queue.connection_history
-        assert int(entry.status) == 0x8000_0009
-        assert entry.connection_history_time == int(b.now)
-        assert entry.error == MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION
-        assert entry.address_list == ["IP=127.0.0.9"]
+    def test_what_the_connection_history_says(self, world: World) -> None:
+        alpha = self._fail(world, transactional=False)
+        (outgoing,) = alpha.engine.outgoing_queues()
+        entries = [entry for entry in outgoing.connection_history if entry.error]
+        assert [
+            (int(entry.status), entry.connection_history_time, entry.error, entry.address_list) for entry in entries
+        ] == [(0x8000_0009, int(alpha.now), MQ_ERROR_UNSUPPORTED_FORMATNAME_OPERATION, ["IP=127.0.0.3"])]
 
 
 def arriving(b: Bench, body: bytes = SECRET, **more: Any) -> bytes:  # noqa: ANN401 - any property

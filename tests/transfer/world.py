@@ -167,7 +167,10 @@ class FakeNetwork:
         except OSError as error:
             return error
 
-    def resolve(self, hosts: list[HopHost], done: Callable[[list[NextHop] | OSError], None]) -> None:
+    def resolve(
+        self, hosts: list[HopHost], done: Callable[[list[NextHop] | OSError], None], whose: str | None = None
+    ) -> None:
+        del whose
         found = self.hops(hosts)
         self._world.later(lambda: self._alive(lambda: done(found)))
 

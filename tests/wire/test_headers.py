@@ -48,6 +48,7 @@ from lanner.wire.reader import Reader
 from lanner.wire.security_header import SecurityHeader, join_provider_info
 from lanner.wire.session_header import SessionHeader
 from lanner.wire.soap_header import SoapHeader
+from lanner.wire.srmp_headers import CompoundMessageHeader, SrmpEnvelopeHeader
 from lanner.wire.transaction_header import TransactionHeader
 from lanner.wire.user_header import UserHeader
 from tests.wire.samples import DIRECT, OTHER, QUEUE, SID, SOURCE, lists
@@ -119,6 +120,16 @@ CASES: list[tuple[Any, str, dict[str, Any]]] = [
         SoapHeader("h", ""),
         "200300000200000068000000" + "8403000001000000" + "0000" + "0000",
         {"header": "H", "body": "b"},
+    ),
+    (
+        SrmpEnvelopeHeader("<e/>"),
+        "00000000" "05000000" + "<e/>\0".encode("utf-16-le").hex() + "0000",
+        {"data": "</e>"},
+    ),
+    (
+        CompoundMessageHeader(3, 2, b"abCDEf."),
+        "00000000" "07000000" "03000000" "02000000" + b"abCDEf.".hex() + "00",
+        {"msg_body_size": 5, "msg_body_offset": 4, "data": b"ABCDE"},
     ),
     (
         SessionHeader(1, 2, 3, 4, 5, 6),
@@ -202,7 +213,7 @@ def test_pack_and_unpack(value: Any, wire: str, _changes: dict[str, Any]) -> Non
 def test_every_truncation_is_refused(value: Any, wire: str, _changes: dict[str, Any]) -> None:
     data = bytes.fromhex(wire)
     # The last padding of a packet's last structure may be missing.
-    spare = 2 if isinstance(value, SoapHeader) else 0
+    spare = {SoapHeader: 2, SrmpEnvelopeHeader: 2, CompoundMessageHeader: 1}.get(type(value), 0)
     for size in range(len(data) - spare):
         with pytest.raises(RemoteProtocolError):
             unpacker(value)(Reader(data[:size]))

@@ -17,6 +17,7 @@ from lanner.wire.layout import MAX_PACKET_SIZE, MINIMUM_SIZE, locate
 from lanner.wire.message import Message
 from lanner.wire.session_header import SessionHeader
 from lanner.wire.user_message import UserMessage
+from tests.wire import srmp_packet
 from tests.wire.samples import DIRECT, OTHER, QUEUE, SID, SOURCE, full_packet, make, read_everything
 
 FULL = full_packet()
@@ -171,10 +172,12 @@ class TestUserHeader:
         assert at.RC_MASK == 0x1F
 
     @pytest.mark.spec("MQMQ-2.2.19.2-3")
-    def test_reserved_bits_and_ah_are_ignored(self) -> None:
+    def test_reserved_bits_are_ignored_and_ah_is_not_sent(self) -> None:
         packet = make(body=b"x")
+        for sent in (packet, FULL):
+            assert not int.from_bytes(sent[60:64], "little") & (at.AH | 0xED00_0080)
         before = read_everything(Message.unpack(packet))
-        for bit in (7, 24, 25, 26, 27, 29, 30, 31):
+        for bit in (7, 24, 26, 27, 29, 30, 31):
             assert read_everything(Message.unpack(set_bits(packet, 1 << bit))) == before
 
     @pytest.mark.spec("MQMQ-2.2.19.2-5")
@@ -511,29 +514,35 @@ def accepted_by_headers(packet: bytes) -> bool:
     return True
 
 
+WHOLE = pytest.mark.parametrize("full", [FULL, srmp_packet.packet()], ids=["full", "over HTTP"])
+
+
 class TestHostileBytes:
     """Every truncation and single-field corruption raises RemoteProtocolError or is valid."""
 
-    def test_every_truncation_is_refused(self) -> None:
-        for size in range(len(FULL)):
-            assert outcome(FULL[:size]) is None
+    @WHOLE
+    def test_every_truncation_is_refused(self, full: bytes) -> None:
+        for size in range(len(full)):
+            assert outcome(full[:size]) is None
 
-    def test_every_truncation_with_a_fitting_size_field(self) -> None:
-        whole = outcome(FULL)
+    @WHOLE
+    def test_every_truncation_with_a_fitting_size_field(self, full: bytes) -> None:
+        whole = outcome(full)
         assert whole is not None
-        for size in range(12, len(FULL)):
-            packet = with_size(FULL[:size])
+        for size in range(12, len(full)):
+            packet = with_size(full[:size])
             found = outcome(packet)
             assert (found is not None) == accepted_by_headers(packet)
             if found is not None:
                 # Only what follows the UserMessage proper, or its last padding, can be missing.
-                assert size >= AT.extension - 2
+                assert size >= locate(full).extension - 2
                 assert found["body"] == whole["body"]
 
-    def test_every_byte_changed(self) -> None:
-        for offset in range(len(FULL)):
-            for value in {FULL[offset] ^ 1 << bit for bit in range(8)} | {0, 1, 0x7F, 0x80, 0xFF}:
-                packet = patch(FULL, offset, bytes((value,)))
+    @WHOLE
+    def test_every_byte_changed(self, full: bytes) -> None:
+        for offset in range(len(full)):
+            for value in {full[offset] ^ 1 << bit for bit in range(8)} | {0, 1, 0x7F, 0x80, 0xFF}:
+                packet = patch(full, offset, bytes((value,)))
                 assert (outcome(packet) is not None) == accepted_by_headers(packet)
 
     @settings(max_examples=300)

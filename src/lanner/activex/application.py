@@ -134,7 +134,7 @@ class MSMQApplication(ComObject):
         if old is not None:
             if not is_always:
                 return Success(MQ_INFORMATION_INTERNAL_USER_CERT_EXIST)
-            # Find out whether the directory accepts it at all, before anything is lost.
+            # Check whether the directory accepts the certificate, before anything is lost.
             await self._register(identity, old.certificate)
             with environment.lock:
                 is_written = environment.engine.unregister_certificate(identity, old.certificate)
@@ -144,7 +144,7 @@ class MSMQApplication(ComObject):
         elif identity.is_anonymous:
             raise IllegalUser(f"{identity.name} is nobody: there is no internal certificate for it")
         made = await environment.internal_signing_key(identity)
-        # internal_signing_key ignores a directory that rejects the certificate; this raises.
+        # internal_signing_key ignores a rejection by the directory; this call raises it.
         await self._register(identity, made.certificate)
         return None
 

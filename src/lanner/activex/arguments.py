@@ -1,4 +1,4 @@
-"""Arguments from clients: optional ones with defaults (MC-MQAC 3.1.4.2), and numbers of any size.
+"""Arguments from clients: defaults of optional ones (MC-MQAC 3.1.4.2), and number types.
 
 The document names one type per argument. Scripts pass small numbers as VT_I2, computed ones as
 VT_R8, and variables by reference, so these are accepted too.

@@ -1,4 +1,4 @@
-"""External transactions: the queue manager's coordinator as their owner sees it (3.7, 3.8.4.1).
+"""The queue manager's coordinator, as the owner of external transactions (3.7, 3.8.4.1).
 
 A client of these objects has one queue manager in its transaction, so the coordinator requests a
 single-phase commit. What the documents send as MTAG messages are calls of the engine and its

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from lanner.model.live import OpenQueueDescriptor
     from lanner.security.identity import Identity
 
-# INVALID_HANDLE_VALUE in 64 and in 32 bits.
+# The value INVALID_HANDLE_VALUE in 64 and in 32 bits.
 _INVALID_HANDLES: Final = frozenset((-1, 0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF))
-# No descriptor has this handle.
+# The handle of no descriptor.
 _NO_HANDLE: Final = 0
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 from uuid import UUID
 
+from lanner.host.fair_threads import FairThreads
 from lanner.host.internal_signing_key import internal_signing_key
 from lanner.model.errors import NoInternalUserCert, RemoteMachineNotAvailable
 from lanner.rpc.async_client import connect_tcp
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
     from lanner.security.users import UserFile
     from lanner.transfer.transfer import Transfer
 
-# Not in the specification: a computer that does not answer within this time is unreachable.
+# Not in the specification: the time after which a computer that does not answer counts as
+# unreachable.
 CONNECT_TIMEOUT: Final = 30.0  # seconds
 
 
@@ -42,8 +45,8 @@ class Environment:
     """One queue manager as its coclasses see it.
 
     This object and the coclasses run in the event loop's thread. Engine events are raised with
-    `lock` held, never across an `await`. A change that must be durable is one of the `committer`,
-    and is awaited.
+    `lock` held, never across an `await`. A change that must be durable is made by the `committer`
+    and awaited.
     """
 
     def __init__(
@@ -63,13 +66,15 @@ class Environment:
         self.committer = committer
         self.transfer = transfer
         self.users = users
-        # None: this queue manager issues no internal certificates.
+        # None if this queue manager issues no internal certificates.
         self.certificates = certificates
-        # None: there are no external transactions.
+        # None if there are no external transactions.
         self.transaction_manager = transaction_manager
         self.settings = ActivexSettings() if settings is None else settings
         # The port for requests to other queue managers.
         self.remote_port = HANDSHAKE_PORT
+        # Names that no server answers for leave threads for other work.
+        self._lookups = FairThreads()
 
     async def connect(self, computer: str) -> RpcClient:
         """Connect to the RPC port of another computer's queue manager, anonymously.
@@ -79,7 +84,7 @@ class Environment:
         peers = {} if self.transfer is None else self.transfer.settings.peers
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                addresses = await asyncio.to_thread(resolve, computer, peers)
+                addresses = await self._lookups.run("names", partial(resolve, computer, peers))
                 return await connect_tcp(addresses[0], self.remote_port)
         except OSError as error:
             raise RemoteMachineNotAvailable(f"{computer} cannot be reached: {error}") from error

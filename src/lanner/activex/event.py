@@ -32,13 +32,14 @@ _LOG = logging.getLogger(__name__)
 # DECISIONS: sinks are called by DISPID.
 DISPID_ARRIVED: Final = 0
 DISPID_ARRIVED_ERROR: Final = 1
-# Not in the specification: a sink that takes longer is considered dead. Programs process the
-# message before they return. A computer that is gone is detected sooner.
+# Not in the specification: the time after which a sink is considered dead. It is long because
+# programs process the message before they return. A computer that no longer runs is detected
+# sooner.
 SINK_TIMEOUT: Final = 600.0  # seconds
-# Not in the specification: the backlog of events per sink. Later events are dropped.
+# Not in the specification: the maximum backlog of events per sink. Later events are dropped.
 MAX_PENDING: Final = 64
-# MS-ERREF 2.1: failures with a dispatch facility, and of the call itself, are the sink's own. All
-# other RPC and Win32 codes mean that the sink cannot be reached.
+# MS-ERREF 2.1: a code of the facility RPC or WIN32 means that the sink cannot be reached, except
+# the codes below. These codes, and all codes of other facilities, are the sink's own failures.
 _RPC_FACILITY: Final = 0x8001
 _WIN32_FACILITY: Final = 0x8007
 _OWN_FAILURES: Final = frozenset(
@@ -56,7 +57,7 @@ _OWN_FAILURES: Final = frozenset(
 
 @runtime_checkable
 class EventSink(Protocol):
-    """The operations on a sink, as `com.client.remote_interface.RemoteInterface` has them."""
+    """The calls on a sink, which `com.client.remote_interface.RemoteInterface` implements."""
 
     async def invoke_dispatch(
         self,
@@ -145,7 +146,7 @@ class _Delivery:
 
     def tell(self, dispid: int, arguments: Sequence[Variant]) -> None:
         if len(self._pending) >= MAX_PENDING:
-            _LOG.warning("%r is %d events behind; it does not hear of another one", self._sink, MAX_PENDING)
+            _LOG.warning("%r has %d undelivered events; another event is dropped", self._sink, MAX_PENDING)
             return
         self._pending.append((dispid, arguments))
         if self._task is None:

@@ -106,8 +106,8 @@ class ManagedQueue(ComObject):
     async def get_transactional_status(self, call: ComCall) -> int:
         """Return TransactionalStatus (3.3.4.1.8).
 
-        For a public queue only a directory has this information; R_QMMgmtGetInfo answers all the
-        same.
+        For a public queue, only a directory is authoritative. R_QMMgmtGetInfo answers without one,
+        too, so this method returns "unknown" instead.
         """
         status = await self.choice(call, ManagementQueueProperty.XACT, _YES_OR_NO)
         is_here = self._represented()[0].is_here
@@ -137,7 +137,7 @@ class ManagedQueue(ComObject):
         """Return a count; it is zero for a property that does not exist."""
         value = await self.value(call, identifier)
         if value is not None and not isinstance(value, int):
-            raise GenericError(f"{identifier.spec_name} is told as {value!r}")
+            raise GenericError(f"{identifier.spec_name} has the unexpected value {value!r}")
         return value or 0
 
     async def long(self, call: ComCall, identifier: ManagementQueueProperty) -> int:
@@ -145,7 +145,7 @@ class ManagedQueue(ComObject):
         return min(await self.number(call, identifier), MAX_I4)
 
     async def choice(self, call: ComCall, identifier: ManagementQueueProperty, numbers: Mapping[str, int]) -> int:
-        """Return the number of a word, which is matched without regard to case."""
+        """Return the number that a property's word stands for, without regard to case."""
         return _chosen(identifier, await self.value(call, identifier), numbers)
 
     async def act(self, call: ComCall, action: str) -> None:
@@ -157,5 +157,5 @@ class ManagedQueue(ComObject):
 def _chosen(identifier: ManagementQueueProperty, value: Value, numbers: Mapping[str, int]) -> int:
     found = numbers.get(value.upper()) if isinstance(value, str) else None
     if found is None:
-        raise GenericError(f"{identifier.spec_name} is told as {value!r}")
+        raise GenericError(f"{identifier.spec_name} has the unexpected value {value!r}")
     return found

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from lanner.security.signing import SigningKey
     from lanner.wire.builder import MessageProperties
 
-# 2.2.2.16 MQMSGAUTHLEVEL. MQMSG_AUTH_LEVEL_ALWAYS is the newest.
+# 2.2.2.16 MQMSGAUTHLEVEL. MQMSG_AUTH_LEVEL_ALWAYS means the newest kind of signature.
 AUTH_LEVEL_ALWAYS: Final = 1
 SIGNATURE_LEVELS: Final = {
     AUTH_LEVEL_ALWAYS: AuthenticationLevel.SIG30,
@@ -68,7 +68,7 @@ class SecurityContext:
 
     @classmethod
     async def of(cls, environment: Environment, identity: Identity, certificate: bytes) -> SecurityContext:
-        """Return the caller's context, with its own certificate or else its internal one."""
+        """Return the caller's context, with the internal certificate if `certificate` is empty."""
         try:
             key = await environment.internal_signing_key(identity)
         except NoInternalUserCert:
@@ -151,8 +151,8 @@ class Sending:
     def _sender_identifier_type(self) -> SenderIdentifierType:
         """Return the sender identifier type of this message.
 
-        That of a received message does not apply to the one being sent, whose sender is never a
-        queue manager.
+        If the object holds a received message, the type of that message is ignored, because the
+        sender of the new message is never a queue manager.
         """
         if "sender_identifier_type" in self.given:
             return SenderIdentifierType(self.state.sender_identifier_type)
@@ -167,8 +167,8 @@ class Sending:
         if "sender_certificate" in self.given and self.state.sender_certificate:
             return self.state.sender_certificate
         if not is_named:
-            # A message without a sender identifier has no certificate that identifies the sender
-            # either.
+            # A message without a sender identifier does not have a certificate that identifies the
+            # sender, either.
             return b""
         if self.context is not None and self.context.sender_certificate:
             return self.context.sender_certificate
@@ -193,8 +193,8 @@ class Sending:
     def _set_response(properties: MessageProperties, descriptor: OpenQueueDescriptor) -> None:
         """Set the response queue or queues (ResponseMultiQueueFormatName).
 
-        Every message has room for one response queue. Several need a destination list in the
-        message.
+        Any message can name one response queue. A message that names several also needs a list of
+        destinations, which is then made of the open queue.
         """
         several = properties.response_multi_queue_format_name
         if several is None:
@@ -217,13 +217,13 @@ class Sending:
     ) -> MessageProperties:
         destination = FormatName.parse(descriptor.format_name)
         if any(isinstance(name, DirectFormatName) and name.is_http for name in destination.elements):
-            raise CannotSignDataEx(f"{destination}: messages over HTTP have XML signatures, which are not made here")
+            raise CannotSignDataEx(f"{destination}: messages over HTTP need XML signatures, which Lanner does not make")
         try:
             hash_algorithm = HashAlgorithm(properties.hash_algorithm)
         except ValueError:
             raise IllegalPropertyValue(f"HashAlgorithm {properties.hash_algorithm:#x}") from None
         key = await self._key_of(properties.sender_certificate)
-        # RSA takes a while; run it in a thread so that other work continues.
+        # RSA is slow, so it runs in a thread while other work continues.
         return await asyncio.to_thread(
             sign_properties,
             properties,

@@ -29,7 +29,7 @@ from lanner.wire.public_keys import ProviderType
 if TYPE_CHECKING:
     from lanner.wire.message import Message
 
-# 3.17.3. The actual name has no comma.
+# 3.17.3 has this name. The provider's name on Windows has no comma.
 BASE_PROVIDER: Final = "Microsoft Base Cryptographic Provider, v1.0"
 NO_IDENTIFIER: Final = bytes(MessageIdentifier.SIZE)
 
@@ -76,7 +76,7 @@ class MessageState:
     sender_identifier: bytes = b""
     extension: bytes = b""
     connector_type_identifier: UUID = GUID_NULL
-    # Never set: packets have no such field (MS-MQMQ 2.2.20).
+    # This is never set, because packets have no such field (MS-MQMQ 2.2.20).
     transaction_status_queue_format_name: str | None = None
     symmetric_key: bytes = b""
     signature: bytes = b""
@@ -85,7 +85,7 @@ class MessageState:
     transaction_identifier: bytes = NO_IDENTIFIER
     first_in_transaction: bool = False
     last_in_transaction: bool = False
-    # For messages that arrived over HTTP, which this queue manager does not receive.
+    # These are for messages that arrive over HTTP, which this queue manager does not receive.
     soap_envelope: str | None = None
     soap_compound_message: bytes = b""
     soap_header: str = ""
@@ -162,7 +162,7 @@ class MessageState:
 
     @property
     def octets(self) -> int:
-        """The approximate size, without names and small values."""
+        """The approximate size of the attributes, without names and small values."""
         return (
             len(self.body or b"")
             + len(self.extension)
@@ -180,7 +180,7 @@ class MessageState:
     def properties(self) -> MessageProperties:
         """Return the properties that can be sent as they are.
 
-        Those that identify the sender and the class are missing.
+        The class, and the properties that identify the sender, are left out.
         """
         return MessageProperties(
             body=self.body or b"",

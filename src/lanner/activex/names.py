@@ -86,7 +86,8 @@ def format_name_from_path(environment: Environment, text: str) -> str:
             called = path.name if queue is None else PathName.parse(queue.pathname).name
             name = str(PrivateFormatName(engine.queue_manager.identifier, private_queue_local_identifier(called)))
         else:
-            # Also for private queues of other computers: the document would name a local queue.
+            # This includes private queues of other computers. With the document's rule, the name
+            # would be that of a local queue.
             name = f"{_DIRECT}{path}"
     return name + _suffix(whole)
 

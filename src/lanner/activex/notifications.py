@@ -1,7 +1,7 @@
 """The background peeks of EnableNotification, which end in one event (MC-MQAC 3.11.4.1.9).
 
-The peek neither keeps nor takes the message: the notified client reads it, unless another reader
-was faster.
+The peek does not lock or remove the message. The notified client reads it, unless another reader
+has removed it first.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lanner.engine.reading import ReadEnd, ReadStart
     from lanner.model.live import Cursor, OpenQueueDescriptor
 
-# Not in the specification: pending notifications of one open queue.
+# Not in the specification: the maximum number of pending notifications of one open queue.
 MAX_NOTIFICATIONS: Final = 256
 
 
@@ -57,7 +57,7 @@ class Notification:
         milliseconds: int,
     ) -> None:
         if not isinstance(event, MSMQEvent):
-            # An event object of another computer. No document says what to call on it.
+            # The event object belongs to another computer. No document says what to call on it.
             raise ComError(E_INVALIDARG, "Event is no MSMQEvent of this queue manager")
         environment = queue.environment
         self._queue = queue
@@ -112,7 +112,7 @@ class Notification:
         return error.status
 
     def forget(self) -> None:
-        """End without an event, because the client closed the queue."""
+        """End the notification without an event, because the client closed the queue."""
         self._is_forgotten = True
         if self._done is not None:
             self._done(self)

@@ -174,7 +174,7 @@ class MSMQQueue(ComObject):
         self.environment = environment
         self._descriptor = descriptor
         self._queue_info = queue_info
-        # Created on first use.
+        # The object is created on first use.
         self._cursor: Cursor | None = None
         self._notifications: set[Notification] = set()
 
@@ -391,9 +391,9 @@ class MSMQQueue(ComObject):
         return await self._received(call, read, wants)
 
     async def _received(self, call: ComCall, read: Read, wants: _Wants) -> MSMQMessage:
-        """Return the message of a receive. By then its removal from the queue is durable.
+        """Return the message of a receive when its removal from the queue is durable.
 
-        Inside a transaction the removal waits for the commit.
+        Inside a transaction, the removal waits for the commit.
         """
         try:
             # A message that cannot be delivered to the client stays in the queue.
@@ -514,7 +514,7 @@ class MSMQQueue(ComObject):
         try:
             kind = MqMsgCursor(arguments.number(cursor, MqMsgCursor.MQMSG_FIRST, "Cursor"))
         except ValueError:
-            raise ComError(E_INVALIDARG, "Cursor is none of MQMSGCURSOR") from None
+            raise ComError(E_INVALIDARG, "Cursor is not a value of MQMSGCURSOR") from None
         self._opened()
         if event is None:
             raise ComError(E_INVALIDARG, "Event is NULL")
@@ -530,7 +530,7 @@ class MSMQQueue(ComObject):
 
 @contextlib.contextmanager
 def _not_found() -> Iterator[None]:
-    """Raise MessageNotFound for every reason of a failed lookup (3.11.4.1.21).
+    """Raise MessageNotFound whenever a lookup fails, whatever the reason (3.11.4.1.21).
 
     The engine distinguishes a message that is locked or was received from one that never existed.
     """

@@ -417,8 +417,8 @@ class MSMQQueueInfo(ComObject):
         """Write the properties that the client has set (3.10.4.1.30).
 
         The document writes every property of the object. Properties that were never read from the
-        queue, however, have defaults that the client did not ask for, so only those that it set are
-        written.
+        queue, however, have defaults that the client did not ask for, so only those that the client
+        set are written.
         """
         name = await self._name_of_one_queue(call)
         environment, changes = self._environment, dict(self._changes)

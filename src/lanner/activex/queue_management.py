@@ -77,5 +77,5 @@ def _value(vt: VT, value: str | int | UUID) -> str | int:
     if vt == VT.BSTR:
         return value if isinstance(value, str) else f"{{{value}}}".upper()
     number = int(value)
-    # The source has them as unsigned numbers.
+    # The queue manager has unsigned numbers, and the collection has signed ones.
     return to_long(number) if vt == VT.I4 else number

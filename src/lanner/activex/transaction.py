@@ -77,7 +77,7 @@ class TransactionManager(Protocol):
         """Request an abort."""
 
     async def information(self, identifier: uuid.UUID) -> XactTransInfo:
-        """Return what the manager knows about a transaction."""
+        """Return the information that the manager has about a transaction."""
 
 
 class TransactionImpl(ComObject):

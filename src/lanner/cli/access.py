@@ -49,8 +49,8 @@ def read_access(given: Sequence[str]) -> dict[str, list[str]] | str | None:
     rights: dict[str, list[str]] = {}
     for text in given:
         who, colon, words = text.rpartition(":")
-        # An account may be called D or O, so the words decide: no right is spelled like a part of
-        # SDDL.
+        # An account may be called D or O, so the words after it decide: no right is spelled like a
+        # part of SDDL.
         if colon and who and split_rights([words]) and all(word in RIGHTS for word in split_rights([words])):
             rights.setdefault(who, []).extend(split_rights([words]))
         elif len(given) == 1 and _SDDL.match(text):

@@ -114,7 +114,8 @@ class Lazy(Root):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401 (the framework's)
         super().__init__(*arguments, **named)
-        # Stand-ins, which are sufficient for the help and for suggestions after a wrong name.
+        # These are stand-ins, which are sufficient for the help and for suggestions after a wrong
+        # name.
         self.commands = {name: Command(name, help=text) for name, (_, text) in COMMANDS.items()}
         self._loaded: dict[str, Any] = {}
         self._is_listing = False

@@ -1,4 +1,4 @@
-"""`lanner backup` and `lanner restore`: copy a data directory, and copy it back."""
+"""`lanner backup` and `lanner restore`: copy a data directory, and restore the copy."""
 
 from __future__ import annotations
 

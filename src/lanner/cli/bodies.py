@@ -11,10 +11,10 @@ from lanner.client.bodies import UNDECODED, json_value, text_of
 from lanner.wire.body_types import TEXT_BODIES
 from lanner.wire.body_values import BodyKind, BodyValue, decode_body
 
-# How much of a body that is not text is shown.
+# The number of bytes that are shown of a body that is not text.
 HEX_BYTES = 64
 _LINE = 16
-# Maximum characters of a decoded value, and of a type name.
+# The maximum number of characters of a decoded value, and of a type name.
 _VALUE_WIDTH = 100
 
 

@@ -29,7 +29,7 @@ app = typer.Typer(
     help="Certificates: of users who sign messages, and of TLS between queue managers.", no_args_is_help=True
 )
 
-# In the data directory.
+# These files are in the data directory.
 CERTIFICATE_FILE = "tls-certificate.pem"
 KEY_FILE = "tls-key.pem"
 _DEFAULT_DAYS = 730

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import html
+import os
 import sys
+import tempfile
 import webbrowser
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,6 +17,7 @@ from lanner.cli.errors import CommandError, UsageError
 from lanner.cli.options import Json
 from lanner.cli.output import note, say, write_json
 from lanner.cli.session import Place, check_directory, host_and_port, reaching, running
+from lanner.security.private_files import write_private
 
 _ADDRESS = "127.0.0.1"
 
@@ -54,8 +59,20 @@ def _show(link: str, *, is_opened: bool, as_json: bool) -> None:
     else:
         say(link)
     sys.stdout.flush()
-    if is_opened and not webbrowser.open(link):
+    if is_opened and not webbrowser.open(page_for(link).as_uri()):
         note("no browser could be opened: copy the link")
+
+
+def page_for(link: str) -> Path:
+    """Return a page of this user's own that leads to a link.
+
+    Every user of the machine sees the arguments of a browser, and could use the link first.
+    """
+    folder = os.environ.get("XDG_RUNTIME_DIR") or tempfile.mkdtemp(prefix="lanner-")
+    page = Path(folder) / "lanner-console.html"
+    text = f'<!doctype html><title>Lanner</title><meta http-equiv="refresh" content="0; url={html.escape(link)}">\n'
+    write_private(page, text.encode())
+    return page
 
 
 def _serve(at: Place, port: int, *, is_opened: bool, as_json: bool) -> None:

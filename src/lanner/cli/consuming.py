@@ -31,7 +31,7 @@ class Commands:
     def __init__(self, command: str, queue: str) -> None:
         self._command = command
         self._queue = queue
-        # Not locked, because a signal handler reads it.
+        # No lock protects this, because a signal handler reads it.
         self._running: set[subprocess.Popen[bytes]] = set()
         # The signal that ends commands, including those that are about to start.
         self._ending: signal.Signals | None = None
@@ -44,7 +44,7 @@ class Commands:
             shell=True,
             stdin=subprocess.PIPE,
             env=os.environb | _environment(message, self._queue),
-            # Ctrl-C is only for lanner, which waits for the command.
+            # Only lanner gets Ctrl-C, and it waits for the command.
             process_group=0,
         )
         self._running.add(process)
@@ -82,7 +82,7 @@ def _environment(message: ReceivedMessage, queue: str) -> dict[bytes, bytes]:
         "ABORT_COUNT": message.abort_count,
         "SENT_TIME": message.sent_time.isoformat(),
     }
-    # A label may have characters that an environment cannot hold.
+    # A label may have characters that an environment variable cannot hold.
     return {
         f"LANNER_{name}".encode(): b"" if value is None else str(value).replace("\0", "").encode("utf-8", "replace")
         for name, value in values.items()

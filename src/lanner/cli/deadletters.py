@@ -189,7 +189,7 @@ def give_back(
     at: Place,
     json: Json = False,
 ) -> None:
-    """Send dead letters to the queues they were for, again: one by its lookup id, or all.
+    """Send dead letters again, to their original queues: one by its lookup id, or all.
 
     A copy is sent, and the dead letter is removed when the copy is on disk. If the queue refuses
     the copy, the dead letter stays.

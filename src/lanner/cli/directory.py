@@ -1,4 +1,4 @@
-"""`lanner directory`: the enterprise as the queue manager knows it.
+"""`lanner directory`: the enterprise that the queue manager has in its directory.
 
 The enterprise has sites, links, other computers and distribution lists.
 """
@@ -28,7 +28,7 @@ app = typer.Typer(help="The enterprise: sites, links, computers, lists.", no_arg
 def show(*, at: Place, json: Json = False) -> None:
     """Show the known enterprise, in the form that `apply` reads.
 
-    It includes what other computers need to know about this one.
+    It includes the data about this computer that other computers need.
     """
     with open_manager(at) as manager:
         document = manager.enterprise.document()
@@ -88,14 +88,14 @@ def remove(
     names: Annotated[
         list[str],
         typer.Argument(
-            metavar="NAME...", help="Its name; of a link the two sites, of a user the SID.", show_default=False
+            metavar="NAME...", help="Its name. For a link: its two sites. For a user: the SID.", show_default=False
         ),
     ],
     *,
     yes: Yes = False,
     at: Place,
 ) -> None:
-    """Remove an object from the directory; a computer with its public queues."""
+    """Remove an object from the directory. With a computer, its public queues are removed too."""
     if kind not in ("site", "computer", "link", "list", "user") or len(names) != (2 if kind == "link" else 1):
         raise UsageError("what is removed: site NAME, computer NAME, list NAME, user SID, or link SITE SITE")
     what = f"{kind} {' - '.join(names)}"

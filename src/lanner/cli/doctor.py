@@ -9,29 +9,28 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
 from lanner.cli.errors import EXIT_ERROR, UsageError
 from lanner.cli.options import DEFAULT_DATA, Host, Json, PasswordFile, User, duration
-from lanner.cli.output import console, counted, write_json
+from lanner.cli.output import console, write_json
 from lanner.cli.peers import Caller, examine_peer
 from lanner.cli.session import Place, open_manager, place_of, read_peers, read_tls, running
 from lanner.cli.tls_checks import examine_files
 from lanner.model.errors import LannerError, StoreLocked
 from lanner.security.printable import printable
-from lanner.services.examination import QUOTA_WARN, Finding, Verdict, examine
+from lanner.services.examination import Finding, Verdict, examine
 
 if TYPE_CHECKING:
-    from lanner.client import QueueManager
     from lanner.daemon.settings import Settings
     from lanner.services.documents import Document
     from lanner.transfer.settings import TransferSettings
 
 _STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red", Verdict.SKIP: "dim"}
-# As long as the Session Retry Connect Timer. `--timeout forever` also means this default.
+# This is as long as the Session Retry Connect Timer. `--timeout forever` also means this default.
 DEFAULT_TIMEOUT = 5.0  # seconds
 
 
@@ -67,7 +66,7 @@ def doctor(
     if config is not None:
         findings.append(_settings(config, given))
     is_usable = not findings or findings[0].verdict is Verdict.OK
-    # The same place and settings as `lanner serve` with these options.
+    # The data directory and the settings are those of `lanner serve` with these options.
     settings = load_settings(config if is_usable else None, given)
     found: Iterator[Finding]
     if at.host is not None:
@@ -85,7 +84,7 @@ def doctor(
     for finding in found:
         findings.append(finding)
         if not json:
-            # Shown at once, because later steps may take time.
+            # Each finding is shown at once, because later steps may take time.
             _show(finding)
     if json:
         write_json([one.document() for one in findings])
@@ -107,64 +106,14 @@ def _examined(data: Path, now: dt.datetime) -> Iterator[Finding]:
             return
         yield Finding("lock", Verdict.OK, f"{holder}: a queue manager is running")
         with manager:
-            yield from _live(manager, f"--data {data}", files=False)
+            yield from map(Finding.from_document, manager.examine(f"--data {data}"))
 
 
 def _elsewhere(at: Place) -> Iterator[Finding]:
     """Yield the findings of a queue manager elsewhere about itself and its data directory."""
     with open_manager(at) as manager:
         yield Finding("service", Verdict.OK, f"{manager.name} answers at {at.host}")
-        yield from _live(manager, f"--host {at.host}", files=True)
-
-
-def _live(manager: QueueManager, where: str, *, files: bool) -> Iterator[Finding]:
-    yield from map(Finding.from_document, manager.examine(where, files=files))
-    status = manager.status()
-    peers = manager.peers() if status["peer_conflicts"] else []
-    yield from _refusals(status["refused"])
-    yield from _incidents(status["incidents"])
-    yield from _conflicts(peers)
-    yield from _limits(status["limits"])
-
-
-def _refusals(rows: list[dict[str, Any]]) -> Iterator[Finding]:
-    """Yield what the queue manager or its peers have refused since its start."""
-    if not rows:
-        yield Finding("refusals", Verdict.OK, "no message from or for other computers was refused")
-    for one in rows:
-        by = "refused here" if one["side"] == "here" else "refused by other computers"
-        text = (
-            f"{counted(one['messages'])} for {one['queue']} {by}: {one['class']}, the last peer is {one['last_peer']}"
-        )
-        yield Finding("refusals", Verdict.WARN, text, one["advice"])
-
-
-def _incidents(rows: list[dict[str, Any]]) -> Iterator[Finding]:
-    """Yield unusual requests of peers that the queue manager has ignored since its start.
-
-    Their messages may be missing without a refusal.
-    """
-    for one in rows:
-        if not one["is_usual"]:
-            detail = f" ({one['detail']})" if one["detail"] else ""
-            text = f"{one['count']} {one['text']}; the last peer is {one['last_peer']}{detail}"
-            yield Finding("peers", Verdict.WARN, text, f"docs/security.md, section Peers, explains {one['kind']}")
-
-
-def _conflicts(peers: list[dict[str, Any]]) -> Iterator[Finding]:
-    """Yield queue manager identifiers claimed from an address that they are not bound to."""
-    for one in peers:
-        for conflict in one["conflicts"]:
-            bound = ", ".join(one["addresses"]) or "no address"
-            text = (
-                f"queue manager {one['guid']} is bound to {bound}; "
-                f"{conflict['address']} claimed to be it, and was refused ({conflict['refused']} times)"
-            )
-            advice = (
-                f"find out which computer it is: `lanner peer trust {one['guid']} ADDRESS` believes it from there, "
-                "`lanner peer list` shows all"
-            )
-            yield Finding("peers", Verdict.WARN, text, advice)
+        yield from map(Finding.from_document, manager.examine(f"--host {at.host}", files=True))
 
 
 def _tls(settings: Settings, now: dt.datetime) -> Iterator[Finding]:
@@ -202,21 +151,6 @@ def _told(transfer: TransferSettings, status: Document) -> TransferSettings:
     """Return the transfer settings with the values of the running queue manager."""
     told = {key: status[key] for key in ("port", "ping_port")} | read_tls(status["tls"])
     return dataclasses.replace(transfer, **told, peers=read_peers(status["peers"], status["tls"]["peers"]))
-
-
-def _limits(rows: list[dict[str, Any]]) -> Iterator[Finding]:
-    """Yield the limits for peers that are nearly used up, in total or by one peer."""
-    is_calm = True
-    for one in rows:
-        whose, used, limit = "", one["used"], one["limit"]
-        if one["per_peer"] is not None and one["greatest"] * limit > used * one["per_peer"]:
-            whose, used, limit = f" by {one['greatest_peer']}", one["greatest"], one["per_peer"]
-        if limit and used >= limit * QUOTA_WARN:
-            is_calm = False
-            text = f"{one['resource']}: {used} of {limit} used{whose}, refused {one['refused']} times"
-            yield Finding("limits", Verdict.WARN, text, "`lanner status` shows who; docs/security.md has the settings")
-    if is_calm and rows:
-        yield Finding("limits", Verdict.OK, f"no resource is used to {QUOTA_WARN:.0%}")
 
 
 def _examine_peer(peer: str, settings: Settings, timeout: float) -> Iterator[Finding]:

@@ -205,7 +205,7 @@ def rename(
 
 @app.command()
 def status(*, data: Data = DEFAULT_DATA, json: Json = False) -> None:
-    """Show what the domain has of this computer, and any problems. Exit code 1 if there are any."""
+    """Show the objects of this computer in the domain. Exit code 1 if there are problems."""
     from lanner.host.joining import standing
 
     check_directory(data)

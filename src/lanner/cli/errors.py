@@ -1,6 +1,6 @@
 """Error messages of commands, and the exit codes.
 
-Exit codes: 0 done, 1 error, 2 usage, 3 nothing there, 130 Ctrl-C.
+Exit codes: 0 success, 1 error, 2 wrong usage, 3 nothing found, 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NAMES = (
     r"""a queue is named '.\private$\orders', orders (a private queue here) or 'DIRECT=OS:computer\private$\orders'"""
 )
 
-# Advice for errors whose text has none.
+# The advice for errors whose text contains none.
 HINTS: dict[type[Exception], str] = {
     QueueNotFound: "`lanner queue list` shows the queues there are, `lanner queue create` makes one",
     QueueExists: "`lanner queue show` shows it, `lanner queue set` changes it",

@@ -1,8 +1,9 @@
 """The progress of importing a file into a running queue manager, kept in a file beside it.
 
-It prevents sending messages twice. Before messages are sent, the progress file records which; after
-they are acknowledged, it records that. If the command ends in between, it is unknown whether they
-have arrived, and the next run asks the user instead of sending them again.
+It prevents sending messages twice. Before messages are sent, the progress file records them; after
+they are acknowledged, it records that, too. If the command ends in between, it is unknown whether
+they have arrived. The next run then stops with an error, and the user has to give the number of
+messages that arrived.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`lanner outgoing`: messages for other computers, and why they have not left.
+"""`lanner outgoing`: messages for other computers, and the reasons why they wait.
 
 `lanner status`: connections and refused messages.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from typing import Annotated
 
 import typer
@@ -73,11 +74,12 @@ def list_outgoing(*, at: Place, json: Json = False) -> None:
             str(one["messages"]),
             size(one["bytes"]),
             ", ".join(one["next_hops"]) or "-",
-            _problem(one) or "-",
+            # The column before has the address.
+            re.sub(r"^connecting to \S+: ", "", _problem(one)) or "-",
         )
         for one in documents
     ]
-    show_table([(title, title in ("MESSAGES", "SIZE")) for title in titles], rows)
+    show_table([(title, title in ("MESSAGES", "SIZE")) for title in titles], rows, spare=("NEXT HOPS", "SIZE"))
 
 
 @app.command()
@@ -113,7 +115,7 @@ def show(name: Name, *, at: Place, json: Json = False) -> None:
 
 
 def _problem(document: Document) -> str:
-    """Return the last problem, and when the next attempt is."""
+    """Return the last problem and the time of the next attempt."""
     parts = [document["problem"] or ""]
     if document["retry_in"] is not None:
         parts.append(f"next attempt in {document['retry_in']:.0f} s")
@@ -161,7 +163,7 @@ def _time(text: str) -> str:
 @app.command()
 @reaching
 def pause(name: Name, *, at: Place, json: Json = False) -> None:
-    """Hold back messages until the queue is resumed, also after a restart."""
+    """Pause a queue: its messages wait, even over a restart, until the queue is resumed."""
     with open_manager(at) as manager:
         found = _find(manager, name)["name"]
         manager.pause(found)
@@ -188,7 +190,7 @@ def resume(name: Name, *, at: Place, json: Json = False) -> None:
 @app.command()
 @reaching
 def resend(name: Name, *, at: Place, json: Json = False) -> None:
-    """Try again now: connect, and resend unacknowledged transactional messages."""
+    """Connect now, and resend unacknowledged transactional messages."""
     with open_manager(at) as manager:
         document = _find(manager, name)
         if is_embedded(manager):
@@ -210,7 +212,7 @@ def _tell(document: Document, done: str, *, as_json: bool) -> None:
 
 @reaching
 def status(*, at: Place, json: Json = False) -> None:
-    """Show the running queue manager: where it listens, who is connected, what was refused.
+    """Show the running queue manager: its addresses, its connections, and refused messages.
 
     Exit code 3 if none runs.
     """
@@ -231,6 +233,7 @@ def status(*, at: Place, json: Json = False) -> None:
         [
             ("queue manager", f"{document['name']} ({document['identifier']})"),
             ("process", f"{document['process']}, lanner {document['version']}"),
+            ("state", "online" if document["online"] else "offline: `lanner machine online` connects it again"),
             *document["listeners"].items(),
             (
                 "outgoing",
@@ -244,10 +247,13 @@ def status(*, at: Place, json: Json = False) -> None:
     if document.get("limits"):
         say("")
         titles = ("RESOURCE", "USED", "LIMIT", "PER PEER", "REFUSED", "MOST BY")
+        touched = [one for one in document["limits"] if one["used"] or one["refused"]]
         show_table(
             [(title, title in ("USED", "LIMIT", "PER PEER", "REFUSED")) for title in titles],
-            [limit_row(one) for one in document["limits"]],
+            [limit_row(one) for one in touched],
+            spare=("PER PEER",),
         )
+        say(f"({len(document['limits']) - len(touched)} more limits, of which nothing is used: --json has them)")
     if document["sessions"]:
         say("")
         show_table(

@@ -40,14 +40,19 @@ __all__ = [
     "write_json",
 ]
 
-# Used if there is no terminal width: wide enough for a format name beside the numbers.
+# The width that is used if the output is not a terminal. It has room for a format name beside the
+# numbers.
 _WIDTH_OF_A_FILE = 240
 # Not in the specification: the minimum width of a text column on a narrow terminal.
 _LEAST = 8
+# Not in the specification: the width that is worth more than a column which can be spared, of the
+# first column of text, which is mostly a name, and of another.
+_WORTH_OF_NAMES, _WORTH_OF_TEXT = 40, 16
 # Columns of text that are useless when they are cut.
-_WHOLE = ("LOOKUP ID", "SENT")
+_WHOLE = ("LOOKUP ID", "SENT", "REASON", "STATE", "KIND", "TRANS", "GUID")
 _GAP = "  "
-# Not in the specification: with fewer messages than this, a bar would only flicker.
+# Not in the specification: the number of messages from which a bar is shown. With fewer, it would
+# only flicker.
 _WORTH_A_BAR = 200
 
 
@@ -72,20 +77,24 @@ def write_json(document: object) -> None:
     print(json_text(document))
 
 
-def show_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> None:
+def show_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]], spare: Sequence[str] = ()) -> None:
     """Print a table; a column is its title and whether it holds numbers.
 
-    On a terminal each row is one line: columns of text are cut, from the last to the first. Numbers
-    are never cut.
+    On a terminal each row is one line. If it is too narrow, the columns of `spare` are left out one
+    after the other, and then columns of text are cut, from the last to the first. Numbers are never
+    cut.
     """
     titles = [title for title, _ in columns]
-    # A cell is one line, even if a label has line breaks.
+    # Each cell is one line, even if a label contains line breaks.
     cells = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(titles, *cells, strict=True)]
     if sys.stdout.isatty():
-        widths = _narrowed(
-            widths, [is_number or title in _WHOLE for title, is_number in columns], shutil.get_terminal_size().columns
-        )
+        room = shutil.get_terminal_size().columns
+        are_whole = [is_number or title in _WHOLE for title, is_number in columns]
+        kept = _kept(titles, widths, are_whole, room, spare)
+        widths = _narrowed([widths[at] for at in kept], [are_whole[at] for at in kept], room)
+        columns, titles = [columns[at] for at in kept], [titles[at] for at in kept]
+        cells = [[row[at] for at in kept] for row in cells]
     out = console()
     for row in (titles, *cells):
         aligned = [
@@ -94,6 +103,20 @@ def show_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]
         ]
         line = Text(_GAP.join(aligned).rstrip(), style="bold" if row is titles else "")
         out.print(line, soft_wrap=not sys.stdout.isatty(), no_wrap=True, overflow="ellipsis")
+
+
+def _kept(titles: list[str], widths: list[int], are_whole: list[bool], room: int, spare: Sequence[str]) -> list[int]:
+    """Return the columns that a terminal has room for, those of `spare` as far as they fit."""
+    texts = [at for at, is_whole in enumerate(are_whole) if not is_whole]
+    worth = [
+        width if is_whole else min(width, _WORTH_OF_NAMES if at == texts[0] else _WORTH_OF_TEXT)
+        for at, (width, is_whole) in enumerate(zip(widths, are_whole, strict=True))
+    ]
+    kept = list(range(len(titles)))
+    for title in spare:
+        if sum(worth[at] for at in kept) + len(_GAP) * (len(kept) - 1) > room:
+            kept.remove(titles.index(title))
+    return kept
 
 
 def _narrowed(widths: list[int], are_whole: list[bool], room: int) -> list[int]:
@@ -109,14 +132,17 @@ def _narrowed(widths: list[int], are_whole: list[bool], room: int) -> list[int]:
 def _fitted(text: str, width: int, *, keeps_end: bool = False) -> str:
     """Return the text, cut or filled to a width.
 
-    With `keeps_end`, the end of the text is kept, because it distinguishes the names of queues.
+    With `keeps_end`, what follows the last backslash is kept, because it distinguishes the names of
+    queues; a longer name is cut in its middle.
     """
     if cell_len(text) <= width:
         return set_cell_size(text, width)
     if not keeps_end:
         return f"{set_cell_size(text, width - 1)}\u2026"
-    begin = width // 3
-    return f"{set_cell_size(text, begin)}\u2026{set_cell_size(text[-(width - begin - 1) :], width - begin - 1)}"
+    name = text.rpartition("\\")[2]
+    begin = width // 2 if cell_len(name) >= width else 0
+    end = width - begin - 1
+    return f"{set_cell_size(name, begin)}\u2026{set_cell_size(text[-end:], end)}"
 
 
 def show_fields(fields: Sequence[tuple[str, str]]) -> None:
@@ -127,7 +153,7 @@ def show_fields(fields: Sequence[tuple[str, str]]) -> None:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask for confirmation on a terminal; a script is not asked."""
+    """Ask for confirmation on a terminal. A script is not asked."""
     if not yes and sys.stdin.isatty() and sys.stderr.isatty():
         typer.confirm(question, abort=True, err=True)
 

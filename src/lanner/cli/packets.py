@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from lanner.spark.columnar.packet_files import Totals
 
-# Not in the specification: messages sent together to a running queue manager.
+# Not in the specification: the number of messages that are sent together to a running queue
+# manager.
 BATCH = 500
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A file of packets.", show_default=False)]
@@ -121,7 +122,7 @@ def import_(
 ) -> None:
     """Send the messages of a file to a queue, once however often it is tried.
 
-    Each has the same content and a new id.
+    Each message keeps its content and gets a new id.
 
     In a data directory on which no queue manager runs, and to a transactional queue, all are sent
     in one step. Elsewhere they are sent in batches, and the same command continues where an earlier
@@ -185,7 +186,7 @@ def _import(manager: QueueManager, file: Path, queue: str, told: Callable[[int],
                     target.send_many(batch)
                 except StatusError as error:
                     if not isinstance(error, RemoteMachineNotAvailable):
-                        # One was refused. The messages before it have arrived, and have
+                        # One message was refused. Those before it have arrived, and have
                         # identifiers.
                         state.write(state.done + sum(one.id is not None for one in batch))
                     raise CommandError(

@@ -54,7 +54,7 @@ def list_peers(*, at: Place, json: Json = False) -> None:
     if not documents:
         raise nothing("no queue manager was seen yet, and none is trusted")
     titles = ("GUID", "NAME", "ADDRESSES", "LAST SEEN", "CONNECTED", "ALSO CLAIMED FROM")
-    show_table([(title, False) for title in titles], [_row(one) for one in documents])
+    show_table([(title, False) for title in titles], [_row(one) for one in documents], ("LAST SEEN", "CONNECTED"))
     if any(one["conflicts"] for one in documents):
         say("")
         say(

@@ -40,7 +40,7 @@ _READ = 4096
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The identity and the settings with which a peer is examined.
+    """The identity and the settings for the examination of a peer.
 
     They are those of the running queue manager, or those in its settings if none runs.
     """
@@ -50,8 +50,8 @@ class Caller:
     bind: str
     timeout: float  # In seconds, for each step.
     own_guid: uuid.UUID
-    # Asks the running queue manager what it knows about the peer with these addresses; None: none
-    # runs.
+    # A function that requests the running queue manager's document about the peer with these
+    # addresses; None if no queue manager runs.
     ask: Callable[[list[str]], dict[str, Any]] | None = None
 
     def local_address(self, address: str) -> str | None:
@@ -148,7 +148,7 @@ def _connect(caller: Caller, addresses: list[str], met: list[uuid.UUID]) -> Iter
 
 
 def _reading(caller: Caller, address: str) -> Finding:
-    """Return by which protocol programs would read queues there (MS-MQRR 3.2.4.1).
+    """Return the protocol by which programs would read queues there (MS-MQRR 3.2.4.1).
 
     It binds anonymously, which the protocol allows.
     """
@@ -184,7 +184,7 @@ def _over_tls(caller: Caller, plain: socket.socket, hop: NextHop, met: list[uuid
         yield _skipped("handshake", "no TLS")
         return
     if caller.ask is None and secured.own_guids:
-        # No queue manager runs that could tell its identifier, but the peer compares it with the
+        # No queue manager runs that could report its identifier, but the peer compares it with the
         # certificate.
         caller = dataclasses.replace(caller, own_guid=min(secured.own_guids))
     with secured.connection:

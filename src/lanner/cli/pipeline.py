@@ -35,7 +35,7 @@ def _jobs() -> dict[str, Any]:
 
 @app.command("list")
 def list_jobs(*, json: Json = False) -> None:
-    """List the jobs there are."""
+    """List all jobs."""
     jobs = _jobs().values()
     if json:
         for job in jobs:

@@ -30,7 +30,8 @@ from lanner.cli.views import show_message
 from lanner.client import Queue, ReceivedMessage
 from lanner.model.enums import MessageSeekAction
 
-# Not in the specification: messages that are received, written, and then removed in one commit.
+# Not in the specification: the number of messages that are received, written, and then removed in
+# one commit.
 BATCH = 100
 
 Where = Annotated[
@@ -71,7 +72,7 @@ def peek_messages(
         show(queue.peek_by_lookup_id(read_lookup_id(lookup_id or "0"), where))
         return 1
     if timeout != 0:
-        # Waits for a message, or ends with IOTimeout.
+        # This waits for a message, or raises IOTimeout.
         queue.peek(timeout)
     count = 0
     for message in walk(queue, limit):

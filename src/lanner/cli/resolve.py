@@ -1,7 +1,7 @@
 """`lanner resolve`: explain the name of a queue step by step.
 
-It uses only what any program can ask. For example, a computer is this one if its dead-letter queue
-is here.
+It uses only requests that any program can make. For example, a computer is this one if its
+dead-letter queue is here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from lanner.wire.format_name import (
 from lanner.wire.spelling import format_name as read_format_name
 from lanner.wire.spelling import spelling_of
 
-# One destination, as in the JSON output.
+# The document of one destination in the JSON output.
 Destination = dict[str, Any]
 
 _CANNOT = "this name cannot be sent to from here"
@@ -162,7 +162,7 @@ class _Resolver:
     ) -> None:
         """Describe a queue whose name has an identifier instead of a computer.
 
-        The directory knows the computer that owns it.
+        The directory has the computer that owns it.
         """
         found["local"] = self._is_here(name if own is None else own)
         if found["local"]:
@@ -261,7 +261,7 @@ class _Resolver:
         )
 
     def _directory(self) -> Mapping[str, Any]:
-        """Return the enterprise as the queue manager knows it.
+        """Return the enterprise that the queue manager has in its directory.
 
         Returns an empty mapping without a directory.
         """

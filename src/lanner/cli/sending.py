@@ -43,7 +43,7 @@ def _body(given: str | None, option: str | None, file: Path | None, body_type: i
         raise UsageError("more than one body: give BODY, --body or --file")
     text = given if given is not None else option
     if text is not None:
-        # A body type for bytes, or an unknown one: the text as UTF-8.
+        # If the body type is not one of the text types, send the text as UTF-8.
         return text if body_type is None or body_type in TEXT_BODIES else text.encode()
     if file is not None and str(file) != "-":
         with file.open("rb") as stream:
@@ -71,7 +71,7 @@ def _hexadecimal(text: str) -> bytes:
 
 
 def _report_queue(manager: QueueManager, text: str) -> uuid.UUID:
-    """Return the identifier of a public queue (MS-MQMQ 2.2.20.8: a DebugHeader names it so)."""
+    """Return the identifier of a public queue; a DebugHeader names it so (MS-MQMQ 2.2.20.8)."""
     try:
         return uuid.UUID(text)
     except ValueError:
@@ -102,7 +102,7 @@ def send(
     label: Annotated[str, typer.Option("--label", help="What the message is about.")] = "",
     priority: Annotated[int, typer.Option("--priority", min=0, max=7, help="7 is received first.")] = 3,
     recoverable: Annotated[
-        bool, typer.Option("--recoverable/--express", help="On disk, or in memory only and gone with the process.")
+        bool, typer.Option("--recoverable/--express", help="Keep it on disk, or only in the memory of the process.")
     ] = True,
     time_to_reach_queue: Annotated[str, typer.Option("--ttrq", help="Time to reach the queue.")] = "4d",
     time_to_be_received: Annotated[str, typer.Option("--ttbr", help="Time to be received.")] = "forever",
@@ -110,7 +110,7 @@ def send(
     journal: Annotated[bool, typer.Option("--journal", help="Keep a copy in the system journal.")] = False,
     trace: Annotated[
         str | None,
-        typer.Option("--trace", metavar="QUEUE", help="Have its way reported to this public queue: its GUID or name."),
+        typer.Option("--trace", metavar="QUEUE", help="The public queue, by GUID or name, for reports on its route."),
     ] = None,
     acknowledge: Annotated[
         str, typer.Option("--ack", help="full-reach-queue, full-receive, nack-reach-queue, nack-receive ...")
@@ -120,14 +120,14 @@ def send(
     correlation_id: Annotated[
         str | None, typer.Option("--correlation-id", help="The id of the message this one answers.")
     ] = None,
-    app_specific: Annotated[int, typer.Option("--app-specific", min=0, max=_MAX_U32, help="A number of yours.")] = 0,
-    extension: Annotated[str, typer.Option("--extension", help="Bytes of yours, in hexadecimal.")] = "",
+    app_specific: Annotated[int, typer.Option("--app-specific", min=0, max=_MAX_U32, help="For your own use.")] = 0,
+    extension: Annotated[str, typer.Option("--extension", help="Bytes for your own use, in hexadecimal.")] = "",
     encrypt: Annotated[bool, typer.Option("--encrypt", help="Encrypt the body on its way.")] = False,
     authenticate: Annotated[
         bool, typer.Option("--authenticate", help="Sign it, with --sign-key or a key the queue manager made for you.")
     ] = False,
     sign_key: Annotated[
-        Path | None, typer.Option("--sign-key", help="Sign it with this key (PKCS#8, DER) of --certificate.")
+        Path | None, typer.Option("--sign-key", help="Sign it with this private key (PKCS#8, DER) of --certificate.")
     ] = None,
     hash_algorithm: Annotated[
         str | None, typer.Option("--hash", help="What a signature uses: md5, sha1, sha-256 ...")
@@ -141,7 +141,7 @@ def send(
     connector_type: Annotated[str | None, typer.Option("--connector-type", help="The connector, a GUID.")] = None,
     transaction: Annotated[
         bool,
-        typer.Option("--transaction", help="In a transaction of its own; a transactional queue here needs no word."),
+        typer.Option("--transaction", help="Use a transaction. For transactional queues here, it is the default."),
     ] = False,
     at: Place,
     json: Json = False,
@@ -176,8 +176,8 @@ def send(
     if encrypt and without_prefix(queue).upper().startswith("DIRECT="):
         # MS-MQQB 3.1.7.1.5.
         raise UsageError(
-            f"--encrypt: {queue} does not say whose key to encrypt with; PUBLIC= and PRIVATE= do, "
-            "and `lanner directory` knows the keys of their computers"
+            f"--encrypt: {queue} does not say whose key to encrypt with. Use a PUBLIC= or PRIVATE= name; "
+            "`lanner directory show` lists the computers whose keys are known"
         )
     signing_key = None
     if sign_key is not None:

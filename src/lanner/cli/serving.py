@@ -69,7 +69,7 @@ def _ready(daemon: Daemon, *, as_json: bool) -> None:
         sys.stdout.flush()
         return
     data = shlex.quote(str(settings.data))
-    # The path it was called by, if the shell would not find `lanner`.
+    # The path of the command that was called, if the shell would not find `lanner`.
     command = "lanner" if shutil.which("lanner") else shlex.quote(sys.argv[0])
     _title(f"Lanner {lanner.__version__} is running")
     show_fields(

@@ -153,7 +153,7 @@ def open_directory(data: Path, *, create: bool = False, name: str | None = None)
         )
     try:
         # A name is for a new queue manager; an existing one would be renamed with all its queues. A
-        # command does not know the service's profile, so it migrates nothing.
+        # command does not have the service's profile, so it migrates nothing.
         manager = QueueManager(data, None if is_there else name, local_origin=command_line(), migrates_owners=False)
     except lmdb.Error as error:
         raise CommandError(f"{data} cannot be opened: {error}; `lanner doctor --data {data}` says more") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ from lanner.cli.errors import UsageError, nothing
 from lanner.cli.options import Json, Yes
 from lanner.cli.output import confirm, say, show_table, write_json
 from lanner.cli.session import Place, open_manager, reaching
+from lanner.cli.views import local_time
 from lanner.services.session_documents import CLIENT, QUEUE_MANAGER
 
 
@@ -41,5 +43,14 @@ def sessions(
     if not found:
         raise nothing("nobody is connected")
     titles = ("NUMBER", "KIND", "ADDRESS", "USER", "SINCE")
-    rows = [[str(one["number"]), one["kind"], one["address"], one["user"], one["since"] or "-"] for one in found]
+    rows = [
+        [
+            str(one["number"]),
+            one["kind"],
+            one["address"],
+            one["user"],
+            "-" if one["since"] is None else local_time(dt.datetime.fromisoformat(one["since"])),
+        ]
+        for one in found
+    ]
     show_table([(title, title == "NUMBER") for title in titles], rows)

@@ -18,15 +18,15 @@ from rich.live import Live
 
 from lanner.cli.errors import CommandError, UsageError
 from lanner.cli.options import Json, duration
-from lanner.cli.output import say, show_fields, write_json
+from lanner.cli.output import counted, say, show_fields, write_json
 from lanner.cli.session import Place, connect_to, open_manager, reaching
 from lanner.client import Message, Queue, QueueManager
 from lanner.model.errors import IOTimeout, LannerError
 
-# The beginning of each body: the time of its send, in nanoseconds of this computer's monotonic
-# clock.
+# Each body begins with the time of its send, in nanoseconds of this computer's monotonic clock.
 _STAMP = struct.Struct("<q")
-# Seconds between two readings of the counters, and for which a receiver waits for a message.
+# The seconds between two readings of the counters, and the seconds for which a receiver waits for a
+# message.
 _TICK = 0.5
 _WAIT = 0.2
 _LABEL = "lanner bench"
@@ -37,7 +37,7 @@ class _Tally:
     """The counts of one worker; each worker has its own, so no lock is needed."""
 
     messages: int = 0
-    # Seconds from the send to the receive.
+    # The seconds from each send to the receive.
     latencies: list[float] = field(default_factory=list)
 
 
@@ -143,7 +143,8 @@ def bench(
             {"queue": name, "size": size, "batch": batch, "senders": senders, "receivers": receivers, **document}
         )
         return
-    say(f"{name}: {size} octets, {senders} senders, {receivers} receivers, batches of {batch}")
+    who = f"{counted(senders, 'sender')}, {counted(receivers, 'receiver')}"
+    say(f"{name}: {size} octets, {who}, batches of {batch}")
     show_fields([(key.replace("_", " "), "-" if value is None else f"{value:,}") for key, value in document.items()])
 
 

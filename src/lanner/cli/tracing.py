@@ -19,12 +19,13 @@ from lanner.model.enums import MessageClass
 from lanner.transfer.tracing import parse_report
 from lanner.wire.identifiers import MessageIdentifier
 
-# Not in the specification: reports that are shown at once; a trail has a few per computer.
+# Not in the specification: the maximum number of reports that are shown. One message causes a few
+# reports per computer.
 MAX_REPORTS = 10_000
 
 
 def reports(messages: Iterable[ReceivedMessage]) -> list[dict[str, Any]]:
-    """Return the trace reports among messages, grouped by message, each group in its order."""
+    """Return the trace reports among messages, grouped by traced message and sorted by hop."""
     found: list[tuple[tuple[int, str, int], dict[str, Any]]] = []
     parsed = (
         (message, report)

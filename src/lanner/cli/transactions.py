@@ -44,8 +44,7 @@ def _row(one: Document) -> tuple[str, ...]:
 def list_transactions(*, at: Place, json: Json = False) -> None:
     """List the transactions that are in doubt here.
 
-    These are commits that a resource has not been told of, and prepared branches of other
-    coordinators.
+    These are commits that a resource has not received, and prepared branches of other coordinators.
     """
     with open_manager(at) as manager:
         rows = manager.transactions()
@@ -61,7 +60,7 @@ def list_transactions(*, at: Place, json: Json = False) -> None:
 @app.command()
 @reaching
 def show(identifier: Identifier, *, at: Place, json: Json = False) -> None:
-    """Show everything that is known here about a transaction."""
+    """Show everything that this queue manager has about a transaction."""
     with open_manager(at) as manager:
         name, rows = _find(manager, identifier)
     if json:
@@ -81,9 +80,9 @@ def show(identifier: Identifier, *, at: Place, json: Json = False) -> None:
 @app.command()
 @reaching
 def commit(identifier: Identifier, *, at: Place, json: Json = False) -> None:
-    """Commit by hand what is in doubt here.
+    """Commit by hand the branches that are in doubt here.
 
-    This also forgets a commit whose resources were told by hand.
+    This also removes a commit from the log if its resources were ended by hand.
     """
     _end(identifier, at, json=json, is_commit=True)
 
@@ -91,7 +90,7 @@ def commit(identifier: Identifier, *, at: Place, json: Json = False) -> None:
 @app.command()
 @reaching
 def abort(identifier: Identifier, *, at: Place, json: Json = False) -> None:
-    """Abort by hand what is in doubt here. The other resources of the transaction are not told."""
+    """Abort by hand the branches in doubt here. Other resources are not notified."""
     _end(identifier, at, json=json, is_commit=False)
 
 

@@ -121,7 +121,8 @@ def list_messages(messages: Iterable[tuple[str, ReceivedMessage]], *, as_json: b
             ("REASON", "DESTINATION", "LABEL") if with_reason else ("PRIORITY", "SIZE", "DESTINATION", "LABEL", "BODY")
         )
         titles = ("LOOKUP ID", "SENT", *rest)
-        show_table([(title, title in ("PRIORITY", "SIZE")) for title in titles], rows)
+        spare = ("SENT",) if with_reason else ("DESTINATION", "SENT", "SIZE", "PRIORITY")
+        show_table([(title, title in ("PRIORITY", "SIZE")) for title in titles], rows, spare)
     return len(rows)
 
 
@@ -156,4 +157,5 @@ def show_queues(queues: Sequence[QueueObject]) -> None:
         for queue in queues
     ]
     titles = ("NAME", "KIND", "MESSAGES", "SIZE", "JOURNAL", "TRANS", "QUOTA", "LABEL")
-    show_table([(title, title in ("MESSAGES", "SIZE", "JOURNAL", "QUOTA")) for title in titles], rows)
+    columns = [(title, title in ("MESSAGES", "SIZE", "JOURNAL", "QUOTA")) for title in titles]
+    show_table(columns, rows, spare=("LABEL", "QUOTA", "TRANS", "JOURNAL", "SIZE", "KIND"))

@@ -26,11 +26,11 @@ class HasIsSet(Protocol):
 
 Stop: TypeAlias = HasIsSet | Callable[[], object]
 
-# The maximum number of messages that a worker receives ahead: that of a receive on the stream.
+# The maximum of `prefetch`: the number of messages that one receive on the stream can return.
 MAX_PREFETCH: Final = 1000
 # Not in the specification: the number of messages whose failures one consumer remembers.
 _MAX_REMEMBERED: Final = 10_000
-# The maximum number of times that the pause doubles; more would overflow.
+# The maximum number of times that the pause doubles. Without a maximum, the float would overflow.
 _MAX_DOUBLINGS: Final = 32
 
 
@@ -118,11 +118,11 @@ def _is_stopped(stop: Stop | None) -> Callable[[], bool] | None:
 
 
 def passing(handler: Callable[..., object], *, is_awaited: bool) -> str | bool:
-    """Return how a handler takes the transaction: "keyword", or whether as its second argument.
+    """Return "keyword" if a handler has a parameter named `transaction`.
 
-    It takes one as a parameter named `transaction`, or as the second of two required parameters.
-    Raises ValueError if the handler cannot be called with a message, or if its result would need to
-    be awaited and cannot be here.
+    Otherwise return whether it has two required parameters; the second is then the transaction.
+    Raises ValueError if the handler cannot be called with a message, or if it is a coroutine
+    function and the caller cannot await it.
     """
     if not callable(handler):
         raise ValueError(f"handler {handler!r}: a function of a message, or of a message and its transaction")  # noqa: TRY004 (as for other arguments)
@@ -147,9 +147,9 @@ def passing(handler: Callable[..., object], *, is_awaited: bool) -> str | bool:
 class Failures:
     """The failures that one consumer has seen, by message id: their number and the last error.
 
-    The queue manager counts aborted receives, for all workers. The count here is used if a queue
-    manager of another maker does not report its own; the errors are for the log. The messages whose
-    failures are oldest are forgotten first.
+    The queue manager counts aborted receives, for all workers. This count is used with queue
+    managers of other vendors, which do not report theirs. The errors are for the log. The messages
+    whose failures are oldest are forgotten first.
     """
 
     def __init__(self, limit: int = _MAX_REMEMBERED) -> None:

@@ -384,6 +384,16 @@ class ReceivedMessage:
         return self._packet.extension
 
     @property
+    def soap_envelope(self) -> str | None:
+        """The SOAP envelope of a message that came to a Windows computer over HTTP, else None."""
+        return self._packet.soap_envelope or None
+
+    @property
+    def soap_compound_message(self) -> bytes:
+        """The HTTP request in which such a message came; `body` is a part of it. Else empty."""
+        return self._packet.soap_compound_message
+
+    @property
     def source_machine(self) -> uuid.UUID:
         return self._packet.source_machine_identifier
 

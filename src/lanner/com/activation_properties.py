@@ -134,7 +134,7 @@ _CTXMSHLFLAGS_BYVAL: Final = 2
 
 
 def client_context(identifier: UUID) -> ObjRefCustom:
-    """Return the context without properties that every request must have (MS-DCOM 3.2.4.1.1.2)."""
+    """Return a context without properties. Every request must have one (MS-DCOM 3.2.4.1.1.2)."""
     data = _CONTEXT.pack(1, 1, guid_to_bytes(identifier), _CTXMSHLFLAGS_BYVAL, 0, 0, 0, 0, 0, 1)
     return ObjRefCustom(IID_ICONTEXT, CLSID_CONTEXTMARSHALER, data)
 
@@ -283,7 +283,7 @@ class ActivationRequest:
 
 @dataclass(frozen=True, slots=True)
 class InterfaceResult:
-    """The result for one interface: a reference, or the reason why there is none."""
+    """The result for one interface: a reference, or the error."""
 
     iid: UUID
     hresult: int = S_OK
@@ -312,7 +312,7 @@ class ActivationReply:
         reply = RemoteReplyScmInfo(
             self.oxid, self.bindings, self.ipid_rem_unknown, self.authn_hint, self.server_version
         )
-        # In this order: impacket finds them by position.
+        # The order matters, because impacket finds the properties by position.
         blob = pack_blob(
             {
                 CLSID_PROPSOUTINFO: serialize(_PROPS_OUT_INFO, props),

@@ -16,7 +16,8 @@ def _com(first: int) -> UUID:
     return UUID(fields=(first, 0, 0, 0xC0, 0x00, 0x0000_0000_0046))
 
 
-# MS-DCOM 2.2.11: major and minor. 5.7 adds nothing to 5.6; Windows has sent it since XP.
+# MS-DCOM 2.2.11: the major and the minor version. 5.7 adds nothing to 5.6; Windows has sent it
+# since XP.
 COM_VERSION: Final = (5, 7)
 
 # MS-DCOM 2.2.19.3, C706 appendix I: the protocol sequence identifier of ncacn_ip_tcp.

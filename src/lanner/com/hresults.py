@@ -1,4 +1,4 @@
-"""HRESULTs by name, for messages (MS-ERREF 2.1 and 2.2, MS-MQMQ 2.4)."""
+"""The names of HRESULTs, for error texts (MS-ERREF 2.1 and 2.2, MS-MQMQ 2.4)."""
 
 from __future__ import annotations
 

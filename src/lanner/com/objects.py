@@ -53,7 +53,7 @@ class Failure:
 
 
 class Remote(Protocol):
-    """A reference to a remote object, implemented by `lanner.com.client`."""
+    """A reference to a remote object. `lanner.com.client` implements it."""
 
     @property
     def iid(self) -> UUID: ...
@@ -84,12 +84,12 @@ class ComObject:
     def octets(self) -> int:
         """The approximate size of the data that its client gave it or will fetch.
 
-        Small things are not worth counting.
+        Small objects need not report a size.
         """
         return 0
 
     def released(self) -> None:
-        """Close what it holds: no client refers to it any more. Called once, on the event loop."""
+        """Close what the object holds: no client refers to it. Called once, on the event loop."""
 
     def default_dispatch(self) -> InterfaceTable | None:
         """Return the table that IDispatch exposes, or None if the object has no IDispatch."""

@@ -23,7 +23,7 @@ OBJREF_STANDARD: Final = 0x1
 OBJREF_HANDLER: Final = 0x2
 OBJREF_CUSTOM: Final = 0x4
 OBJREF_EXTENDED: Final = 0x8
-# MS-DCOM 2.2.18.2: the client need not ping.
+# MS-DCOM 2.2.18.2: the flag that the client need not ping.
 SORF_NOPING: Final = 0x1000
 # MS-DCOM 2.2.18.7.
 _EXTENDED_SIGNATURE: Final = 0x4E53_5956

@@ -117,6 +117,9 @@ class HttpListener:
                 try:
                     self._process = await asyncio.create_subprocess_exec(
                         sys.executable,
+                        # Otherwise Python would look for modules in the current directory first,
+                        # and other users may be able to write to that.
+                        "-P",
                         "-m",
                         "lanner.http",
                         *inherited,

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# Not in the specification: octets of a request; seconds in which it must arrive, and in which the
-# answer must be accepted; connections without a request.
+# Not in the specification: the maximum number of octets of a request; the seconds within which a
+# request must arrive and the client must accept the answer; the maximum number of connections that
+# have not sent a request.
 _MAX_REQUEST: Final = 16 << 10
 _TIMEOUT: Final = 10.0
 _MAX_NEW: Final = 32
@@ -34,7 +35,7 @@ _END: Final = b"\r\n\r\n"
 
 
 class MetricsServer:
-    """Answers from its construction on, in the running loop, until it is stopped."""
+    """A server that answers in the running loop, from its construction until it is stopped."""
 
     def __init__(self, listening: socket.socket, door: Door, registry: CollectorRegistry) -> None:
         self._door = door
@@ -132,7 +133,7 @@ class _Request(asyncio.Protocol):
         except Exception:  # noqa: BLE001 (logged, and the client gets an error)
             peer = self.granted.peer
             log_of_peer(_LOG, logging.ERROR, "failed", peer, "the metrics could not be collected", exc_info=True)
-            answer = _answer("500 Internal Server Error", "text/plain", b"the log tells more\n")
+            answer = _answer("500 Internal Server Error", "text/plain", b"the log has the reason\n")
         if self._transport is not None:
             self._transport.write(answer)
             self._transport.close()

@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import re
+import ssl
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -446,7 +447,7 @@ class HttpTable(_Table):
     def address(self, own: str) -> str:
         """Return the address to listen on.
 
-        Raises SettingsError if others could read passwords.
+        Raises SettingsError if others could read passwords, or the certificate cannot be used.
         """
         bind = self.bind or (own if ipaddress.ip_address(own).is_loopback else "127.0.0.1")
         if (self.tls_certificate is None) != (self.tls_key is None):
@@ -455,7 +456,18 @@ class HttpTable(_Table):
             raise SettingsError(
                 f"http.bind = {bind!r} can be reached from elsewhere: set http.tls_certificate and http.tls_key"
             )
+        if self.tls_certificate is not None:
+            self._try_certificate(self.tls_certificate)
         return bind
+
+    def _try_certificate(self, certificate: Path) -> None:
+        """Load the certificate and the key, as the HTTP process does at the first connection."""
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, self.tls_key)
+        except OSError as error:
+            raise SettingsError(
+                f"http.tls_certificate {certificate} and http.tls_key {self.tls_key} cannot be used: {error}"
+            ) from error
 
 
 class ResourceTable(_Table):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lanner.engine.checks import READY, not_ready, require_open
+from lanner.engine.held_memory import HELD_OVERHEAD
 from lanner.model.directory_objects import KILOBYTE, OutgoingQueue
 from lanner.model.enums import INFINITE, EnqueueStatus, OperationType, PositionState
 from lanner.model.errors import InsufficientResources, InvalidParameter
@@ -118,7 +119,7 @@ class Arrivals:
         is_leaving = isinstance(queue, OutgoingQueue)
         if (
             self.check_quota(queue, size) is not _OK
-            or (transaction is not None and self._positions.held_memory.is_full(holder, size))
+            or (transaction is not None and self._positions.held_memory.is_full(holder, size + count * HELD_OVERHEAD))
             or not self._is_in_time(packets, envelope, now, is_leaving=is_leaving)
         ):
             return 0

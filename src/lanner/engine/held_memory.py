@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from lanner.model.live import MessagePosition
 
 _MEBIBYTE: Final = 1 << 20
-# Not in the specification: bytes of packets.
+# Not in the specification: bytes of packets, and of the objects around them.
 MAX_HELD: Final = 1024 * _MEBIBYTE
+# What a locked message takes besides its packet. Small messages would otherwise be many for the
+# limit, and the end of a transaction, which releases all of them at once, would take long.
+HELD_OVERHEAD: Final = 384
 
 
 class HeldMemory:
-    """Bytes of locked messages, by the SID of the user who has them locked.
+    """Bytes of locked messages, with HELD_OVERHEAD for each, by the SID of the user who has them.
 
     The caller holds the store's lock.
     """
@@ -59,12 +62,12 @@ class HeldMemory:
         """Count a message that is being locked."""
         if not position.holder:
             position.holder = holder
-            self.add(holder, len(position.record.packet))
+            self.add(holder, len(position.record.packet) + HELD_OVERHEAD)
 
     def release(self, position: MessagePosition) -> None:
         """Stop counting a message."""
         holder, position.holder = position.holder, b""
-        self.add(holder, -len(position.record.packet))
+        self.add(holder, -len(position.record.packet) - HELD_OVERHEAD)
 
     def add(self, holder: bytes, size: int) -> None:
         """Add bytes, which may be negative, to those that a user has locked."""

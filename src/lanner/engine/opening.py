@@ -96,7 +96,7 @@ class OpenQueues:
         descriptor = self._new_descriptor(name, access, share_mode)
         descriptor.queue = queue
         descriptor.sender_identifier = identity.sid.pack()
-        queue.open_queue_descriptors.append(descriptor)
+        queue.open_queue_descriptors[descriptor.handle] = descriptor
         return descriptor
 
     def _open_multiple(
@@ -176,8 +176,7 @@ class OpenQueues:
                 self._reading.dequeue_message_end(descriptor, position, delete_message=False)
         for cursor in list(descriptor.cursors):
             self._cursors.close_cursor(cursor)
-        if descriptor in queue.open_queue_descriptors:
-            queue.open_queue_descriptors.remove(descriptor)
+        queue.open_queue_descriptors.pop(descriptor.handle, None)
         descriptor.queue = None
 
     def close_all(self) -> None:
@@ -205,9 +204,12 @@ def _check_operation(name: FormatName, access: QueueAccessType) -> None:
 def check_sharing(queue: Queue, access: QueueAccessType, share_mode: QueueShareMode) -> None:
     """Apply the three sharing rules of Open Queue, in order. Raises SharingViolation."""
     exclusive = share_mode is QueueShareMode.DENY_RECEIVE
-    opened = {(d.access_type, d.share_mode) for d in queue.open_queue_descriptors}
-    deny, share = QueueShareMode.DENY_RECEIVE, QueueShareMode.DENY_NONE
     is_receive = access is QueueAccessType.RECEIVE
+    if not exclusive and not is_receive:
+        # No rule excludes it, so the open handles, which may be many, need not be looked at.
+        return
+    opened = {(d.access_type, d.share_mode) for d in queue.open_queue_descriptors.values()}
+    deny, share = QueueShareMode.DENY_RECEIVE, QueueShareMode.DENY_NONE
     if (QueueAccessType.RECEIVE, deny) in opened:
         conflict = exclusive or is_receive
     elif (QueueAccessType.PEEK, deny) in opened or (QueueAccessType.PEEK_ADMIN, deny) in opened:

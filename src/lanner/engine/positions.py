@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lanner.engine.expiry import expiry_reason
+from lanner.engine.held_memory import HELD_OVERHEAD
 from lanner.engine.tables import POSITION_KEY, PURGE_PENDING
 from lanner.model.directory_objects import OutgoingQueue
 from lanner.model.enums import INFINITE, MessageClass, MessageSeekAction, OperationType, PositionState
@@ -197,7 +198,9 @@ class Positions:
         Such a position still exists after its message is deleted (DMPR-3.1.1.11-4).
         """
         return any(
-            cursor.position == lookup_id for descriptor in queue.open_queue_descriptors for cursor in descriptor.cursors
+            cursor.position == lookup_id
+            for descriptor in queue.open_queue_descriptors.values()
+            for cursor in descriptor.cursors
         )
 
     # Holding --------------------------------------------------------------------------------------
@@ -226,7 +229,7 @@ class Positions:
             position.holder = holder
             held[position.lookup_id] = position
             record = position.record
-            size += len(record.packet)
+            size += len(record.packet) + HELD_OVERHEAD
             if record.flags & ALLOW_PEEK_WHEN_LOCKED:
                 queue.peekable_locks[position.lookup_id] = position
         if holder:
@@ -258,7 +261,7 @@ class Positions:
                 self.held_memory.release(position)
             else:
                 position.holder = b""
-                size += len(position.record.packet)
+                size += len(position.record.packet) + HELD_OVERHEAD
         if holder:
             self.held_memory.add(holder, -size)
 

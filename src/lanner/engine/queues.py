@@ -335,7 +335,7 @@ class Queues:
     @staticmethod
     def _detach(queue: Queue) -> None:
         queue.is_deleted = True
-        for descriptor in queue.open_queue_descriptors:
+        for descriptor in queue.open_queue_descriptors.values():
             descriptor.queue = None
 
     def go_back(self) -> None:

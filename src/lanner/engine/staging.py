@@ -3,7 +3,7 @@
 Not in the specification; the sink of the data pipeline is built on it. A staged message is durable
 but in no queue. Publishing puts all messages of some tokens into their queues in one commit, once
 per key: a second publication under the same key does nothing. A stage that is not published is
-dropped after a day.
+dropped a day after its last write.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class Staging:
     def stage_packets(
         self, descriptor: OpenQueueDescriptor, token: bytes, octets: memoryview, count: int
     ) -> list[list[bytes]]:
-        """Write `count` messages under a token, whose packets a program has built and concatenated.
+        """Write `count` messages under a token, from concatenated packets that a program has built.
 
-        Writes the fields into them that only the queue manager can set, and checks the others
+        Sets the fields that only the queue manager can set, and checks the others
         (`wire.client_packet`). All are staged, or none. Returns the packets, in runs of equal
-        shape.
+        headers.
         """
         queue = self._stageable(descriptor)
         numbers = self._numbers
@@ -96,7 +96,7 @@ class Staging:
         if found != count:
             raise InvalidParameter(f"{found} packets, {count} expected")
         if any(is_express(run[0]) for run in runs):
-            raise InvalidParameter("a packet to stage: it is express, recoverable expected")
+            raise InvalidParameter("a packet is express, and only recoverable packets can be staged")
         numbers.next_message_ordinals(count)
         if index is not None:
             numbers.skip_transaction_indexes(count)

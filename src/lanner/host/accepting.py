@@ -80,7 +80,7 @@ def peer_at(connected: socket.socket) -> str:
 
 
 class Handshake:
-    """A connection whose TLS handshake is under way."""
+    """An accepted connection that has no protocol yet, mostly because of its TLS handshake."""
 
     def __init__(self, granted: Pass, task: asyncio.Task[None]) -> None:
         self.granted = granted
@@ -107,8 +107,8 @@ class Acceptor:
         """Begin to accept.
 
         `make_room` closes an unidentified connection in favour of a new one of a peer; it returns
-        False if there is none. `on_handshake` is called with each TLS handshake that begins; the
-        function that it returns is called at the end of the handshake.
+        False if there is none. `on_handshake` is called with each connection that begins; the
+        function that it returns is called when the connection has its protocol, or has ended.
         """
         self.port: int = 0 if listening.family == socket.AF_UNIX else listening.getsockname()[1]
         self._listening = listening
@@ -184,10 +184,18 @@ class Acceptor:
             )
             return
         connected.setblocking(False)
+
+        def done(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if task.cancelled():
+                # Perhaps before it began.
+                granted.give_back()
+                connected.close()
+
         task = self._loop.create_task(self._begin(connected, granted))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        if self._tls is not None and self._on_handshake is not None:
+        task.add_done_callback(done)
+        if self._on_handshake is not None:
             ended = self._on_handshake(Handshake(granted, task))
             task.add_done_callback(lambda _: ended())
 

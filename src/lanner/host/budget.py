@@ -31,6 +31,9 @@ from lanner.host.memory import return_memory
 KEPT_BACK: Final = 96
 # More than this is of no use, and a container may report a thousand million as unlimited.
 _MOST_DESCRIPTORS: Final = 1 << 20
+# Not in the specification: the share of an address's connections to one listener that one user may
+# have. The rest is for other users there.
+_OF_A_USER: Final = 0.75
 # After unfinished packets have held this many bytes, their memory is returned to the system.
 _WORTH_RETURNING: Final = 8 << 20
 
@@ -198,18 +201,41 @@ class Descriptors:
 
 
 class Pass:
-    """The right of one connection to exist."""
+    """The right of one connection to exist. Thread-safe."""
 
-    __slots__ = ("_door", "peer")
+    __slots__ = ("_door", "_lock", "_user", "peer")
 
     def __init__(self, door: Door, peer: str) -> None:
         self._door: Door | None = door
+        self._lock = threading.Lock()
+        self._user: str | None = None
         self.peer = peer
+
+    @property
+    def is_returned(self) -> bool:
+        return self._door is None
+
+    def count_for(self, user: str) -> bool:
+        """Count the connection for the first user who logs on through it.
+
+        Returns False if this user has as many at this address as one user may have.
+        """
+        whose = f"{self.peer} {user}"
+        with self._lock:
+            if self._door is None or self._user is not None:
+                return True
+            if not self._door.of_users.take(whose):
+                return False
+            self._user = whose
+            return True
 
     def give_back(self) -> None:
         """Return the pass, because the connection has ended. A second call is harmless."""
-        door, self._door = self._door, None
+        with self._lock:
+            door, self._door = self._door, None
         if door is not None:
+            if self._user is not None:
+                door.of_users.give_back(self._user)
             door.left(self.peer)
 
 
@@ -230,6 +256,8 @@ class Door:
         self._descriptors = budget.descriptors
         self._cost = cost
         self.connections = budget.add(Resource(f"{name} connections", limit, per_peer))
+        per_user = None if per_peer is None else max(int(per_peer * _OF_A_USER), 1)
+        self.of_users = Resource(f"{name} connections of users", limit, per_user)
         self._descriptors.reserve(name, share)
 
     def admit(self, peer: str) -> Pass | None:

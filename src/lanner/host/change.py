@@ -98,7 +98,7 @@ class Change:
         elif self._committer is None:
             raise RuntimeError("this change was not made for an event loop: use wait()")
         else:
-            self._committer.durable(self.batch).add_done_callback(lambda future: callback(future.exception()))
+            self._committer.when_durable(self.batch, callback)
 
     def soon(self) -> None:
         """Have the change written without waiting for it."""

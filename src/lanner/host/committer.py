@@ -1,7 +1,8 @@
-"""The thread that syncs batches for an event loop, and the futures that wait for them.
+"""The thread that syncs batches for an event loop, and the callbacks that wait for them.
 
-A coroutine requests a batch and gets a future, which resolves when the batch is durable. While one
-batch is being synced, the loop fills the next one. The futures of a batch resolve together.
+A batch is requested with a callback, or with a future for a coroutine. While one batch is being
+synced, the loop fills the next one. The callbacks of a batch are called together, from the turn of
+the loop that wrote it.
 
 The loop writes a small batch itself, at the end of its iteration, while the disk takes a fraction
 of a millisecond for it. Waking a thread, passing it the interpreter lock and being woken by it
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lanner.host.change import Change
@@ -28,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Committer:
-    """The thread that syncs, and the futures that wait for it."""
+    """The thread that syncs, and the callbacks that wait for it."""
 
     def __init__(
         self, store: Store, loop: asyncio.AbstractEventLoop, written: Callable[[], None] | None = None
@@ -39,7 +41,8 @@ class Committer:
         self._loop = loop
         self._create_future = loop.create_future
         self._loop_thread = threading.get_ident()
-        self._waiting: dict[int, list[asyncio.Future[None]]] = {}  # by the batch they wait for
+        # By the batch that they wait for.
+        self._waiting: dict[int, list[Callable[[LannerError | None], None]]] = {}
         self._wanted = threading.Condition()
         self._highest = 0
         self._prepared = 0  # the newest batch whose record was made when it was requested
@@ -55,17 +58,29 @@ class Committer:
         """Return a future that resolves when the batch with this number is on disk."""
         # One future per waiting coroutine, so that cancelling one does not affect the others.
         future = self._create_future()
+        callback = partial(_resolve, future)
+        if not self._wait(batch, callback):
+            callback(self._outcome(batch))
+        return future
+
+    def when_durable(self, batch: int, callback: Callable[[LannerError | None], None]) -> None:
+        """Call back from the loop when the batch is on disk, with the error if it was dropped."""
+        if not self._wait(batch, callback):
+            self._loop.call_soon(callback, self._outcome(batch))
+
+    def _wait(self, batch: int, callback: Callable[[LannerError | None], None]) -> bool:
+        """Keep a callback for a batch; return False if the batch has been decided already."""
         waiting = self._waiting.get(batch)
         if waiting is not None:
-            # All futures of a batch resolve together, even if the batch is about to be resolved.
-            waiting.append(future)
-        elif batch <= self._store.decided:
-            self._resolve_batch(batch, [future])
-        else:
-            self._waiting[batch] = [future]
-            # Scheduled, so that callbacks that are ready in this iteration join the same commit.
-            self._loop.call_soon(self._write, batch)
-        return future
+            # All callbacks of a batch are called together, even if that is about to happen.
+            waiting.append(callback)
+            return True
+        if batch <= self._store.decided:
+            return False
+        self._waiting[batch] = [callback]
+        # Scheduled, so that callbacks that are ready in this iteration join the same commit.
+        self._loop.call_soon(self._write, batch)
+        return True
 
     def ask(self, batch: int) -> None:
         """Have a batch written without waiting for it.
@@ -95,8 +110,7 @@ class Committer:
             decided = store.decided
             if batch > decided:
                 self._hand_over(batch)
-            # Another thread may have written the batch for itself; it does not resolve these
-            # futures.
+            # Another thread may have written the batch for itself; it does not call these back.
             if self._waiting:
                 self._resolve(decided)
         if is_written and self._written is not None:
@@ -121,7 +135,7 @@ class Committer:
                 self._store.sync(done)
             except LannerError:
                 _LOG.debug("batch %d was dropped; every waiting coroutine gets the error", done)
-            except Exception:  # noqa: BLE001 (logged; without this thread every future would stay pending)
+            except Exception:  # noqa: BLE001 (logged; without this thread nothing would be called back)
                 _LOG.exception("the commit of batch %d failed", done)
             self._loop.call_soon_threadsafe(self._resolve, done)
 
@@ -129,22 +143,19 @@ class Committer:
         for number in [number for number in self._waiting if number <= batch]:
             # Resolved one by one: another thread may have led one of these batches, and only that
             # one may have failed.
-            self._resolve_batch(number, self._waiting[number])
-            del self._waiting[number]
+            error = self._outcome(number)
+            for callback in self._waiting.pop(number):
+                try:
+                    callback(error)
+                except Exception:  # noqa: BLE001 (logged; the others must be called too)
+                    _LOG.exception("a callback for batch %d failed", number)
 
-    def _resolve_batch(self, batch: int, waiting: list[asyncio.Future[None]]) -> None:
-        error: LannerError | None = None
+    def _outcome(self, batch: int) -> LannerError | None:
         try:
             self._store.sync(batch)
-        except LannerError as caught:
-            error = caught
-        for future in waiting:
-            if future.done():
-                continue
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)
+        except LannerError as error:
+            return error
+        return None
 
     def close(self) -> None:
         """Sync the requested batches, then stop the thread."""
@@ -152,3 +163,12 @@ class Committer:
             self._is_closing = True
             self._wanted.notify()
         self._thread.join()
+
+
+def _resolve(future: asyncio.Future[None], error: LannerError | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)

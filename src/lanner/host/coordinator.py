@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 # Not in the specification: decided transactions of one user that some resource has not confirmed.
 MAX_UNFINISHED: Final = 1000
+# Not in the specification: undecided transactions of one user.
+MAX_ACTIVE: Final = 10_000
 
 Done_co = TypeVar("Done_co", covariant=True)
 Found_co = TypeVar("Found_co", covariant=True)
@@ -206,6 +208,7 @@ class Coordinator:
         self._table = store.table(COORDINATOR)
         # Transactions that are being prepared, with the SIDs of their users. A restart aborts them.
         self._active: dict[uuid.UUID, str] = {}
+        self._active_of: Counter[str] = Counter()
         # Answers of the queue manager to requests, kept until the requester fetches them.
         self._answers: dict[uuid.UUID, Outcome | None] = {}
         self._unfinished: Counter[str] = Counter()
@@ -234,7 +237,10 @@ class Coordinator:
         self.require_log()
         if transaction in self._active or self.decision(transaction) is not None:
             raise TransactionSequence(f"there is a distributed transaction {transaction} already")
+        if self._active_of[owner] >= MAX_ACTIVE:
+            raise InsufficientResources(f"{MAX_ACTIVE} distributed transactions of this user are open: end some")
         self._active[transaction] = owner
+        self._active_of[owner] += 1
 
     def decide(self, transaction: uuid.UUID, resources: Iterable[str], owner: str, now: float) -> None:
         """Commit: the decision is made once the caller's change is durable.
@@ -257,13 +263,17 @@ class Coordinator:
                 f"{MAX_UNFINISHED} distributed transactions wait for a resource to hear of their commit: "
                 "`lanner transaction list` shows which"
             )
-        del self._active[transaction]
+        self.abandon(transaction)
         self._put(Decision(transaction, self.identifier, tuple(resources), owner, now))
         self._unfinished[owner] += 1
 
     def abandon(self, transaction: uuid.UUID) -> None:
         """Abort an undecided transaction. Its branches may be aborted from now on."""
-        self._active.pop(transaction, None)
+        owner = self._active.pop(transaction, None)
+        if owner is not None:
+            self._active_of[owner] -= 1
+            if not self._active_of[owner]:
+                del self._active_of[owner]
 
     def done(self, transaction: uuid.UUID, resources: Iterable[str]) -> None:
         """Record which resources have committed. After the last one, the decision is deleted."""

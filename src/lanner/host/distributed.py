@@ -14,7 +14,7 @@ when the change around it is durable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import UUID
@@ -119,6 +119,7 @@ class DistributedRequests:
         coordinator, told = self._coordinator, request.get("resources")
         if not isinstance(told, list):
             raise InvalidParameter("a request needs the list `resources`")
+        undecided = []
         for identifier in _guids(request, "transactions"):
             decision = coordinator.decision(identifier)
             owner = coordinator.owner(identifier)
@@ -127,21 +128,26 @@ class DistributedRequests:
             if decision is not None:
                 coordinator.done(identifier, [check_resource_name(name) for name in told])
             elif owner is not None:
-                self.abandon(identifier)
+                undecided.append(identifier)
+        self.abandon(undecided)
         return dict
 
-    def abandon(self, identifier: UUID) -> None:
-        """End a transaction whose program has disconnected.
+    def abandon(self, identifiers: Collection[UUID]) -> None:
+        """End transactions whose program has disconnected, in one pass over the branches here.
 
-        Its branches here are committed if it is decided, and aborted otherwise.
+        Their branches here are committed if they are decided, and aborted otherwise.
         """
+        if not identifiers:
+            return
         coordinator = self._coordinator
-        coordinator.abandon(identifier)
-        is_commit = coordinator.decision(identifier) is not None
-        for transaction in self._enlisted():
-            branch = transaction.branch
-            if branch.coordinator == coordinator.identifier and branch.transaction == identifier:
-                self._end(transaction.identifier, branch, is_commit=is_commit)
+        commits = {}
+        for identifier in identifiers:
+            coordinator.abandon(identifier)
+            commits[identifier] = coordinator.decision(identifier) is not None
+        for one in self._enlisted():
+            branch = one.branch
+            if branch.coordinator == coordinator.identifier and branch.transaction in commits:
+                self._end(one, is_commit=commits[branch.transaction])
 
     # Branches here
     # --------------------------------------------------------------------------------------------
@@ -221,7 +227,7 @@ class DistributedRequests:
         self._check_outcome(branch, is_commit=is_commit)
         identifier, coordinator = found.identifier, self._coordinator
         coordinator.expect(identifier)
-        self._end(identifier, branch, is_commit=is_commit)
+        self._end(found, is_commit=is_commit)
         wanted = Outcome.COMMITTED if is_commit else Outcome.ABORTED
 
         def ended() -> Document:
@@ -242,13 +248,16 @@ class DistributedRequests:
         if outcome is not (Outcome.COMMITTED if is_commit else Outcome.ABORTED):
             raise TransactionSequence(f"branch {branch}: the transaction is {outcome.value}")
 
-    def _end(self, identifier: UUID, branch: Branch, *, is_commit: bool) -> None:
-        if is_commit:
-            self._engine.dtc_transaction_commit(identifier)
-            if branch.coordinator == self._coordinator.identifier:
-                self._coordinator.done(branch.transaction, [branch.resource])
-        else:
-            self._engine.dtc_transaction_abort(identifier)
+    def _end(self, one: EnlistedBranch, *, is_commit: bool) -> None:
+        if not is_commit:
+            self._engine.dtc_transaction_abort(one.identifier)
+            return
+        self._engine.dtc_transaction_commit(one.identifier)
+        coordinator, branch = self._coordinator, one.branch
+        # Any user may prepare a branch under the names of another user's transaction. It must not
+        # count as that user's resource: the coordinator would forget its decision too early.
+        if branch.coordinator == coordinator.identifier and one.owner == coordinator.owner(branch.transaction):
+            coordinator.done(branch.transaction, [branch.resource])
 
     def _enlisted(self) -> Iterator[EnlistedBranch]:
         """Yield the branches here.

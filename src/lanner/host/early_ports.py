@@ -1,7 +1,8 @@
 """Sockets that are bound before the process gives up the right to bind them.
 
-The service binds ports below 1024 first, then drops its privileges, and only then opens the store
-and parses anything. A listener looks here before it binds an address itself.
+The service reads its settings, binds ports below 1024, and drops its privileges. Only then does it
+open the store and accept connections. A listener calls `take_early` before it binds an address
+itself.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ __all__ = ["bind_early", "close_early", "is_privileged", "take_early"]
 # ip(7): the first port that needs no privilege.
 _FIRST_UNPRIVILEGED: Final = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 _DEFAULT: Final = 1024
-# By address and port: the socket, or the error of binding it, for the listener to report.
+# The key is the address and the port. The value is the bound socket, or the error that binding
+# raised, which the listener reports.
 _bound: dict[tuple[str, int], socket.socket | OSError] = {}
 
 
@@ -45,9 +47,9 @@ def bind_early(address: str, port: int) -> None:
 
 
 def take_early(address: str, port: int) -> socket.socket | None:
-    """Return the socket that was bound to an address, once; None if none was.
+    """Return the socket that was bound early to an address and port, and forget it.
 
-    Raises the OSError of its binding.
+    Return None if there is none. Raises the OSError with which binding it failed.
     """
     found = _bound.pop((address, port), None)
     if isinstance(found, OSError):

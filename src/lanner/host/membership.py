@@ -43,7 +43,7 @@ class Membership:
     password: str = field(repr=False)
     # "kerberos", or "ntlm", which needs no library.
     authentication: str = "ntlm"
-    # Addresses of DNS servers that know the domain; none: those of this machine.
+    # Addresses of DNS servers that know the domain. If empty, those of this machine are used.
     name_servers: tuple[str, ...] = ()
     # Names and identifiers of the sites.
     sites: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Membership:
     # Whether joining created the account, so that leaving deletes it.
     made_account: bool = False
     is_router: bool = False
-    # False while the computer leaves: the objects of the domain are being removed.
+    # False while the computer leaves the domain and its objects there are being removed.
     is_member: bool = True
 
     @property

@@ -150,12 +150,12 @@ FIELDS: Final[dict[str, _Field]] = {
 
 
 class MessageFilter:
-    """Conditions that all hold for a message. Without conditions, every message matches."""
+    """Conditions that a message must all meet. Without conditions, every message matches."""
 
     def __init__(self, conditions: Iterable[str], accounts: Accounts, now: float) -> None:
         """Parse conditions. Raises InvalidParameter.
 
-        `accounts` gives the names of senders; `now` is the time that ages count to.
+        `accounts` resolves the names of senders. `now` is the time at which ages are measured.
         """
         given = list(conditions)
         if len(given) > MAX_CONDITIONS:
@@ -192,7 +192,7 @@ def _test(text: object, accounts: Accounts, now: float) -> Test | _TextCondition
     name, sign, value = match[1], match[2], match[3].strip()
     field = FIELDS.get(name)
     if field is None:
-        raise InvalidParameter(f"condition {text[:80]!r}: there is no field {name!r}; these are: {', '.join(FIELDS)}")
+        raise InvalidParameter(f"condition {text[:80]!r}: there is no field {name!r}; use one of {', '.join(FIELDS)}")
     if sign not in field.operators.split():
         raise InvalidParameter(f"condition {text[:80]!r}: {name} has no {sign!r}; use {field.operators}")
     if name == "sender":

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from lanner.host.budget import Newcomers
 
 T = TypeVar("T")
+
+# Not in the specification: seconds in which a connection can log on before others of its own peer
+# replace it.
+_TIME_TO_LOG_ON: Final = 10.0
 
 
 class Strangers(Generic[T]):
@@ -16,20 +21,23 @@ class Strangers(Generic[T]):
     A new connection replaces one of the peer that has most strangers, if that peer has more than
     the new one's. So a few addresses cannot keep others out. Connections that have said nothing are
     closed first, then the oldest. Of its own peer, a new connection replaces only those that have
-    said nothing.
+    said nothing, and those that have had time to log on.
     """
 
-    def __init__(self, is_known: Callable[[T], bool]) -> None:
+    def __init__(self, is_known: Callable[[T], bool], monotonic: Callable[[], float] = time.monotonic) -> None:
         """Begin without connections.
 
         `is_known` returns whether a user has logged on through a connection since it was added, or
         whether it must stay for another reason.
         """
         self._is_known = is_known
+        self._monotonic = monotonic
+        self._since: dict[T, float] = {}
         self._all: Newcomers[T] = Newcomers(0)
         self._silent: Newcomers[T] = Newcomers(0)
 
     def add(self, one: T, peer: str) -> None:
+        self._since[one] = self._monotonic()
         self._all.add(one, peer)
         self._silent.add(one, peer)
 
@@ -38,6 +46,7 @@ class Strangers(Generic[T]):
 
     def remove(self, one: T) -> None:
         """Remove a connection that has logged on or ended. A second call is harmless."""
+        self._since.pop(one, None)
         self._all.remove(one)
         self._silent.remove(one)
 
@@ -57,4 +66,12 @@ class Strangers(Generic[T]):
             if oldest is None or not self._is_known(oldest):
                 return oldest
             self.remove(oldest)
-        return self._silent.oldest(peer)
+        silent = self._silent.oldest(peer)
+        if silent is not None:
+            return silent
+        since = self._monotonic() - _TIME_TO_LOG_ON
+        while (oldest := self._all.oldest(peer)) is not None and self._since[oldest] < since:
+            if not self._is_known(oldest):
+                return oldest
+            self.remove(oldest)
+        return None

@@ -37,6 +37,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        default_response_class=problems.AsciiJson,
     )
     sessions = app.state.sessions = Sessions(log_ons, session_timeout, is_secure=is_tls)
     app.include_router(api, prefix="/api/v1")

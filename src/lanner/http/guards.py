@@ -22,7 +22,7 @@ from lanner.http.problems import NotLoggedOn, http_problem, not_logged_on, probl
 from lanner.http.sessions import client_address
 from lanner.security.peer_address import peer_of
 
-# Not in the specification: seconds to wait for each part of a request's body.
+# Not in the specification: seconds in which the body of a request must arrive.
 BODY_TIMEOUT: Final = 60.0
 
 _HEADERS: Final = {
@@ -117,17 +117,18 @@ class Guards:
 
 
 def _limited(receive: Receive, body: Body) -> Receive:
-    """Return `receive` with limits for the size of a body and for the time between its parts.
+    """Return `receive` with limits for the size of a body and for the time until it is complete.
 
-    After the request is complete, waiting has no time limit.
+    After that, waiting has no time limit.
     """
     is_whole = False
+    end = asyncio.get_running_loop().time() + BODY_TIMEOUT
 
     async def limited() -> Message:
         nonlocal is_whole
         if is_whole:
             return await receive()
-        async with asyncio.timeout(BODY_TIMEOUT):
+        async with asyncio.timeout_at(end):
             message = await receive()
         body.take(message.get("body", b""))
         is_whole = not message.get("more_body", False)

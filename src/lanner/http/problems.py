@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -18,6 +19,18 @@ from lanner.security.log_lines import log_of_peer
 _LOG = logging.getLogger(__name__)
 
 MEDIA_TYPE: Final = "application/problem+json"
+
+
+class AsciiJson(JSONResponse):
+    """JSON in ASCII, which has escapes for the half surrogate pairs that labels and names may have.
+
+    UTF-8 has no form for them, so the answer would fail, with all messages in it.
+    """
+
+    def render(self, content: object) -> bytes:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+
+
 # The status is chosen by what the client can do about the error; all others are bad requests.
 _HTTP_STATUS: Final[dict[type[errors.LannerError], HTTPStatus]] = {
     errors.AccessDenied: HTTPStatus.FORBIDDEN,
@@ -53,7 +66,7 @@ def problem(
 ) -> JSONResponse:
     """Return the response for a problem."""
     document: dict[str, Any] = {"type": "about:blank", "title": title, "status": status, "detail": detail, **members}
-    return JSONResponse(document, status, headers, MEDIA_TYPE)
+    return AsciiJson(document, status, headers, MEDIA_TYPE)
 
 
 async def status_problem(request: Request, error: Exception) -> JSONResponse:

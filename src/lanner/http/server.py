@@ -11,8 +11,10 @@ import socket
 import ssl
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import uvicorn
 import uvloop
@@ -23,11 +25,14 @@ from lanner.host.accepting import Acceptor
 from lanner.host.budget import Budget, Door, raise_descriptor_limit
 from lanner.http.app import create_app
 from lanner.http.log_ons import LogOns, ThroughDaemon
+from lanner.http.sessions import COUNT_FOR
+from lanner.security.log_lines import log_of_peer
 from lanner.security.printable import PrintableFormatter
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from lanner.host.accepting import Handshake
     from lanner.host.budget import Pass
 
 _LOG = logging.getLogger(__name__)
@@ -59,9 +64,30 @@ class Connection(H11Protocol):
     """A uvicorn connection with a pass of the budget, and a time limit for slow requests."""
 
     def __init__(self, config: uvicorn.Config, state: ServerState, granted: Pass) -> None:
-        super().__init__(config, state, {})
-        self._granted = granted
+        # Requests find this in their state.
+        super().__init__(config, state, {COUNT_FOR: self._count_for})
+        self.granted = granted
+        self.began = asyncio.get_running_loop().time()
         self._slow: asyncio.TimerHandle | None = None
+        self._is_known = False
+
+    def _count_for(self, user: str) -> bool:
+        """Count the connection for a user; returns False if the user has too many."""
+        self._is_known = self.granted.count_for(user)
+        return self._is_known
+
+    @property
+    def worth(self) -> int | None:
+        """How soon the connection is closed to make room, 0 first; None: never.
+
+        It depends on whether a user has made a request, and whether a request is under way.
+        """
+        if self._is_known:
+            return None if self._is_answering else 1
+        return 2 if self._is_answering else 0
+
+    def abort(self) -> None:
+        self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -102,8 +128,21 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._slow is not None:
             self._slow.cancel()
-        self._granted.give_back()
+        self.granted.give_back()
         super().connection_lost(exc)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Shaking:
+    """A connection at its beginning, such as in its TLS handshake."""
+
+    granted: Pass
+    abort: Callable[[], None]
+    began: float
+    worth: int = 0
+
+
+_Removable: TypeAlias = "Connection | _Shaking"
 
 
 class Server:
@@ -115,6 +154,7 @@ class Server:
         is_tls = settings.tls_certificate is not None
         self.app: FastAPI = create_app(log_ons, settings.hosts, session_timeout=settings.session_timeout, is_tls=is_tls)
         self._state = ServerState()
+        self._handshakes: set[_Shaking] = set()
         self._stop = asyncio.Event()
 
     def stop(self) -> None:
@@ -141,7 +181,12 @@ class Server:
             share=_SHARE,
         )
         acceptor = Acceptor(
-            self._listening, door, lambda granted: Connection(config, self._state, granted), tls=_tls(settings)
+            self._listening,
+            door,
+            lambda granted: Connection(config, self._state, granted),
+            make_room=partial(self._make_room, door),
+            tls=_tls(settings),
+            on_handshake=self._handshake_began,
         )
         try:
             await self._wait(ends_idle=ends_idle)
@@ -153,6 +198,30 @@ class Server:
             if self._state.tasks:
                 await asyncio.wait(self._state.tasks, timeout=_GRACE)
             await self.app.state.sessions.close()
+
+    def _make_room(self, door: Door, peer: str) -> bool:
+        """End a connection for a new one of `peer`: its own, or one of a peer that has more."""
+        counted, is_greedy = door.connections, door.is_greedy(peer)
+        found: _Removable | None = None
+        present: list[_Removable] = [*self._handshakes, *cast("set[Connection]", self._state.connections)]
+        for one in present:
+            whose = one.granted.peer
+            if one.granted.is_returned or (whose != peer and (is_greedy or counted.of(whose) <= counted.of(peer))):
+                continue
+            if one.worth is not None and (found is None or (one.worth, one.began) < (found.worth, found.began)):
+                found = one
+        if found is None:
+            return False
+        whose = found.granted.peer
+        log_of_peer(_LOG, logging.WARNING, "room", whose, "%s: hung up to make room for another connection", whose)
+        found.granted.give_back()
+        found.abort()
+        return True
+
+    def _handshake_began(self, handshake: Handshake) -> Callable[[], None]:
+        one = _Shaking(handshake.granted, handshake.abort, asyncio.get_running_loop().time())
+        self._handshakes.add(one)
+        return lambda: self._handshakes.discard(one)
 
     async def _wait(self, *, ends_idle: bool) -> None:
         busy = time.monotonic()

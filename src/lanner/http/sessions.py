@@ -18,12 +18,15 @@ import binascii
 import hmac
 import secrets
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request, Response
+from starlette.exceptions import HTTPException
 
 from lanner.aio import QueueManager
 from lanner.http.log_ons import LogOns
@@ -33,9 +36,11 @@ from lanner.model.errors import AccessDenied, StatusError
 COOKIE: Final = "lanner_session"
 CSRF_HEADER: Final = "X-CSRF-Token"
 CSRF_FIELD: Final = "csrf_token"
-# Not in the specification: the maximum number of sessions, in total and per address.
+# The name, in the state of a request, of the function that counts its connection for a user.
+COUNT_FOR: Final = "count_for"
+# Not in the specification: the maximum number of sessions, in total and of one user.
 MAX_SESSIONS: Final = 1000
-MAX_SESSIONS_OF_PEER: Final = 100
+MAX_SESSIONS_OF_USER: Final = 100
 # Not in the specification: how long a program's connection is kept, in seconds: without a request,
 # and in total (so that a changed password takes effect soon).
 PROGRAM_IDLE: Final = 30.0
@@ -53,7 +58,6 @@ class UserSession:
     is_open: Callable[[], bool]
     # The user as the queue manager identifies it: `user`, `administrator`, `scope` and others.
     who: Mapping[str, object]
-    address: str
     # The session ends after this many seconds without a request, and in total.
     idle: float
     life: float
@@ -138,13 +142,13 @@ class Sessions:
         refuse_other_sites(request)
         secret = _authorization(request)
         if secret is not None:
-            return await self._of_program(secret, client_address(request))
+            return _counted(request, await self._of_program(secret, client_address(request)))
         session = self.of_browser(request)
         if session is None:
             raise NotLoggedOn("log on with a token (Authorization: Bearer), or with a user and a password (Basic)")
         if request.method not in _SAFE and not await _has_csrf(request, session):
             raise Forbidden(f"the CSRF token of the session is missing: send it as {CSRF_HEADER}")
-        return session
+        return _counted(request, session)
 
     async def knows(self, request: Request) -> bool:
         """Return whether a request belongs to a session, or has valid credentials."""
@@ -178,18 +182,31 @@ class Sessions:
 
     async def _begin(self, secret: Mapping[str, str], address: str, idle: float, life: float) -> UserSession:
         await self.tidy()
-        if len(self._sessions) >= MAX_SESSIONS:
-            raise Forbidden(f"there are {MAX_SESSIONS} sessions, which is the limit: try again later")
-        if sum(one.address == address for one in self._sessions.values()) >= MAX_SESSIONS_OF_PEER:
-            raise Forbidden(f"{address} has {MAX_SESSIONS_OF_PEER} sessions, which is the limit: log off, or try later")
         logged_on = await self._log_ons.log_on(secret, address)
         manager = logged_on.manager
         try:
             who = await manager.who_am_i()
+            await self._make_room(str(who["user"]))
         except BaseException:
             await manager.close()
             raise
-        return UserSession(manager, logged_on.is_open, who, address, idle, life)
+        return UserSession(manager, logged_on.is_open, who, idle, life)
+
+    async def _make_room(self, user: str) -> None:
+        """End a session if a user who has logged on has too many, or if all have.
+
+        It is the one without a request for longest, of this user or else of the one with most.
+        """
+        count = Counter(str(one.who["user"]) for one in self._sessions.values())
+        if count[user] < MAX_SESSIONS_OF_USER:
+            if len(self._sessions) < MAX_SESSIONS:
+                return
+            user = count.most_common(1)[0][0]
+        idle = [key for key, one in self._sessions.items() if one.who["user"] == user and not one.users]
+        if not idle:
+            raise Forbidden(f"{user} has {count[user]} sessions with requests under way: try again later")
+        ended = self._sessions.pop(min(idle, key=lambda key: self._sessions[key].last))
+        await ended.manager.close()
 
     async def tidy(self) -> None:
         """End expired sessions."""
@@ -229,6 +246,15 @@ def _authorization(request: Request) -> Mapping[str, str] | None:
             if colon:
                 return {"user": user, "password": password}
     raise NotLoggedOn("Authorization is neither `Bearer TOKEN` nor `Basic` with a user and a password")
+
+
+def _counted(request: Request, session: UserSession) -> UserSession:
+    """Count the connection of a request for its user. Raises HTTPException for too many."""
+    user = str(session.who["user"])
+    count_for = request.scope.get("state", {}).get(COUNT_FOR)
+    if count_for is not None and not count_for(user):
+        raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, f"{user} has too many connections: close some of them")
+    return session
 
 
 def refuse_other_sites(request: Request) -> None:

@@ -130,7 +130,8 @@ class Queue(DirectoryObject):
     # MessagePositionList: the messages are in the store, in key order. Only positions in use
     # (locked, purge pending, under a cursor) are objects. Keyed by lookup id.
     held_positions: dict[int, live.MessagePosition] = field(default_factory=dict)
-    open_queue_descriptors: list[live.OpenQueueDescriptor] = field(default_factory=list)
+    # Keyed by handle, in the order in which they were opened.
+    open_queue_descriptors: dict[int, live.OpenQueueDescriptor] = field(default_factory=dict)
     # Not in the specification: held positions that a peek may still see (AllowPeekWhenLocked),
     # keyed by lookup id.
     peekable_locks: dict[int, live.MessagePosition] = field(default_factory=dict)

@@ -13,7 +13,7 @@ _REASONS: Final = {
     MessageClass.NACK_QUEUE_EXCEED_QUOTA: "the queue was full",
     MessageClass.NACK_ACCESS_DENIED: "the sender may not send there",
     MessageClass.NACK_HOP_COUNT_EXCEEDED: "too many hops",
-    MessageClass.NACK_BAD_SIGNATURE: "the signature is not right",
+    MessageClass.NACK_BAD_SIGNATURE: "the signature is not valid",
     MessageClass.NACK_BAD_ENCRYPTION: "cannot be decrypted",
     MessageClass.NACK_NOT_TRANSACTIONAL_QUEUE: "the queue is not transactional",
     MessageClass.NACK_NOT_TRANSACTIONAL_MESSAGE: "the queue is transactional, the message is not",
@@ -21,7 +21,7 @@ _REASONS: Final = {
     MessageClass.NACK_QUEUE_DELETED: "the queue was deleted",
     MessageClass.NACK_QUEUE_PURGED: "the queue was purged",
     MessageClass.NACK_RECEIVE_TIMEOUT: "not received in time",
-    MessageClass.NACK_RECEIVE_TIMEOUT_AT_SENDER: "nothing heard of its receipt in time",
+    MessageClass.NACK_RECEIVE_TIMEOUT_AT_SENDER: "its receipt was not reported in time",
     MessageClass.NACK_RECEIVE_REJECTED: "rejected by the reader",
 }
 

@@ -10,29 +10,31 @@ not secret below the level privacy.
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from lanner.rpc.faults import FaultStatus, RpcFault
+from lanner.security.peer_address import peer_of
 from lanner.wire.sid import ANONYMOUS_LOGON, Sid
 
 _LOG = logging.getLogger(__name__)
 
 # The attributes of a handle; none is defined (C706 appendix N, ndr_context_handle).
 _ATTRIBUTES: Final = bytes(4)
-# Not in the specification: handles of one client. Windows' queue managers issue one for each open
-# queue and cursor.
+# Not in the specification: the maximum number of handles of one client. Windows' queue managers
+# issue one for each open queue and cursor.
 MAX_HANDLES: Final = 10_000
-# Not in the specification: handles of all clients of one address, which could otherwise fill the
-# memory.
+# Not in the specification: the maximum number of handles of all clients of one address. Without it,
+# they could fill the memory.
 MAX_HANDLES_OF_PEER: Final = 100_000
 
 Rundown = Callable[[], object]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Held:
     value: object
     kind: str
@@ -42,7 +44,7 @@ class _Held:
 
 @dataclass(slots=True)
 class _Tally:
-    """The counts of an address."""
+    """The counts of an address, or of a network of IPv6 (`peer_of`)."""
 
     groups: int = 0
     handles: int = 0
@@ -62,8 +64,8 @@ class ContextHandles:
     def add(self, value: object, kind: str, rundown: Rundown | None = None, owner: Sid = ANONYMOUS_LOGON) -> bytes:
         """Return a new handle, 20 octets.
 
-        It is random, so that no client can guess the handle of another one. `rundown` is called if
-        the client disconnects without closing the handle.
+        The handle is random, so that no client can guess that of another one. `rundown` is called
+        if the client disconnects without closing the handle.
         """
         if self._is_over:
             # The client disconnected while its call was running.
@@ -75,7 +77,7 @@ class ContextHandles:
         if self._tally.handles >= MAX_HANDLES_OF_PEER:
             raise RpcFault(FaultStatus.NCA_FAULT_REMOTE_NO_MEMORY, f"{MAX_HANDLES_OF_PEER} context handles")
         self._tally.handles += 1
-        handle = _ATTRIBUTES + secrets.token_bytes(16)
+        handle = _ATTRIBUTES + os.urandom(16)
         self._held[handle] = _Held(value, kind, rundown, owner)
         return handle
 
@@ -85,7 +87,7 @@ class ContextHandles:
         Raises RpcFault if it is closed, or of another kind, group or user.
         """
         held = self._held.get(handle)
-        if held is None or held.kind != kind or held.owner not in (ANONYMOUS_LOGON, caller):
+        if held is None or held.kind != kind or held.owner not in (caller, ANONYMOUS_LOGON):
             raise RpcFault(FaultStatus.NCA_FAULT_CONTEXT_MISMATCH, f"context handle {handle.hex()} of kind {kind}")
         return held.value
 
@@ -139,14 +141,14 @@ class AssociationGroups:
         return len(self._groups)
 
     def find(self, group_id: int, peer: str) -> AssociationGroup | None:
-        """Return the group of an id, None from another address than its own (MS-RPCE 3.3.1.5.7)."""
+        """Return the group of an id; None if the address is not its own (MS-RPCE 3.3.1.5.7)."""
         found = self._groups.get(group_id)
         return found if found is not None and found.peer == peer else None
 
     def join(self, group: AssociationGroup | None, peer: str) -> AssociationGroup:
         """Count a connection in a group, or in a new one."""
         if group is None:
-            tally = self._tallies.setdefault(peer, _Tally())
+            tally = self._tallies.setdefault(peer_of(peer), _Tally())
             tally.groups += 1
             group = AssociationGroup(self._new_id(), peer, tally)
             self._groups[group.id] = group
@@ -158,10 +160,11 @@ class AssociationGroups:
         group.connections -= 1
         if group.connections == 0:
             del self._groups[group.id]
-            tally = self._tallies[group.peer]
+            network = peer_of(group.peer)
+            tally = self._tallies[network]
             tally.groups -= 1
             if not tally.groups:
-                del self._tallies[group.peer]
+                del self._tallies[network]
             group.handles.run_down()
 
     def _new_id(self) -> int:

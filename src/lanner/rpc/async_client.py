@@ -134,7 +134,7 @@ class RpcClient(asyncio.Protocol):
             raise
 
     def begin_frames(self, keys: bytes) -> None:
-        """Exchange frames beside PDUs from now on. `keys` come from the answer to a call."""
+        """Begin to exchange frames beside PDUs. `keys` come from the answer to a call."""
         self._core.begin_frames(keys)
 
     def put(self, kind: int, *parts: bytes) -> Posted:
@@ -157,11 +157,11 @@ class RpcClient(asyncio.Protocol):
         return posted
 
     def tell(self, kind: int, *parts: bytes) -> None:
-        """Queue an entry without an answer, to be sent in the frame of the next one with one."""
+        """Queue an entry that has no answer. It is sent with the next entry that has one."""
         self._core.tell(kind, parts)
 
     async def answer(self, posted: Posted) -> Entry:
-        """Wait for the answer to an entry. RpcConnectionError: the connection ended first."""
+        """Wait for the answer to an entry. Raises RpcConnectionError if the connection ends."""
         try:
             return await posted.waiting
         except asyncio.CancelledError:
@@ -282,7 +282,7 @@ async def connect_tcp(
     local_address: tuple[str, int] | None = None,
     timeout: float | None = None,  # noqa: ASYNC109 (the blocking client has the same signature)
 ) -> RpcClient:
-    """Connect to a server. Without credentials there is no authentication, whatever the level.
+    """Connect to a server. Without credentials, no level of authentication is used.
 
     Raises OSError if connecting fails, TimeoutError after `timeout` seconds.
     """

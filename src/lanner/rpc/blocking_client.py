@@ -20,9 +20,10 @@ a thread waits. The bytes that the core produces are queued under the same lock,
 sent in the order of their signatures.
 
 A signal handler may raise an exception at any point of the main thread. While that thread waits,
-the exception abandons its call and nothing else. In the middle of a PDU it ends the connection,
-because it is unknown how much of that PDU was signed, sent or read (`_exchange`). The main thread
-therefore leads only if no other thread can: then it is in the middle of its own requests at worst.
+the exception abandons its call and nothing else. If the thread is in the middle of a PDU, the
+exception ends the connection, because it is unknown how much of that PDU was signed, sent or read
+(`_exchange`). The main thread therefore leads only if no other thread can; then an exception
+interrupts at most its own requests.
 CPython runs no handler between the acquisition of a built-in lock by `with` and the first call in
 its block, so this module uses no other kinds of locks.
 """
@@ -98,7 +99,7 @@ class _Wait:
         self.call_id: int | None = None
         self.entry: int | None = None
         self.outcome: _Outcome = None
-        # Whether the main thread waits, which signal handlers interrupt.
+        # Whether the waiting thread is the main thread, which signal handlers can interrupt.
         self.is_main = False
         # Held while the thread follows; released to wake it.
         self.turn: threading.Lock
@@ -134,7 +135,7 @@ class RpcClient:
         self._entries: dict[int, _Wait] = {}
         self._binding: _Wait | None = None
         self._leader: _Wait | None = None
-        # In the order in which they get the lead.
+        # The threads that wait, in the order in which they get the lead.
         self._followers: dict[_Wait, None] = {}
         # Identifiers of the threads that have a call under way.
         self._callers: set[int] = set()
@@ -206,7 +207,7 @@ class RpcClient:
         raise _failure(outcome)
 
     def begin_frames(self, keys: bytes) -> None:
-        """Exchange frames beside PDUs from now on. `keys` come from the answer to a call."""
+        """Begin to exchange frames beside PDUs. `keys` come from the answer to a call."""
         with self._lock:
             self._core.begin_frames(keys)
 
@@ -242,12 +243,12 @@ class RpcClient:
         return Posted(wait.entry or 0, wait)
 
     def tell(self, kind: int, *parts: bytes) -> None:
-        """Queue an entry without an answer, to be sent in the frame of the next one with one."""
+        """Queue an entry that has no answer. It is sent with the next entry that has one."""
         with self._lock:
             self._core.tell(kind, parts)
 
     def answer(self, posted: Posted) -> Entry:
-        """Wait for the answer to an entry. RpcConnectionError: the connection ended first."""
+        """Wait for the answer to an entry. Raises RpcConnectionError if the connection ends."""
         outcome = posted.wait.outcome
         if outcome is None:
             outcome = self._perform(posted.wait, None)
@@ -262,7 +263,8 @@ class RpcClient:
     def close(self) -> None:
         """End the connection. Calls under way in other threads raise RpcConnectionError."""
         if self._process != os.getpid():
-            # The connection belongs to the process that made it. Here locks may be held for ever.
+            # The connection belongs to the process that made it. In a forked process, a lock may
+            # stay held for ever, so take none.
             self._socket.close()
             self._bell.close()
             return
@@ -354,11 +356,11 @@ class RpcClient:
         return self._leader is wait
 
     def _offer_lead(self) -> None:
-        """Wake a follower: the oldest, but the main thread only if it is alone."""
+        """Wake the oldest follower; the main thread only if there is no other follower."""
         self._wake(min(self._followers, key=attrgetter("is_main")))
 
     def _leave(self, wait: _Wait) -> None:
-        """Pass on the lead, or the offer of it, after a wait. Idempotent."""
+        """Pass on the lead, or an offer of it that was not used, after a wait. Idempotent."""
         with self._lock:
             if self._leader is wait:
                 self._leader = None
@@ -380,7 +382,7 @@ class RpcClient:
         os.eventfd_write(self._bell.fileno(), 1)
 
     def _abandon(self, wait: _Wait) -> None:
-        """Tell the server that the answer to a call is no longer needed.
+        """Notify the server that the answer to a call is no longer needed.
 
         The leader, or the next call, sends what the socket does not accept at once.
         """
@@ -416,7 +418,8 @@ class RpcClient:
     def _send(self) -> None:
         while True:
             if not self._unsent:
-                # Only now, so that entries which arrive while the socket is full share a frame.
+                # Fetch data only now, so that entries queued while the socket was full share a
+                # frame.
                 data = self._core.data_to_send()
                 if not data:
                     break
@@ -471,7 +474,8 @@ class RpcClient:
         self._entries.clear()
         for wait in waits:
             self._answer(wait, client_shared.repeated(self._error))
-        # Wakes the leader. Its poll needs the descriptor, which it closes when it leaves.
+        # This wakes the leader. Its poll needs the descriptor, so the leader closes it when it
+        # leaves.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         if self._leader is None:
@@ -485,7 +489,7 @@ class RpcClient:
 def _failure(outcome: _Outcome) -> LannerError:
     if isinstance(outcome, LannerError):
         return outcome
-    return RpcConnectionError("the server answers a call like a bind")
+    return RpcConnectionError("the server's answer to a call or a bind is of the wrong kind")
 
 
 # Connecting
@@ -503,7 +507,7 @@ def connect_tcp(
     local_address: tuple[str, int] | None = None,
     timeout: float | None = None,
 ) -> RpcClient:
-    """Connect to a server. Without credentials there is no authentication, whatever the level.
+    """Connect to a server. Without credentials, no level of authentication is used.
 
     Raises OSError if connecting fails, TimeoutError after `timeout` seconds. The time that the
     resolver needs for a name is not limited.
@@ -516,7 +520,7 @@ def connect_tcp(
 
 
 def _connected(host: str, port: int, local_address: tuple[str, int] | None, timeout: float | None) -> socket.socket:
-    """Connect to the first address of a host that accepts. `timeout` is for all together."""
+    """Connect to the first address of a host that accepts, within `timeout` seconds in total."""
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     deadline = None if timeout is None else time.monotonic() + timeout
     errors: list[OSError] = []
@@ -531,7 +535,7 @@ def _connected(host: str, port: int, local_address: tuple[str, int] | None, time
         except OSError as error:
             connected.close()
             if isinstance(error, TimeoutError) and error.errno is None:
-                # The timeout of the socket; that of TCP has an errno.
+                # This is the socket's own timeout. A timeout of TCP has an errno.
                 raise client_shared.connect_timed_out(f"{host} port {port}", timeout) from error
             errors.append(error)
         except BaseException:

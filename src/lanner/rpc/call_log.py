@@ -17,7 +17,8 @@ from lanner.rpc.faults import status_name
 
 _LOG: Final = logging.getLogger(__name__)
 
-# The interfaces that this process declares, only for the log: connections have UUIDs and opnums.
+# The interfaces that this process declares. Only the log needs them, because connections have UUIDs
+# and opnums.
 _INTERFACES: Final[dict[UUID, tuple[str, Callable[[int], str | None]]]] = {}
 
 
@@ -49,7 +50,7 @@ class CallLog:
         self._answered(association, call_id, "response", f"{size} bytes")
 
     def fault(self, association: int, call_id: int, status: int) -> None:
-        """Log a fault, also of a request that was refused before it became a call."""
+        """Log a fault, including that of a request that was refused before it became a call."""
         self._answered(association, call_id, "fault", status_name(status))
 
     def abandoned(self, call_id: int) -> None:

@@ -20,7 +20,7 @@ MAX_REQUEST_SIZE: Final = 0x0040_0000
 
 
 class Registered(Protocol):
-    """An interface, as far as a connection needs it."""
+    """The attributes of an interface that a connection needs."""
 
     @property
     def syntax(self) -> SyntaxId: ...
@@ -125,7 +125,7 @@ class ServerCall:
 
     @property
     def identity(self) -> Identity:
-        """The caller's identity: of the security context, or of a socket that knows its peer."""
+        """The caller's identity, from the security context or from a socket with a known peer."""
         return self.connection.identity if self.security is None else self.security.identity
 
     @property
@@ -135,12 +135,12 @@ class ServerCall:
 
     @property
     def auth_level(self) -> AuthLevel:
-        """The protection of the call: by its security context, or by a private transport."""
+        """The level at which the security context, or a private transport, protects the call."""
         level = self.connection.auth_level
         return level if self.security is None else max(level, self.security.level)
 
     def log_on(self, identity: Identity) -> None:
-        """Make the caller a user, for the life of the call's security context or connection."""
+        """Set the user of the caller, for the life of the call's security context or connection."""
         if self.security is None:
             self.connection.identity = identity
         else:
@@ -153,11 +153,6 @@ class ServerCall:
 
     def __repr__(self) -> str:
         return f"<call {self.call_id} of {self.connection.peer}: {self.context.interface.syntax} opnum {self.opnum}>"
-
-
-@dataclass(frozen=True, slots=True)
-class CallReceived:
-    call: ServerCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,4 +170,5 @@ class ConnectionClosed:
     reason: str
 
 
-Event = CallReceived | CallCancelled | ConnectionClosed
+# A ServerCall is a call that has been received.
+Event = ServerCall | CallCancelled | ConnectionClosed

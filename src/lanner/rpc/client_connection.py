@@ -48,13 +48,14 @@ from lanner.rpc.security import Context, Credentials, SecurityError
 
 # The proposal of Windows; a server may accept less.
 MAX_FRAGMENT: Final = 5840
-# Not in the specification: no answer of a queue manager is larger, and a server must not be able to
-# fill the memory.
+# Not in the specification: the maximum size of an answer. No answer of a queue manager is larger,
+# and a server must not be able to fill the memory.
 MAX_RESPONSE_SIZE: Final = 64 << 20
-# Not in the specification: the server handles a frame of this size while the next one is made.
+# Not in the specification: the size at which a frame is sent. The server handles it while the next
+# one is made.
 _LARGE_FRAME: Final = 0x0002_0000
 _REQUEST_MIDDLE: Final = struct.Struct("<HH")
-# MS-RPCE 3.3.3.5.2: call ids increase, and Windows refuses them beyond this.
+# MS-RPCE 3.3.3.5.2: call ids increase, and Windows refuses ids above this one.
 _MAX_CALL_ID: Final = 0x7FFF_FFFF
 
 
@@ -143,7 +144,7 @@ class ClientConnection:
         return self.level >= AuthLevel.PKT_INTEGRITY
 
     def begin_frames(self, keys: bytes) -> None:
-        """Exchange frames beside PDUs from now on, with the keys of both directions, or without."""
+        """Begin to exchange frames beside PDUs, with the keys of both directions, or without."""
         self._frames = Frames(keys[:KEY_SIZE], keys[KEY_SIZE:])
 
     def post(self, kind: int, parts: Iterable[bytes]) -> int:
@@ -161,7 +162,7 @@ class ClientConnection:
         return self._frames is not None and self._frames.waiting >= _LARGE_FRAME
 
     def tell(self, kind: int, parts: Iterable[bytes]) -> None:
-        """Send an entry without an answer, in the frame of the next one with an answer."""
+        """Queue an entry that has no answer. It is sent with the next entry that has one."""
         if self._frames is not None:
             self._out += self._frames.put(pack_entry(0, kind, parts))
 
@@ -234,7 +235,7 @@ class ClientConnection:
         self._out.append(pack_empty(PacketType.CO_CANCEL, call_id))
 
     def abandon(self, call_id: int) -> None:
-        """Tell the server that the answer to a call is no longer needed (C706 12.6.4.8)."""
+        """Notify the server that the answer to a call is no longer needed (C706 12.6.4.8)."""
         if self._pending.pop(call_id, None) is not None:
             self._out.append(pack_empty(PacketType.ORPHANED, call_id))
             if self._log is not None:
@@ -360,7 +361,7 @@ class ClientConnection:
     def _response(self, pdu: bytes, header: Header, events: list[ClientEvent]) -> None:
         pending = self._pending.get(header.call_id)
         if pending is None:
-            # The answer to an abandoned call. Its signature counts in the sequence all the same.
+            # This is the answer to an abandoned call. Its signature still counts in the sequence.
             if self._signer is not None and self.level >= AuthLevel.PKT:
                 self._verified(pdu, header)
             return

@@ -14,7 +14,7 @@ from lanner.rpc.ndr import ByteOrder, Syntax, Value
 from lanner.rpc.pdu import NDR20, NDR64, AuthLevel, AuthType, SyntaxId
 from lanner.rpc.security import Credentials
 
-# A Unix socket gains nothing from small fragments.
+# Small fragments have no advantage on a Unix socket.
 _LOCAL_FRAGMENT: Final = 0xFFF8
 _SYNTAXES: Final = {Syntax.NDR20: NDR20, Syntax.NDR64: NDR64}
 _BY_IDENTIFIER: Final = {identifier: syntax for syntax, identifier in _SYNTAXES.items()}
@@ -52,7 +52,7 @@ def connect_timed_out(place: str, timeout: float | None) -> TimeoutError:
 
 
 def proposed(interface: Interface, syntaxes: tuple[Syntax, ...] | None) -> tuple[SyntaxId, tuple[SyntaxId, ...]]:
-    """Return the arguments of a bind. Without `syntaxes` they name NDR, which every server has."""
+    """Return the arguments of a bind. By default they name NDR, which every server supports."""
     wanted = syntaxes or ((Syntax.NDR20,) if Syntax.NDR20 in interface.syntaxes else interface.syntaxes)
     return SyntaxId(interface.uuid, *interface.version), tuple(_SYNTAXES[one] for one in wanted)
 

@@ -1,8 +1,8 @@
 """The server side of a connection: bytes in, calls out, no I/O (C706 9.3 and 12.6; MS-RPCE 3.3.3).
 
-No document states in full how a server answers wrong PDUs: status, flags, context id, and whether
-the connection ends. The answers here follow the protocol tests of Samba, which were run against
-Windows; `tests/interop` runs them.
+No document states in full how a server answers incorrect PDUs: which status, flags and context id
+it sends, and whether the connection ends. The answers here follow the protocol tests of Samba,
+which were run against Windows; `tests/interop` runs them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lanner.host.budget import Resource
 from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.association import AssociationGroup, AssociationGroups
 from lanner.rpc.call_log import call_log
-from lanner.rpc.calls import CallCancelled, CallReceived, ConnectionClosed, Event, Registered, ServerCall
+from lanner.rpc.calls import CallCancelled, ConnectionClosed, Event, Registered, ServerCall
 from lanner.rpc.faults import FORBIDDEN_STATUS, FaultStatus, RpcFault
 from lanner.rpc.fragments import pack_fragments, pack_signed_fragments
 from lanner.rpc.frames import FIRST_OCTET, Frames
@@ -58,11 +58,12 @@ from lanner.security.log_lines import log_of_peer
 
 _LOG = logging.getLogger(__name__)
 
-# The fragment size of Windows and Samba over TCP. There a larger fragment is a protocol error.
+# The fragment size of Windows and Samba over TCP. On these transports a larger fragment is a
+# protocol error.
 MAX_FRAGMENT: Final = 5840
-# C706 12.6.3.1 has 1432 as the minimum. Windows never uses less than this.
+# The minimum in C706 12.6.3.1 is 1432, but Windows never uses less than this.
 MIN_FRAGMENT: Final = 2048
-# Not in the specification: unanswered calls of one connection at a time.
+# Not in the specification: the maximum number of unanswered calls of one connection.
 MAX_CALLS: Final = 256
 
 _REQUEST_PDU: Final = struct.Struct("<BBBBIHHIIHH")
@@ -128,11 +129,11 @@ class ServerConnection:
         self.has_logged_on = False
         # The address of the client, without a port.
         self.peer = peer
-        # MS-RPCE 3.3.1.5.5: the endpoint itself.
+        # MS-RPCE 3.3.1.5.5: the secondary address is the endpoint itself.
         self._secondary_address = secondary_address
         # The address to which the client has connected.
         self.local_address = local_address
-        # Identity and level of calls without a security context, from the transport.
+        # The identity and the level that the transport gives to calls without a security context.
         self.identity = identity
         self.auth_level = auth_level
         self._limits = ConnectionLimits() if limits is None else limits
@@ -146,8 +147,8 @@ class ServerConnection:
         self._rest = b""
         # Whether a complete request is kept until there is room for it.
         self.has_more = False
-        # Seconds for which nothing should be read: a logon has to wait, and with it everything
-        # after it.
+        # The seconds for which nothing should be read, because a logon, and with it everything
+        # after it, has to wait.
         self.delay = 0.0
         self._out: list[bytes] = []
         self._closed: str | None = None
@@ -188,12 +189,12 @@ class ServerConnection:
 
     @property
     def is_logging_on(self) -> bool:
-        """Whether a logon has begun and not ended."""
+        """Whether a logon is under way."""
         return self._security.is_logging_on
 
     @property
     def is_authenticated(self) -> bool:
-        """Whether a user has logged on who is not anonymous."""
+        """Whether a user that is not anonymous has logged on."""
         return self.has_logged_on or self._security.is_authenticated
 
     def log_on(self) -> None:
@@ -344,11 +345,11 @@ class ServerConnection:
 
     @property
     def user(self) -> str:
-        """The name of the client's user: who has logged on last, or the local user."""
+        """The name of the user that logged on last, or of the local user."""
         return self._security.user or self.identity.name
 
     def close(self) -> None:
-        """Leave the association, after the transport is gone.
+        """Leave the association, after the transport was lost.
 
         The handles of an association are run down with its last connection.
         """
@@ -608,7 +609,7 @@ class ServerConnection:
             self._log.request(
                 call.group.id, call.call_id, call.context.abstract_syntax.uuid, call.opnum, len(call.stub)
             )
-        events.append(CallReceived(call))
+        events.append(call)
 
     def _strip_verification_trailer(self, call: ServerCall) -> None:
         found = find_trailer(call.stub)

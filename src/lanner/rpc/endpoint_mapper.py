@@ -41,7 +41,7 @@ MAX_TOWER_LENGTH: Final = 2000
 # MS-RPCE 2.2.1.2.4, 2.2.1.2.5.
 MAX_ENTRIES: Final = 500
 _ANNOTATION_SIZE: Final = 64
-# Not in the specification: unfinished searches of one client.
+# Not in the specification: the maximum number of unfinished searches of one client.
 MAX_SEARCHES: Final = 16
 _HANDLE_KIND: Final = "ept_lookup_handle_t"
 
@@ -238,7 +238,7 @@ class EndpointMapper(ServerInterface):
         if entry_handle == NULL_HANDLE:
             found = [
                 one
-                # With one transfer syntax each: a lookup lists endpoints.
+                # Each is listed with one transfer syntax, because a lookup lists endpoints.
                 for one in self.registrations(call)
                 if one.tower.transfer_syntax == NDR20
                 and _matches(one.tower.interface, inquiry_type, object, ifid, vers_option)
@@ -250,7 +250,7 @@ class EndpointMapper(ServerInterface):
             EptEntry(UUID(int=0), Twr.of(one.tower), one.annotation[: _ANNOTATION_SIZE - 1]) for one in part
         )
         return {
-            # impacket takes a handle as a promise of more entries.
+            # impacket assumes that there are more entries if it gets a handle.
             "entry_handle": self._kept(call, left) if left else NULL_HANDLE,
             "num_ents": len(entries),
             "entries": entries,
@@ -306,7 +306,7 @@ class EndpointMapper(ServerInterface):
         handles = call.group.handles
         open_searches = [handle for handle, _ in handles.values(_HANDLE_KIND)]
         if len(open_searches) >= MAX_SEARCHES:
-            # Clients forget to close searches, so the oldest one is removed.
+            # Some clients do not close searches, so the oldest one is removed.
             handles.remove(open_searches[0], _HANDLE_KIND)
         # Their results are public, so the handles belong to all users.
         return handles.add(left, _HANDLE_KIND)
@@ -346,7 +346,7 @@ def _matches(
 
 
 def _address(bound: str, reached: str) -> str:
-    """Return the IPv4 address of a tower: that of the listener, or the one the client has used."""
+    """Return the IPv4 address for a tower: the listener's, or the one that the client has used."""
     for text in (bound, reached):
         try:
             address = ipaddress.ip_address(text)

@@ -67,7 +67,7 @@ def status_name(status: int) -> str:
 
 
 class RpcFault(LannerError):
-    """A call ends with a fault: raised by handlers on a server, and by calls on a client."""
+    """The fault that ends a call. Handlers raise it on a server, and calls on a client."""
 
     def __init__(self, status: int, what: str = "", *, did_not_execute: bool = False) -> None:
         super().__init__(f"{what}: {status_name(status)}" if what else f"the call failed: {status_name(status)}")
@@ -77,7 +77,7 @@ class RpcFault(LannerError):
 
 
 class RpcConnectionError(LannerError):
-    """There is no connection, or the peer ended it, or refused the bind."""
+    """There is no connection, the peer ended it, or the peer refused the bind."""
 
 
 class InterfaceRefused(RpcConnectionError):

@@ -26,18 +26,18 @@ FIRST_OCTET: Final = 0x4C
 VERSION: Final = 1
 KEY_SIZE: Final = 32
 TAG_SIZE: Final = 16
-# FIRST_OCTET, version, zero, octets that follow.
+# FIRST_OCTET, the version, zero, and the number of octets that follow.
 _HEADER: Final = struct.Struct("<BBHI")
 HEADER_SIZE: Final = _HEADER.size
-# Octets after the header, without the tag. An answer has at most 4 MiB of messages, and the message
-# that exceeds them.
+# The maximum number of octets after the header, without the tag. An answer has at most 4 MiB of
+# messages, and the message that exceeds them.
 MAX_FRAME: Final = 0x0081_0000
 # A frame of more octets than this must have only one entry, so that no client keeps the other side
 # busy for long.
 MAX_SHARED: Final = 0x0010_0000
-# Entries of one frame.
+# The maximum number of entries in one frame.
 MAX_ENTRIES: Final = 4096
-# Octets of its body, number, kind, zero.
+# The octets of the body, the number, the kind, and zero.
 _ENTRY: Final = struct.Struct("<IIHH")
 ENTRY_SIZE: Final = _ENTRY.size
 
@@ -76,7 +76,7 @@ def unpack_entries(content: bytes) -> Iterator[Entry]:
 
 
 class _Seal:
-    """One direction: a key of its own, and the number of its next frame."""
+    """One direction of a connection, with a key of its own and the number of its next frame."""
 
     __slots__ = ("_aead", "_number")
 
@@ -100,7 +100,7 @@ class _Seal:
 
 
 class Frames:
-    """The frames of one connection, in both directions, on one of its two sides."""
+    """One side's frames of a connection, in both directions."""
 
     def __init__(self, sending_key: bytes = b"", receiving_key: bytes = b"") -> None:
         """Seal frames with these keys. Without keys the transport must protect them."""
@@ -119,7 +119,7 @@ class Frames:
 
     @property
     def unfinished(self) -> int:
-        """Octets of an incomplete frame."""
+        """The number of octets of an incomplete frame."""
         return self._have
 
     def take(self, data: bytes, position: int) -> int:
@@ -179,7 +179,7 @@ class Frames:
 
     @property
     def waiting(self) -> int:
-        """Octets of entries that wait to be sent."""
+        """The number of octets of the entries that wait to be sent."""
         return self._out_size
 
     # Sending

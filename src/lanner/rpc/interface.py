@@ -1,7 +1,8 @@
-"""Interfaces and methods, declared once for both sides: requests and responses to octets and back.
+"""Interfaces and methods: one declaration encodes and decodes requests and responses.
 
-A parameter that is a reference pointer is declared as its target, and a handle_t is not declared:
-neither has octets. The return value of a method is the last of its results, under the name RETURNS.
+A declaration serves both sides. A parameter that is a reference pointer is declared as its target,
+and a handle_t is not declared: neither has octets. The return value of a method is the last of its
+results, under the name RETURNS.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from lanner.rpc.ndr.stream import (
 from lanner.rpc.ndr.types import Type
 
 RETURNS: Final = "returns"
-# Octets that may follow the last parameter: the gap before a verification trailer, or before the
-# end of a padded stub.
+# The maximum number of octets after the last parameter. They fill the gap before a verification
+# trailer, or before the end of a padded stub.
 _MAX_PADDING: Final = 7
 
 

@@ -31,8 +31,8 @@ _AP_REQ: Final = b"\x01\x00"
 # The part of a PAC with the user's SIDs, by MIT Kerberos's name.
 _LOGON_INFO: Final = b"urn:mspac:logon-info"
 
-# Returns the identity of a principal, by its name and its domain's information, if the ticket has
-# some.
+# A function that returns the identity of a principal. Its arguments are the name and, if the ticket
+# has some, the domain's information.
 Principals: TypeAlias = Callable[[str, LogonInformation | None], Identity | None]
 
 
@@ -139,7 +139,7 @@ class KerberosAcceptor(_Kerberos):
 
 
 class KerberosInitiator(_Kerberos):
-    """A client's context, with a password, or with the tickets of its user."""
+    """A client's context, which uses a password or the tickets of its user."""
 
     def __init__(self, user: str, password: str, host: str, level: AuthLevel) -> None:
         wanted = ContextReq.dce_style | ContextReq.mutual_auth

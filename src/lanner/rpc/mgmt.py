@@ -1,4 +1,4 @@
-"""The remote management interface (C706 appendix Q, MS-RPCE 2.2.1.3).
+"""The remote management interface of RPC (C706 appendix Q, MS-RPCE 2.2.1.3).
 
 Every RPC server has it, on every endpoint.
 """
@@ -71,7 +71,8 @@ MGMT: Final = Interface(
         ),
     ],
 )
-# Sizes of the requests. Clients that test servers send more, and Windows answers all the same.
+# Sizes of the requests. Clients that test servers send more, and Windows answers these requests,
+# too.
 _REQUEST_SIZES: Final = (0, 4, 0, 0, 8)
 
 

@@ -16,7 +16,7 @@ from lanner.rpc.security import Mechanism, SecurityError
 
 NTLM_OID: Final = "1.3.6.1.4.1.311.2.2.10"
 KERBEROS_OID: Final = "1.2.840.113554.1.2.2"
-# MS-SPNG 1.9: a mistake of Windows 2000, which its successors offer first.
+# MS-SPNG 1.9: the OID that Windows 2000 used by mistake, and that later versions offer first.
 MS_KERBEROS_OID: Final = "1.2.840.48018.1.2.2"
 
 
@@ -40,12 +40,13 @@ class Negotiator:
 
     @property
     def _list(self) -> bytes:
-        # DER has one encoding of it, so these are the octets of the other side.
+        # DER has only one encoding of the list, so these are the octets that the other side has
+        # sent.
         return pack_mech_type_list(self._offered)
 
     def _verify(self, mic: bytes) -> None:
-        # RFC 4178 5: a mechanism that does not sign leaves the list unprotected. What clients send
-        # then is not a signature.
+        # RFC 4178 5: a mechanism that does not sign leaves the list unprotected. The token that
+        # clients then send is not a signature.
         if self.mechanism.can_sign:
             self.mechanism.verify_mechanisms(self._list, mic)
 
@@ -127,7 +128,7 @@ class NegotiateAcceptor(Negotiator):
 class NegotiateInitiator(Negotiator):
     """The client's side, with mechanisms in the order of preference.
 
-    The first token is that of the preferred mechanism.
+    The first token is the preferred mechanism's.
     """
 
     def __init__(self, mechanisms: Sequence[tuple[str, Mechanism]]) -> None:

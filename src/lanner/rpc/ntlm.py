@@ -8,42 +8,39 @@ it has no fast way to sign a PDU.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import os
 import secrets
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from spnego import ContextReq, NTLMHash
 from spnego._ntlm import NTLMProxy
-from spnego._ntlm_raw.crypto import rc4k
+from spnego._ntlm_raw.crypto import rc4k, sealkey
 from spnego._ntlm_raw.messages import Authenticate as AuthenticateMessage
 from spnego._ntlm_raw.messages import AvId, Challenge, FileTime, Negotiate, NegotiateFlags, TargetInfo, Version
 from spnego.channel_bindings import GssChannelBindings
 
 from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.pdu import AuthLevel
+from lanner.rpc.pdu_keys import SIGNATURE_SIZE, VERSION, PduKeys, new_keys
 from lanner.rpc.security import Credentials, LogonDelayed, NtlmAccounts, SecurityError, TargetNames
 from lanner.security.identity import ANONYMOUS, Identity
 from lanner.security.logons import Attempt, LogonRefused, Logons
 from lanner.security.md4 import nt_hash as nt_hash_of
 from lanner.wire.reader import Reader
 
-SIGNATURE_SIZE: Final = 16
 MESSAGE_SIGNATURE: Final = b"NTLMSSP\0"
-_VERSION: Final = b"\x01\x00\x00\x00"  # MS-NLMP 2.2.2.9.1
 # MS-NLMP 3.4.4.3: replaces the signature of a message if signing was not negotiated.
-_DUMMY_SIGNATURE: Final = _VERSION + bytes(12)
+_DUMMY_SIGNATURE: Final = VERSION + bytes(12)
 _U32: Final = struct.Struct("<I")
 
 # MS-NLMP 2.2.2.1.
 _MSV_AV_EOL: Final = 0
 _MSV_AV_FLAGS: Final = 6
 _AV_FLAG_MIC: Final = 0x2
-# MS-NLMP 2.2.1.3: the place of the MIC in an AUTHENTICATE_MESSAGE.
+# MS-NLMP 2.2.1.3: the position of the MIC in an AUTHENTICATE_MESSAGE.
 _MIC_START: Final = 72
 _MIC_END: Final = 88
 # MS-NLMP 2.2.2.7, 2.2.2.8: the proof, then the structure up to its AV pairs.
@@ -111,7 +108,7 @@ class Authenticate:
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether there is no user, and nothing to prove one (MS-NLMP 3.2.5.1.2)."""
+        """Whether the message names no user and has no response (MS-NLMP 3.2.5.1.2)."""
         return not self.user and not self.nt_response and self.lm_response in (b"", b"\0")
 
 
@@ -129,25 +126,6 @@ def _av_flags(response: bytes) -> int:
     return 0
 
 
-def _mac(key: bytes | None) -> Callable[[bytes], bytes]:
-    """Return HMAC-MD5 (RFC 2104) under one key.
-
-    The two blocks of the key are digested once, not again for every PDU.
-    """
-    block = (key or b"").ljust(64, b"\0")
-    inner = hashlib.md5(bytes(octet ^ 0x36 for octet in block), usedforsecurity=False)
-    outer = hashlib.md5(bytes(octet ^ 0x5C for octet in block), usedforsecurity=False)
-
-    def digest(data: bytes) -> bytes:
-        first = inner.copy()
-        first.update(data)
-        second = outer.copy()
-        second.update(first.digest())
-        return second.digest()
-
-    return digest
-
-
 class _Ntlm(NTLMProxy):
     """An established context of either side: signatures over PDUs (MS-NLMP 3.4.3, 3.4.4).
 
@@ -160,15 +138,12 @@ class _Ntlm(NTLMProxy):
     def __init__(self, credential: NTLMHash, host: str | None = None, wanted: ContextReq = ContextReq.none) -> None:
         # MS-RPCE leaves the name of the service to the caller. Windows uses RPCSS for RPC.
         super().__init__(credential, hostname=host, service="RPCSS", context_req=wanted)
-        self._sent = 0
-        self._received = 0
         self.identity: Identity = ANONYMOUS
-        # The negotiated features, copied because every PDU needs them.
         self.can_sign = False
-        self._has_key_exchange = False
-        self._has_extended_security = False
         self._level = AuthLevel.NONE
-        self._mac_out = self._mac_in = _mac(None)
+        # With extended session security, and if signing was negotiated.
+        self._keys_out: PduKeys | None = None
+        self._keys_in: PduKeys | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -178,12 +153,18 @@ class _Ntlm(NTLMProxy):
         self, in_token: bytes | None = None, *, channel_bindings: GssChannelBindings | None = None
     ) -> bytes | None:
         answer: bytes | None = super().step(in_token, channel_bindings=channel_bindings)
-        if self._complete:
-            self.can_sign = bool(self._context_attr & NegotiateFlags.sign)
-            self._has_key_exchange = bool(self._context_attr & NegotiateFlags.key_exch)
-            self._has_extended_security = bool(self._context_attr & NegotiateFlags.extended_session_security)
-            self._mac_out, self._mac_in = _mac(self._sign_key_out), _mac(self._sign_key_in)
+        flags = self._context_attr
+        self.can_sign = self._complete and bool(flags & NegotiateFlags.sign)
+        if self.can_sign and flags & NegotiateFlags.extended_session_security:
+            other = "accept" if self.usage == "initiate" else "initiate"
+            self._keys_out = self._new_keys(self._sign_key_out, self.usage)
+            self._keys_in = self._new_keys(self._sign_key_in, other)
         return answer
+
+    def _new_keys(self, sign_key: bytes | None, usage: str) -> PduKeys:
+        flags = self._context_attr
+        seal_key = sealkey(flags, self._session_key or b"", usage)
+        return new_keys(sign_key or b"", seal_key, bool(flags & NegotiateFlags.key_exch))
 
     @staticmethod
     def signature_size(*, seal: bool) -> int:
@@ -193,7 +174,7 @@ class _Ntlm(NTLMProxy):
     def check_level(self, level: AuthLevel) -> None:
         """Raise SecurityError if the provider cannot give the level (MS-RPCE 3.3.1.5.2.2).
 
-        A missing signature is noticed with the first call.
+        A missing signature is detected when the first call arrives.
         """
         self._level = level
         if level == AuthLevel.PKT_PRIVACY and not self._context_attr & NegotiateFlags.seal:
@@ -214,50 +195,39 @@ class _Ntlm(NTLMProxy):
         self, header: bytes, stub: bytes, trailer: bytes, *, seal: bool, header_signing: bool = True
     ) -> tuple[bytes, bytes]:
         del header_signing
-        handle, key = self._handle_out, self._sign_key_out
-        if handle is None or key is None or not self.can_sign:
+        if self._keys_out is not None:
+            return self._keys_out.protect(header, stub, trailer, seal)
+        handle = self._handle_out
+        if handle is None or not self.can_sign:
             self._check_unsigned()
             return stub, _DUMMY_SIGNATURE
-        if not self._has_extended_security:
-            # Only anonymous users come here. Their keys are public.
-            body = handle.update(stub) if seal else stub
-            return body, self.sign(stub)
-        number = _U32.pack(self._sent)
-        self._sent = self._sent + 1 & 0xFFFF_FFFF
-        checksum = self._mac_out(b"".join((number, header, stub, trailer)))[:8]
+        # Only anonymous users get here. Their keys are public.
         body = handle.update(stub) if seal else stub
-        if self._has_key_exchange:
-            checksum = handle.update(checksum)
-        return body, _VERSION + checksum + number
+        return body, self.sign(stub)
 
     def unprotect(
         self, header: bytes, stub: bytes, trailer: bytes, token: bytes, *, seal: bool, header_signing: bool = True
     ) -> bytes:
         del header_signing
-        handle, key = self._handle_in, self._sign_key_in
-        if handle is None or key is None or not self.can_sign:
+        if self._keys_in is not None:
+            body = self._keys_in.unprotect(header, stub, trailer, token, seal)
+            if body is None:
+                raise SecurityError("NTLM: the signature does not fit")
+            return body
+        handle = self._handle_in
+        if handle is None or not self.can_sign:
             self._check_unsigned()
             if token != _DUMMY_SIGNATURE:
                 raise SecurityError(
                     "NTLM: the signature does not fit: signing was not agreed on, and this is not the dummy"
                 )
             return stub
-        if not self._has_extended_security:
-            body = handle.update(stub) if seal else stub
-            self.verify(body, token)
-            return body
-        number = _U32.pack(self._received)
-        self._received = self._received + 1 & 0xFFFF_FFFF
         body = handle.update(stub) if seal else stub
-        checksum = self._mac_in(b"".join((number, header, body, trailer)))[:8]
-        if self._has_key_exchange:
-            checksum = handle.update(checksum)
-        if not hmac.compare_digest(_VERSION + checksum + number, token):
-            raise SecurityError("NTLM: the signature does not fit")
+        self.verify(body, token)
         return body
 
     def _check_unsigned(self) -> None:
-        """Raise SecurityError if messages may not go without signatures."""
+        """Raise SecurityError unless unsigned messages are allowed."""
         raise SecurityError("NTLM: signatures were not agreed on")
 
     # RC4 restarts after the signatures over the list of mechanisms, but the sequence numbers
@@ -265,15 +235,21 @@ class _Ntlm(NTLMProxy):
 
     def sign_mechanisms(self, data: bytes) -> bytes:
         token = self.protect(b"", data, b"", seal=False)[1]
-        self._reset_ntlm_crypto_state(outgoing=True)
+        if self._keys_out is None:
+            self._reset_ntlm_crypto_state(outgoing=True)
+        else:
+            self._keys_out.restart()
         return token
 
     def verify_mechanisms(self, data: bytes, token: bytes) -> None:
         self.unprotect(b"", data, b"", token, seal=False)
-        self._reset_ntlm_crypto_state(outgoing=False)
+        if self._keys_in is None:
+            self._reset_ntlm_crypto_state(outgoing=False)
+        else:
+            self._keys_in.restart()
 
 
-# Stands for the credentials of a client; a server has none.
+# A placeholder for the credentials of a client. A server has none.
 _NO_CREDENTIAL: Final = NTLMHash(username="", lm_hash=None, nt_hash=None)
 
 
@@ -318,8 +294,8 @@ class NtlmAcceptor(_Ntlm):
             info[AvId.dns_domain_name] = self._names.dns_domain
         info[AvId.dns_computer_name] = self._names.dns_computer or self._names.computer.lower()
         info[AvId.timestamp] = FileTime.now()
-        # MS-NLMP 2.2.1.2: Version is always there, and zero if it was not negotiated. pyspnego
-        # leaves it out without a value, and sets the flag with one.
+        # MS-NLMP 2.2.1.2: Version is always present, and zero if it was not negotiated. pyspnego
+        # omits the field if it has no value, and sets the flag if it has one.
         version = Version.get_current() if flags & NegotiateFlags.version else Version(revision=0)
         self._server_challenge = os.urandom(8)
         challenge = Challenge(
@@ -374,7 +350,7 @@ class NtlmAcceptor(_Ntlm):
         attempt = self._begin(name)
         known = self._accounts.nt_hash(name)
         identity = self._accounts.identity(name)
-        # An unknown name takes as long as a wrong password.
+        # Checking an unknown name takes as long as checking a wrong password.
         nt_hash = secrets.token_bytes(16) if known is None else known
         key = hmac.digest(nt_hash, (message.user.upper() + message.domain).encode("utf-16-le", "surrogatepass"), "md5")
         proof = hmac.digest(key, self._server_challenge + response[_PROOF_SIZE:], "md5")
@@ -386,7 +362,7 @@ class NtlmAcceptor(_Ntlm):
         return hmac.digest(key, proof, "md5")
 
     def _begin(self, name: str) -> Attempt:
-        """Return the attempt. Raises LogonDelayed once if the user has to wait.
+        """Return the attempt. Raises LogonDelayed, once, if the user has to wait.
 
         The step is then repeated, and continues.
         """

@@ -35,7 +35,7 @@ MAX_GROUPS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class LogonInformation:
-    """An account of a domain, and its groups in the domain and the forest."""
+    """An account of a domain, with its groups in the domain and the forest."""
 
     # The NetBIOS name of the domain, and the account's name in it.
     domain: str

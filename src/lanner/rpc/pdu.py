@@ -43,11 +43,11 @@ class PacketType(enum.IntEnum):  # C706 12.6.4.1 PTYPE, MS-RPCE 2.2.2.10
     ORPHANED = 19
 
 
-# C706 12.6.3.1, pfc_flags. Plain integers, because they are tested for every PDU.
+# C706 12.6.3.1, pfc_flags. They are plain integers because they are tested for every PDU.
 PFC_FIRST_FRAG: Final = 0x01
 PFC_LAST_FRAG: Final = 0x02
 PFC_PENDING_CANCEL: Final = 0x04
-# MS-RPCE 2.2.2.3: the same bit in bind, alter_context, their answers and rpc_auth_3.
+# MS-RPCE 2.2.2.3: the meaning of the same bit in bind, alter_context, their answers and rpc_auth_3.
 PFC_SUPPORT_HEADER_SIGN: Final = 0x04
 PFC_CONC_MPX: Final = 0x10
 PFC_DID_NOT_EXECUTE: Final = 0x20
@@ -243,7 +243,7 @@ def split_trailer(data: bytes, header: Header, start: int) -> tuple[int, SecTrai
 
 
 def assemble(packet_type: int, flags: int, call_id: int, body: bytes, trailer: SecTrailer | None = None) -> bytes:
-    """Return a PDU with a body. Bodies with tokens already are multiples of four."""
+    """Return a PDU with a body. The size of a body with a token is already a multiple of four."""
     if trailer is None:
         return pack_header(packet_type, flags, HEADER_SIZE + len(body), 0, call_id) + body
     end = trailer.pack()
@@ -348,7 +348,7 @@ class BindAck:
         return cls(max_xmit_frag, max_recv_frag, assoc_group_id, address.decode("ascii", "replace"), results, trailer)
 
     def pack(self, packet_type: int, flags: int, call_id: int) -> bytes:
-        # An alter_context_resp has no address, and then no terminator either.
+        # An alter_context_resp has no address, and therefore no terminator either.
         address = self.secondary_address.encode("ascii") + b"\0" if self.secondary_address else b""
         front = (
             struct.pack("<HHIH", self.max_xmit_frag, self.max_recv_frag, self.assoc_group_id, len(address)) + address
@@ -459,7 +459,7 @@ class Fault:
     status: int
     context_id: int = 0
     cancel_count: int = 0
-    # Its own length. Some peers take zero for a protocol error.
+    # This is the length of the PDU itself. Some peers treat zero as a protocol error.
     alloc_hint: int = SIZE
 
     @classmethod

@@ -25,8 +25,8 @@ from lanner.rpc.pdu import (
 )
 from lanner.rpc.refusals import Nak
 
-# Not in the specification: contexts of one connection. MS-RPCE 3.3.3.5.5 allows 4000 for each
-# interface.
+# Not in the specification: the maximum number of contexts of one connection. MS-RPCE 3.3.3.5.5
+# allows 4000 for each interface.
 MAX_PRESENTATION_CONTEXTS: Final = 4000
 
 

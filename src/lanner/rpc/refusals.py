@@ -6,7 +6,7 @@ from lanner.rpc.pdu import PFC_DID_NOT_EXECUTE, RejectReason
 
 
 class Refused(Exception):
-    """A PDU is answered with a fault. If `ends`, the connection is closed after it."""
+    """The refusal of a PDU by a fault. If `ends` is true, the connection is closed after it."""
 
     def __init__(self, status: int, why: str, *, context_id: int = 0, flags: int = 0, ends: bool = True) -> None:
         super().__init__(why)
@@ -17,7 +17,7 @@ class Refused(Exception):
 
 
 class Nak(Exception):
-    """A bind is answered with a bind_nak."""
+    """The refusal of a bind by a bind_nak."""
 
     def __init__(self, reason: RejectReason, why: str) -> None:
         super().__init__(why)

@@ -27,16 +27,16 @@ _NO_KERBEROS: Final = (
 
 
 class SecurityError(LannerError):
-    """The security provider refuses a token, a signature, or a level that it cannot give."""
+    """The security provider refuses a token or a signature, or cannot provide a level."""
 
     def __init__(self, message: str, *, account: str = "") -> None:
-        """Make the error. `account`: the account of the logon, as the client names it."""
+        """Create the error. `account` is the name that the client gave for the logon."""
         super().__init__(message)
         self.account = account
 
 
 class LogonDelayed(Exception):
-    """A password may not be verified yet, because of earlier wrong ones.
+    """A password cannot be verified yet, because earlier ones were wrong.
 
     Nothing has changed.
     """
@@ -47,7 +47,7 @@ class LogonDelayed(Exception):
 
 
 class Mechanism(Protocol):
-    """One context of NTLM or Kerberos. Whatever it raises is a refusal."""
+    """One context of NTLM or Kerberos. Any exception that it raises is a refusal."""
 
     @property
     def is_complete(self) -> bool: ...
@@ -67,7 +67,7 @@ class Mechanism(Protocol):
     def step(self, token: bytes, /) -> bytes | None: ...
 
     def check_level(self, level: AuthLevel) -> None:
-        """Raise SecurityError if the negotiated features do not give this level."""
+        """Raise SecurityError if the negotiated features do not provide this level."""
 
     def sign_mechanisms(self, data: bytes) -> bytes:
         """Sign SPNEGO's list of mechanisms."""
@@ -77,7 +77,7 @@ class Mechanism(Protocol):
     def protect(
         self, header: bytes, stub: bytes, trailer: bytes, *, seal: bool, header_signing: bool
     ) -> tuple[bytes, bytes]:
-        """Return the stub as it is sent, and the token.
+        """Return the stub in the form in which it is sent, and the token.
 
         `header` is everything before the stub, `trailer` the sec_trailer.
         """
@@ -143,7 +143,7 @@ class Context:
 
     @property
     def signature_size(self) -> int:
-        """Bytes of the authentication token of every PDU."""
+        """The size in bytes of the authentication token of every PDU."""
         if self._size is None:
             self._size = self._ready.signature_size(seal=self._seal)
         return self._size
@@ -176,7 +176,7 @@ class SecurityProviders(Protocol):
         """The log of failed logons."""
 
     def accept(self, auth_type: int, level: AuthLevel, peer: str = "") -> Context | None:
-        """Return a new context for a client at an address, None if the type is not offered."""
+        """Return a new context for a client at an address; None if the type is not offered."""
 
 
 class NtlmAccounts(Protocol):

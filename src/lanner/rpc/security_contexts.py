@@ -30,8 +30,8 @@ from lanner.security.peer_address import peer_of
 
 _LOG = logging.getLogger(__name__)
 
-# Not in the specification: MS-RPCE 3.3.1.5.4 lets a server choose. Windows has 2048, and its
-# clients make 1000 at most.
+# Not in the specification: the maximum number of contexts of one connection. MS-RPCE 3.3.1.5.4 lets
+# a server choose it. Windows allows 2048, and its clients create at most 1000.
 MAX_SECURITY_CONTEXTS: Final = 256
 
 _MECHANISMS: Final = {
@@ -44,12 +44,12 @@ _SEC_TRAILER: Final = struct.Struct("<BBBBI")
 
 
 def _processed_as(level: int) -> int:
-    """Return the level as which a PDU is processed: "call" as "packet" (MS-RPCE 2.2.1.1.8)."""
+    """Return the level at which a PDU is processed; "call" becomes "packet" (MS-RPCE 2.2.1.1.8)."""
     return AuthLevel.PKT if level == AuthLevel.CALL else level
 
 
 class Busy(Exception):
-    """There are too many logons at a time."""
+    """Too many logons are under way."""
 
 
 class SecurityContext:
@@ -162,8 +162,8 @@ class SecurityContexts:
         except Busy as error:
             raise not_executed(FaultStatus.NCA_SERVER_TOO_BUSY, str(error)) from error
         if acceptor is None:
-            # MS-RPCE 3.3.3.5.3 requires "authentication_type_not_recognized", which is no status of
-            # a fault.
+            # MS-RPCE 3.3.3.5.3 requires "authentication_type_not_recognized", which is not a status
+            # of a fault.
             raise not_executed(FaultStatus.ACCESS_DENIED, f"authentication type {trailer.auth_type}")
         context = SecurityContext(trailer.auth_context_id, trailer.auth_type, level, acceptor)
         self._contexts[trailer.auth_context_id] = context
@@ -195,7 +195,7 @@ class SecurityContexts:
 
     @property
     def is_logging_on(self) -> bool:
-        """Whether a logon has begun and not ended."""
+        """Whether a logon is under way."""
         return bool(self._under_way)
 
     def _ended(self, context_id: int) -> None:
@@ -235,7 +235,7 @@ class SecurityContexts:
         trailer = auth3.trailer
         context = self._contexts.get(trailer.auth_context_id)
         if context is None or context.is_complete or context.is_invalid:
-            # A client cannot try one password after the other.
+            # So a client cannot try one password after the other.
             raise RemoteProtocolError("rpc_auth_3, and nothing to complete")
         self._check(context, trailer)
         # The first call that uses the context reports a failure.
@@ -277,7 +277,12 @@ class SecurityContexts:
             if not is_little:
                 security_id = int.from_bytes(pdu[where + 4 : where + 8], "big")
             found = self._contexts.get(security_id)
-            if found is None or found.auth_type != auth_type or found.level != _processed_as(level):
+            if (
+                found is None
+                or found.auth_type != auth_type
+                # Most levels are processed as themselves.
+                or (found.level != level and found.level != _processed_as(level))
+            ):
                 raise Refused(FaultStatus.ACCESS_DENIED, "a security context that is not there", context_id=context_id)
         if found is None:
             return None

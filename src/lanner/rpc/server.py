@@ -50,11 +50,12 @@ _BACKLOG: Final = 1024
 class ServerLimits:
     """Limits of all peers together. They are not in the specification."""
 
-    # Per port.
+    # The maximum number of connections of one port.
     max_connections: int = 4096
     max_connections_per_peer: int = 512
-    # Connections that have not bound, or not finished the logon that they began. When the limit is
-    # reached, the oldest such connection of the peer that has the most is closed.
+    # The maximum number of connections that have not bound, or have not finished the logon that
+    # they began. When the limit is reached, the oldest such connection of the peer that has the
+    # most is closed.
     max_unbound: int = 256
     # How long a connection may stay in this state.
     bind_timeout: float = 30.0  # seconds
@@ -63,17 +64,18 @@ class ServerLimits:
     # If ConnectionLimits.max_calls calls are already running, how long a new call waits for one of
     # them to finish before it is refused.
     busy_timeout: float = 1.0  # seconds
-    # Incomplete requests. Beyond the limit, the connection that has been silent longest is closed.
-    # Clients that have not logged on have a lower limit in total, and another one per address.
+    # The maximum size of incomplete requests. Beyond the limit, the connection that has been silent
+    # longest is closed. Clients that have not logged on have a lower limit in total, and another
+    # one per address.
     max_unfinished: int = 0x1000_0000  # bytes
     max_unfinished_of_strangers: int = 0x0400_0000  # bytes
     max_unfinished_per_stranger: int = 0x0100_0000  # bytes
-    # Logons that have begun and not ended.
+    # The maximum number of logons under way.
     max_logons: int = 1024
     max_logons_per_peer: int = 64
-    # Answers that clients have not read. Beyond the limit, the connection that has read nothing for
-    # longest is closed. Clients that have not logged on have a lower limit in total, and another
-    # one per address.
+    # The maximum size of answers that clients have not read. Beyond the limit, the connection that
+    # has not read for the longest time is closed. Clients that have not logged on have a lower
+    # limit in total, and another one per address.
     max_unsent: int = 0x2000_0000  # bytes
     max_unsent_of_strangers: int = 0x0800_0000  # bytes
     max_unsent_per_stranger: int = 0x0200_0000  # bytes
@@ -89,7 +91,7 @@ class WhenDurable:
     """The results of a method once a change is durable.
 
     The method returns MQ_OK with its out parameters, or the status of the failure. This costs no
-    task. A call that is cancelled meanwhile is answered all the same, because the change is made.
+    task. A call that is cancelled meanwhile is still answered, because the change is made.
     """
 
     change: Change
@@ -110,7 +112,7 @@ class PendingAnswer:
 
 
 Handler = Callable[..., Results | WhenDurable | Awaitable[Results]]
-# Raises RpcFault for callers that may not use an interface.
+# A check that raises RpcFault for callers that may not use an interface.
 Authorization = Callable[[ServerCall], object]
 
 _SYNTAXES: Final = {Syntax.NDR20: NDR20, Syntax.NDR64: NDR64}
@@ -193,7 +195,7 @@ class ServerInterface(ServedInterface):
             return self._answer(method, self._refuse(call, method), _arguments(method, call, syntax), syntax)
         arguments = _arguments(method, call, syntax)
         results = handler(call, **arguments)
-        if isinstance(results, (int, Mapping)):
+        if isinstance(results, (dict, int, Mapping)):
             return self._answer(method, results, arguments, syntax)
         if isinstance(results, WhenDurable):
             return PendingAnswer(results, partial(self._answer, method, arguments=arguments, syntax=syntax))
@@ -453,7 +455,7 @@ class RpcServer:
             self._hang_up(excess, f"{self.limits.max_unbound} connections without a bind or a finished logon")
 
     def _make_room(self, stranger: ServerSocket | None) -> bool:
-        """End a connection without a logon, to make room for a new one."""
+        """Close a connection that has not logged on, to make room for a new one."""
         if stranger is not None:
             self._hang_up(stranger, "there are as many connections as there may be, and nobody has logged on")
         return stranger is not None
@@ -497,7 +499,7 @@ class RpcServer:
         self._limit_unsent([one for one in strangers if one in self.choked], limits.max_unsent_of_strangers)
 
     def _limit_unsent(self, connections: Iterable[ServerSocket], most: int) -> None:
-        """Close connections, the one that has read nothing for longest first.
+        """Close connections, beginning with the one that has not read for the longest time.
 
         Stop when the answers for the others take no more than `most` bytes.
         """

@@ -1,7 +1,7 @@
 """A socket of a server and its connection: the client's identity, flow control, waiting calls.
 
-A client may send many calls at once. It is not read from while the allowed number of them runs for
-its connection, nor while it does not read its answers.
+A client may send many calls at once. The server stops reading from it while its connection has the
+maximum number of running calls, and while it does not read its answers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from lanner.host.accepting import local_user
 from lanner.model.errors import RemoteProtocolError
-from lanner.rpc.calls import CallCancelled, CallReceived, Event, ServerCall
+from lanner.rpc.calls import CallCancelled, Event, ServerCall
 from lanner.rpc.connection import ServerConnection
 from lanner.rpc.liveness import notice_death
 from lanner.rpc.pdu import AuthLevel, SyntaxId
@@ -36,15 +36,17 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# Unsent answers beyond which a client is not read from, until it has read them.
+# The size of unsent answers beyond which the server stops reading from a client, until the client
+# has read them.
 _WRITE_HIGH_WATER: Final = 1 << 20
-# The same for clients that have not logged on.
+# The same limit, for clients that have not logged on.
 _HIGH_WATER_OF_STRANGERS: Final = 1 << 16
-# Calls that are started before checking whether the client reads its answers.
+# The number of calls that are started before the next check of whether the client reads its
+# answers.
 _CALLS_AT_ONCE: Final = 16
-# Seconds after which the other connections get their turn, however many calls wait.
+# The seconds after which the other connections get their turn, however many calls wait.
 _TURN: Final = 0.02
-# A Unix socket does not need small fragments.
+# Small fragments have no advantage on a Unix socket.
 _LOCAL_FRAGMENT: Final = 0xFFF8
 
 
@@ -52,7 +54,7 @@ _numbers: Final = itertools.count(1)
 
 
 class ServerSocket(asyncio.Protocol):
-    """A socket and the connection on it."""
+    """A socket, and the RPC connection that uses it."""
 
     def __init__(
         self,
@@ -69,25 +71,27 @@ class ServerSocket(asyncio.Protocol):
         """
         self._only = only
         self._server = server
-        # For displays of connections: which one, and since when (in seconds since 1970).
+        # The number of the connection, and its beginning in seconds since 1970. Both are for
+        # display.
         self.number = next(_numbers)
         self.since = time.time()
         self.granted = granted
         self.strangers = strangers
-        self._is_local = is_local
+        self.is_local = is_local
         self.peer = "local" if is_local else ""
         self._core: ServerConnection | None = None
         self._transport: asyncio.Transport | None = None
         self._tasks: dict[ServerCall, asyncio.Task[None]] = {}
-        # Runs until the bind and the logon that it begins, and then while no user has logged on.
+        # A timer that runs until the bind and the logon that it begins, and then while no user has
+        # logged on.
         self._timer: asyncio.TimerHandle | None = None
         self._is_new = True
         # Whether data has arrived since the timer was last checked.
         self._was_heard = True
-        # Runs while calls have been read that cannot start: until an earlier call ends, or the
-        # timer ends.
+        # A timer that runs while calls that were read cannot start, until an earlier call ends or
+        # the timer ends.
         self._busy: asyncio.TimerHandle | None = None
-        # Runs while a logon has to wait because of earlier wrong passwords.
+        # A timer that runs while a logon has to wait because of earlier wrong passwords.
         self._delayed: asyncio.TimerHandle | None = None
         # Whether the client does not read its answers.
         self._is_choked = False
@@ -111,7 +115,7 @@ class ServerSocket(asyncio.Protocol):
         local_address = ""
         limits = self._server.limits.connection
         connected: socket.socket = transport.get_extra_info("socket")
-        if self._is_local:
+        if self.is_local:
             uid = local_user(connected)
             # The kernel identifies the peer, and no one else can read or change the data.
             level = AuthLevel.PKT_PRIVACY
@@ -122,8 +126,8 @@ class ServerSocket(asyncio.Protocol):
             endpoint = str(transport.get_extra_info("sockname") or "")
             limits = replace(limits, max_fragment=_LOCAL_FRAGMENT)
         elif self._only is not None:
-            # One end of a pair that was made here. The program at the other end does not identify
-            # its users.
+            # The socket is one end of a pair that this process made. The program at the other end
+            # does not identify its users.
             level = AuthLevel.PKT_PRIVACY
             self.peer = endpoint = self.granted.peer
             limits = replace(limits, max_fragment=_LOCAL_FRAGMENT)
@@ -135,8 +139,8 @@ class ServerSocket(asyncio.Protocol):
             endpoint = str(port)
             notice_death(connected)
         self._server.admit(self)
-        self._has_high_water = self._is_local
-        transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER if self._is_local else _HIGH_WATER_OF_STRANGERS)
+        self._has_high_water = self.is_local
+        transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER if self.is_local else _HIGH_WATER_OF_STRANGERS)
         self._core = ServerConnection(
             self._find_interface,
             self._server.groups,
@@ -147,7 +151,7 @@ class ServerSocket(asyncio.Protocol):
             identity=identity,
             auth_level=level,
             limits=limits,
-            logons=None if self._is_local else self._server.logons,
+            logons=None if self.is_local else self._server.logons,
             needs_log_on=self._only is not None,
         )
         self._core.flush_soon = self._flush_soon
@@ -165,13 +169,13 @@ class ServerSocket(asyncio.Protocol):
         self.abort()
 
     def _watch_idle(self) -> None:
-        """Close a connection that has bound and then stays silent.
+        """Close a connection that has bound and has sent nothing since.
 
         Connections with a logon or a handle stay open.
         """
         core, limits = self._core, self._server.limits
         self._timer = None
-        if core is None or self._is_local or core.is_authenticated:
+        if core is None or self.is_local or core.is_authenticated:
             return
         if self._was_heard or core.outstanding_calls or core.has_handles:
             self._was_heard = False
@@ -192,12 +196,12 @@ class ServerSocket(asyncio.Protocol):
         Local users are always known: the kernel identifies them.
         """
         core = self._core
-        return self._is_local or (core is not None and (core.is_authenticated or core.has_handles))
+        return self.is_local or (core is not None and (core.is_authenticated or core.has_handles))
 
     @property
     def is_logged_on(self) -> bool:
         """Whether the client's user is known."""
-        return self._is_local or (self._core is not None and self._core.is_authenticated)
+        return self.is_local or (self._core is not None and self._core.is_authenticated)
 
     # Reading
     # ----------------------------------------------------------------------------------------------
@@ -208,7 +212,7 @@ class ServerSocket(asyncio.Protocol):
         self._take(data)
 
     def _take(self, data: bytes, *, refuse: bool = False) -> None:
-        """Handle new data and what was left from before.
+        """Handle new data, and data that was left from before.
 
         `refuse`: refuse calls beyond the limit, instead of keeping them.
         """
@@ -216,7 +220,7 @@ class ServerSocket(asyncio.Protocol):
         if core is None:
             return
         if self._delayed is not None:
-            # Reading is paused, but the event loop may already have had this.
+            # Reading is paused, but the event loop may have read this data before.
             core.keep(data)
             return
         room = self._server.limits.connection.max_calls - core.outstanding_calls
@@ -262,7 +266,7 @@ class ServerSocket(asyncio.Protocol):
             self._server.bound(self)
         if core.unfinished != self._unfinished:
             self._unfinished = core.unfinished
-            self._server.unfinished(self, self._unfinished, is_known=self._is_local or core.is_authenticated)
+            self._server.unfinished(self, self._unfinished, is_known=self.is_local or core.is_authenticated)
         if core.has_more or self._delayed is not None or self._is_held:
             self._set_pace(core)
 
@@ -284,11 +288,11 @@ class ServerSocket(asyncio.Protocol):
 
     def _handle(self, events: list[Event]) -> None:
         for event in events:
-            if type(event) is CallReceived:
-                task = self._server.dispatch(event.call, self._answered)
+            if type(event) is ServerCall:
+                task = self._server.dispatch(event, self._answered)
                 if task is not None:
-                    self._tasks[event.call] = task
-                    task.add_done_callback(partial(self._done, event.call))
+                    self._tasks[event] = task
+                    task.add_done_callback(partial(self._done, event))
             elif type(event) is CallCancelled:
                 waiting = self._tasks.get(event.call)
                 if waiting is not None:
@@ -352,7 +356,7 @@ class ServerSocket(asyncio.Protocol):
     # ----------------------------------------------------------------------------------------------
 
     def _flush_soon(self) -> None:
-        """Send what the stream has put, and what it puts until the loop runs this."""
+        """Send the entries of the stream, including those that it adds before this runs."""
         if not self._is_flushing:
             self._is_flushing = True
             asyncio.get_running_loop().call_soon(self._flush)
@@ -373,7 +377,7 @@ class ServerSocket(asyncio.Protocol):
 
     @property
     def unsent(self) -> int:
-        """Bytes that the client has not read yet."""
+        """The number of bytes that the client has not read yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def pause_writing(self) -> None:

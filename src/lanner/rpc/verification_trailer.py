@@ -1,6 +1,6 @@
 """The verification trailer of a request (MS-RPCE 2.2.2.13).
 
-In it a client repeats what no signature covers.
+In it a client repeats the fields that no signature covers.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ COMMAND_END: Final = 0x4000
 MUST_PROCESS_COMMAND: Final = 0x8000
 _COMMAND_MASK: Final = 0x3FFF
 CLIENT_SUPPORT_HEADER_SIGNING: Final = 0x0000_0001
-# Not in the specification: distance from the end of a stub at which a trailer may begin. All known
-# commands together take 80 bytes.
+# Not in the specification: the maximum distance from the end of a stub at which a trailer may
+# begin. All known commands together take 80 bytes.
 MAX_SIZE: Final = 0x400
 
 

@@ -1,8 +1,8 @@
 """Access lists of queues in words: the text form of a descriptor, and changes to it.
 
 `AccessList` is the form for users and programs. `AccessChange` is one change in words; `changed`
-applies it. An account has at most one statement for each right: a grant removes the right from the
-account's denying entries, and a denial from its allowing ones. The result is in canonical order
+applies it. A right is never both granted and denied to an account: a grant removes it from the
+account's denying entries, and a denial from the allowing ones. The result is in canonical order
 (MS-DTYP 2.4.5): explicit entries before inherited ones, and within each the denying ones first.
 """
 
@@ -46,7 +46,7 @@ SHOWN: Final = SecurityInformation.OWNER | SecurityInformation.GROUP | SecurityI
 MAX_ENTRIES: Final = MAX_ACL_SIZE // 20
 # An entry is longer as text than as bytes, but by less than a factor of four.
 MAX_SDDL: Final = 4 * MAX_ACL_SIZE
-# Of the words for the rights of one account.
+# The maximum number of words for the rights of one account.
 MAX_WORDS: Final = 100
 _MAX_RIGHTS_TEXT: Final = 4096
 
@@ -130,7 +130,7 @@ class AccessChange:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> AccessChange:
-        """Parse a change of a client. Raises InvalidParameter if it is none."""
+        """Parse a change from a client. Raises InvalidParameter if it is malformed."""
         texts = [document.get(key, "") for key in ("verb", "who", "sddl")]
         rights = document.get("rights", [])
         if not isinstance(rights, list) or not all(isinstance(text, str) for text in (*texts, *rights)):
@@ -239,12 +239,12 @@ def read_sddl(text: str) -> tuple[SecurityDescriptor, SecurityInformation]:
 
 
 def refuse_lock_out(before: SecurityDescriptor, after: SecurityDescriptor, identity: Identity, queue: str) -> None:
-    """Raise IllegalOperation if a change takes the right to change the list from its author."""
+    """Raise IllegalOperation if `identity` loses the right to change the list by its own change."""
     right = QueueAccess.CHANGE_QUEUE_PERMISSIONS
     if access_check(before, identity, right) and not access_check(after, identity, right):
         raise IllegalOperation(
             f"after this change {identity.name} could not change the access list of {queue} any more: "
-            "force it if that is wanted"
+            "use --force (force=True) if you want this"
         )
 
 
@@ -261,7 +261,7 @@ def _explicit(descriptor: SecurityDescriptor) -> tuple[Ace, ...]:
 
 
 def _is_plain(ace: Ace) -> bool:
-    """Return whether an entry is one that grants and denials here make.
+    """Return whether an entry is of the kind that grants and denials create here.
 
     The mask of such an entry may be changed.
     """

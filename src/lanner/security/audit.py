@@ -7,7 +7,8 @@ process has to be notified when it is moved away. A record is one `write` in app
 Failed logons and refused changes can come in floods, which must not push older records out of the
 rotated files. Identical ones, and too many from one place, are counted instead of written, and a
 later record states the count. While a place continues, the interval between its records grows. All
-places together have a limit, too. No record contains a password or a message body.
+places together have a limit, too, and so have the changes that one user makes who is no
+administrator. No record contains a password or a message body.
 """
 
 from __future__ import annotations
@@ -50,6 +51,9 @@ MAX_PERIOD: Final = 3600.0  # seconds
 # Not in the specification: records about refusals of one event that are written in an hour, from
 # all places. The limit is per event, so failed logons of strangers do not suppress other refusals.
 MAX_IN_TOTAL: Final = 600
+# Not in the specification: records about changes of one event that are written in an hour, of one
+# user who is no administrator. Otherwise a user with one queue could push out all others.
+MAX_CHANGES: Final = 200
 _HOUR: Final = 3600.0  # seconds
 # Not in the specification: places whose refusals are counted at a time.
 _MAX_PLACES: Final = 1024
@@ -91,6 +95,8 @@ class AuditLog:
         self._next_end = math.inf  # of a period
         self._hour = monotonic()  # its beginning
         self._in_hour: Counter[str] = Counter()  # records about refusals, by event
+        # Changes in this hour, by event, name and SID of the user.
+        self._changes: Counter[tuple[str, str, str]] = Counter()
         self._suppressed = 0  # refusals not written because of the limit for all places
         self._complained = -PERIOD
         # Logons that failed since the start, by mechanism.
@@ -102,6 +108,12 @@ class AuditLog:
     def done(self, event: str, identity: Identity, **details: object) -> None:
         """Record a change that a user has made."""
         with self._lock:
+            self._end_hour()
+            if not identity.is_administrator:
+                key = event, identity.name, str(identity.sid)
+                self._changes[key] += 1
+                if self._changes[key] > MAX_CHANGES:
+                    return
             self._write({"event": event, "outcome": "done", **_caller(identity), **details})
 
     def refused(self, event: str, identity: Identity, reason: str, **details: object) -> None:
@@ -166,6 +178,13 @@ class AuditLog:
         count, self._suppressed = self._suppressed, 0
         if count:
             self._write({"event": "refusals not written", "from": "all places", "count": count})
+        changes, self._changes = self._changes, Counter()
+        for (event, who, sid), count in changes.items():
+            if count > MAX_CHANGES:
+                left_out = count - MAX_CHANGES
+                self._write(
+                    {"event": "changes not written", "change": event, "who": who, "sid": sid, "count": left_out}
+                )
 
     def _end_periods(self) -> None:
         """End the periods that are over, and those of the oldest places if there are too many."""
@@ -193,7 +212,7 @@ class AuditLog:
             self._write_refusal(record, place.suppressed)
 
     def close(self) -> None:
-        """Write the refusals that were only counted so far. Records may still follow."""
+        """Write how much was only counted so far. Records may still follow."""
         with self._lock:
             for name, place in self._places.items():
                 self._summarise(name, place)

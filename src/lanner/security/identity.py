@@ -43,7 +43,7 @@ class Identity:
         """Return the same user, limited to a scope."""
         return replace(self, scope=scope)
 
-    @property
+    @cached_property
     def is_anonymous(self) -> bool:
         return self.sid == ANONYMOUS_LOGON
 

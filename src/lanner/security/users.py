@@ -238,6 +238,10 @@ class UserFile:
     def users(self) -> list[Account]:
         return sorted(self._read().users, key=lambda account: account.name.casefold())
 
+    def password_hashes(self) -> dict[str, str | None]:
+        """Return the hashes by user name, to find out which passwords have changed."""
+        return {account.name: account.password_hash for account in self._read().users}
+
     def is_administrator(self, name: str) -> bool:
         return self.role(name) is Role.ADMINISTRATOR
 

@@ -41,7 +41,7 @@ class CertificateDocuments:
 
     def _document(self, signer: Signer, octets: bytes) -> Document:
         """Describe a certificate: its owner, subject, issuer and validity."""
-        # `add_certificate` accepts nothing but valid DER.
+        # `add_certificate` accepts only valid DER.
         found = x509.load_der_x509_certificate(octets)
         return {
             "user": signer.name or signer.sid,

@@ -1,8 +1,8 @@
 """Administration requests as JSON documents.
 
 They cover what Microsoft's protocols lack, and serve both Lanner's own interface and the embedded
-client: sessions and listeners, all queues by name, outgoing queues and why they wait, information
-about other computers, the enterprise, and user certificates.
+client: sessions and listeners, all queues by name, outgoing queues and the reasons why they wait,
+information about other computers, the enterprise, and user certificates.
 
 Everything here is for administrators, except the documents of `user_documents`, which are for every
 user.
@@ -74,7 +74,7 @@ WITH_MESSAGES: Final = frozenset({"reports", "report"})
 class Documents:
     """The documents of one queue manager.
 
-    `about` returns what only the daemon knows: version, settings, listeners.
+    `about` returns the data that only the daemon has: version, settings, listeners.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class Documents:
     # State
     # ----------------------------------------------------------------------------------------------
 
-    def _status(self, identity: Identity, request: Request) -> object:
+    def _status(self, identity: Identity, request: Request) -> Document:
         del identity, request
         qm = self._engine.queue_manager
         outgoing = list(self._engine.outgoing_queues())
@@ -203,16 +203,20 @@ class Documents:
 
     def _examine(self, identity: Identity, request: Request) -> object:
         """Return the findings of `lanner doctor`; with `files`, also on the data directory."""
-        del identity
         # Imported here: only `lanner doctor` needs it.
         from lanner.services.examination import examine_files, examine_store
+        from lanner.services.service_examination import examine_service
 
         where, data = _text(request, "where"), self._about().get("data")
         findings = list(examine_files(Path(data))) if request.get("files") is True and data is not None else []
         engine = self._engine
         with engine.store.lock:
             in_doubt = TransactionDocuments(engine).describe()
-            findings += examine_store(engine.store, where, dt.datetime.now(dt.UTC), in_doubt)
+            attempts = map(self._attempts, engine.outgoing_queues())
+            problems = {one["name"]: one["problem"] for one in attempts if one["problem"] is not None}
+            findings += examine_store(engine.store, where, dt.datetime.now(dt.UTC), in_doubt, problems)
+            peers = self._peer_documents.describe() if self._peer_documents.conflicts() else []
+            findings += examine_service(self._status(identity, request), peers)
         return [finding.document() for finding in findings]
 
     def _queues(self, identity: Identity, request: Request) -> object:
@@ -272,7 +276,7 @@ class Documents:
         return {
             "identifier": None if known is None else str(known.identifier),
             "address": None if known is None else known.qualified_computer_name,
-            # 0: no key is known.
+            # The value is 0 if no key is known.
             "key_bits": 0 if known is None else best_key_bits(known.public_encryption_key_list),
             "sessions": [_session(link) for link in self._links() if link.remote_address in addresses],
             "queues": [
@@ -328,7 +332,7 @@ class Documents:
             transaction = UUID(text)
         except ValueError:
             raise InvalidParameter(f"{text} is no identifier of a transaction") from None
-        # The other resources may end differently, so the audit log records who decided.
+        # The other resources may end differently, so the audit log records the user who decided.
         event = "commit transaction" if is_commit else "abort transaction"
         with self._engine.audit.change(event, identity, {"transaction": str(transaction)}):
             return TransactionDocuments(self._engine).end(transaction, is_commit=is_commit)
@@ -402,7 +406,7 @@ def _session(link: Link) -> Document:
         "queue_manager": str(link.remote_qm_guid),
         "state": session.state.value,
         "initiator": link.is_initiator,
-        # None on an unencrypted connection.
+        # The value is None on an unencrypted connection.
         "certificate": None if certification is None else certification.subject,
         "certified_peer": None if peer is None else peer.name,
         "window": session.received_window_size,

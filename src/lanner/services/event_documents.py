@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 
-# Not in the specification: events per answer, and events scanned when looking for one message.
+# Not in the specification: the maximum number of events in one answer, and of events that are
+# scanned for one message.
 MAX_EVENTS: Final = 1000
 MAX_SCANNED: Final = 100_000
 _MESSAGE_ID_SIZE: Final = 20

@@ -14,9 +14,10 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import lmdb
@@ -36,11 +37,13 @@ from lanner.security.users import USER_FILE, UserFile
 from lanner.store import Store
 from lanner.store.format import FORMAT
 
-# Not in the specification: far enough above the store's own reserve (DEFAULT_RESERVE) to leave time
-# for freeing space.
+# Not in the specification: the free disk space below which a finding is an error, or a warning. The
+# first is far enough above the store's own reserve (DEFAULT_RESERVE) to leave time for freeing
+# space.
 DISK_FAIL = 64 << 20
 DISK_WARN = 1 << 30
-# Not in the specification: warn before a quota rejects messages.
+# Not in the specification: the share of a quota from which a finding warns, before the quota
+# rejects messages.
 QUOTA_WARN = 0.8
 _CERTIFICATE_WARN = dt.timedelta(days=30)
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -50,7 +53,7 @@ class Verdict(enum.StrEnum):
     OK = "OK"
     WARN = "WARN"
     FAIL = "FAIL"
-    # The check was not run, or its result says nothing.
+    # The check was not run, or its result is not conclusive.
     SKIP = "SKIP"
 
 
@@ -126,10 +129,17 @@ def examine_files(data: Path) -> Generator[Finding, None, bool]:
     return True
 
 
-def examine_store(store: Store, where: str, now: dt.datetime, transactions: list[dict[str, Any]]) -> Iterator[Finding]:
+def examine_store(
+    store: Store,
+    where: str,
+    now: dt.datetime,
+    transactions: list[dict[str, Any]],
+    problems: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Finding]:
     """Check an open store.
 
-    The caller holds the store's lock, and passes the transactions that are in doubt.
+    The caller holds the store's lock, and passes the transactions that are in doubt. `problems` has
+    why messages of outgoing queues do not leave, by format name, if a queue manager is running.
     """
     # This describes the process that has the store open. Without compiled functions the Python
     # versions do the same, more slowly.
@@ -147,7 +157,7 @@ def examine_store(store: Store, where: str, now: dt.datetime, transactions: list
     }
     yield from _quotas(store, queues, where)
     yield from _dead_letters(store, queues, where)
-    yield from _outgoing(store, queues, where)
+    yield from _outgoing(store, queues, where, problems)
     yield from _certificates(store, now)
 
 
@@ -301,19 +311,22 @@ def _dead_letters(store: Store, queues: Stored, where: str) -> Iterator[Finding]
         yield _ok("dead letters", "none")
 
 
-def _outgoing(store: Store, queues: Stored, where: str) -> Iterator[Finding]:
+def _outgoing(store: Store, queues: Stored, where: str, problems: Mapping[str, str]) -> Iterator[Finding]:
     outgoing = [(queue, store.stats(number)[0]) for number, (kind, queue) in queues.items() if kind == "OutgoingQueue"]
-    held = [
-        queue["destination_format_name"]
-        for queue, count in outgoing
-        if count and queue["state"] in (OutgoingState.ON_HOLD, OutgoingState.LOCKED)
-    ]
-    waiting = sum(count for _, count in outgoing)
+    held, stuck = [], []
+    for queue, count in outgoing:
+        name = queue["destination_format_name"]
+        if count and queue["state"] in (OutgoingState.ON_HOLD, OutgoingState.LOCKED):
+            held.append(name)
+        elif count and name in problems:
+            stuck.append(f"{counted(count)} for {name} cannot leave: {problems[name]}")
     if held:
         advice = f"`lanner outgoing resume NAME {where}`; locked ones need security.hardened off"
         yield _warn("outgoing", f"paused or locked with messages in them: {', '.join(held)}", advice)
-    else:
-        yield _ok("outgoing", f"{counted(waiting)} for other computers")
+    for text in stuck:
+        yield _warn("outgoing", text, f"`lanner outgoing show NAME {where}` has the history; `lanner doctor COMPUTER`")
+    if not held and not stuck:
+        yield _ok("outgoing", f"{counted(sum(count for _, count in outgoing))} for other computers")
 
 
 def _certificates(store: Store, now: dt.datetime) -> Iterator[Finding]:

@@ -13,31 +13,33 @@ from collections.abc import Callable
 from typing import Final
 
 from lanner.security.log_lines import log_of_peer
+from lanner.security.peer_address import peer_of
 
 _LOG = logging.getLogger(__name__)
 
-# Not in the specification: a client that has lost its queues sends each stale number once; an
-# attacker sends wrong numbers indefinitely.
+# Not in the specification: the number of wrong guesses that are allowed. A client that has lost its
+# queues sends each stale number once; an attacker sends wrong numbers indefinitely.
 MAX_WRONG: Final = 200
-# Seconds after which one wrong guess is forgiven.
+# The seconds after which one wrong guess no longer counts.
 FORGET_AFTER: Final = 1.0
-# Not in the specification: addresses whose wrong guesses are counted.
+# Not in the specification: the maximum number of addresses whose wrong guesses are counted.
 MAX_PEERS: Final = 10_000
 
 
 class Guesses:
-    """Wrong guesses by peer address."""
+    """The wrong guesses of each peer (`peer_of`)."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # Per address: the number of wrong guesses, and the time of that count.
+        # For each address, the number of wrong guesses, and the time of that count.
         self._wrong: dict[str, tuple[float, float]] = {}
 
     def may_guess(self, peer: str) -> bool:
-        """Return whether to look up a number that this address has not used before."""
-        return self._count(peer) < MAX_WRONG
+        """Return whether this address may use a number that it has not used before."""
+        return self._count(peer_of(peer)) < MAX_WRONG
 
     def was_wrong(self, peer: str) -> None:
+        peer = peer_of(peer)
         count = self._count(peer) + 1
         self._wrong.pop(peer, None)
         if len(self._wrong) >= MAX_PEERS:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from lanner.host.fair_threads import FairThreads
 from lanner.model.errors import MQ_OK, AccessDenied, GenericError, InvalidParameter, StatusError
 from lanner.rpc.faults import FaultStatus, RpcFault
 from lanner.rpc.interface import RETURNS
@@ -28,7 +29,6 @@ from lanner.services.interfaces.lanner import (
     MAX_REQUEST_SIZE,
 )
 from lanner.services.lanner_sessions import LannerSessions
-from lanner.services.slow_requests import SlowRequests
 
 if TYPE_CHECKING:
     from lanner.engine import Engine
@@ -46,7 +46,7 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 class LannerInterface(ServerInterface):
-    """The interface of one queue manager; `about` returns what only the daemon knows."""
+    """The interface of one queue manager; `about` returns the data that only the daemon has."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class LannerInterface(ServerInterface):
         self._engine = engine
         self._about = about
         self._documents = Documents(engine, committer, transfer, about, of_users, others, clients)
-        self._slow = SlowRequests()
+        self._slow = FairThreads()
         self._refuse_hardened = refuse_in_hardened_mode(engine)
         handlers: dict[str, Handler] = {LANNER_WHO.name: self.who, LANNER_ASK.name: self.ask, **sessions.handlers}
         if log_on is not None:
@@ -72,7 +72,7 @@ class LannerInterface(ServerInterface):
             LANNER,
             handlers,
             authorize=self._check,
-            # It carries administration, and all of its clients are Lanner's own.
+            # The interface serves administration, and all of its clients are Lanner's own.
             least_level=AuthLevel.PKT_PRIVACY,
             # LannerLogOn does its own access check.
             open_to_all=[LANNER_LOG_ON.name],
@@ -115,7 +115,7 @@ class LannerInterface(ServerInterface):
 
 
 def _read(text: str) -> object:
-    # Checked first, because parsing happens before any rights are checked.
+    # The size is checked first, because the document is parsed before any rights are checked.
     if text.count(",") > MAX_COMMAS:
         raise InvalidParameter(f"the request has more than {MAX_COMMAS} commas")
     try:

@@ -20,6 +20,7 @@ from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 from uuid import UUID, uuid4
 
+from lanner.engine.held_memory import HELD_OVERHEAD
 from lanner.host.distributed import DistributedRequests
 from lanner.host.finding import Search
 from lanner.host.message_filters import MAX_CONDITIONS
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from lanner.host.reads import Read
     from lanner.model.live import Cursor, OpenQueueDescriptor, Transaction
     from lanner.security.identity import Identity
+    from lanner.services.open_objects import OpenObjects
     from lanner.services.sent_batches import ClientMemory, SentBatches
     from lanner.wire.builder import MessageProperties
 
@@ -59,24 +61,28 @@ Document: TypeAlias = dict[str, Any]
 Reply: TypeAlias = tuple[Document, bytes]
 Replies: TypeAlias = Reply | Awaitable[Reply]
 
-# Not in the specification: queues, cursors, reads and transactions that one session may have open.
+# Not in the specification: the maximum number of queues, cursors, reads and transactions that one
+# session may have open.
 MAX_OPEN: Final = 10_000
-# Not in the specification: octets of messages in one answer. A single message may exceed it.
+# Not in the specification: the maximum number of octets of messages in one answer. A single message
+# may exceed it.
 MAX_ANSWER: Final = 0x0040_0000
-# Not in the specification: receives in a transaction that a client can still undo by number.
+# Not in the specification: the maximum number of receives in a transaction that a client can still
+# undo by number.
 _MAX_UNCONFIRMED: Final = 1024
 
-# Not in the specification: receives that a client can still undo after requesting their removal. A
-# connection has at most 256 calls in progress, and each request confirms those answered before it.
+# Not in the specification: the maximum number of receives that a client can still undo after
+# requesting their removal. A connection has at most 256 calls in progress, and each request
+# confirms those answered before it.
 _MAX_ENDED: Final = 1024
-# Not in the specification: messages in one send and in one move.
+# Not in the specification: the maximum number of messages in one send and in one move.
 _MAX_MESSAGES: Final = 1000
 _MAX_MOVES: Final = 10_000
-# Not in the specification: messages passed on in one slice, and the seconds below which the slice
-# size doubles.
+# Not in the specification: the number of messages that are passed on in one slice, and the seconds
+# below which the slice size doubles.
 _MAX_PASSED: Final = 1024
 _SHORT: Final = 0.003
-# Not in the specification: elements of one multiple-element format name.
+# Not in the specification: the maximum number of elements of one multiple-element format name.
 _MAX_ELEMENTS: Final = 1024
 
 _ACCESS: Final = {
@@ -96,7 +102,7 @@ class SendRefused(Exception):
         self.sent = sent
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class LannerSession:
     """The open objects of one client, by number."""
 
@@ -104,17 +110,18 @@ class LannerSession:
     committer: Committer
     identity: Identity
     memory: ClientMemory
+    of_users: OpenObjects
     queues: dict[int, OpenQueueDescriptor] = field(default_factory=dict)
     cursors: dict[int, Cursor] = field(default_factory=dict)
     transactions: dict[int, Transaction] = field(default_factory=dict)
     # Unacknowledged messages, by the number of their read.
     held: dict[int, list[Read]] = field(default_factory=dict)
-    # Most recently removed messages, which are restored if the client was cancelled meanwhile.
+    # The messages that were removed last. They are restored if the client was cancelled meanwhile.
     ended: dict[int, list[Read]] = field(default_factory=dict)
-    # Receives in transactions, kept so that one whose client was cancelled before the answer can be
-    # undone.
+    # The receives in transactions. A receive is kept so that it can be undone if its client is
+    # cancelled before the answer.
     unconfirmed: dict[int, list[Read]] = field(default_factory=dict)
-    # The same, for messages that are numbered individually.
+    # The receives in transactions whose messages are numbered individually.
     received: ReceivedRuns = field(default_factory=ReceivedRuns)
     # Receives that wait for a message, by number.
     waiting: dict[int, Read] = field(default_factory=dict)
@@ -148,7 +155,7 @@ class LannerSession:
         return handler(self, request, octets)
 
     def confirm(self, number: int) -> None:
-        """Forget a read whose answer the client has received: it will not undo it any more."""
+        """Forget a read whose answer the client has received: it will not be undone."""
         self._forget_ended(number)
         self.unconfirmed.pop(number, None)
         self.received.pop(number)
@@ -156,6 +163,7 @@ class LannerSession:
     def close(self) -> None:
         """Return held messages, abort open transactions and close the queues."""
         self.is_closed = True
+        self.of_users.closed(self.identity, self)
         with self.committer.change() as change:
             for transaction in self.transactions.values():
                 if not transaction.is_over:
@@ -171,14 +179,19 @@ class LannerSession:
         for number in list(self.ended):
             self._forget_ended(number)
 
+    @property
+    def opened(self) -> int:
+        """The number of queues, cursors, transactions and reads that are open."""
+        return len(self.queues) + len(self.cursors) + len(self.transactions) + len(self.held) + len(self.waiting)
+
     def _require_room(self) -> None:
         if self.is_closed:
             raise InvalidHandle("the session was closed: open another one")
-        opened = len(self.queues) + len(self.cursors) + len(self.transactions)
-        if opened + len(self.held) + len(self.waiting) >= MAX_OPEN:
+        if self.opened >= MAX_OPEN:
             raise InsufficientResources(
                 f"{MAX_OPEN} queues, cursors, reads and transactions are open on this connection: close some"
             )
+        self.of_users.require_room(self.identity, self)
 
     def new_read(self, number: int) -> int:
         """Check the number that the client has chosen for a receive, and return it."""
@@ -287,7 +300,7 @@ class LannerSession:
         self.queues[number] = descriptor
         document: Document = {"format_name": descriptor.format_name}
         if access is QueueAccessType.SEND and not descriptor.multiple:
-            # The sender to name in packets that are built for this handle.
+            # The sender that packets for this handle have to name.
             document["sender"] = self.engine.sender_shown(descriptor).hex()
             if self.sent is None and request.get("client") is not None:
                 self.sent = self.memory.of(self.identity.sid, _client_name(request["client"]))
@@ -394,8 +407,8 @@ class LannerSession:
         """Hold a message, and others that are available, until the client acknowledges them."""
         reads = [first]
         room = MAX_ANSWER - len(first.position.record.packet)
-        # If anything fails here (the queue is deleted, too much is held), the first message is
-        # still delivered.
+        # If anything fails here, for example because the queue was deleted or too much is held, the
+        # first message is still delivered.
         with suppress(StatusError):
             if first.cursor is None:
                 reads += self.operations.receive_ready(first.descriptor, wanted - 1, room, first.transaction)
@@ -448,7 +461,7 @@ class LannerSession:
         return self._later(change, document) if change.is_pending else (document, b"")
 
     def remove(self, numbers: list[int]) -> list[tuple[int, StatusError]]:
-        """Remove the messages that receives hold; return those that failed, and why.
+        """Remove the messages that receives hold; return those that failed, with the errors.
 
         The caller holds the store's lock.
         """
@@ -730,7 +743,7 @@ _REQUESTS: Final[dict[str, Callable[[LannerSession, Mapping[str, Any], memoryvie
 
 
 def _octets(reads: list[Read]) -> int:
-    return sum(len(read.position.record.packet) for read in reads)
+    return sum(len(read.position.record.packet) + HELD_OVERHEAD for read in reads)
 
 
 def _messages(positions: list[MessagePosition]) -> Reply:

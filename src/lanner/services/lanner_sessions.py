@@ -1,4 +1,4 @@
-"""Session handles of Lanner's own interface: one context handle for everything a client has open.
+"""Session handles of Lanner's own interface: one context handle for all open objects of a client.
 
 A handle serves only the user that it was issued to, and is run down with the last connection of its
 association. The engine checks the caller's rights when a queue is opened.
@@ -37,6 +37,7 @@ from lanner.services.interfaces.lanner import (
 )
 from lanner.services.lanner_session import LannerSession, Reply, SendRefused
 from lanner.services.lanner_stream import LannerStream
+from lanner.services.open_objects import OpenObjects
 from lanner.services.sent_batches import ClientMemory
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 _KIND: Final = LANNER_SESSION_HANDLE.kind
-# Not in the specification: sessions per association; a client needs one.
+# Not in the specification: the maximum number of sessions per association. A client needs one.
 MAX_SESSIONS: Final = 16
 
 
@@ -59,6 +60,7 @@ class LannerSessions:
         self._committer = committer
         self._run = uuid.uuid4()
         self._memory = ClientMemory()
+        self._of_users = OpenObjects()
 
     @property
     def handlers(self) -> dict[str, Handler]:
@@ -73,9 +75,13 @@ class LannerSessions:
     def open_session(self, call: ServerCall) -> Results:
         if sum(1 for _ in call.caller.group.handles.values(_KIND)) >= MAX_SESSIONS:
             return InsufficientResources.status
-        session = LannerSession(self._engine, self._committer, call.identity, self._memory)
+        session = LannerSession(self._engine, self._committer, call.identity, self._memory, self._of_users)
         try:
+            self._of_users.require_room(call.identity, session)
             return {"session": call.caller.add(session, _KIND, session.close), RETURNS: MQ_OK}
+        except InsufficientResources as error:
+            session.close()
+            return error.status
         except RpcFault:
             session.close()
             raise

@@ -34,14 +34,15 @@ if TYPE_CHECKING:
     from lanner.services.sent_batches import Outcome, SentBatch, SentBatches
 
 _LOG: Final = logging.getLogger(__name__)
-# Request number, kind, body.
+# The number, the kind and the body of a request.
 _Answer: TypeAlias = tuple[int, int, bytes]
 _Remembered: TypeAlias = tuple["SentBatches", int, "SentBatch", "Outcome"]
-# Not in the specification: failed multi-part sends and transactions that are remembered, because
-# more of their parts may still arrive.
+# Not in the specification: the maximum number of failed sends and transactions that are remembered,
+# because more of their parts may still arrive.
 _MAX_BROKEN: Final = 1024
-# Not in the specification: the work of one turn, after which other connections are served. Counted
-# are entries, the reads that they name and the messages that they request, and octets of answers.
+# Not in the specification: the maximum work of one turn, after which other connections are served.
+# It consists of entries, the reads that they name, the messages that they request, and the octets
+# of answers.
 _TURN: Final = 10_000
 _TURN_OCTETS: Final = MAX_ANSWER
 
@@ -64,23 +65,24 @@ class LannerStream:
         self._connection = connection
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
-        # First entries of the sends of which a part has failed.
+        # The first entries of the sends of which a part has failed.
         self._broken: dict[int, None] = {}
-        # Transactions that could not be begun, with the error to return to requests that use them.
+        # The transactions that could not be begun, each with the error for requests that use it.
         self._not_begun: dict[int, StatusError] = {}
-        # Answers of this turn that wait until the commit is durable.
+        # The answers of this turn that wait until the commit is durable.
         self._unsynced: list[_Answer] = []
-        # Sends of this turn that are remembered: the memory, the number in it, the batch, and the
-        # answer.
+        # The sends of this turn that are remembered: the memory, the number in it, the batch, and
+        # the answer.
         self._remembered: list[_Remembered] = []
-        # Entries deferred to the next turn, by frame, and the cost of this turn so far.
+        # The entries that are deferred to the next turn, by frame, and the cost of this turn so
+        # far.
         self._waiting: deque[Iterator[Entry]] = deque()
         self._cost = 0
         self._octets = 0
 
     @property
     def is_behind(self) -> bool:
-        """True if entries are deferred to the next turn."""
+        """Whether entries are deferred to the next turn."""
         return bool(self._waiting)
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import UUID
 
 from lanner.host.distributed import Answer, Document
-from lanner.model.errors import InsufficientResources, InvalidHandle, StatusError
+from lanner.model.errors import InvalidHandle, StatusError
 
 if TYPE_CHECKING:
     from lanner.host.change import Change
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 Reply: TypeAlias = tuple[Document, bytes]
 
-# Not in the specification: distributed transactions that one session may coordinate at once.
-MAX_COORDINATED: Final = 10_000
 Handler: TypeAlias = Callable[["LannerSession", Mapping[str, Any], memoryview], Awaitable[Reply]]
 
 
@@ -33,8 +31,6 @@ def _handle(session: LannerSession, request: Mapping[str, Any], octets: memoryvi
 
 
 def _begin(session: LannerSession, request: Mapping[str, Any], octets: memoryview) -> Awaitable[Reply]:
-    if len(session.coordinated) >= MAX_COORDINATED:
-        raise InsufficientResources(f"{MAX_COORDINATED} distributed transactions are open on this connection: end some")
     reply = _handle(session, request, octets)
     session.coordinated.add(UUID(request["identifier"]))
     return reply
@@ -68,7 +64,8 @@ async def _prepared(
         return await reply
     except StatusError:
         if not transaction.is_over and not transaction.is_prepared:
-            # Preparing failed to be written, so the transaction still ends with the session.
+            # The prepared state could not be written, so the transaction still ends with the
+            # session.
             session.transactions[number] = transaction
         raise
 
@@ -80,8 +77,7 @@ async def _later(change: Change, answer: Answer) -> Reply:
 
 def close(session: LannerSession) -> None:
     """End the transactions that the session has begun. The caller holds the store's lock."""
-    for identifier in session.coordinated:
-        session.distributed.abandon(identifier)
+    session.distributed.abandon(session.coordinated)
     session.coordinated.clear()
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lanner.host.committer import Committer
 from lanner.host.history import INTERVAL, History
+from lanner.model.errors import LannerError
 from lanner.rpc.endpoint_mapper import EPMAPPER_PORT, EndpointMapper
 from lanner.rpc.mgmt import MgmtInterface
 from lanner.rpc.pdu import AuthLevel, SyntaxId
@@ -52,6 +53,8 @@ _LOG = logging.getLogger(__name__)
 
 # Other users of this machine connect by TCP and authenticate.
 _SOCKET_MODE: Final = 0o600
+# Not in the specification: seconds between two looks at the file of accounts.
+_LOOK: Final = 1.0
 
 
 _LIMITS: Final = ServerLimits()
@@ -72,13 +75,13 @@ class RpcSettings:
     authentication_level: AuthLevel = AuthLevel.PKT_INTEGRITY
     # MS-NLMP 3.2.5.1.2: refuse NTLM clients whose messages carry no integrity code.
     require_mic: bool = False
-    # Minutes after which a message that was delivered through RemoteRead, and whose receive was not
-    # ended, returns to its queue (RpcCancelTimeout).
+    # The minutes after which a message that was delivered through RemoteRead, and whose receive was
+    # not ended, returns to its queue (RpcCancelTimeout).
     cancel_timeout: int = CLEANUP_MINUTES
     # The keytab of the service principal, for Kerberos.
     keytab: Path | None = None
-    # Limits per port, in total and per peer address. They also apply to the ports of COM and to the
-    # Unix socket.
+    # The limits for each port, in total and per peer address. They also apply to the ports of COM
+    # and to the Unix socket.
     max_connections: int = _LIMITS.max_connections
     max_connections_per_peer: int = _LIMITS.max_connections_per_peer
 
@@ -121,6 +124,7 @@ class RpcListener:
         self._server: RpcServer | None = None
         self._committer: Committer | None = None
         self._sampling: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     @property
     def server(self) -> RpcServer:
@@ -174,6 +178,7 @@ class RpcListener:
 
         history = History()
         self._sampling = asyncio.create_task(self._take_samples(history))
+        self._watching = asyncio.create_task(self._watch_users())
         of_users = UserDocuments(engine, self._tokens, tickets, revoked, history)
         server = self._server = RpcServer(
             [
@@ -222,7 +227,7 @@ class RpcListener:
         return self.server.clients()
 
     def _address_of(self, queue_manager: UUID) -> str | None:
-        """Return the address that messages of a queue manager come from; of several, the oldest."""
+        """Return the address that a queue manager's messages come from; the oldest of several."""
         if queue_manager == self._engine.queue_manager.identifier:
             is_open = ipaddress.ip_address(self._bind).is_unspecified
             return None if is_open else self._bind
@@ -269,8 +274,37 @@ class RpcListener:
                 history.sample(time.time(), self._engine.local_queues())
             await asyncio.sleep(INTERVAL)
 
+    async def _watch_users(self) -> None:
+        """End the connections of users who were removed, or whose password was changed.
+
+        A command may have changed the file, so it is looked at.
+        """
+        known = self._password_hashes()
+        while True:
+            await asyncio.sleep(_LOOK)
+            current = self._password_hashes()
+            if known is not None and current is not None and self._server is not None:
+                changed = {name for name, secret in known.items() if name not in current or current[name] != secret}
+                for connection in self._server.clients() if changed else ():
+                    if connection.user in changed and not connection.is_local:
+                        _LOG.info(
+                            "%s: the connection of %s ends with its old password", connection.peer, connection.user
+                        )
+                        connection.abort()
+            known = known if current is None else current
+
+    def _password_hashes(self) -> dict[str, str | None] | None:
+        try:
+            return self._users.password_hashes()
+        except LannerError:
+            # Whoever logs on next is told why.
+            return None
+
     async def stop(self) -> None:
-        """Close all connections, which returns what clients hold."""
+        """Close all connections, which returns the messages that clients hold."""
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
         if self._sampling is not None:
             self._sampling.cancel()
             self._sampling = None

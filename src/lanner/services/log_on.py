@@ -45,19 +45,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOG: Final = logging.getLogger(__name__)
-# Not in the specification: seconds that a ticket is valid, and unused tickets in total.
+# Not in the specification: the seconds for which a ticket is valid, and the maximum number of
+# unused tickets.
 TICKET_LIFE: Final = 60.0
 MAX_TICKETS: Final = 1000
-# Not in the specification: passwords verified at the same time. Each takes 16 MiB and some tens of
-# milliseconds.
+# Not in the specification: the maximum number of passwords that are verified at the same time. Each
+# takes 16 MiB and some tens of milliseconds.
 _VERIFIERS: Final = 4
-# Not in the specification: unused tickets of one user.
+# Not in the specification: the maximum number of unused tickets of one user.
 _MAX_TICKETS_OF_USER: Final = 10
-# Not in the specification: characters in a secret or an address.
+# Not in the specification: the maximum number of characters in a secret or an address.
 _MAX_TEXT: Final = 1024
-# Not in the specification: characters in the whole request, where each may be an escape sequence.
+# Not in the specification: the maximum number of characters in the whole request, where each may be
+# an escape sequence.
 _MAX_REQUEST: Final = 6 * 4 * _MAX_TEXT
-# Longest interval in seconds between checks whether a token has expired.
+# The longest interval, in seconds, between two checks of whether a token has expired.
 _LONGEST_WAIT: Final = 86400.0
 
 

@@ -151,7 +151,7 @@ def _path_name(queried: QueriedQueue) -> Value:
     outgoing = queried.outgoing
     if outgoing is None:
         return None if queried.queue.queue_type is QueueType.CONNECTOR else queried.queue.pathname
-    # MS-MQMR 1.1: the path name of the destination queue, if this queue manager knows it.
+    # MS-MQMR 1.1: the path name of the destination queue, if this queue manager has it.
     try:
         return queried.engine.get_queue_path(FormatName.parse(outgoing.destination_format_name))[0] or None
     except StatusError:

@@ -2,8 +2,8 @@
 
 The properties of a message to send are a JSON object with the names of `MessageProperties`.
 Properties with default values are left out, and the body travels as octets beside the document. A
-message that was read is its packet and a document with what the packet lacks: its place in the
-queue, its arrival time, and how often it was aborted and moved.
+message that was read is its packet, and a document with the properties that the packet lacks: its
+place in the queue, its arrival time, and how often it was aborted and moved.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def properties_to_document(properties: MessageProperties) -> Document:
 
 
 def document_to_properties(document: object, body: bytes) -> MessageProperties:
-    """Return the properties of a message to send; InvalidParameter names what cannot be sent."""
+    """Return the properties of a message to send; InvalidParameter names an invalid one."""
     if not isinstance(document, Mapping):
         raise InvalidParameter(f"the properties of a message: an object expected, not {document!r}")
     values: dict[str, Any] = {}

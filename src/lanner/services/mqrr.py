@@ -102,7 +102,8 @@ _READ_ACCESS: Final = {RECEIVE_ACCESS: QueueAccessType.RECEIVE, PEEK_ACCESS: Que
 _MOVE_ACCESS: Final = {MQ_MOVE_ACCESS: QueueAccessType.MOVE}
 # MS-MQRR 3.1.2.2, note 11.
 CLEANUP_MINUTES: Final = 5
-# Not in the specification: reads of one handle that wait or have not been ended.
+# Not in the specification: the maximum number of reads of one handle that wait or have not been
+# ended.
 MAX_REQUESTS: Final = 10_000
 
 

@@ -6,8 +6,8 @@ of host/distributed.py, like every other branch. A branch belongs to the user wh
 other user may read in it or end it.
 
 Losing an association does not end a transaction, because its outcome may be on the way. An
-unprepared transaction is aborted once the last association that enlisted it has been gone for the
-cleanup time of a delivered message.
+unprepared transaction is aborted when the last association that enlisted it has been gone for the
+cleanup time (`rpc.cancel_timeout`), which also applies to delivered messages.
 
 All code here runs in the event loop's thread.
 """
@@ -44,10 +44,11 @@ if TYPE_CHECKING:
 
 # MS-MQRR 2.2.8: the value for no transaction.
 NO_TRANSACTION: Final = bytes(16)
-# Not in the specification: ended transactions that are remembered so that late tokens are refused.
+# Not in the specification: the maximum number of ended transactions that are remembered, so that
+# late tokens are refused.
 MAX_ENDED: Final = 10_000
-# MS-DTCO 2.2.5.4: dwVersionMin is 1, and the versions are followed by at least the transaction's
-# identifier.
+# MS-DTCO 2.2.5.4: a token begins with dwVersionMin, which is 1, and dwVersionMax. The identifier of
+# the transaction follows, so a token has at least 24 octets.
 _DTC_VERSION_MIN: Final = (1).to_bytes(4, "little")
 _DTC_LEAST: Final = 24
 # The kind of the internal context handle whose rundown reports the end of an association. Clients
@@ -82,7 +83,7 @@ class RemoteTransactions:
         self._committer = committer
         self._grace_seconds = grace_seconds
         self._enlisted: dict[UUID, Enlistment] = {}
-        # The enlistments of each association that it has not seen ended.
+        # The enlistments of each association. Ended ones are removed when there are too many.
         self._of_group: dict[AssociationGroup, set[Enlistment]] = {}
 
     def enlist(self, call: ServerCall, xactuow: bytes, token: bytes) -> None:
@@ -98,7 +99,7 @@ class RemoteTransactions:
         if branch is None:
             if len(token) >= _DTC_LEAST and token.startswith(_DTC_VERSION_MIN):
                 raise DtcConnect("this queue manager takes no part in transactions of MSDTC")
-            raise TransactionImport("the propagation token is none of MSDTC and none of Lanner")
+            raise TransactionImport("the propagation token is neither MSDTC's nor Lanner's")
         identifier = UUID(bytes_le=xactuow)
         if branch.transaction != identifier:
             raise TransactionImport(f"the propagation token is of {branch.transaction}, pTransactionId is {identifier}")
@@ -135,10 +136,13 @@ class RemoteTransactions:
                 del self._enlisted[identifier]
 
     def find(self, call: ServerCall, xactuow: bytes) -> Transaction:
-        """Return the caller's open transaction with an identifier; TransactionSequence if none."""
+        """Return the caller's open transaction with this identifier.
+
+        Raises TransactionSequence if there is none.
+        """
         found = self._enlisted.get(UUID(bytes_le=xactuow))
         if found is None or found.transaction.is_over or found.transaction.is_prepared or not found.belongs_to(call):
-            raise TransactionSequence("pTransactionId is not enlisted: R_QMEnlistRemoteTransaction comes first")
+            raise TransactionSequence("pTransactionId is not enlisted: call R_QMEnlistRemoteTransaction first")
         return found.transaction
 
     def is_of(self, call: ServerCall, transaction: Transaction | None) -> bool:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 
-# Not in the specification: queues examined in one hold of the store's lock.
+# Not in the specification: the number of queues that are examined while the store's lock is held
+# once.
 SLICE: Final = 100
 
 

@@ -104,8 +104,8 @@ def state_of(told: Told) -> OutgoingState:
 def outgoing_document(told: Told, known: Document | None = None) -> Document:
     """Return the document of an outgoing queue from the values of PROGRESS.
 
-    `known` has what management lacks: problem, next hops and the time of the next attempt. Without
-    it, the problem is taken from the last line of the history.
+    `known` has the values that management lacks: problem, next hops and the time of the next
+    attempt. Without it, the problem is taken from the last line of the history.
     """
     known = {} if known is None else known
     problem = known.get("problem")

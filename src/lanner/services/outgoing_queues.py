@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def pause(engine: Engine, queue: OutgoingQueue) -> None:
-    """Pause a queue: nothing leaves it until it is resumed, even after a restart.
+    """Pause a queue: no message leaves it until it is resumed, even after a restart.
 
     MS-MQDMPR 3.1.7.2.3.
     """
@@ -34,7 +34,7 @@ def resume(engine: Engine, queue: OutgoingQueue) -> None:
 def _refuse_locked(queue: OutgoingQueue) -> None:
     """Raise AccessDenied for a locked queue.
 
-    Pausing and resuming it would make a queue send that must not (MS-MQDMPR 3.1.1.1
+    If it could be paused and resumed, it would send messages, which it must not (MS-MQDMPR 3.1.1.1
     HardenedSecurity).
     """
     if queue.state is OutgoingState.LOCKED:

@@ -34,7 +34,10 @@ class PeerDocuments:
         )
 
     def describe(self) -> list[Document]:
-        """Return every pin, and the configured peers that have an identifier."""
+        """Return every pin, and the configured peers that have an identifier.
+
+        A pin without a name in the directory has that of the configured peer with its address.
+        """
         documents = {pin.guid: self._named(pin.guid, pin.document()) for pin in self._pins}
         transfer = self._transfer
         for peer in () if transfer is None else [as_peer(*one) for one in transfer.identities.peers.items()]:
@@ -51,6 +54,10 @@ class PeerDocuments:
                 # Configured addresses replace learnt ones.
                 kept = {address: why for address, why in document["addresses"].items() if why != "learnt"}
                 document["addresses"] = dict.fromkeys(peer.addresses, "settings") | kept
+            else:
+                for document in documents.values():
+                    if document["name"] is None and not document["addresses"].keys().isdisjoint(peer.addresses):
+                        document["name"] = peer.name
         return [documents[guid] for guid in sorted(documents, key=str)]
 
     def conflicts(self) -> int:

@@ -1,8 +1,8 @@
 """CACTransferBufferV2 on the client side (MS-MQMP 3.2.4.10 to 3.2.4.12).
 
 `send_buffer` fills a buffer from the properties of a message. `receive_buffer` makes room for every
-property. `packet_of` turns what was received back into a packet, as far as the protocol reports it,
-so that all code that reads messages can read it.
+property. `packet_of` makes a packet again from a received buffer, as far as the protocol reports
+the properties, so that all code that reads messages can read it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DEFAULT_BODY_SIZE: Final = 16 * 1024
 DEFAULT_EXTENSION_SIZE: Final = 0
 DEFAULT_NAME_SIZE: Final = 256
 DEFAULT_SECURITY_SIZE: Final = 2048
-# Maximum length of labels and SIDs (2.2.3.2, MS-DTYP 2.4.2), and room for provider names.
+# The maximum lengths of labels and SIDs (2.2.3.2, MS-DTYP 2.4.2), and room for provider names.
 _LABEL_SIZE: Final = 250
 _SENDER_SIZE: Final = 68
 _PROVIDER_SIZE: Final = 256
@@ -203,7 +203,7 @@ def receive_buffer(
 
 
 class BufferSizes(TypedDict):
-    """Size arguments of `receive_buffer`."""
+    """The sizes that `receive_buffer` takes as arguments."""
 
     body_size: int
     extension_size: int

@@ -160,7 +160,7 @@ class QueueHandles(HandleTable[int, LocalQueue]):
         return WhenDurable(change, results) if change.is_pending else {**results, RETURNS: MQ_OK}
 
     def _elsewhere(self, name: FormatName) -> str:
-        """Return the path name of a queue on another computer, so that the client can go there."""
+        """Return the path name of a queue on another computer, for the client to connect to."""
         with self._lock:
             path, machine = self._engine.get_queue_path(name)
             if not path or self._engine.is_local_host(machine):

@@ -73,7 +73,7 @@ def _known(identifier: int, method: Applicable) -> tuple[QueueProperty, str]:
 def given_attributes(
     a_prop: Sequence[int], ap_var: Sequence[PropVariant], method: Applicable
 ) -> Iterator[tuple[str, object]]:
-    """Yield the attributes and values given for CREATE or SET; raise for what is not allowed."""
+    """Yield the attributes and values for CREATE or SET; raise for those that are not allowed."""
     seen: set[int] = set()
     for identifier, variant in zip(a_prop, ap_var, strict=True):
         found, attribute = _known(identifier, method)
@@ -85,7 +85,7 @@ def given_attributes(
 
 def _given(found: QueueProperty, variant: PropVariant) -> object:
     if found is QueueProperty.MULTICAST_ADDRESS and variant == EMPTY:
-        # None removes the address.
+        # The value None removes the address.
         return None
     if variant.vt != found.vt:
         raise Property(f"{found.spec_name} of type {type_name(variant.vt)}")

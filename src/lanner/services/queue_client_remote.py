@@ -39,8 +39,8 @@ Results: TypeAlias = Mapping[str, Value]
 _KIND: Final = PCTX_OPENREMOTE_HANDLE_TYPE.kind
 # MS-MQMP 3.1.4.2 dwDesiredAccess: MQ_RECEIVE_ACCESS and MQ_PEEK_ACCESS.
 _ACCESS: Final = {access.value: access for access in (QueueAccessType.RECEIVE, QueueAccessType.PEEK)}
-# Not in the specification: cursors on one open queue. MS-MQQP 1.3.4 gives no limit, and nothing
-# else would stop a client that only creates cursors.
+# Not in the specification: the maximum number of cursors on one open queue. MS-MQQP 1.3.4 gives no
+# limit, and nothing else would stop a client that only creates cursors.
 MAX_CURSORS: Final = 10_000
 
 

@@ -52,7 +52,7 @@ _PRIORITIES: Final = range(8)
 def message_properties(buffer: CACTransferBufferV2) -> MessageProperties:
     """Return the properties of a message to send, with the defaults of 3.1.5.2.
 
-    Raises a StatusError for what cannot be sent.
+    Raises a StatusError for a property that cannot be sent.
     """
     old = buffer.old
     if old.u_transfer_type != TransferType.CACTB_SEND or not isinstance(old.u, CACTransferSend):

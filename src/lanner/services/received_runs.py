@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
     from lanner.model.live import MessagePosition, Transaction
 
-# Not in the specification: messages that a client can still return by number.
+# Not in the specification: the maximum number of messages that a client can still return by number.
 _MAX_MESSAGES: Final = 1024
-# Not in the specification: receives recorded for one transaction. Beyond that, those whose messages
-# are all forgotten are dropped.
+# Not in the specification: the maximum number of receives that are recorded for one transaction.
+# Beyond it, those whose messages are all forgotten are dropped.
 _MAX_RUNS: Final = 1024
 
 
 class ReceivedRuns:
-    """Messages by number, and ranges of numbers by transaction."""
+    """The received messages by number, and the ranges of numbers by transaction."""
 
     def __init__(self) -> None:
         self._positions: dict[int, MessagePosition] = {}

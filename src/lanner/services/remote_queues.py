@@ -66,7 +66,7 @@ class RemoteQueue:
 
     handle: int
     descriptor: OpenQueueDescriptor
-    # Addresses that have proved that they know the number.
+    # The addresses that have used the right number.
     peers: set[str]
     open_entries: list[OpenQueueEntry] = field(default_factory=list)
     # By RequestId.
@@ -119,7 +119,7 @@ class RemoteQueues:
         return queue
 
     def find_ready(self, handle: int, peer: str) -> RemoteQueue | None:
-        """Return the same if RemoteQMOpenQueue has made the queue ready to read."""
+        """Return the open queue of a number if RemoteQMOpenQueue has made it ready to read."""
         queue = self.find(handle, peer)
         return queue if queue is not None and queue.open_entries else None
 

@@ -54,7 +54,8 @@ _LOG = logging.getLogger(__name__)
 
 Results: TypeAlias = Mapping[str, Value]
 Answer: TypeAlias = Results | int
-# Builds a method's output parameter for a message from the descriptor and the SequentialId.
+# A function that builds a method's output parameter for a message from the descriptor and the
+# SequentialId.
 Shape: TypeAlias = Callable[[RemoteReadDesc | None, int], Results]
 
 _SESSION: Final = PCTX_RRSESSION_HANDLE_TYPE.kind

@@ -32,7 +32,7 @@ def check_sender(properties: MessageProperties, descriptor: OpenQueueDescriptor,
 
 
 def name_here(engine: Engine, properties: MessageProperties) -> None:
-    """Replace "." in queue names: in a packet, every computer would take it for itself."""
+    """Replace "." in queue names, because each computer would read it as its own name."""
     computer = engine.queue_manager.computer_name
     if (name := properties.administration_queue_format_name) is not None:
         properties.administration_queue_format_name = named(name, computer)

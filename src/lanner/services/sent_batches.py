@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 if TYPE_CHECKING:
     from lanner.wire.sid import Sid
 
-# Kind and body of an answer.
+# The kind and the body of an answer.
 Outcome: TypeAlias = tuple[int, bytes]
 
-# Not in the specification: clients remembered per user, and per client sends and octets of answers.
+# Not in the specification: how many clients of a user are remembered, and for each client, how many
+# sends and how many octets of answers.
 MAX_CLIENTS: Final = 64
 MAX_BATCHES: Final = 1024
 MAX_OCTETS: Final = 0x0002_0000
@@ -25,12 +26,12 @@ NAME_SIZE: Final = 16
 
 
 class SentBatch:
-    """One send, and its answer once that is durable."""
+    """One send, and its answer as soon as that is durable."""
 
     __slots__ = ("_waiting", "is_refused", "outcome")
 
     def __init__(self) -> None:
-        # A message of the send was refused, so later parts of it are skipped.
+        # Whether a message of the send was refused. Later parts of the send are then skipped.
         self.is_refused = False
         self.outcome: Outcome | None = None
         self._waiting: list[Callable[[Outcome], object]] = []

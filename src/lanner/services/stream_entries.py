@@ -37,12 +37,12 @@ FAILED: Final = 0x81
 # An earlier part of the same send failed, and this part was not processed.
 SKIPPED: Final = 0x82
 
-# Flag in the message count of a receive: each message has its own read number, counting up from
-# that of the request.
+# A flag in the message count of a receive. It means that each message has its own read number,
+# counting up from that of the request.
 NUMBERED: Final = 0x8000_0000
-# Packets in one send, and messages in one receive.
+# The maximum number of packets in one send, and of messages in one receive.
 MAX_MESSAGES: Final = 1000
-# Reads that one request can end.
+# The maximum number of reads that one request can end.
 MAX_READS: Final = 10_000
 
 # Queue, transaction (0: none), first entry of a send in several parts (0: this one).
@@ -92,7 +92,7 @@ def pack_send(queue: int, transaction: int, first: int) -> bytes:
 
 def unpack_send(body: memoryview) -> tuple[int, int, int]:
     if len(body) < SEND_SIZE:
-        raise RemoteProtocolError(f"a send of {len(body)} octets")
+        raise RemoteProtocolError(f"a send entry of {len(body)} octets is too short")
     queue, transaction, first = _SEND.unpack_from(body)
     return queue, transaction, first
 
@@ -103,7 +103,7 @@ def pack_send_once(queue: int, batch: int, below: int, first: int) -> bytes:
 
 def unpack_send_once(body: memoryview) -> tuple[int, int, int, int]:
     if len(body) < SEND_ONCE_SIZE:
-        raise RemoteProtocolError(f"a send of {len(body)} octets")
+        raise RemoteProtocolError(f"a send entry of {len(body)} octets is too short")
     queue, batch, below, first = _SEND_ONCE.unpack_from(body)
     return queue, batch, below, first
 
@@ -114,7 +114,7 @@ def pack_receive(request: ReceiveRequest) -> bytes:
 
 def unpack_receive(body: memoryview) -> ReceiveRequest:
     if len(body) != _RECEIVE.size:
-        raise RemoteProtocolError(f"a receive of {len(body)} octets")
+        raise RemoteProtocolError(f"a receive entry has {len(body)} octets, {_RECEIVE.size} expected")
     return ReceiveRequest(*_RECEIVE.unpack(body))
 
 
@@ -124,7 +124,7 @@ def pack_begin(transaction: int, identifier: UUID) -> bytes:
 
 def unpack_begin(body: memoryview) -> tuple[int, UUID]:
     if len(body) != _BEGIN.size:
-        raise RemoteProtocolError(f"the begin of a transaction of {len(body)} octets")
+        raise RemoteProtocolError(f"a begin entry has {len(body)} octets, {_BEGIN.size} expected")
     transaction, identifier = _BEGIN.unpack(body)
     return transaction, UUID(bytes_le=identifier)
 
@@ -135,7 +135,7 @@ def pack_transaction(transaction: int) -> bytes:
 
 def unpack_transaction(body: memoryview) -> int:
     if len(body) != _TRANSACTION.size:
-        raise RemoteProtocolError(f"the end of a transaction of {len(body)} octets")
+        raise RemoteProtocolError(f"a commit or abort entry has {len(body)} octets, {_TRANSACTION.size} expected")
     transaction: int = _TRANSACTION.unpack(body)[0]
     return transaction
 
@@ -146,7 +146,7 @@ def pack_commit_behind(transaction: int, first: int) -> bytes:
 
 def unpack_commit_behind(body: memoryview) -> tuple[int, int]:
     if len(body) != _COMMIT_BEHIND.size:
-        raise RemoteProtocolError(f"the commit behind sends of {len(body)} octets")
+        raise RemoteProtocolError(f"a commit behind sends has {len(body)} octets, {_COMMIT_BEHIND.size} expected")
     transaction, first = _COMMIT_BEHIND.unpack(body)
     return transaction, first
 
@@ -168,7 +168,7 @@ def pack_reads(numbers: Sequence[int]) -> bytes:
 def unpack_reads(body: memoryview) -> list[int]:
     """Unpack read numbers; raise RemoteProtocolError for too many or for duplicates."""
     if len(body) % _RANGE.size:
-        raise RemoteProtocolError(f"{len(body)} octets with numbers of reads")
+        raise RemoteProtocolError(f"{len(body)} octets with numbers of reads are not a multiple of {_RANGE.size}")
     numbers: list[int] = []
     for first, last in _RANGE.iter_unpack(body):
         if not first <= last < first + MAX_READS or len(numbers) + last - first >= MAX_READS:
@@ -189,7 +189,7 @@ def pack_ordinals(ordinals: Sequence[int]) -> bytes:
 
 def unpack_ordinals(body: memoryview) -> tuple[int, ...]:
     if len(body) % 8:
-        raise RemoteProtocolError(f"{len(body)} octets with numbers of messages")
+        raise RemoteProtocolError(f"{len(body)} octets with numbers of messages are not a multiple of 8")
     return struct.unpack(f"<{len(body) // 8}Q", body)
 
 
@@ -209,23 +209,23 @@ def pack_messages(positions: Sequence[MessagePosition]) -> bytes:
 def unpack_messages(body: memoryview) -> list[tuple[int, Record]]:
     """Unpack messages as (lookup id, record)."""
     if len(body) < _COUNT.size:
-        raise RemoteProtocolError(f"messages in {len(body)} octets")
+        raise RemoteProtocolError(f"an answer with messages has {len(body)} octets, which is too short")
     (count,) = _COUNT.unpack_from(body)
     place, end = _COUNT.size + count * _ROW.size, len(body)
     if place > end:
-        raise RemoteProtocolError(f"{count} messages in {end} octets")
+        raise RemoteProtocolError(f"{count} messages do not fit into {end} octets")
     messages = []
     for lookup_id, arrived, abort_count, move_count in _ROW.iter_unpack(body[_COUNT.size : place]):
         if end - place < at.MINIMUM_SIZE:
-            raise RemoteProtocolError(f"a packet where {end - place} octets are left")
+            raise RemoteProtocolError(f"{end - place} octets are left, too few for another packet")
         stop = place + _packet_size(body, place)[0]
         if not place + at.MINIMUM_SIZE <= stop <= end:
-            raise RemoteProtocolError(f"a packet that ends at octet {stop} of {end}")
+            raise RemoteProtocolError(f"a packet ends at octet {stop} of {end}")
         record = Record(bytes(body[place:stop]), arrived, abort_count=abort_count, move_count=move_count)
         messages.append((lookup_id, record))
         place = stop
     if place < end:
-        raise RemoteProtocolError(f"{end - place} octets behind the last packet")
+        raise RemoteProtocolError(f"{end - place} octets follow the last packet")
     return messages
 
 
@@ -244,7 +244,7 @@ def unpack_refused(body: memoryview) -> dict[int, tuple[int, str]]:
     position = 0
     while position < len(body):
         if len(body) - position < _REFUSED.size:
-            raise RemoteProtocolError(f"a refusal in {len(body) - position} octets")
+            raise RemoteProtocolError(f"{len(body) - position} octets are left, too few for another refusal")
         index, status, size = _REFUSED.unpack_from(body, position)
         position += _REFUSED.size
         refused[index] = status, bytes(body[position : position + size]).decode(errors="replace")
@@ -260,7 +260,7 @@ def pack_error(error: StatusError, ordinals: Sequence[int] = ()) -> bytes:
 
 def unpack_error(body: memoryview) -> tuple[int, str, tuple[int, ...]]:
     if len(body) < _ERROR.size:
-        raise RemoteProtocolError(f"an error of {len(body)} octets")
+        raise RemoteProtocolError(f"an error answer has {len(body)} octets, which is too short")
     status, size = _ERROR.unpack_from(body)
     end = _ERROR.size + size
     return status, bytes(body[_ERROR.size : end]).decode(errors="replace"), unpack_ordinals(body[end:])

@@ -1,7 +1,7 @@
 """Distributed transactions as documents, for administrators, who may also end them by hand.
 
-There are three kinds of rows. A `decision` is a commit decided by the local coordinator of which a
-resource has not been told. A `branch` is a prepared transaction of this queue manager, whose
+There are three kinds of rows. A `decision` is a commit decided by the local coordinator that a
+resource has not received. A `branch` is a prepared transaction of this queue manager, whose
 messages are locked. An `active` transaction is being ended by a program.
 """
 
@@ -94,7 +94,7 @@ class TransactionDocuments:
         """End a transaction that is in doubt here; return the rows concerned.
 
         A commit decision of the local coordinator is then forgotten, because its resources are
-        being told by hand. Raises InvalidParameter if the transaction is unknown here, and
+        being ended by hand. Raises InvalidParameter if the transaction is unknown here, and
         TransactionSequence if it is active or the local coordinator has decided otherwise.
         """
         engine, coordinator = self._engine, coordinator_of(self._engine)

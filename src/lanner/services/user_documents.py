@@ -1,6 +1,7 @@
-"""Documents for every user: its account, queues, tokens, and tickets to log on elsewhere.
+"""JSON documents that every user may request: about their account, their queues and their tokens.
 
-Their content depends on the user's rights. `Documents` has those for administrators.
+One of them is a ticket, which logs the user on once through another connection. The content of a
+document depends on the user's rights. `Documents` has the documents for administrators.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 Request = Mapping[str, Any]
 
-# Not in the specification: queues in one answer, and characters in a pattern. No queue name is as
-# long as the latter.
+# Not in the specification: the maximum number of queues in one answer, and of characters in a
+# pattern. Queue names are shorter than this.
 MAX_PAGE: Final = 1000
 _MAX_PATTERN: Final = 256
-# Seconds for which an overview is reused for the same identity.
+# The seconds for which an overview is reused for the same identity.
 OVERVIEW_LIFE: Final = 1.0
 _MAX_OVERVIEWS: Final = 256
 
@@ -43,10 +44,12 @@ COLUMNS: Final[dict[str, Callable[[Queue], object]]] = {
     "messages": lambda queue: queue.message_count,
     "bytes": lambda queue: queue.total_bytes,
     "journal_messages": lambda queue: 0 if queue.journal_queue is None else queue.journal_queue.message_count,
-    # Messages that arrived since the queue manager started, plus those found at its start. The
-    # difference between two answers gives the rate.
+    # The number of messages that arrived since the queue manager started, plus those found at its
+    # start. The difference between two answers gives the rate.
     "arrivals": lambda queue: queue.message_count + queue.removed_count,
-    "readers": lambda queue: sum(one.access_type is QueueAccessType.RECEIVE for one in queue.open_queue_descriptors),
+    "readers": lambda queue: sum(
+        one.access_type is QueueAccessType.RECEIVE for one in queue.open_queue_descriptors.values()
+    ),
     "transactional": lambda queue: queue.transactional,
     "journaling": lambda queue: queue.journaling,
     "authentication": lambda queue: queue.authentication,
@@ -171,7 +174,7 @@ class UserDocuments:
         queues = self._visible(identity)
         if pattern:
             wanted = pattern.lower() if any(sign in pattern for sign in "*?") else f"*{pattern.lower()}*"
-            queues = [queue for queue in queues if fnmatch.fnmatchcase(queue.pathname.lower(), wanted)]
+            queues = [queue for queue in queues if _is_named(queue.pathname.lower(), wanted)]
         queues.sort(key=lambda queue: queue.pathname.lower())
         if key != "name":
             queues.sort(key=lambda queue: _sortable(COLUMNS[key](queue)), reverse=is_backwards)
@@ -219,7 +222,7 @@ class UserDocuments:
         return self._tokens
 
     def _create_token(self, identity: Identity, request: Request) -> Document:
-        """Create a token for the user, or for another one if an administrator asks."""
+        """Create a token for the user, or for another user if an administrator requests it."""
         _refuse_token(identity, "make tokens")
         name, scope, lifetime = request.get("user"), request.get("scope"), request.get("lifetime")
         if not isinstance(scope, list) or not all(isinstance(one, str) for one in scope):
@@ -230,7 +233,7 @@ class UserDocuments:
         if identity.is_anonymous:
             raise AccessDenied("the anonymous user has no tokens")
         if sid != identity.sid and not is_administrator(self._engine, identity):
-            raise AccessDenied(f"{identity.name} is no administrator, and makes no tokens of {name}")
+            raise AccessDenied(f"{identity.name} is not an administrator, and cannot create tokens of {name}")
         details = {"user": identity.name if name is None else name, "scope": scope}
         with self._engine.audit.change("create token", identity, details):
             token, text = self._token_file().create(sid, scope, lifetime, str(request.get("description") or ""))
@@ -275,12 +278,18 @@ def _refuse_token(identity: Identity, what: str) -> None:
         raise AccessDenied(f"a token of {identity.name} cannot {what}: log on with the password")
 
 
+def _is_named(path: str, pattern: str) -> bool:
+    """Return whether a pattern fits a queue's path name, or its end after a backslash."""
+    parts = path.split("\\")
+    return any(fnmatch.fnmatchcase("\\".join(parts[begin:]), pattern) for begin in range(len(parts)))
+
+
 def _columns(wanted: object) -> list[str]:
     """Check column names; without any, return all."""
     if not isinstance(wanted, list | None):
         raise InvalidParameter("`columns` is a list of names")
     if wanted and len(wanted) > len(COLUMNS):
-        raise InvalidParameter(f"{len(wanted)} columns, there are {len(COLUMNS)}")
+        raise InvalidParameter(f"{len(wanted)} columns were requested, and there are only {len(COLUMNS)}")
     for one in wanted or ():
         if not isinstance(one, str) or one not in COLUMNS:
             raise InvalidParameter(f"unknown column {str(one)[:80]!r} of queues: one of {', '.join(COLUMNS)}")
@@ -294,5 +303,5 @@ def _sortable(value: object) -> Any:  # noqa: ANN401 (numbers or texts)
 def _number(request: Request, key: str, default: int) -> int:
     value = request.get(key, default)
     if type(value) is not int or value < 1:
-        raise InvalidParameter(f"`{key}` is a number from 1 on")
+        raise InvalidParameter(f"`{key}` must be a whole number, 1 or more")
     return value

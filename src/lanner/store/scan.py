@@ -26,7 +26,8 @@ __all__ = ["Scan", "Scanned"]
 
 _LOG = logging.getLogger(__name__)
 
-# Not in the specification: bytes that a scan reads before it reports them to `memory`.
+# Not in the specification: the number of bytes after which a scan reports its reads to `memory`,
+# which unmaps pages of LMDB's file that were read.
 _TOUCH_EVERY = 1 << 20
 _TOUCH_ROWS = 1 << 13  # about as many index entries as a megabyte holds
 
@@ -38,7 +39,7 @@ _size = struct.Struct(">I").unpack_from  # the second half of INDEX_ENTRY
 
 
 class Scanned(Protocol):
-    """An open database that can be scanned: the store's own or another process's (`read_only`)."""
+    """A database to scan: the store's own, or another process's (`store.read_only`)."""
 
     env: lmdb.Environment
     messages: lmdb._Database
@@ -55,7 +56,7 @@ class Scan:
 
     A scan is created under the store's lock and iterated once, without the lock, perhaps in another
     thread. It sees what was synced at its creation, and the express messages of that moment.
-    Exhaust or close it, because until then LMDB cannot reuse the pages that it reads.
+    Iterate it to the end, or close it: until then LMDB cannot reuse the pages of the snapshot.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Scan:
         corrupt: Callable[[int, int], None],
         express: Sequence[tuple[int, int, Record]] = (),
     ) -> None:
-        """Begin a snapshot. `express` are the messages of the range that are in no database."""
+        """Begin a snapshot. `express` has the messages of the range that are only in memory."""
         self.after = after
         self.upto = upto
         self._express = express
@@ -131,7 +132,7 @@ class Scan:
         return self._environment.env.stat()["psize"]
 
     def database(self, name: str) -> bytes:
-        """Return LMDB's description of a database (MDB_db), which has its root in this snapshot."""
+        """Return LMDB's description (MDB_db) of a database, with its root page in this snapshot."""
         row = self._open_txn().get(name.encode())
         if row is None:
             raise StoreCorrupt(f"the store has no database {name}")

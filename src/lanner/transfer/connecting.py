@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 # destination.
 _MAX_VALIDATION_INTERVAL = 60.0
 _MAX_DOUBLINGS = 16  # more would exceed that in any case
+# All other computers together, as a user who names hosts.
+_OTHERS = "other computers"
 
 
 class Connector:
@@ -107,7 +109,8 @@ class Connector:
             route.unknown_count = 0
             route.enter(Step.RESOLVE)
             route.set_state(OutgoingState.WAITING)
-            self._network.resolve(hosts, partial(self._resolved, route, route.attempt, is_retry))
+            whose = _OTHERS if route.queue.is_for_others else route.queue.maker or None
+            self._network.resolve(hosts, partial(self._resolved, route, route.attempt, is_retry), whose)
             return
         link = self._link_of_peer(name)
         if link is not None:

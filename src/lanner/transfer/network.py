@@ -38,8 +38,13 @@ class Connection(Protocol):
 class Network(Protocol):
     """The network. Every `done` is called later, once, in transfer's thread, without the lock."""
 
-    def resolve(self, hosts: list[HopHost], done: Callable[[list[NextHop] | OSError], None]) -> None:
-        """Resolve the addresses of hosts, anew each time."""
+    def resolve(
+        self, hosts: list[HopHost], done: Callable[[list[NextHop] | OSError], None], whose: str | None = None
+    ) -> None:
+        """Resolve the addresses of hosts, anew each time.
+
+        `whose` is the user who named them, if that may be anybody: a user has few lookups at once.
+        """
 
     def ping(self, address: str, done: Callable[[bool], None]) -> None:
         """Ask whether the queue manager at an address would accept a session (MS-MQQB 3.1.7.6)."""

@@ -47,7 +47,7 @@ def examine(packet: bytes, own_guid: bytes) -> type[UserMessagesReceived]:
 
 
 def _identify(packet: bytes, own_guid: bytes) -> type[UserMessagesReceived]:
-    """Return whether a packet is an OrderAck, a FinalAck or neither, as a class (3.1.5.1.1).
+    """Return the class of the event for an OrderAck, a FinalAck or another message (3.1.5.1.1).
 
     The packet is well-formed. Acknowledgments are end-to-end: one for another queue manager is
     forwarded like any message.
@@ -97,7 +97,7 @@ def is_acknowledgment(packet: bytes) -> bool:
 
 
 def acknowledges(packet: bytes, guid: UUID) -> bool:
-    """Return whether a message reports to a queue manager the fate of one of its own messages.
+    """Return whether a message informs a queue manager what became of one of its own messages.
 
     Such a message is a FinalAck or an administration acknowledgment.
     """

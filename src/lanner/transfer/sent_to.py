@@ -1,8 +1,8 @@
 """The queue managers to which transactional messages of outgoing queues were sent.
 
-A table of the store. An acknowledgment may arrive long after its message was sent, on another
-session, and after a restart. It is believed only from a queue manager that the messages were sent
-to, from their destination, or from a routing server.
+They are kept in a table of the store, because an acknowledgment may arrive long after its message
+was sent, on another session, and after a restart. It is believed only from a queue manager that the
+messages were sent to, from their destination, or from a routing server.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 TABLE: Final = "sent_to"
 
-# Not in the specification: queue managers recorded for one outgoing queue, the newest ones. A route
-# has some routing servers to choose from.
+# Not in the specification: how many queue managers are recorded for one outgoing queue. The newest
+# are kept. There can be several because a route chooses between routing servers.
 MAX_PER_QUEUE: Final = 8
 _GUID_SIZE: Final = 16
 
 
 class SentTo:
-    """The queue managers of all outgoing queues. The store's lock is held."""
+    """The recorded queue managers of all outgoing queues. Callers hold the store's lock."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

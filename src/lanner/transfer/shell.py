@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from lanner.host.accepting import Acceptor, listen_tcp
 from lanner.host.budget import Budget, Door, Pass
 from lanner.host.committer import Committer
+from lanner.host.fair_threads import FairThreads
 from lanner.security.log_lines import log_of_peer
 from lanner.security.peer_address import peer_of
 from lanner.transfer.addresses import addresses_of, resolve_hosts
@@ -50,8 +51,11 @@ _CONNECT_TIMEOUT = 20.0  # seconds
 _LINGER = 5.0  # seconds
 # Resolution of the timers. The shortest timer is half a second.
 _TICK = 0.1  # seconds
-# Number of names resolved at once.
-_RESOLVERS = 8
+# Number of names resolved at once: more than several users may block with names that no server
+# answers for (`host.fair_threads`).
+_RESOLVERS = 16
+# Names that had an address last time, of which the latest are remembered.
+_MAX_ANSWERED = 4096
 # The shares of the descriptors that no other listener can take: for sessions that peers open, and
 # for those that are opened from here.
 _SHARE_IN, _SHARE_OUT = 0.25, 0.15
@@ -88,6 +92,7 @@ class TransferListener:
         qm = engine.queue_manager
         self._pings = PingInitiator(qm.identifier, qm.operating_system_type, engine.monotonic)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._answered: dict[tuple[str, ...], None] = {}
         self._connections: set[_TcpConnection] = set()
         self._is_woken = False
         self._wake_lock = threading.Lock()
@@ -96,6 +101,7 @@ class TransferListener:
         self._loop: asyncio.AbstractEventLoop
         self._committer: Committer
         self._resolvers: ThreadPoolExecutor
+        self._lookups: FairThreads
         self._ping_service: PingService | None
         self._acceptors: list[Acceptor]
 
@@ -121,6 +127,7 @@ class TransferListener:
         # A separate pool, so that unanswered lookups do not block the threads that verify
         # signatures.
         self._resolvers = ThreadPoolExecutor(_RESOLVERS, "lanner-resolve")
+        self._lookups = FairThreads(self._resolvers)
         listening: list[socket.socket] = []
         try:
             listening.append(listen_tcp(self.bind, self.port))
@@ -197,16 +204,33 @@ class TransferListener:
     # Network
     # ----------------------------------------------------------------------------------------------
 
-    def resolve(self, hosts: list[HopHost], done: Callable[[list[NextHop] | OSError], None]) -> None:
+    def resolve(
+        self, hosts: list[HopHost], done: Callable[[list[NextHop] | OSError], None], whose: str | None = None
+    ) -> None:
+        names = [host.host_names for host in hosts]
+
         async def run() -> None:
+            # Anybody can invent names that take long. Those that had an address do not wait for
+            # them.
+            user = None if all(one in self._answered for one in names) else whose
             try:
-                found = await self._loop.run_in_executor(self._resolvers, self._resolve_hosts, hosts)
+                found = await self._lookups.run(user, partial(self._resolve_hosts, hosts))
             except Exception as error:  # noqa: BLE001 (whatever it is, the queue waits for an answer)
+                self._note_answer(names, has_address=False)
                 done(_as_os_error(error))
             else:
+                self._note_answer(names, has_address=True)
                 done(found)
 
         self._spawn(run())
+
+    def _note_answer(self, names: list[tuple[str, ...]], *, has_address: bool) -> None:
+        for one in names:
+            self._answered.pop(one, None)
+            if has_address:
+                self._answered[one] = None
+        while len(self._answered) > _MAX_ANSWERED:
+            del self._answered[next(iter(self._answered))]
 
     def _resolve_hosts(self, hosts: list[HopHost]) -> list[NextHop]:
         peers, certified = self.settings.peers, self.transfer.certified

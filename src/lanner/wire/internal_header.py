@@ -38,7 +38,7 @@ class PacketType(enum.IntEnum):
 class InternalHeader:
     """InternalHeader (MS-MQQB 2.2.1), 4 bytes.
 
-    Only the reserved bits in Flags are kept; the reserved word is not.
+    Unpacking keeps all bits of Flags, including the reserved ones, but not the reserved word.
     """
 
     flags: int
@@ -144,9 +144,9 @@ def pack_internal(
 ) -> bytes:
     """Return an EstablishConnection, ConnectionParameters or SessionAck packet.
 
-    MS-MQQB 2.2.2, 2.2.3 and 2.2.6. IN is set, the priority is the default one as in the captured
-    frames, and TimeToReachQueue is infinite (MS-MQMQ 2.2.19.1). PacketSize of a SessionAck includes
-    its SessionHeader (DECISIONS).
+    MS-MQQB 2.2.2, 2.2.3 and 2.2.6. IN is set, the priority is the default, as in the examples of
+    the document, and TimeToReachQueue is infinite (MS-MQMQ 2.2.19.1). PacketSize of a SessionAck
+    includes its SessionHeader (docs/decisions.md).
     """
     rest = internal_header.pack() + content.pack()
     flags = at.IN | _DEFAULT_PRIORITY | (at.BASE_SH if isinstance(content, SessionHeader) else 0)
@@ -180,8 +180,8 @@ def pack_session_ack(header: SessionHeader) -> bytes:
 def read_session_ack(packet: bytes) -> SessionHeader | None:
     """Return the SessionHeader of a SessionAck packet.
 
-    Return None if an internal packet is malformed or not a SessionAck. The framing code has checked
-    the BaseHeader.
+    `packet` is an internal packet whose BaseHeader the framing code has checked. Return None if it
+    is malformed or is not a SessionAck.
     """
     if len(packet) != _SESSION_ACK.size:
         return None

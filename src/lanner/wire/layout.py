@@ -1,4 +1,4 @@
-"""Positions of the headers in a UserMessage packet (MS-MQMQ 2.2.20).
+"""Positions of the headers in a UserMessage packet (MS-MQMQ 2.2.20, MS-MQRR 2.2.5.1).
 
 One pass reads the fields that determine presence and size. Every size is compared with the end of
 the packet before the next header is read. The pass reads no content: that is the second step of
@@ -81,6 +81,10 @@ ACKNOWLEDGE_MASK = 0x0F
 # MessagePropertiesHeader (2.2.19.3): "valid range from 0x00 to 0xFA".
 MAX_LABEL_LENGTH = 0xFA
 
+# MS-MQRR 2.2.5.1.2: the parts before Data.
+SRMP_ENVELOPE_HEADER_SIZE = 8
+COMPOUND_MESSAGE_HEADER_SIZE = 16
+
 SOAP_HEADER_SECTION = 0x0320
 SOAP_BODY_SECTION = 0x0384
 MQF_DESTINATION = 0x0064
@@ -97,6 +101,7 @@ _U32 = struct.Struct("<I")
 _SECURITY_SIZES = struct.Struct("<2xHHHII")
 _PROPERTIES_SIZES = struct.Struct("<xB30xI16xI")
 _SECTION = struct.Struct("<H2xI")
+_COMPOUND_SIZES = struct.Struct("<4xIII")
 _MQF_ADDRESS = struct.Struct("<IH2xI")
 
 
@@ -112,6 +117,8 @@ class Layout(NamedTuple):
     security: int
     properties: int
     debug: int
+    envelope: int  # SRMPEnvelopeHeader of MS-MQRR 2.2.5.1.2.1
+    compound: int  # CompoundMessageHeader of MS-MQRR 2.2.5.1.2.2
     soap: int
     multi_queue: int
     extension: int  # ExtensionHeader of MS-MQRR 2.2.5.2
@@ -151,6 +158,40 @@ def _after_debug(packet: bytes, position: int, size: int) -> int:
     if position > size:
         raise _short("DebugHeader.QueueIdentifier", position, size)
     return position
+
+
+def _after_envelope(packet: bytes, position: int, size: int) -> int:
+    if position + SRMP_ENVELOPE_HEADER_SIZE > size:
+        raise _short("SRMPEnvelopeHeader", position + SRMP_ENVELOPE_HEADER_SIZE, size)
+    length: int = _U32.unpack_from(packet, position + 4)[0]
+    position += SRMP_ENVELOPE_HEADER_SIZE + 2 * length
+    if position > size:
+        raise _short("SRMPEnvelopeHeader.Data", position, size)
+    return min(position + 3 & ~3, size)
+
+
+def _after_compound(packet: bytes, position: int, size: int) -> int:
+    if position + COMPOUND_MESSAGE_HEADER_SIZE > size:
+        raise _short("CompoundMessageHeader", position + COMPOUND_MESSAGE_HEADER_SIZE, size)
+    check_compound(*_COMPOUND_SIZES.unpack_from(packet, position))
+    position = compound_end(packet, position)
+    if position > size:
+        raise _short("CompoundMessageHeader.Data", position, size)
+    return min(position + 3 & ~3, size)
+
+
+def check_compound(http_body_size: int, msg_body_size: int, msg_body_offset: int) -> None:
+    """Reject a CompoundMessageHeader whose message body is not within its Data."""
+    if msg_body_offset + msg_body_size > http_body_size:
+        raise RemoteProtocolError(
+            f"CompoundMessageHeader.MsgBodySize: {msg_body_size} from {msg_body_offset} is not within {http_body_size}"
+        )
+
+
+def compound_end(packet: bytes, position: int) -> int:
+    """Return the offset after the Data of the CompoundMessageHeader, without padding."""
+    size: int = _COMPOUND_SIZES.unpack_from(packet, position)[0]
+    return position + COMPOUND_MESSAGE_HEADER_SIZE + size
 
 
 def _after_soap(packet: bytes, position: int, size: int) -> int:
@@ -239,7 +280,9 @@ def locate(packet: bytes) -> Layout:
     position = DESTINATION_OFFSET
     step = NAME_SIZES[flags >> DQ_SHIFT & 7]
     position = position + step if step >= 0 else _after_direct(packet, position, "UserHeader.DestinationQueue")
-    administration = response = connector = transaction = security = debug = soap = multi_queue = 0
+    administration = response = connector = transaction = security = debug = envelope = compound = soap = (
+        multi_queue
+    ) = 0
     if step := NAME_SIZES[flags >> AQ_SHIFT & 7]:
         administration = position
         position = position + step if step > 0 else _after_direct(packet, position, "UserHeader.AdminQueue")
@@ -273,6 +316,10 @@ def locate(packet: bytes) -> Layout:
     if base_flags & DH:
         debug = position
         position = _after_debug(packet, position, size)
+    if flags & AH:
+        envelope = position
+        compound = position = _after_envelope(packet, position, size)
+        position = _after_compound(packet, position, size)
     if flags & HH:
         soap = position
         position = _after_soap(packet, position, size)
@@ -282,5 +329,5 @@ def locate(packet: bytes) -> Layout:
     extension = position if size - position >= EXTENSION_HEADER_SIZE else 0
     return Layout(
         base_flags, flags, administration, response, connector, transaction, security, properties,
-        debug, soap, multi_queue, extension, position,
+        debug, envelope, compound, soap, multi_queue, extension, position,
     )  # fmt: skip

@@ -38,6 +38,8 @@ _U32 = struct.Struct("<I")
 _SECURITY = struct.Struct("<HHHHII")
 _TRANSACTION = struct.Struct("<IIIII")
 _SECTION = struct.Struct("<H2xI")
+# HTTPBodySize, MsgBodySize, MsgBodyOffset.
+_COMPOUND = struct.Struct("<4xIII")
 
 _u16 = _U16.unpack_from
 _u32 = _U32.unpack_from
@@ -101,6 +103,8 @@ class Message:
             check_sizes(*sizes)
             if sizes[5]:
                 _ = self.authentication_provider_name
+        if located.envelope:
+            _ = self.soap_envelope
         if located.soap:
             _ = self.soap_header
             _ = self.soap_body
@@ -424,7 +428,8 @@ class Message:
 
     @property
     def body_size(self) -> int:
-        return self._property(32)
+        compound = self._layout().compound
+        return _COMPOUND.unpack_from(self.packet, compound)[1] if compound else self._property(32)
 
     @property
     def allocation_body_size(self) -> int:
@@ -465,11 +470,25 @@ class Message:
 
     @property
     def body(self) -> bytes:
-        start = self.body_offset
-        return self.packet[start : start + self._property(32)]
+        located, packet = self._layout(), self.packet
+        # The body of a message over HTTP is in its CompoundMessageHeader.
+        if located.compound:
+            start, size = self.body_offset, self.body_size
+        else:
+            start, size = self._message_body, _u32(packet, located.properties + 32)[0]
+        return packet[start : start + size]
 
     @property
     def body_offset(self) -> int:
+        compound = self._layout().compound
+        if not compound:
+            return self._message_body
+        offset: int = _COMPOUND.unpack_from(self.packet, compound)[2]
+        return compound + at.COMPOUND_MESSAGE_HEADER_SIZE + offset
+
+    @property
+    def _message_body(self) -> int:
+        """The offset of MessagePropertiesHeader.MessageBody."""
         offset = self._layout().properties
         packet = self.packet
         start: int = offset + at.PROPERTIES_HEADER_SIZE + 2 * packet[offset + 1] + _u32(packet, offset + 52)[0]
@@ -478,14 +497,20 @@ class Message:
     @property
     def end_of_properties(self) -> int:
         """The offset after the MessagePropertiesHeader and its padding."""
-        return self.body_offset + self.body_size + 3 & ~3
+        return self._message_body + self._property(32) + 3 & ~3
+
+    @property
+    def end_of_compound_message(self) -> int:
+        """The offset after the CompoundMessageHeader, without padding; 0 if there is none."""
+        compound = self._layout().compound
+        return at.compound_end(self.packet, compound) if compound else 0
 
     @property
     def end_of_headers(self) -> int:
         """The offset after the last header of MS-MQMQ. Extension headers may follow."""
         return self._layout().end
 
-    # DebugHeader, SoapHeader, MultiQueueFormatHeader, extensions
+    # DebugHeader, SRMP headers, SoapHeader, MultiQueueFormatHeader, extensions
 
     @property
     def tracing_queue_identifier(self) -> UUID:
@@ -493,6 +518,24 @@ class Message:
         if offset and self.packet[offset] & 3 == 1:
             return guid_from_bytes(self.packet[offset + 4 : offset + 20])
         return GUID_NULL
+
+    @property
+    def soap_envelope(self) -> str:
+        """The SOAP envelope of a message that came over HTTP; empty for any other."""
+        offset = self._layout().envelope
+        if not offset:
+            return ""
+        start = offset + at.SRMP_ENVELOPE_HEADER_SIZE
+        end = start + 2 * _u32(self.packet, offset + 4)[0]
+        return decode_terminated(self.packet[start:end], "SRMPEnvelopeHeader.Data") if end > start else ""
+
+    @property
+    def soap_compound_message(self) -> bytes:
+        """The HTTP request that a message came in; empty for any other."""
+        compound = self._layout().compound
+        if not compound:
+            return b""
+        return self.packet[compound + at.COMPOUND_MESSAGE_HEADER_SIZE : at.compound_end(self.packet, compound)]
 
     def _soap_section(self, offset: int, what: str) -> tuple[str, int]:
         length = _SECTION.unpack_from(self.packet, offset)[1]

@@ -100,13 +100,14 @@ def common_offsets(packet: bytes) -> tuple[int, int] | None:
 
 
 def _check_thoroughly(packet: bytes) -> int:
-    message = Message.unpack(packet)
-    located = at.locate(packet)
+    # First, so that no packet from the network gets to the code that reads SRMP headers.
+    (flags,) = fields.user_flags(packet)
     for name, bits in _NEVER_SENT.items():
-        if located.flags & bits:
+        if flags & bits:
             raise NeverSent(f"UserHeader.Flags.{name}: set")
-    if located.end < len(packet):
-        _check_tail(packet, located.end)
+    message = Message.unpack(packet)
+    if message.end_of_headers < len(packet):
+        _check_tail(packet, message.end_of_headers)
     return message.message_class
 
 

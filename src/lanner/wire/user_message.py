@@ -17,10 +17,11 @@ from lanner.wire.multi_queue_format_header import MultiQueueFormatHeader
 from lanner.wire.reader import Reader
 from lanner.wire.security_header import SecurityHeader
 from lanner.wire.soap_header import SoapHeader
+from lanner.wire.srmp_headers import CompoundMessageHeader, SrmpEnvelopeHeader
 from lanner.wire.transaction_header import TransactionHeader
 from lanner.wire.user_header import UserHeader
 
-_OPTIONAL = at.TH | at.SH | at.HH | at.MQ
+_OPTIONAL = at.TH | at.SH | at.AH | at.HH | at.MQ
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,9 @@ class UserMessage:
     transaction_header: TransactionHeader | None = None
     security_header: SecurityHeader | None = None
     debug_header: DebugHeader | None = None
+    # Either both or neither.
+    srmp_envelope_header: SrmpEnvelopeHeader | None = None
+    compound_message_header: CompoundMessageHeader | None = None
     soap_header: SoapHeader | None = None
     multi_queue_format_header: MultiQueueFormatHeader | None = None
     extensions: bytes = b""
@@ -45,6 +49,7 @@ class UserMessage:
         present = (
             (at.TH, self.transaction_header),
             (at.SH, self.security_header),
+            (at.AH, self.compound_message_header),
             (at.HH, self.soap_header),
             (at.MQ, self.multi_queue_format_header),
         )
@@ -58,6 +63,8 @@ class UserMessage:
             self.security_header,
             self.message_properties_header,
             self.debug_header,
+            self.srmp_envelope_header,
+            self.compound_message_header,
             self.soap_header,
             self.multi_queue_format_header,
         )
@@ -83,8 +90,10 @@ class UserMessage:
         security = SecurityHeader.unpack(reader) if user.flags & at.SH else None
         properties = MessagePropertiesHeader.unpack(reader)
         debug = DebugHeader.unpack(reader) if base.has_debug_header else None
+        envelope = SrmpEnvelopeHeader.unpack(reader) if user.flags & at.AH else None
+        compound = CompoundMessageHeader.unpack(reader) if user.flags & at.AH else None
         soap = SoapHeader.unpack(reader) if user.flags & at.HH else None
         multi = MultiQueueFormatHeader.unpack(reader) if user.flags & at.MQ else None
         reader.align_or_end(4, 0)
         extensions = reader.take(reader.remaining, "ExtensionHeader")
-        return cls(base, user, properties, transaction, security, debug, soap, multi, extensions)
+        return cls(base, user, properties, transaction, security, debug, envelope, compound, soap, multi, extensions)

@@ -82,6 +82,32 @@ def test_offsets_do_not_lead_into_the_memory_of_the_queue_manager(target: Victim
         assert manager.open("taken").count() == 0
 
 
+def shared(label: str) -> list[Any]:
+    """Return columns of a thousand labels that are one."""
+    numbers = pa.array([0] * 1000, pa.int8())
+    view = struct.pack("<i4sii", len(label), label[:4].encode(), 0, 0)
+    return [
+        pa.DictionaryArray.from_arrays(numbers, pa.array([label])),
+        pa.RunEndEncodedArray.from_arrays(pa.array([1000], pa.int32()), pa.array([label])),
+        pa.Array.from_buffers(pa.string_view(), 1000, [None, pa.py_buffer(view * 1000), pa.py_buffer(label.encode())]),
+    ]
+
+
+def test_a_value_that_many_rows_share_is_not_repeated(target: Victim) -> None:
+    """Each of these batches would have become four gigabytes."""
+    for labels in shared("x" * 4_000_000):
+        batch = pa.record_batch([pa.array([b""] * 1000), labels], ["body", "label"])
+        with pytest.raises(fl.FlightServerError, match="one by one"):
+            Enemy(target).put(batch)
+
+
+def test_what_a_client_sent_is_quoted_in_part(target: Victim) -> None:
+    """The answer would otherwise be too long for gRPC."""
+    batch = pa.record_batch({"body": [b""], "resp_format_name": ["x" * 1_000_000]})
+    with pytest.raises(fl.FlightServerError, match="path name"):
+        Enemy(target).put(batch)
+
+
 def test_a_schema_of_bodies_is_read_in_one_pass() -> None:
     for text in ("a " + " " * 19_000 + "`", "`" * 19_999, "a" + " int,a" * 3_000 + "`"):
         # Checking each space together with everything behind it would take hours and exceed the

@@ -15,12 +15,21 @@ from typing import Any, Final
 import pytest
 
 import lanner
-from lanner.model.errors import MQ_OK, InvalidParameter
+from lanner.host.addresses import local_settings
+from lanner.host.runtime import Runtime
+from lanner.model.enums import QueueAccessType
+from lanner.model.errors import MQ_OK, InsufficientResources, InvalidParameter
+from lanner.model.live import OpenQueueDescriptor
 from lanner.rpc.async_client import connect_tcp
 from lanner.rpc.faults import RpcFault
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.pdu import AuthLevel
+from lanner.security.identity import SYSTEM, Identity
+from lanner.services import open_objects
 from lanner.services.interfaces.lanner import LANNER, LANNER_CALL, LANNER_OPEN_SESSION, pack_frame
+from lanner.services.open_objects import OpenObjects
+from lanner.wire.format_name import parse
+from lanner.wire.sid import Sid
 from tests.adversity.attacks.victim import USER, Victim, victim
 
 _Call = Callable[..., Awaitable[int]]
@@ -139,3 +148,57 @@ def memory(place: Victim) -> int:
     """Return the most memory that the service has had, in octets."""
     status = Path(f"/proc/{int((place.data / 'lock').read_text())}/status").read_text()
     return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+
+
+def test_all_connections_of_a_user_together_have_so_much_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user with many connections could otherwise open as much as the memory has room for."""
+
+    class Opened:
+        opened = 0
+
+    monkeypatch.setattr(open_objects, "MAX_OPEN_OF_USER", 10)
+    objects, bob = OpenObjects(), Identity("bob", Sid.parse("S-1-5-21-1-2-3-1001"))
+    first, second = Opened(), Opened()
+    objects.require_room(bob, first)
+    first.opened = 7
+    objects.require_room(bob, first)
+    objects.require_room(bob, second)
+    second.opened = 1
+    with pytest.raises(InsufficientResources, match="on all connections together"):
+        objects.require_room(bob, second)
+    # Others have room, and so has an administrator whatever is open.
+    objects.require_room(Identity("carl", Sid.parse("S-1-5-21-1-2-3-1002")), Opened())
+    second.opened = 100
+    objects.require_room(SYSTEM, second)
+    second.opened = 1
+    # What was closed since it was counted makes room, and so does the end of a session.
+    first.opened = 6
+    objects.require_room(bob, second)
+    second.opened = 2
+    with pytest.raises(InsufficientResources):
+        objects.require_room(bob, second)
+    objects.closed(bob, first)
+    objects.require_room(bob, second)
+
+
+def test_handles_to_send_are_many_and_cost_others_nothing(tmp_path: Path) -> None:
+    """Every user may open the queue to send. Nobody goes through all of its handles for that."""
+
+    class Untouched(dict[int, OpenQueueDescriptor]):
+        def values(self) -> Any:  # noqa: ANN401
+            raise AssertionError("somebody looks at all handles")
+
+        __iter__ = values
+
+    runtime = Runtime(tmp_path, local_settings("ALPHA"))
+    with runtime.lock:
+        engine = runtime.engine
+        queue = engine.create_queue(engine.set_queue_defaults(r".\private$\taken"))
+        queue.open_queue_descriptors = Untouched()
+        name = parse(r"DIRECT=OS:.\private$\taken")
+        handles = [engine.open_queue(name, QueueAccessType.SEND) for _ in range(3)]
+        assert len(queue.open_queue_descriptors) == 3
+        for handle in handles:
+            engine.close_queue(handle)
+        assert not len(queue.open_queue_descriptors)
+    runtime.close()

@@ -13,6 +13,7 @@ import pwd
 import re
 import socket
 import stat
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Any, TypeAlias
 import pytest
 
 import lanner
-from lanner.errors import AccessDenied, InsufficientResources, LannerError
+from lanner.errors import AccessDenied, InsufficientResources, LannerError, ServiceNotAvailable
 from lanner.rpc.security import Credentials
 from lanner.security.log_lines import PER_PEER
 from tests.adversity.attacks.limited_service import until
@@ -192,15 +193,51 @@ def test_one_account_does_not_hold_all_streams(tmp_path: Path) -> None:
             # Before bob tries: his own stream would otherwise be the one that counts, and the
             # silent one be refused.
             with lanner.connect(data=target.data) as qm:
-                until(lambda: streams_in_use(qm.status()) == 1)
+                until(lambda: in_use(qm.status(), "flight streams") == 1)
             with connect(target, *login(USER)) as bob:
                 assert is_refused(bob)
             alice.stage([ROWS], ROWS.schema, writer="w", queue="open")
 
 
-def streams_in_use(status: dict[str, Any]) -> object:
-    """Return the number of Flight streams that the queue manager counts."""
-    return next(one["used"] for one in status["limits"] if one["resource"] == "flight streams")
+def test_one_account_does_not_hold_all_calls(tmp_path: Path) -> None:
+    """Users of one computer have one address. A poll that waits holds a call."""
+    with victim(tmp_path, "max_calls = 4\n", flight=True) as target, ThreadPoolExecutor(2) as pool:
+        make_queue(target)
+        with connect(target, *login(USER)) as bob, connect(target, *login(ADMINISTRATOR)) as alice:
+            poll = {"queues": [{"queue": "open", "after": 0}], "timeout_ms": 60_000}
+            waits = [pool.submit(bob.act, "poll", **poll) for _ in range(2)]
+            with lanner.connect(data=target.data) as qm:
+                until(lambda: in_use(qm.status(), "flight calls") == 2)
+                assert alice.info()["user"] == ADMINISTRATOR.user
+                with pytest.raises(flight_errors.TooBusy):
+                    bob.info()
+                qm.open("open").send("the end of the polls")
+            assert all(one.result() for one in waits)
+
+
+def test_one_account_does_not_hold_all_connections_of_an_address(tmp_path: Path) -> None:
+    settings = "max_connections_per_peer = 4\n"
+    with victim(tmp_path, settings, flight=True) as target, contextlib.ExitStack() as stack:
+        held = [stack.enter_context(connect(target, *login(USER))) for _ in range(3)]
+        for one in held:
+            assert one.info()["user"] == USER.user
+        with connect(target, *login(USER)) as bob, pytest.raises(flight_errors.TooBusy):
+            bob.info()
+        until(lambda: gets_in(target, ADMINISTRATOR))
+        held[0].close()
+        until(lambda: gets_in(target, USER))
+
+
+def gets_in(target: Victim, who: Credentials) -> bool:
+    """Whether a user gets one more connection. The service may not have seen others end yet."""
+    with contextlib.suppress(flight_errors.TooBusy, ServiceNotAvailable), connect(target, *login(who)) as queues:
+        return bool(queues.info()["user"] == who.user)
+    return False
+
+
+def in_use(status: dict[str, Any], resource: str) -> object:
+    """Return how much of a resource the queue manager counts."""
+    return next(one["used"] for one in status["limits"] if one["resource"] == resource)
 
 
 def is_refused(queues: Queues) -> bool:
@@ -268,11 +305,14 @@ def test_a_dictionary_does_not_get_in(tmp_path: Path, is_handshake: bool) -> Non
             return False
 
     with victim(tmp_path, flight=True) as made:
+        began = time.monotonic()
         with ThreadPoolExecutor(16) as pool:
             found = list(pool.map(guess, [*[f"word{number}" for number in range(40)], ADMINISTRATOR.password]))
         assert not any(found)
         wrong = [line for line in made.log if "is wrong" in line or "without a look" in line]
-        assert 1 <= len(wrong) <= 3 * PER_PEER
+        # A busy machine takes minutes, and each has lines of its own.
+        minutes = 1 + int((time.monotonic() - began) / 60)
+        assert 1 <= len(wrong) <= 3 * PER_PEER * minutes
         # Another user is not kept out.
         with connect(made, *login(USER)) as bob:
             assert bob.info()["user"] == USER.user

@@ -8,6 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
+import pytest
+
 import lanner
 from lanner.wire.builder import MessageProperties, build
 from lanner.wire.format_name import parse
@@ -15,6 +18,7 @@ from tests.adversity.network import PORT
 from tests.adversity.stranger import GUID, Stranger
 from tests.client.peers import free_address
 from tests.contract.service import LANNER, Service
+from tests.http.service import HttpService
 
 # Clears the screen, and reverses what follows; the C1 form of ESC [; a line that looks like a
 # record of the log.
@@ -55,6 +59,21 @@ def test_no_link_in_the_directory_is_followed(tmp_path: Path) -> None:
             assert f"{data / name} is a symbolic link" in refused(*command, "--data", data)
         (data / name).unlink()
     assert precious.read_bytes() == b"precious"
+
+
+def test_nothing_is_run_from_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that was started in /tmp runs no module that another user has left there."""
+    ran, planted = tmp_path / "ran", tmp_path / "common" / "lanner" / "http"
+    planted.mkdir(parents=True)
+    for name in (planted / "__main__.py", planted / "__init__.py", planted.parent / "__init__.py"):
+        name.write_text(f"open({str(ran)!r}, 'w')\n")
+    monkeypatch.chdir(tmp_path / "common")
+    service = HttpService(tmp_path / "data")
+    try:
+        assert httpx.get(f"{service.url}/api/v1/health/live", trust_env=False, timeout=30).is_success
+    finally:
+        service.close()
+    assert not ran.exists()
 
 
 def test_peers_write_no_control_characters_into_logs_and_output(tmp_path: Path) -> None:

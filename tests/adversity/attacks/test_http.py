@@ -6,6 +6,7 @@ The attackers are strangers, users, and messages that an administrator looks at.
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -19,10 +20,13 @@ import pytest
 
 import lanner
 from lanner.http.bodies import MAX_BODY, MAX_OF_STRANGER
+from lanner.http.sessions import COOKIE, MAX_SESSIONS_OF_USER
+from lanner.security.users import USER_FILE, UserFile
 from tests.adversity.attacks.victim import ADMINISTRATOR, USER, Victim, victim
 
 # More than a busy machine needs for an answer, and less than a request may take to come.
 PATIENCE: Final = 50.0  # seconds
+_ALICE: Final = (ADMINISTRATOR.user, ADMINISTRATOR.password)
 _JSON: Final = "Content-Type: application/json\r\n"
 _EMPTY: Final = b"[" + b"{}," * ((MAX_BODY - 100) // 3) + b"{}]"
 
@@ -79,6 +83,82 @@ def test_a_document_of_many_small_things_is_not_read(place: Victim) -> None:
         assert sent.status_code == HTTPStatus.NOT_FOUND, sent.text
 
 
+# Connections and sessions
+# --------------------------------------------------------------------------------------------------
+
+_FEW: Final = "[http]\nmax_connections = 16\nmax_connections_per_peer = 8\n"
+
+
+@pytest.mark.parametrize("origins", [1, 4])
+@pytest.mark.parametrize("headers", ["", f"{_JSON}Content-Length: 100\r\n\r\n{{"])
+def test_strangers_do_not_hold_all_connections(tmp_path: Path, origins: int, headers: str) -> None:
+    """Neither with the beginnings of requests nor with bodies that do not come to their end."""
+    with victim(tmp_path, _FEW) as place, ExitStack() as stack:
+        head = f"POST /api/v1/session HTTP/1.1\r\nHost: {place.address}\r\n{headers}".encode()
+        for number in range(20):
+            source = (f"127.0.55.{number % origins}", 0)
+            connection = socket.create_connection((place.address, place.port("http")), PATIENCE, source)
+            stack.enter_context(connection).sendall(head)
+        for origin in range(origins + 1):
+            transport = httpx.HTTPTransport(local_address=f"127.0.55.{origin}")
+            base = place.listeners["http"]
+            with httpx.Client(base_url=base, transport=transport, auth=_ALICE, timeout=PATIENCE) as alice:
+                for _ in range(3):
+                    assert alice.get("/api/v1/whoami").json()["user"] == ADMINISTRATOR.user
+
+
+def test_one_account_does_not_hold_all_connections(tmp_path: Path) -> None:
+    """All users of a computer have the address of this one."""
+    with victim(tmp_path, _FEW) as place, ExitStack() as stack:
+        bob = stack.enter_context(_client(place))
+        assert bob.post("/api/v1/session", json={"user": USER.user, "password": USER.password}).is_success
+        head = f"GET /live HTTP/1.1\r\nHost: {place.address}\r\nCookie: {COOKIE}={bob.cookies[COOKIE]}\r\n\r\n"
+        answers = []
+        for _ in range(8):
+            connection = socket.create_connection((place.address, place.port("http")), PATIENCE)
+            stack.enter_context(connection).sendall(head.encode())
+            answers.append(connection.recv(1 << 16).split(b" ")[1])
+        assert answers.count(b"200") == 6
+        assert set(answers) == {b"200", b"503"}
+        for _ in range(3):
+            with _client(place, _ALICE) as alice:
+                assert alice.get("/api/v1/whoami").json()["user"] == ADMINISTRATOR.user
+
+
+def test_one_account_does_not_hold_all_sessions(place: Victim) -> None:
+    with lanner.connect(place.address, user=USER.user, password=USER.password) as manager, _client(place) as bob:
+        first = None
+        for _ in range(MAX_SESSIONS_OF_USER + 1):
+            bob.cookies.clear()
+            assert bob.get(f"/login?ticket={manager.log_on_ticket()}").is_success
+            first = first or bob.cookies[COOKIE]
+        assert bob.get("/api/v1/whoami").json()["user"] == USER.user
+        bob.cookies.clear()
+        assert bob.get("/api/v1/whoami", headers={"Cookie": f"{COOKIE}={first}"}).status_code == HTTPStatus.UNAUTHORIZED
+    with _client(place, _ALICE) as alice:
+        assert alice.get("/api/v1/whoami").json()["user"] == ADMINISTRATOR.user
+
+
+def test_a_removed_user_and_a_stolen_password_are_logged_off(tmp_path: Path) -> None:
+    """Both by HTTP and by RPC, however the account was changed."""
+    with victim(tmp_path) as place, _client(place, _ALICE) as alice:
+        users = UserFile(place.data / USER_FILE)
+        changes: list[Callable[[], object]] = [
+            lambda: users.set_password(USER.user, "another word"),
+            lambda: users.remove(USER.user),
+        ]
+        for password, change in zip((USER.password, "another word"), changes, strict=True):
+            with _client(place) as bob, lanner.connect(place.address, user=USER.user, password=password) as manager:
+                assert bob.post("/api/v1/session", json={"user": USER.user, "password": password}).is_success
+                assert bob.get("/api/v1/whoami").is_success
+                assert manager.who_am_i()["user"] == USER.user
+                change()
+                _until(lambda bob=bob: bob.get("/api/v1/whoami").status_code == HTTPStatus.UNAUTHORIZED)  # type: ignore[misc]
+                with pytest.raises(lanner.errors.LannerError):
+                    manager.who_am_i()
+        assert alice.get("/api/v1/whoami").json()["user"] == ADMINISTRATOR.user
+
+
 # The log
 # --------------------------------------------------------------------------------------------------
 
@@ -114,7 +194,8 @@ def test_wrong_links_and_tokens_keep_nobody_out(tmp_path: Path) -> None:
         with lanner.connect(data=place.data) as manager:
             ticket = manager.log_on_ticket()
         with _client(place) as stranger:
-            assert stranger.get(f"/login?ticket={ticket}").status_code == HTTPStatus.SEE_OTHER
+            assert stranger.get(f"/login?ticket={ticket}").status_code == HTTPStatus.OK
+            assert COOKIE in stranger.cookies
             right = {"Authorization": f"Bearer {made['token']}"}
             assert stranger.get("/api/v1/whoami", headers=right).json()["user"] == ADMINISTRATOR.user
 
@@ -124,6 +205,46 @@ def _until(is_so: Callable[[], bool]) -> None:
     while not is_so():
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+# What a stranger can put into a label: half of a surrogate pair, an override of the direction, and
+# a control character for terminals.
+_EVIL: Final = "a\ud800b\u202egnp.exe\x1b[2J"
+
+
+def test_no_label_and_no_name_spoils_what_an_administrator_looks_at(place: Victim) -> None:
+    # In ASCII, as `json.dumps` writes it.
+    typed = {"Content-Type": "application/json"}
+    there = "DIRECT=OS:evil\u202egnp.exe\\private$\\x"
+    with lanner.connect(data=place.data) as manager, _client(place, (USER.user, USER.password)) as bob:
+        manager.create_queue("spoilt", access={USER.user: "full"})
+        messages = "/api/v1/queues/private$%5Cspoilt/messages"
+        sent = bob.post(messages, content=json.dumps({"body": "x", "label": _EVIL}), headers=typed)
+        assert sent.is_success, sent.text
+        (message,) = bob.get(messages).json()["messages"]
+        assert message["label"] == _EVIL
+        assert "\u202e" not in bob.get(messages).text
+        copied = bob.post(
+            f"{messages}/{message['lookup_id']}/copy", content=json.dumps({"target": there}), headers=typed
+        )
+        assert copied.is_success, copied.text
+        refused = bob.post(f"{messages}/1/copy", content=json.dumps({"target": _EVIL}), headers=typed)
+        assert refused.status_code == HTTPStatus.BAD_REQUEST
+        noted = bob.post("/api/v1/tokens", content=json.dumps({"scope": ["read"], "description": _EVIL}), headers=typed)
+        assert noted.is_success, noted.text
+    with _client(place, _ALICE) as alice:
+        for path in (messages, "/api/v1/tokens", "/api/v1/outgoing", "/api/v1/status", "/api/v1/metrics"):
+            assert alice.get(path).is_success, path
+    with _client(place) as alice:
+        assert alice.post("/login", data={"user": _ALICE[0], "password": _ALICE[1]}).status_code == HTTPStatus.SEE_OTHER
+        name = "VICTIM%5Cprivate$%5Cspoilt"
+        for path in ("/", f"/queue?name={name}", f"/queue/resend?name={name}&message={message['lookup_id']}",
+                     "/outgoing", "/peers", "/users"):  # fmt: skip
+            page = alice.get(path)
+            assert page.is_success, path
+            shown = re.sub(r'value="[^"]*"', "", page.text)
+            assert not set("\u202e\x1b") & set(shown), path
+        assert r"a\ud800b\u202egnp.exe\x1b[2J" in alice.get(f"/queue?name={name}").text
 
 
 def test_a_token_of_a_user_does_not_spoil_the_list_of_the_administrator(place: Victim) -> None:
@@ -137,4 +258,4 @@ def test_a_token_of_a_user_does_not_spoil_the_list_of_the_administrator(place: V
             with pytest.raises(lanner.errors.InvalidParameter):
                 manager.create_token(["read"], lifetime=seconds)
     with _client(place, (ADMINISTRATOR.user, ADMINISTRATOR.password)) as client:
-        assert client.get("/api/v1/tokens").json() == []
+        assert all(one["expires"] is None for one in client.get("/api/v1/tokens").json())

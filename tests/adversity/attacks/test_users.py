@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pytest
 
+from lanner.host.fair_threads import FairThreads
 from lanner.model.errors import MQ_OK, AccessDenied, InvalidParameter
 from lanner.rpc.async_client import connect_tcp
 from lanner.rpc.interface import RETURNS
@@ -24,7 +25,6 @@ from lanner.security.tokens import MAX_NEW, TokenFile
 from lanner.security.users import USER_FILE, UserFile
 from lanner.services.interfaces.lanner import LANNER, LANNER_ASK
 from lanner.services.log_on import MAX_TICKETS, Tickets
-from lanner.services.slow_requests import SlowRequests
 from lanner.wire.sid import Sid
 from tests.adversity.attacks.victim import ADMINISTRATOR, USER, victim
 
@@ -36,7 +36,7 @@ def test_requests_that_take_long_take_no_threads_of_others() -> None:
     go_on = threading.Event()
 
     async def main() -> None:
-        slow = SlowRequests()
+        slow = FairThreads()
         # More than there are threads.
         his = [asyncio.ensure_future(slow.run(BOB.sid, go_on.wait)) for _ in range(200)]
         await asyncio.sleep(0)

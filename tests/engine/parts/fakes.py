@@ -158,7 +158,7 @@ class World:
         handle = self.numbers.next_handle()
         descriptor = OpenQueueDescriptor(handle, handle, access, QueueShareMode.DENY_NONE, queue.pathname)
         descriptor.queue = queue
-        queue.open_queue_descriptors.append(descriptor)
+        queue.open_queue_descriptors[descriptor.handle] = descriptor
         return descriptor
 
     def packet(

@@ -371,3 +371,33 @@ def test_a_form_of_another_site_does_nothing(visit: Visit, manager: lanner.Queue
         assert made.count() == 3
         assert client.post("/queue/purge", data=form | token).status_code == 303
     assert made.count() == 0
+
+
+def test_a_sent_message_asks_for_acknowledgments(visit: Visit, manager: lanner.QueueManager) -> None:
+    made, told = manager.create_queue("asking"), manager.create_queue("told")
+    page = visit(f"/queue/send?name={quote('private$' + chr(92) + 'asking')}")
+    page.fill("#label", "asks")
+    page.fill("#ttrq", "60")
+    page.select_option("#acknowledge", "full_reach_queue")
+    page.fill("#administration", told.path_name)
+    page.get_by_label("Keep a copy in the system journal").check()
+    page.get_by_role("button", name="Send").click()
+    toast(page, "Message sent")
+    found = made.peek(0)
+    assert found.use_journal_queue
+    assert told.receive(10).correlation_id == found.id
+
+
+def test_an_edited_label_leaves_the_body_as_it_was(visit: Visit, manager: lanner.QueueManager) -> None:
+    made = manager.create_queue("typed")
+    number = (1234).to_bytes(4, "little")
+    made.send(lanner.Message(body=number, body_type=3, label="before", recoverable=True, acknowledge="nack-receive"))
+    page = visit(queue("typed"))
+    page.get_by_role("link", name="before").click()
+    page.get_by_role("link", name="Edit and resend…").click()
+    page.fill("#label", "after")
+    page.get_by_role("button", name="Resend").click()
+    toast(page, "Message resent in place of the original")
+    found = made.peek(0)
+    assert (found.label, found.body_bytes, found.body_type) == ("after", number, 3)
+    assert found.acknowledge == 0x0C

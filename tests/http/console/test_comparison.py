@@ -117,7 +117,6 @@ COMMANDS: dict[str, Words] = {
     "lanner certificate add": lambda w: ["bob", w.certificate()],
     "lanner certificate remove": lambda w: [w.registered(), "--yes"],
     "lanner certificate make": lambda w: ["--certificate", w.folder / "tls.pem", "--key", w.folder / "tls.key"],
-    "lanner status": lambda w: [],
     "lanner sessions": lambda w: [],
     "lanner directory show": lambda w: [],
     "lanner token create": lambda w: ["--scope", "read", "--for", "bob"],

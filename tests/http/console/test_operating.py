@@ -17,10 +17,12 @@ from urllib.parse import quote
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 import lanner
 import site_pages
+from lanner.cli.console import page_for
+from lanner.http.console.pages import peer_question
 from lanner.security.certificates import generate_certificate
 from tests.http.service import HttpService
 
@@ -197,7 +199,7 @@ def test_the_overview_tells_the_oldest_message(visit: Visit, manager: lanner.Que
     page = visit("/")
     expect(page.locator(".figures")).to_contain_text("in ancient")
     expect(page.locator(".head")).to_contain_text("Running for")
-    expect(page.locator(".card", has_text="Room left").last).to_contain_text("Disk")
+    expect(page.locator(".card", has_text="In use").last).to_contain_text("Disk")
 
 
 def test_every_command_that_a_page_shows_exists_and_names_its_queue_safely(
@@ -221,6 +223,7 @@ def test_every_command_that_a_page_shows_exists_and_names_its_queue_safely(
     page.goto(f"/queue?name={own}")
     page.get_by_role("button", name="Move all…").click()
     shown |= set(page.locator(".cmd code").all_text_contents())
+    shown |= {peer_question("0bc58aeb", is_trust=is_trust).command for is_trust in (True, False)}
     assert len(shown) > 10
     for command in shown:
         words = shlex.split(command)
@@ -247,3 +250,61 @@ def test_a_monitor_sees_and_changes_nothing(visit: Visit, service: HttpService) 
     for path in ("/settings", "/certificates", "/reports"):
         page.goto(path)
         expect(page.locator("main")).to_contain_text("are for administrators")
+
+
+def test_the_page_of_the_command_leads_into_the_console(
+    browser: Browser,
+    service: HttpService,
+    manager: lanner.QueueManager,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To the browser the file is another site, from which it brings no cookie."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    context = browser.new_context()
+    try:
+        page = context.new_page()
+        page.goto(page_for(f"{service.url}/login?ticket={manager.log_on_ticket()}").as_uri())
+        page.wait_for_url(f"{service.url}/")
+        assert page.get_by_role("navigation").first.is_visible()
+    finally:
+        context.close()
+
+
+# Remembers what each plot was given.
+WATCH_PLOTS = """
+let made;
+window.plotted = [];
+Object.defineProperty(window, "uPlot", {
+  get: () => made,
+  set: (kind) => {
+    made = class extends kind { constructor(...given) { super(...given); window.plotted.push(this); } };
+  },
+});
+"""
+
+
+def test_a_plot_is_in_order_when_the_stream_is_faster_than_its_history(
+    visit: Visit, manager: lanner.QueueManager
+) -> None:
+    queue = manager.create_queue("raced")
+    queue.send(lanner.Message(body="x", recoverable=True))
+    page = visit("/account")
+    name = queue.attributes().pathname
+    points = (
+        "name => fetch('/samples?queue=' + encodeURIComponent(name)).then(a => a.json()).then(a => a.points.length)"
+    )
+    for _ in range(60):
+        if page.evaluate(points, name) > 2:
+            break
+        page.wait_for_timeout(500)
+    held: list[Route] = []
+    page.add_init_script(WATCH_PLOTS)
+    page.route("**/samples?*", held.append)
+    page.goto(f"/queue?name={quote('private$' + chr(92) + 'raced')}")
+    # The first point of the stream is there.
+    expect(page.locator(".plots canvas")).to_have_count(2)
+    held[0].continue_()
+    page.wait_for_function("window.plotted.at(-1).data[0].length > 3")
+    times = page.evaluate("Array.from(window.plotted.at(-1).data[0])")
+    assert times == sorted(times)

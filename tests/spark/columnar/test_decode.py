@@ -25,7 +25,7 @@ from lanner.wire.body_types import TEXT_BODIES, VT_BSTR, VT_LPSTR
 from lanner.wire.builder import MessageProperties, build, set_authentication
 from lanner.wire.format_name import FormatName, parse
 from lanner.wire.sid import ANONYMOUS_LOGON, LOCAL_SYSTEM, Sid
-from tests.wire import samples
+from tests.wire import samples, srmp_packet
 from tests.wire.samples import SOURCE, full_packet, make
 
 OUTSIDE = {"qm_id", "qm_name", "queue", "queue_kind", "subqueue", "seq", "read_time", "lookup_id", "arrived_time"}
@@ -334,6 +334,15 @@ def test_every_truncation_of_a_full_packet_is_a_row_with_its_error() -> None:
     assert batch.column("packet").to_pylist() == packets
     assert all(text for text in batch.column("packet_error").to_pylist())
     assert batch.column("label").null_count == len(packets)
+
+
+def test_a_message_over_http_among_others() -> None:
+    packets = [make(body=b"a"), srmp_packet.packet(), make(body=b"b")]
+    batch = decode_packets(packets)
+    assert batch.column("body").to_pylist() == [b"a", srmp_packet.BODY, b"b"]
+    assert batch.column("body_size").to_pylist() == [1, len(srmp_packet.BODY), 1]
+    assert batch.column("soap_envelope").to_pylist() == [None, srmp_packet.ENVELOPE, None]
+    assert batch.column("compound_message").to_pylist() == [None, srmp_packet.COMPOUND_MESSAGE, None]
 
 
 def test_a_broken_packet_between_good_ones_keeps_its_place() -> None:

@@ -101,6 +101,25 @@ def test_numbers_have_the_type_that_is_asked_for() -> None:
     assert fitted({"a": 1}, pa.int32()) is None
 
 
+@pytest.mark.parametrize("number", [b"1e999999999", b"-1e999999999", b"1e19", b"9" * 100_000, b"sNaN", b"Infinity"])
+def test_a_number_of_many_digits_is_not_computed(number: bytes) -> None:
+    """Computing the first of these takes days, during which no other thread runs."""
+    assert values("json", [(b'{"id": "' + number + b'"}', 0)], "id bigint") == [{"id": None}]
+    assert values("json", [(b'{"id": "' + number + b'"}', 0)], "id decimal(10,2)") == [{"id": None}]
+
+
+@pytest.mark.parametrize("schema", [None, "a string", "a array<string>", "a binary"])
+def test_a_body_that_is_nested_deep_or_has_half_a_character_ends_no_query(schema: str | None) -> None:
+    bodies: list[tuple[bytes | None, int]] = [(b'{"a": "\\ud800"}', 0), (b'{"a": 1}', 0)]
+    bodies += [(b'{"a":' + b"[" * depth + b"]" * depth + b"}", 0) for depth in range(100, 1500, 100)]
+    found = values("json", bodies, schema)
+    assert len(found) == len(bodies)
+    if schema is None:
+        assert found[:2] == ['{"a": "\ufffd"}', '{"a": 1}']
+    if schema == "a string":
+        assert found[:2] == [{"a": "\ufffd"}, {"a": "1"}]
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -2,7 +2,7 @@
 
 `queue_manager`, `queue`, `cursor` and `transaction` are the public classes. They work over the
 protocols of `backend`, which are implemented by `embedded` for a queue manager in this process,
-`lanner_backend` for another Lanner, and `msmq_backend` for a queue manager of another maker. Two
+`lanner_backend` for another Lanner, and `msmq_backend` for a queue manager of another vendor. Two
 modules are written by hand in both forms: `io`, which waits for a disk, a lock, a message, or
 several things at once; and `outbox_io`, the socket of a `Sender`.
 """

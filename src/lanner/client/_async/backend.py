@@ -1,4 +1,4 @@
-"""The interface between the public classes and a queue manager, wherever it runs.
+"""The interface between the public classes and a local or remote queue manager.
 
 A backend reaches one queue manager as one identity. It makes one `BackendQueue` per `Queue` object,
 which opens its handles on first use. Names are format names: the public classes have already parsed
@@ -32,7 +32,7 @@ Document: TypeAlias = dict[str, Any]
 
 
 class Backend(Protocol):
-    """A queue manager, as one identity reaches it."""
+    """The access of one identity to a queue manager."""
 
     # Signs messages sent with `authenticate`. None: an internal certificate, where there is one.
     signing_key: SigningKey | None
@@ -88,7 +88,7 @@ class Backend(Protocol):
     async def exists(self, name: FormatName) -> bool: ...
 
     async def is_transactional(self, name: FormatName) -> bool | None:
-        """Return whether a queue is transactional; None if that is not known here."""
+        """Return whether a queue is transactional; None if this is not known."""
 
     async def count(self, name: FormatName) -> int: ...
 
@@ -190,7 +190,7 @@ class BackendQueue(Protocol):
 
 
 class BackendBatch(Protocol):
-    """Messages that were requested ahead, in a transaction."""
+    """Messages that were requested ahead in a transaction."""
 
     async def messages(self) -> list[ReceivedMessage]:
         """Return the messages that were available; IOTimeout if there were none."""

@@ -1,4 +1,4 @@
-"""The choice of backend: Lanner's own interface where it is served, else Microsoft's protocols."""
+"""The choice of backend: Lanner's own interface if it is served, or Microsoft's protocols."""
 
 from __future__ import annotations
 

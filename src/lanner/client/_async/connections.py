@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Not in the specification: how long to wait for an endpoint mapper. If it does not answer, the
+# Not in the specification: the seconds to wait for an endpoint mapper. If it does not answer, the
 # well-known port is used.
 _MAPPER_TIMEOUT: Final = 3.0
 
@@ -97,7 +97,7 @@ async def mapped_port(host: str, interface: Interface) -> int | None:
 
 
 class Connection(Protocol):
-    """One connection, as long as it lasts: whatever is open on it is lost with it."""
+    """One connection. Everything that is open on it is lost with it."""
 
     @property
     def is_open(self) -> bool:
@@ -152,7 +152,7 @@ class Connections(Generic[C]):
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a connection now."""
+        """Whether there is a connection at present."""
         return self._connection is not None and self._connection.is_open
 
     def is_current(self, connection: C) -> bool:
@@ -162,7 +162,8 @@ class Connections(Generic[C]):
     async def do(self, what: str, work: Callable[[C], Awaitable[T]]) -> T:
         """Run `work` with the connection.
 
-        If the connection is lost, so is everything open on it, and the next call makes a new one.
+        If the connection is lost, everything that was open on it is lost too, and the next call
+        makes a new one.
         """
         return await self.on(await self.now(), what, work)
 

@@ -55,11 +55,13 @@ if TYPE_CHECKING:
 
 DISCARD: Final = "discard"
 POISON_SUBQUEUE: Final = "poison"
-# Seconds per peek. It also bounds a peek that began after `_release` ended the waiting ones.
+# The seconds for which one peek waits. They also limit a peek that began after `_release` had ended
+# the waiting ones.
 _PEEK_SECONDS: Final = 5.0
-# Seconds after which an idle worker checks again whether the others have finished.
+# The seconds after which an idle worker checks again whether the others have finished.
 _BUSY_SECONDS: Final = 0.1
-# A transaction open on a lost connection is aborted, which is reported as TransactionSequence.
+# A transaction that was open on a lost connection is aborted. This is reported as
+# TransactionSequence.
 _LOST: Final = (
     RemoteMachineNotAvailable,
     ServiceNotAvailable,
@@ -417,7 +419,7 @@ class Consumer:
         try:
             await self._queue.receive_by_lookup_id(message.lookup_id, transaction=unit)
         except (MessageNotFound, MessageAlreadyReceived):
-            # Another worker has the message by now. Its failure here counts all the same.
+            # Another worker has the message by now. Its failure in this worker is still counted.
             await unit.abort()
         await self._fail(message, self._failures.count(message), unit, error)
 

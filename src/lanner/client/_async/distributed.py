@@ -1,4 +1,4 @@
-"""`distributed`: one transaction over queues and databases, all of it or nothing.
+"""`distributed`: one transaction over queues and databases, which commits all or nothing.
 
 `host.coordinator.Steps` decides the steps and their order; this module executes them. Each step is
 logged at DEBUG before it is executed.
@@ -79,7 +79,7 @@ class DistributedTransaction(Transaction):
         self._own = QueueManagerParticipant(OWN_RESOURCE, backend)
         self._managers: dict[str, QueueManagerParticipant] = {OWN_RESOURCE: self._own}
         self._databases: dict[str, DatabaseParticipant] = {}
-        # The resources that have not been told the outcome. Their branches are resolved later.
+        # The resources that have not received the outcome. Their branches are resolved later.
         self.outstanding: list[str] = []
         for name, resource in resources.items():
             if check_resource_name(name) == OWN_RESOURCE:
@@ -140,8 +140,8 @@ class DistributedTransaction(Transaction):
 
         Raises TransactionAborted if a resource cannot commit; then nothing has happened anywhere.
         Raises CommitInDoubt if the connection to the coordinator's queue manager is lost before its
-        answer: the outcome is in its log, and every resource is told later. A resource that cannot
-        be reached after the decision is also told later; until then it is in `outstanding`.
+        answer: the outcome is in its log, and every resource gets it later. A resource that cannot
+        be reached after the decision also gets it later; until then it is in `outstanding`.
         """
         self._require_begun()
         await self._send_put()

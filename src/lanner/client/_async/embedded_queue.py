@@ -114,7 +114,7 @@ class EmbeddedQueue:
     def prepare(
         self, message: Message, handle: OpenQueueDescriptor, transaction: Transaction | None
     ) -> MessageProperties:
-        """Return what to build a message's packet from, signed if it asks for that."""
+        """Return the properties for a message's packet, signed if the message requests it."""
         properties = message.properties(self._operations.names)
         if message.authenticate:
             properties = signed(
@@ -270,7 +270,7 @@ class EmbeddedQueue:
         with self.backend.waiter.change() as change:
             errors = [error for _, error in self._operations.remove_all(reads)]
         await durable(change)
-        # A message that was purged meanwhile is gone anyway.
+        # A message that was purged meanwhile has left the queue anyway.
         if errors and len(errors) == len(reads):
             raise errors[0]
 

@@ -1,4 +1,4 @@
-"""The enterprise as a queue manager knows it: sites, routing links, computers, distribution lists.
+"""A queue manager's enterprise: sites, routing links, computers and distribution lists.
 
 A document in the form of `lanner.directory.enterprise` describes it. `apply` the same document to
 all computers, and they route messages by it.

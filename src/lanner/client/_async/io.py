@@ -30,7 +30,7 @@ Event: Final = asyncio.Event
 sleep: Final = asyncio.sleep
 # Whether handlers may be written with `async def`.
 AWAITS: Final = True
-# How often `supervise` checks whether it should stop, in seconds.
+# The seconds between two checks of `supervise` whether it should stop.
 _TICK: Final = 0.1
 
 _background: set[asyncio.Task[Any]] = set()
@@ -264,9 +264,9 @@ async def supervise(
 ) -> None:
     """Run workers concurrently until all have ended, and raise the first error of one.
 
-    `stopping` asks them to end, and `release` ends their waits. That happens when a worker has set
-    `stopping`, when one fails, when `is_stopped` returns True, and when the caller is cancelled;
-    the caller then waits for the workers. A second cancellation cancels them.
+    `stopping` requests that they end, and `release` ends their waits. That happens when a worker
+    has set `stopping`, when one fails, when `is_stopped` returns True, and when the caller is
+    cancelled; the caller then waits for the workers. A second cancellation cancels them.
     """
     tasks = [asyncio.ensure_future(work()) for work in works]
     pending = set(tasks)

@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 
 class LannerBackend(Asked):
-    """A Lanner that runs elsewhere, as the user of the connection."""
+    """The access of the connection's user to a Lanner that runs elsewhere."""
 
     def __init__(self, connections: Connections[LannerConnection], name: str, identifier: uuid.UUID) -> None:
         self.connections = connections

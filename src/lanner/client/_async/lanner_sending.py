@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from lanner.wire.builder import MessageProperties
     from lanner.wire.format_name import FormatName
 
-# Octets of bodies in one document request. A larger body is sent alone.
+# The maximum number of octets of bodies in one document request. A larger body is sent alone.
 _MAX_BODIES: Final = 0x0010_0000
-# Octets of packets in one request on the stream: the queue manager stores one request while the
-# next is built.
+# The maximum number of octets of packets in one request on the stream. The queue manager stores one
+# request while the next is built.
 _MAX_PACKETS: Final = 0x0002_0000
 # The approximate number of octets of a packet besides its body.
 _HEADERS: Final = 200
-# Requests of one send that are under way at once.
+# The maximum number of requests of one send that are under way.
 _WINDOW: Final = 8
-# Consecutive connections that may be lost while the same messages are sent.
+# The number of consecutive connections that may be lost while the same messages are sent.
 _MAX_LOSSES: Final = 3
 
 

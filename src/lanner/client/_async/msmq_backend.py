@@ -76,7 +76,7 @@ _MQDS_QUEUE: Final = 1
 
 
 class MsmqBackend:
-    """A queue manager reached by Microsoft's protocols, as the user of the connection."""
+    """The access of the connection's user to a queue manager, by Microsoft's protocols."""
 
     def __init__(self, connections: Connections[MsmqConnection]) -> None:
         self.connections = connections

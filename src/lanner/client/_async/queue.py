@@ -379,7 +379,8 @@ class Queue(Closeable):
     async def delete(self, *lookup_ids: int) -> None:
         """Remove messages, all of them or none.
 
-        As with `purge`, senders that want acknowledgments are told that their messages were purged.
+        As with `purge`, senders that request acknowledgments get one that says that their messages
+        were purged.
         """
         await self._queue.delete(lookup_ids)
 

@@ -17,7 +17,7 @@ from lanner.host.addresses import local_settings
 from lanner.model.enums import INFINITE
 from lanner.wire.format_name import parse
 
-# Not in the specification: seconds to wait for a computer that does not answer.
+# Not in the specification: the seconds to wait for a computer that does not answer.
 CONNECT_TIMEOUT: Final = 20.0
 Authentication = Literal["ntlm", "negotiate", "kerberos"]
 
@@ -223,8 +223,8 @@ class QueueManager(Closeable):
         """Return one page of the queues that the user may see.
 
         The document has `total` and `items`; each item has the given columns, or all. `name` is a
-        part of the name, or a pattern with * and ?. `sort` is a column; prefix it with - for
-        descending order.
+        part of the name, or a pattern with * and ? of the whole name or of what follows a
+        backslash. `sort` is a column; prefix it with - for descending order.
         """
         wanted = None if columns is None else list(columns)
         document: Document = await self._backend.ask(
@@ -431,7 +431,7 @@ class QueueManager(Closeable):
         await self._backend.ask("remove user", name=name)
 
     async def peer(self, name: str, addresses: Sequence[str] = ()) -> Document:
-        """Return what the queue manager knows about another computer, by its name and addresses."""
+        """Return the queue manager's document about another computer, by its name and addresses."""
         document: Document = await self._backend.ask("peer", name=name, addresses=list(addresses))
         return document
 

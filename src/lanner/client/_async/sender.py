@@ -6,7 +6,7 @@ a lost connection. There is no worker thread or task: pending work is done in tu
 by events of the connection.
 """
 
-# A time-out is its own: it ends when nothing was acknowledged for so long, not with the call.
+# A time-out is its own: it ends when nothing was acknowledged for this time, not with the call.
 # ruff: noqa: ASYNC109
 
 from __future__ import annotations

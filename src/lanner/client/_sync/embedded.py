@@ -79,7 +79,7 @@ def _no_service(identity: Identity, request: Mapping[str, object]) -> object:
 
 
 class EmbeddedBackend(Asked):
-    """A queue manager in this process, as one identity."""
+    """The access of one identity to a queue manager in this process."""
 
     waiter: Waiter
 

@@ -55,7 +55,8 @@ class LannerConnection:
         self._bound = bound
         self._session = session
         self._identifier_text = str(identifier)
-        # The queue manager's memory of our numbered sends; None until it has named it.
+        # The identifier of the queue manager's record of our numbered sends; None until the queue
+        # manager has sent it.
         self.memory: str | None = None
         self._numbers = itertools.count(1)
         # Blocks of numbers, far above those that are taken one by one.

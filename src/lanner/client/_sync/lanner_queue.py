@@ -165,7 +165,7 @@ class LannerQueue:
         return self._packet_name
 
     def prepare(self, message: Message, *, is_transactional: bool) -> MessageProperties:
-        """Return what to build a message's packet from, signed if it asks for that."""
+        """Return the properties for a message's packet, signed if the message requests it."""
         properties = message.properties(self.backend.names)
         if message.authenticate:
             properties = signed(
@@ -237,7 +237,7 @@ class LannerQueue:
             raise lost.error_of(len(prepared), len(lost.sent)) from lost.error
 
     def _runs(self, messages: Sequence[Message], *, is_transactional: bool) -> _Runs:
-        """Return what to build the packets from.
+        """Return the properties for the packets.
 
         Consecutive messages that differ only in label and body share a run.
         """
@@ -665,7 +665,7 @@ class Held:
 
 
 class _Lost(Exception):
-    """The connection was lost during a send: some messages are sent, others may be."""
+    """The connection was lost during a send. Some messages are sent, and others may be."""
 
     def __init__(self, error: StatusError, sent: list[str]) -> None:
         super().__init__(str(error))

@@ -87,7 +87,7 @@ class LannerCursor:
         return self._queue.receive_at(self, timeout, unit)
 
 
-# Maximum octets of a frame that is sent at once, and of an entry besides its packet.
+# The maximum number of octets of a frame that is sent at once, and of an entry besides its packet.
 _LARGEST_FRAME: Final = 0x000F_0000
 _OVERHEAD: Final = 64
 

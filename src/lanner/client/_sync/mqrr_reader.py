@@ -55,7 +55,16 @@ _VERSION: Final = (6, 1, 7601)
 NO_TRANSACTION: Final = bytes(16)
 _ACCESS: Final = {QueueAccessType.RECEIVE: mqrr.RECEIVE_ACCESS, QueueAccessType.PEEK: mqrr.PEEK_ACCESS}
 _MAX_REQUEST_ID: Final = 0xFFFF_FFFF
-_FIRST: Final = frozenset((SectionType.FULL_PACKET, SectionType.BINARY_FIRST_SECTION, SectionType.SRMP_FIRST_SECTION))
+# The types of the sections of one packet (2.2.7).
+_SECTIONS: Final[frozenset[tuple[int, ...]]] = frozenset(
+    (
+        (SectionType.FULL_PACKET,),
+        (SectionType.BINARY_FIRST_SECTION,),
+        (SectionType.BINARY_FIRST_SECTION, SectionType.BINARY_SECOND_SECTION),
+        (SectionType.SRMP_FIRST_SECTION,),
+        (SectionType.SRMP_FIRST_SECTION, SectionType.SRMP_SECOND_SECTION),
+    )
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -408,14 +417,27 @@ def _message(results: Mapping[str, Any]) -> RemoteMessage:
         raise RemoteProtocolError(
             f"pdwNumberOfSections: {results['pdw_number_of_sections']} for {len(buffers)} sections"
         )
+    types = tuple(one.section_buffer_type for one in buffers)
+    if types not in _SECTIONS:
+        raise RemoteProtocolError(f"ppPacketSections: sections of the types {types}")
     parts = []
-    for number, one in enumerate(buffers):
-        if (one.section_buffer_type in _FIRST) is not (number == 0):
-            raise RemoteProtocolError(f"section {number + 1} has the type {one.section_buffer_type}")
+    for one in buffers:
         octets = one.p_section_buffer or b""
         if len(octets) != one.section_size:
             raise RemoteProtocolError(f"SectionSize: {one.section_size} for {len(octets)} octets")
         parts.append(Section(octets, one.section_size_alloc))
     message = Message(stored_packet(joined(parts)))
+    if types[0] == SectionType.SRMP_FIRST_SECTION:
+        _check_srmp(message, parts[0])
     came = min(len(parts[0].octets) - message.body_offset, message.body_size)
     return RemoteMessage(message, results["pdw_arrive_time"], results["p_sequence_id"], max(came, 0))
+
+
+def _check_srmp(message: Message, first: Section) -> None:
+    """Refuse a first section that does not end with CompoundMessageHeader, as 2.2.7 demands.
+
+    The document does not say which section has the padding after that header.
+    """
+    end = message.end_of_compound_message
+    if not end <= first.whole_size <= end + 3 & ~3:
+        raise RemoteProtocolError(f"SectionSizeAlloc: {first.whole_size}, but CompoundMessageHeader ends at {end}")

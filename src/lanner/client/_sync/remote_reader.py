@@ -185,7 +185,7 @@ class RemoteReader(Closeable):
         self.version()
 
     def version(self) -> tuple[int, int]:
-        """Return the server's major and minor version; (0, 0) if it is too old to say."""
+        """Return the server's major and minor version; (0, 0) if it is too old to report it."""
         if self._version is None:
             try:
                 told = self.reading.call(mqqp.REMOTE_QM_GET_VERSION)

@@ -37,7 +37,8 @@ _SINGLE_DIGITS: Final = 7
 _DOUBLE_DIGITS: Final = 15
 # MS-OAUT 2.2.26: 96 bits are 29 digits.
 _MAX_MAGNITUDE: Final = 28
-# Not in the specification: characters of a number. The longest double has about 330.
+# Not in the specification: the maximum number of characters of a number. The longest double has
+# about 330.
 _MAX_NUMBER_TEXT: Final = 1024
 
 
@@ -111,7 +112,7 @@ def _parsed(variant: Variant, vt: int) -> Number:
     if not text or len(text) > _MAX_NUMBER_TEXT or not text.isascii() or "_" in text:
         raise _mismatch(variant, vt)
     try:
-        # The notation of Basic.
+        # This is the notation of Basic.
         if text.upper().startswith("&H") and text[2:].isalnum():
             return int(f"0x{text[2:]}", 0)
         number = Decimal(text.replace(",", ""))
@@ -170,7 +171,8 @@ def _text(variant: Variant, vt: int) -> str:
         case VT.EMPTY:
             return ""
         case VT.BOOL:
-            # As a number: VariantChangeType is called without VARIANT_ALPHABOOL.
+            # A Boolean becomes a number, because VariantChangeType is called without
+            # VARIANT_ALPHABOOL.
             return "-1" if variant.value else "0"
         case VT.R4:
             return _digits(variant.value, _SINGLE_DIGITS)

@@ -27,8 +27,8 @@ from lanner.com.constants import (
 from lanner.com.members import InterfaceTable, Member, Parameter
 from lanner.com.objects import ComCall, ComError, ComObject, Remote
 
-# Not in the specification: sinks of one object (MC-MQAC 3.16.1 ConnectionLimit). ATL, on which
-# Windows' coclasses are built, has no limit.
+# Not in the specification: the maximum number of sinks of one object (MC-MQAC 3.16.1
+# ConnectionLimit). ATL, on which Windows' coclasses are built, has no limit.
 MAX_CONNECTIONS: Final = 64
 _MAX_COOKIE: Final = 0xFFFF_FFFF
 

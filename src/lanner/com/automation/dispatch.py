@@ -106,7 +106,7 @@ def get_type_info_count(obj: ComObject, call: ComCall) -> int:  # noqa: ARG001
 
 
 def get_type_info(obj: ComObject, call: ComCall, index: int, lcid: int) -> NoReturn:  # noqa: ARG001
-    """Raise: there is no type information (MS-OAUT 3.1.4.2)."""
+    """Raise ComError, because there is no type information (MS-OAUT 3.1.4.2)."""
     raise ComError(DISP_E_BADINDEX if index else E_NOTIMPL, "type information is not served")
 
 
@@ -190,7 +190,8 @@ class _Answer:
 
     obj: ComObject
     flags: int
-    # Returned unchanged: no member here has an out parameter besides its result.
+    # The arguments are returned unchanged, because no member here has an out parameter besides its
+    # result.
     refs: tuple[Variant, ...]
 
     def of(

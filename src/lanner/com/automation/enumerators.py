@@ -1,6 +1,6 @@
 """Enumerators: IEnumVARIANT (MS-OAUT 3.3), IEnumConnections and IEnumConnectionPoints (MC-MQAC 6).
 
-They are static: an enumerator has the elements that existed when it was created.
+An enumerator has the elements that existed when it was created.
 """
 
 from __future__ import annotations

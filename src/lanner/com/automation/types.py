@@ -136,7 +136,7 @@ class _DecimalType(FixedType):
             raise TypeError("no number")
         number = int("".join(map(str, digits)))
         if exponent > 0:
-            # Too large: reject it without the expensive calculation.
+            # The number is too large. Reject it without the expensive calculation.
             number = number * 10**exponent if exponent <= self._MAX_SCALE else 1 << 96
             exponent = 0
         if number >> 96 or -exponent > self._MAX_SCALE:

@@ -274,7 +274,7 @@ def connect(
     ...     info = computer.dispatch("MSMQ.MSMQQueueInfo")
 
     Without a `user` you are anonymous, with the rights that a queue grants to everyone. `timeout`,
-    in seconds, applies to connecting; a call such as Receive takes as long as it takes.
+    in seconds, applies to connecting; a call such as Receive has no time limit of its own.
     `events_port` is the port on which events are received: 0 means any port; Windows requires 135.
     """
     if level not in _LEVELS:

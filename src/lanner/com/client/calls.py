@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 class ClientSettings:
     """Settings of a client's calls. Times are in seconds; None means no limit."""
 
-    # The minimum level. An exporter may ask for a higher one. Activation, resolution and pings
+    # The minimum level. An exporter may require a higher one. Activation, resolution and pings
     # always have at least integrity (MS-DCOM 3.2).
     level: AuthLevel = AuthLevel.PKT_INTEGRITY
     # Applies separately to connecting, to binding, and to each call to a resolver.
@@ -51,21 +51,21 @@ class ClientSettings:
     resolver_port: int = EPMAPPER_PORT
     # How long an exporter is remembered after the last interface on it was released.
     idle_timeout: float = 30.0
-    # In total, and to one host.
+    # The maximum number of connections in total, and to one host.
     max_connections: int | None = None
     max_connections_per_host: int | None = None
-    # Interfaces held at the same time.
+    # The maximum number of interfaces that are held at the same time.
     max_interfaces: int | None = None
     max_interfaces_per_host: int | None = None
-    # Exporters being resolved at the same time.
+    # The maximum number of exporters that are resolved at the same time.
     max_resolving: int | None = None
     max_resolving_per_host: int | None = None
-    # Concurrent calls to one exporter.
+    # The maximum number of concurrent calls to one exporter.
     max_calls_per_exporter: int | None = None
 
     @property
     def resolver_level(self) -> AuthLevel:
-        """The level of calls to resolvers: at least integrity (MS-DCOM 3.2.4.1.2.2, 3.2.6.1)."""
+        """The level of calls to resolvers, at least integrity (MS-DCOM 3.2.4.1.2.2, 3.2.6.1)."""
         return max(self.level, AuthLevel.PKT_INTEGRITY)
 
 

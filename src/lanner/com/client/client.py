@@ -74,10 +74,10 @@ __all__ = ["SERVER_SETTINGS", "ClientSettings", "ComClient", "RemoteInterface"]
 
 _LOG = logging.getLogger(__name__)
 
-# References requested at once, as Windows does. With several in stock, passing one on needs no
-# call.
+# The number of references to request at once, which is what Windows requests. A client that holds
+# several can pass one on without a call.
 _PUBLIC_REFS: Final = 5
-# Not in the specification: the references in one RemRelease.
+# Not in the specification: the maximum number of references in one RemRelease.
 _RELEASES_AT_ONCE: Final = 500
 
 # Settings for a server that accepts references from its clients. Not in the specification.
@@ -86,8 +86,8 @@ SERVER_SETTINGS: Final = ClientSettings(
     call_timeout=15.0,
     idle_timeout=5.0,
     max_connections=512,
-    # A computer whose programs have sinks needs two per program: one to the exporter, one to the
-    # resolver unless the programs share it, as on Windows.
+    # A program with sinks takes two connections: one to its exporter and one to its resolver. On
+    # Windows, the programs of a computer share the resolver.
     max_connections_per_host=128,
     max_interfaces=4096,
     max_interfaces_per_host=512,
@@ -102,7 +102,7 @@ _Addresses = tuple[Address, ...]
 
 def _check_limit(count: int, limit: int | None, what: str) -> None:
     if limit is not None and count >= limit:
-        raise ComError(RPC_S_SERVER_TOO_BUSY, f"{count} {what}")
+        raise ComError(RPC_S_SERVER_TOO_BUSY, f"{count} {what}, and the limit is {limit}")
 
 
 class ComClient:
@@ -120,7 +120,8 @@ class ComClient:
         """Create a client that calls with these credentials.
 
         `exporter` creates references to local objects. `local_address` is the source address of
-        calls: a server with one address must be reached at that one.
+        calls. A server that is bound to one address must call from it, because references to its
+        objects name the source address of the call.
         """
         self.settings = ClientSettings() if settings is None else settings
         self.exporter = exporter
@@ -183,7 +184,8 @@ class ComClient:
             self.calls, address, version, clsid, tuple(iids), is_class_object=is_class_object
         )
         if len(reply.results) != len(iids):
-            raise ComError(RPC_E_INVALID_OBJREF, f"{len(reply.results)} interfaces where {len(iids)} were asked for")
+            text = f"{len(iids)} interfaces were requested, and the server returned {len(reply.results)}"
+            raise ComError(RPC_E_INVALID_OBJREF, text)
         found: list[RemoteInterface | ComError] = []
         for result in reply.results:
             if result.objref is None:
@@ -244,8 +246,8 @@ class ComClient:
         """
         self._check()
         std, res_addr = reference_parts(objref)
-        # An untrusted peer whose resolver lists no security bindings has no accounts, like our own
-        # clients.
+        # An untrusted peer whose resolver lists no security bindings has no accounts. Lanner's own
+        # Python clients are such peers.
         is_anonymous = peer is not None and not res_addr.security_bindings
         key = usable_addresses(res_addr.tcp(), self.settings.resolver_port, peer=peer, is_anonymous=is_anonymous)
         if not key:
@@ -283,7 +285,7 @@ class ComClient:
             return held
         limits, resolver = self.settings, exporter.resolver
         of_host = sum(one.interfaces for one in self._resolvers.values() if one.host == resolver.host)
-        _check_limit(self.interfaces, limits.max_interfaces, "interfaces of others are held")
+        _check_limit(self.interfaces, limits.max_interfaces, "interfaces of other computers are held")
         _check_limit(of_host, limits.max_interfaces_per_host, f"interfaces of {resolver.host} are held")
         held = HeldInterface(exporter, iid, std, res_addr)
         exporter.interfaces[std.ipid] = held
@@ -392,7 +394,7 @@ class ComClient:
     def marshal(self, value: Value, iid: UUID, reached: str = "") -> ObjRef:
         """Return a reference to a local object, for a peer that reaches us at `reached`."""
         if not isinstance(value, ComObject) or self.exporter is None:
-            raise ComError(E_INVALIDARG, f"{type(value).__name__} cannot be passed to another computer")
+            raise ComError(E_INVALIDARG, f"this client cannot pass a {type(value).__name__} to another computer")
         return self.exporter.marshal(value, iid, reached=reached)
 
     def knows(self, objref: ObjRef) -> bool:
@@ -412,7 +414,7 @@ class ComClient:
         return ObjRefStandard(held.iid, std, held.res_addr)
 
     def abandon(self, held: HeldInterface) -> None:
-        """Note that a RemoteInterface is no longer used.
+        """Record that a RemoteInterface is no longer used.
 
         Finalizers call this too, in any thread, so it only records the fact.
         """
@@ -420,7 +422,7 @@ class ComClient:
         try:
             self._loop.call_soon_threadsafe(self._let_go)
         except RuntimeError:
-            _LOG.debug("the loop has ended: %s is left to the pings that have stopped", held.exporter)
+            _LOG.debug("the event loop has ended: %s releases its references when it misses our pings", held.exporter)
 
     def _let_go(self) -> None:
         """Queue the release of interfaces that no RemoteInterface holds (3.2.4.4.2)."""

@@ -178,7 +178,8 @@ class Connections:
             await connection.client.close()
             raise ComError(RPC_E_TIMEOUT, f"{address}: no answer to the bind within {self._timeout:g} s") from error
         except InterfaceRefused as error:
-            # It may be available later: exporters register interfaces as they export them.
+            # The interface may be available later, because exporters register interfaces as they
+            # export them.
             connection.bound.pop(syntax.uuid, None)
             raise ComError(E_NOINTERFACE, f"{address}: {error}") from error
         except (RpcConnectionError, RemoteProtocolError) as error:

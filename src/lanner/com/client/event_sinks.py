@@ -1,4 +1,4 @@
-"""Event sinks made of Python functions: objects whose members pass their arguments on."""
+"""Event sinks made from Python functions: each member passes its arguments on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from lanner.com.members import InterfaceTable, Member
 from lanner.com.objects import ComCall, ComError, ComObject
 from lanner.rpc.ndr import Value
 
-# Accepts the name of an event and its arguments. Returns whether there was room for it.
+# A function that takes the name of an event and its arguments, and returns whether there was room
+# for it.
 Deliver = Callable[[str, tuple[Value, ...]], bool]
 
 

@@ -66,7 +66,7 @@ class OwnObjects:
 
     @classmethod
     async def start(cls, address: str, resolve_foreign: ForeignResolver, *, port: int = 0) -> Self:
-        """Listen on a local address that the others can reach. Port 0 is any free port."""
+        """Listen on a local address that other computers can reach. Port 0 means any free port."""
         name = socket.gethostname().partition(".")[0].upper()
         server = RpcServer(providers=ServerSecurity(_NoAccounts(), TargetNames(name, name)))
         found = await server.listen_tcp(address, port, step=0)

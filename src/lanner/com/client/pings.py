@@ -32,7 +32,7 @@ class ComplexPing:
 
 
 class PingSet:
-    """The objects held at one resolver, and the subset that the resolver has been told about."""
+    """The objects held at one resolver, and the subset that the resolver's ping set contains."""
 
     def __init__(self) -> None:
         self._held: Counter[int] = Counter()
@@ -42,7 +42,7 @@ class PingSet:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is held and the resolver has been told so."""
+        """Whether nothing is held and the resolver's ping set is empty."""
         return not self._held and not self._told
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class PingSet:
 
     def change(self) -> ComplexPing | None:
         """Return the changes not sent to the resolver yet, or None if there are none."""
-        # In order of arrival, so that none is delayed forever.
+        # They are sent in order of arrival, so that none is delayed for ever.
         added = [oid for oid in self._held if oid not in self._told][:MAX_OIDS_PER_PING]
         removed = sorted(self._told - self._held.keys())[:MAX_OIDS_PER_PING]
         if not added and not removed:

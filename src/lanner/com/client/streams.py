@@ -21,7 +21,7 @@ IID_IPERSISTSTREAMINIT: Final = UUID("7fd52380-4e07-101b-ae2d-08002b2ec713")
 # MS-ERREF 2.1.
 STG_E_INVALIDFUNCTION: Final = 0x8003_0001
 STG_E_MEDIUMFULL: Final = 0x8003_0070
-# Not in the specification: an object that takes longer to save itself is abandoned.
+# Not in the specification: the seconds that an object may take to save itself.
 SAVE_TIMEOUT: Final = 30.0  # seconds
 # STREAM_SEEK_SET, STREAM_SEEK_CUR and STREAM_SEEK_END.
 _SEEK_SET, _SEEK_CURRENT, _SEEK_END = 0, 1, 2

@@ -32,7 +32,8 @@ class Resolver:
         # The address where it answered.
         self.address: Address | None = None
         self.pings = PingSet()
-        # Held while it resolves an exporter, so that no other task resolves the same one.
+        # The lock is held while the resolver resolves an exporter, so that no other task resolves
+        # the same one.
         self.lock = asyncio.Lock()
         # The number of interfaces held on objects of this resolver.
         self.interfaces = 0
@@ -65,7 +66,7 @@ class RemoteExporter:
         self.interfaces: dict[UUID, HeldInterface] = {}
         # Calls in progress.
         self.calls = 0
-        # Idle timer, which runs while no interface of this exporter is held.
+        # The idle timer, which runs while no interface of this exporter is held.
         self.idle: asyncio.TimerHandle | None = None
 
     def __str__(self) -> str:
@@ -98,8 +99,8 @@ def negotiated(version: ComVersion, who: str) -> ComVersion:
 def level_for(bindings: DualStringArray, authn_hint: int, level: AuthLevel) -> AuthLevel:
     """Return the authentication level for an exporter (MS-DCOM 3.2.4.2).
 
-    Without security bindings there is no security; otherwise it is the higher of our level and the
-    exporter's hint.
+    Without security bindings, the level is NONE. Otherwise it is the higher of our level and the
+    exporter's hint, or packet privacy if the hint is not a known level.
     """
     if not bindings.security_bindings:
         return AuthLevel.NONE
@@ -112,7 +113,8 @@ def reference_parts(objref: ObjRef) -> tuple[StdObjRef, DualStringArray]:
     For HANDLER and EXTENDED, return the ones of the embedded standard OBJREF.
     """
     if isinstance(objref, ObjRefCustom):
-        raise ComError(RPC_E_INVALID_OBJREF, f"an object that marshals itself, with class {objref.clsid}")
+        text = f"an object of class {objref.clsid} marshals itself, which is not supported"
+        raise ComError(RPC_E_INVALID_OBJREF, text)
     return objref.std, objref.res_addr
 
 

@@ -1,6 +1,6 @@
 """The server side of DCOM (MS-DCOM 3.1): clients find, activate, call and release objects.
 
-listener       all of it on its ports, for the daemon
+listener       serves all of these on their ports; the daemon starts it
 resolver       IObjectExporter: OXID resolution, ServerAlive, pings (3.1.2.5.1)
 activator      IActivation and IRemoteSCMActivator (3.1.2.5.2)
 exporter       the tables of objects, interfaces and references, and the dispatch of calls (3.1.1)

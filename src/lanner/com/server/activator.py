@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# The classes that can be activated: CLSID to constructor.
+# The classes that can be activated. A CLSID maps to a constructor.
 ClassTable: TypeAlias = Mapping[UUID, Callable[[], ComObject]]
 
 ICLASSFACTORY_TABLE: Final = InterfaceTable(
@@ -135,8 +135,8 @@ class Activator:
             else:
                 results.append(InterfaceResult(iid, S_OK, objref))
         if all(one.hresult for one in results):
-            # Like CoCreateInstanceEx: without any interface, nothing can refer to the object, so
-            # none is returned.
+            # This is what CoCreateInstanceEx does: without any interface, nothing can refer to the
+            # object, so none is returned.
             raise ComError(results[0].hresult, f"class {clsid} has none of {len(iids)} interfaces")
         return results
 

@@ -58,7 +58,8 @@ PUBLIC_REFS: Final = 5
 FIRST_OPNUM: Final = 3
 # Room for the largest message body and the fields around it.
 MAX_OBJECT_REQUEST_SIZE: Final = MAX_REQUEST_SIZE + 0x1_0000
-# Not in the specification: smaller requests are accepted even from callers above their limit.
+# Not in the specification: the size up to which requests are accepted even from callers above their
+# limit.
 SMALL_REQUEST: Final = 0x1000
 
 
@@ -125,7 +126,7 @@ class ExportedObject:
     interfaces: dict[UUID, ExportedInterface] = field(default_factory=dict)
     # Calls in progress.
     calls: int = 0
-    # Its size when last measured.
+    # The size of the object when it was last measured.
     octets: int = 0
 
     def serves(self, user: Sid) -> bool:
@@ -145,16 +146,16 @@ class Invocation:
     table: InterfaceTable
     exporter: CallExporter
     orpc_this: OrpcThis
-    # Positioned after ORPCTHIS.
+    # The position is after ORPCTHIS.
     decoder: Decoder
 
 
-# Takes a call and returns the response stub, or an awaitable of it.
+# A function that takes a call and returns the response stub, or an awaitable of it.
 InterfaceHandler: TypeAlias = Callable[[Invocation], bytes | Awaitable[bytes]]
 
 
-# Makes a reference to a remote object usable. The second argument is the sender's address, or None
-# if the reference is trusted.
+# A function that makes a reference to a remote object usable. The second argument is the sender's
+# address, or None if the reference is trusted.
 ForeignResolver: TypeAlias = Callable[[ObjRef, str | None], Awaitable["Remote"]]
 
 

@@ -28,7 +28,7 @@ class HoldingLimits:
 
     max_objects: int = MAX_OBJECTS
     max_objects_per_user: int = MAX_OBJECTS // 4
-    # More than a hundred messages of maximum size.
+    # This is room for more than a hundred messages of maximum size.
     max_octets: int = MAX_OCTETS
     max_octets_per_user: int = MAX_OCTETS // 2
 

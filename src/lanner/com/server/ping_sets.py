@@ -1,8 +1,8 @@
 """The sets of objects that clients ping (MS-DCOM 3.1.2.1, 3.1.2.5.1.2, 3.1.2.5.1.3, 3.1.2.6).
 
-No I/O; the time is passed in. An object in a ping set lives as long as the set is pinged. An object
-in no set lives for the time-out of a set. All time-outs are equally long, so tables ordered by
-start time are also ordered by deadline and need no search.
+This module does no I/O; the time is passed in. An object in a ping set lives as long as the set is
+pinged. An object in no set lives for the time-out of a set. All time-outs are equally long, so
+tables ordered by start time are also ordered by deadline and need no search.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class PingSets:
         self._unpinged.pop(oid, None)
 
     def spare(self, oid: int, now: float) -> None:
-        """Give an expired object that is being called another period in which to be pinged."""
+        """Extend the life of an expired object that is being called by another period."""
         if oid in self._counts and not self._counts[oid]:
             self._unpinged[oid] = now + self._timeout
             self._unpinged.move_to_end(oid)
@@ -111,7 +111,7 @@ class PingSets:
         if found is None:
             return OR_INVALID_SET, set_id
         if found.sequence > sequence:
-            # An older ping that arrived late.
+            # This is an older ping that arrived late.
             return OR_OK, set_id
         for oid in added:
             if oid in found.oids:

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from lanner.rpc.server import Results
     from lanner.wire.sid import Sid
 
-# Not in the specification: interfaces queried in one call. No class has twenty.
+# Not in the specification: the maximum number of interfaces that one call queries. No class has
+# twenty.
 MAX_QUERIED_INTERFACES: Final = 256
 _OWN_INTERFACES: Final = (IID_IUNKNOWN, IID_IREMUNKNOWN, IID_IREMUNKNOWN2)
 
@@ -83,7 +84,7 @@ class RemUnknown(ServerInterface):
         if len(iids) > MAX_QUERIED_INTERFACES:
             raise ComError(E_INVALIDARG, f"{len(iids)} interfaces at once")
         if ripid == exporter.ipid_rem_unknown:
-            # It lives as long as the exporter, regardless of references.
+            # IRemUnknown lives as long as the exporter, regardless of references.
             std = StdObjRef(SORF_NOPING, refs, exporter.oxid, exporter.oid_rem_unknown, ripid)
             return [RemQiResult(S_OK, std) if iid in _OWN_INTERFACES else _NO_INTERFACE for iid in iids]
         interface = exporter.find(ripid)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends, Request
 
 from lanner.http.api import (
     access,
@@ -20,8 +20,22 @@ from lanner.http.api import (
     transactions,
     users,
 )
+from lanner.model.errors import InvalidParameter
 
-router = APIRouter()
+
+def known_parameters(request: Request) -> None:
+    """Refuse a query parameter that the route does not have.
+
+    A misspelt filter would otherwise find everything.
+    """
+    known = sorted(one.alias for one in request.scope["route"].dependant.query_params)
+    for name in request.query_params:
+        if name not in known:
+            listed = f"one of {', '.join(known)}" if known else "this address has none"
+            raise InvalidParameter(f"unknown parameter {name!r}: {listed}")
+
+
+router = APIRouter(dependencies=[Depends(known_parameters)])
 for part in (
     overview,
     queues,

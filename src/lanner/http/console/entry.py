@@ -65,7 +65,9 @@ async def log_on_page(request: Request, ticket: str = "", next: str = "/") -> Re
     """Show the form, or follow the one-time link of `lanner console`."""
     if not ticket:
         return _form(next)
-    response = RedirectResponse(_inside(next), 303)
+    # A page, not a redirect: the browser comes from the file of `lanner console`, which is another
+    # site, and would not send the new cookie with a redirected request.
+    response = plain_page("entered.html", to=_inside(next))
     try:
         await sessions_of(request).log_on(response, {"ticket": ticket}, client_address(request))
     except AccessDenied:

@@ -1,7 +1,7 @@
 """Values that change while a page is open: one stream per tab, and the points of its plots.
 
-The stream has one event a second, with the changed texts by the key of their element. The browser
-inserts them as text, so they cannot contain markup.
+The stream sends one event a second. An event contains the texts that have changed, each with the
+key of the element that shows it. The browser inserts them as text, so they cannot contain markup.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _ENOUGH: Final = 2
 async def samples(visitor: Looking, queue: str | None = None, span: int = 900) -> Response:
     """Return the points of a plot: time, messages, in and out.
 
-    The queue manager's history covers the time before the session; the session's own samples are
-    finer.
+    The points before the session come from the queue manager's history. The session's own samples
+    follow; they have a higher resolution.
     """
     span = span_of(span)
     await visitor.sampler.latest()
@@ -67,7 +67,7 @@ async def _events(request: Request, sampler: Sampler, queue: str | None) -> Asyn
     while asyncio.get_running_loop().time() < ends and not await request.is_disconnected():
         sample = await sampler.next(_SILENT)
         if sample is None:
-            # The queue manager does not answer. The page notices by the silence.
+            # The queue manager does not answer. The page notices because no event arrives.
             continue
         values = _values(sample, sampler, queue)
         rate = sampler.rate(queue)

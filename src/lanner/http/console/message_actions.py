@@ -22,6 +22,7 @@ from lanner.http.console.message_bodies import text_of
 from lanner.http.console.page import chosen as counted
 from lanner.http.console.page import done, explain, lookup_ids, queue_url, render, short_name
 from lanner.http.console.visiting import Looking, PageRoute
+from lanner.model.enums import Acknowledgements
 from lanner.model.errors import LannerError, MessageNotFound
 from lanner.wire.body_types import VT_BSTR
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from lanner.client._async.queue import Queue
     from lanner.client._async.queue_manager import QueueManager
     from lanner.client.found import Found
+    from lanner.client.message import ReceivedMessage
     from lanner.http.console.page import Visitor
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -43,6 +45,16 @@ MOST: Final = 10_000
 _LINES: Final = 200
 # Prefix of an action on all messages that the filter finds, instead of the selected ones.
 EVERYTHING: Final = "all-"
+# What a message may ask for, and the words for it.
+_ACKNOWLEDGMENTS: Final = {
+    "none": "Nothing",
+    "full_reach_queue": "Arrived, or could not arrive",
+    "full_receive": "Received, or could not be",
+    "nack_reach_queue": "Only if it could not arrive",
+    "nack_receive": "Only if it was not received",
+    "pos_arrival": "Only if it arrived",
+    "pos_receive": "Only if it was received",
+}
 Text = Annotated[str, Form()]
 Texts = Annotated[list[str] | None, Form()]
 
@@ -64,15 +76,21 @@ async def resend_form(request: Request, visitor: Looking, name: str, message: in
     if shown is None:
         raise MessageNotFound(f"message {message} is no longer in {name}: somebody received it")
     original = shown.message
-    text = text_of(original.body_bytes, original.body_type)
+    body, encoding = _written(original)
     form = {
         "label": original.label,
-        "body": original.body_bytes.hex(" ") if text is None else text[0],
-        "encoding": "hex" if text is None else "text" if original.body_type == VT_BSTR else "utf-8",
+        "body": body,
+        "encoding": encoding,
         "priority": original.priority,
         "recoverable": original.recoverable,
-        "time_to_be_received": original.time_to_be_received or "",
+        "time_to_reach_queue": _seconds(original.time_to_reach_queue),
+        "time_to_be_received": _seconds(original.time_to_be_received),
+        "acknowledge": next(
+            (name for name in _ACKNOWLEDGMENTS if Acknowledgements[name.upper()] == original.acknowledge), ""
+        ),
+        "administration_queue": original.administration_queue or "",
         "use_dead_letter_queue": original.use_dead_letter_queue,
+        "use_journal_queue": original.use_journal_queue,
         "response_queue": original.response_queue or "",
         "correlation_id": original.correlation_id or "",
         "app_specific": original.app_specific,
@@ -81,6 +99,18 @@ async def resend_form(request: Request, visitor: Looking, name: str, message: in
         "target": original.destination_queue or name,
     }
     return await _send_page(request, visitor, name, form, None)
+
+
+def _written(message: ReceivedMessage) -> tuple[str, str]:
+    """Return the body of a message as the form shows it, and how it is written there."""
+    text = text_of(message.body_bytes, message.body_type)
+    if text is None:
+        return message.body_bytes.hex(" "), "hex"
+    return text[0], "text" if message.body_type == VT_BSTR else "utf-8"
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:g}"
 
 
 async def _send_page(
@@ -92,8 +122,12 @@ async def _send_page(
         "encoding": "text",
         "priority": 3,
         "recoverable": True,
+        "time_to_reach_queue": _seconds(Message().time_to_reach_queue),
         "time_to_be_received": "",
+        "acknowledge": "none",
+        "administration_queue": "",
         "use_dead_letter_queue": True,
+        "use_journal_queue": False,
         "response_queue": "",
         "correlation_id": "",
         "app_specific": 0,
@@ -104,7 +138,16 @@ async def _send_page(
     }
     told = None if error is None else explain(error)
     status = 200 if error is None else 409
-    return await render(request, visitor, "send.html", status=status, name=name, form={**empty, **form}, error=told)
+    return await render(
+        request,
+        visitor,
+        "send.html",
+        status=status,
+        name=name,
+        form={**empty, **form},
+        error=told,
+        acknowledgments=_ACKNOWLEDGMENTS,
+    )
 
 
 @router.post("/queue/send")
@@ -117,8 +160,12 @@ async def send(
     encoding: Text = "text",
     priority: Text = "3",
     recoverable: Text = "",
+    time_to_reach_queue: Text = "",
     time_to_be_received: Text = "",
+    acknowledge: Text = "none",
+    administration_queue: Text = "",
     use_dead_letter_queue: Text = "",
+    use_journal_queue: Text = "",
     response_queue: Text = "",
     correlation_id: Text = "",
     app_specific: Text = "0",
@@ -134,8 +181,12 @@ async def send(
         "encoding": encoding,
         "priority": priority,
         "recoverable": bool(recoverable),
+        "time_to_reach_queue": time_to_reach_queue,
         "time_to_be_received": time_to_be_received,
+        "acknowledge": acknowledge,
+        "administration_queue": administration_queue,
         "use_dead_letter_queue": bool(use_dead_letter_queue),
+        "use_journal_queue": bool(use_journal_queue),
         "response_queue": response_queue,
         "correlation_id": correlation_id,
         "app_specific": app_specific,
@@ -151,8 +202,12 @@ async def send(
             "body": body.replace("\r\n", "\n") if encoding == "text" else octets,
             "priority": int(priority),
             "recoverable": bool(recoverable),
+            "time_to_reach_queue": float(time_to_reach_queue) if time_to_reach_queue else None,
             "time_to_be_received": float(time_to_be_received) if time_to_be_received else None,
+            **({"acknowledge": acknowledge} if acknowledge else {}),
+            "administration_queue": administration_queue or None,
             "use_dead_letter_queue": bool(use_dead_letter_queue),
+            "use_journal_queue": bool(use_journal_queue),
             "response_queue": response_queue or None,
             "correlation_id": correlation_id or None,
             "app_specific": int(app_specific or 0),
@@ -162,7 +217,13 @@ async def send(
     try:
         if message.isdecimal():
             async with await _queue(visitor.manager, name, part) as queue:
-                changes["body_type"] = VT_BSTR if encoding == "text" else 0
+                original = await queue.peek_by_lookup_id(int(message))
+                before, was = _written(original)
+                if (body.replace("\r\n", "\n"), encoding) == (before.replace("\r\n", "\n"), was):
+                    # It stays as it is, with a type that the form cannot express.
+                    del changes["body"]
+                else:
+                    changes["body_type"] = VT_BSTR if encoding == "text" else original.body_type if was == "hex" else 0
                 await queue.resend(int(message), target or name, keep=bool(keep), **changes)
             words = "Message resent, the original stays" if keep else "Message resent in place of the original"
         else:

@@ -25,6 +25,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from lanner.http.console.words import FILTERS, plural
 from lanner.model.enums import OutgoingState
 from lanner.model.errors import LannerError
+from lanner.security.printable import printable
 from lanner.security.roles import Role
 
 if TYPE_CHECKING:
@@ -48,6 +49,11 @@ _TEMPLATES: Final = Environment(
     lstrip_blocks=True,
 )
 _TEMPLATES.filters.update(FILTERS)
+# Characters that control a terminal, reorder a line, or are half of a surrogate pair; and the parts
+# of a page whose characters a form sends back.
+_HIDDEN: Final = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_HIDDEN_OR_SENT: Final = re.compile(rf'(value="[^"]*"|<textarea.*?</textarea>)|{_HIDDEN.pattern}', re.DOTALL)
+_HALF: Final = re.compile("[\ud800-\udfff]")
 # The computer in a path name: the part before private$ or before the name of a public queue.
 _COMPUTER: Final = re.compile(r"^(?!private\$\\)[^\\=]+\\", re.IGNORECASE)
 
@@ -114,7 +120,7 @@ class Frame:
 def url(path: str, **query: object) -> str:
     """Return a URL with a query, without parameters that are None, False or empty."""
     given = {name: value for name, value in query.items() if value not in (None, "", False)}
-    return f"{path}?{urlencode(given, doseq=True)}" if given else path
+    return f"{path}?{urlencode(given, doseq=True, errors='replace')}" if given else path
 
 
 def queue_url(name: str, **query: object) -> str:
@@ -200,12 +206,23 @@ async def render(
         manager_name=visitor.manager.name,
         **values,
     )
-    return HTMLResponse(text, status, _HEADERS)
+    return HTMLResponse(_visible(text), status, _HEADERS)
 
 
 def plain_page(template: str, *, status: int = 200, **values: object) -> HTMLResponse:
     """Return a page for a user who has not logged on."""
-    return HTMLResponse(_TEMPLATES.get_template(template).render(**values), status, _HEADERS)
+    return HTMLResponse(_visible(_TEMPLATES.get_template(template).render(**values)), status, _HEADERS)
+
+
+def _visible(text: str) -> str:
+    """Return a page on which the characters that peers may have hidden in a text are shown.
+
+    Otherwise a name can pass for another one.
+    """
+    if _HIDDEN.search(text) is None:
+        return text
+    shown = _HIDDEN_OR_SENT.sub(lambda found: found[1] or printable(found[0]), text)
+    return _HALF.sub("\ufffd", shown)
 
 
 def done(visitor: Visitor, to: str, text: str, *, name: str = "", href: str = "") -> RedirectResponse:
@@ -217,7 +234,10 @@ def done(visitor: Visitor, to: str, text: str, *, name: str = "", href: str = ""
 def explain(error: LannerError) -> tuple[str, str]:
     """Return the text of an error and MSMQ's name of its status."""
     status = getattr(error, "status", None)
-    return str(error), "" if status is None else f"{type(error).__name__}, {status:#010x}"
+    if status is None:
+        return str(error), ""
+    # The text of the error ends with the status.
+    return str(error.args[0]), f"{type(error).__name__}, {status:#010x}"
 
 
 def lookup_ids(values: Sequence[str]) -> list[int]:

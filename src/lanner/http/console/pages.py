@@ -445,7 +445,7 @@ async def peers(request: Request, visitor: Looking, view: str = "sessions") -> R
         )
     except AccessDenied as error:
         return await _denied(request, visitor, "Peers are for administrators", error)
-    rows = _peer_rows(known, status, waiting)
+    rows = peer_rows(known, status, waiting)
     rows.sort(key=lambda row: (row["pill"] != "bad", not row["conflicts"], -row["waiting"], row["name"].casefold()))
     stuck = frozenset(row["name"].casefold() for row in rows if row["pill"] == "bad")
     return await render(
@@ -469,7 +469,7 @@ async def _enterprise(manager: QueueManager) -> Document:
     return {"sites": told.get("sites", []), "links": links, "computers": computers}
 
 
-def _peer_rows(known: list[Document], status: Document, waiting: list[Document]) -> list[Document]:
+def peer_rows(known: list[Document], status: Document, waiting: list[Document]) -> list[Document]:
     """Return the other computers: those with a pin, a session or an outgoing queue."""
     rows: dict[str, Document] = {}
 
@@ -502,6 +502,8 @@ def _peer_rows(known: list[Document], status: Document, waiting: list[Document])
         hops = [hop.partition("=")[2] for hop in queue["next_hops"]]
         known_hop = next((hop for hop in hops if hop in by_address), None)
         one = row(queue["destination"]) if known_hop is None else by_address[known_hop]
+        if one["name"] in one["addresses"] and queue["name"].upper().startswith("DIRECT=OS:"):
+            one["name"] = queue["destination"]
         one["waiting"] += queue["messages"]
         if queue["stuck"]:
             one["pill"], one["word"], one["problem"] = "bad", "Not connected", queue["problem"]
@@ -519,7 +521,7 @@ async def act_on_peer(
     confirmed: Annotated[str, Form()] = "",
 ) -> Response:
     if action not in ("trust", "forget") or not confirmed:
-        return await ask(request, visitor, _peer_question(guid, is_trust=action == "trust"))
+        return await ask(request, visitor, peer_question(guid, is_trust=action == "trust"))
     if action == "trust":
         await visitor.manager.trust_peer(guid)
         return done(visitor, "/peers", "The addresses that were learnt are trusted now")
@@ -527,7 +529,7 @@ async def act_on_peer(
     return done(visitor, "/peers", "The peer is forgotten; it is learnt anew when it connects")
 
 
-def _peer_question(guid: str, *, is_trust: bool) -> Question:
+def peer_question(guid: str, *, is_trust: bool) -> Question:
     if is_trust:
         title, verb, effects = (
             "Trust the addresses of this peer?",
@@ -552,7 +554,7 @@ def _peer_question(guid: str, *, is_trust: bool) -> Question:
             ),
         )
     action = verb.lower()
-    command = shell("lanner", "peers", action, guid)
+    command = shell("lanner", "peer", action, guid)
     fields = {"guid": guid}
     return Question(
         title, guid, verb, f"/peers/{action}", "/peers", effects, fields, command, is_destructive=not is_trust

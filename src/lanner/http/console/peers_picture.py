@@ -64,7 +64,7 @@ def draw(name: str, rows: list[dict[str, Any]]) -> Picture:
     edges = []
     for side, members in enumerate(sides):
         for place, row in enumerate(members):
-            y = round(height * (place + 1) / (len(members) + 1))
+            y = round(middle + _STEP * (place - (len(members) - 1) / 2))
             x = 16 if side == 0 else _WIDTH - 16 - _NODE[0]
             inner = x + _NODE[0] if side == 0 else x
             outer = 404 if side == 0 else 596

@@ -213,7 +213,7 @@ class _Array(GeneratedType):
         return self.element.alignment(rep)
 
     def emit_open(self, writer: Writer, value: str, related: Expressions, path: str) -> Partial:
-        """Return the elements, and how many there are."""
+        """Return the elements and their number."""
         if self.is_string:
             value = writer.load(f"{writer.constant(_terminated)}({value})")
         elements = self._elements.emit_load(writer, value)

@@ -168,7 +168,7 @@ class _Source:
         self._modulus, self._residue = alignment, 0
 
     def moved(self, unit: int = 1) -> None:
-        """Note that octets were passed whose number is a multiple of `unit`."""
+        """Record that the position has advanced by a multiple of `unit`."""
         self._modulus = math.gcd(self._modulus, unit)
         self._residue %= self._modulus
 
@@ -253,7 +253,7 @@ class Reader(_Source):
             self.line(f"if {related.if_given(related.switch)}{tag} != {related.switch}: {refusal}")
 
     def expect(self, count: str, path: str) -> None:
-        """Count elements of an array that follow. Too many in all are refused."""
+        """Count the elements of an array that follow. Too many elements in total are refused."""
         self.line(f"decoder.elements -= {count}")
         self.line(f"if decoder.elements < 0: {self.refuse(path, '{-decoder.elements} elements too many')}")
 
@@ -312,7 +312,7 @@ class Reader(_Source):
 
 
 class Writer(_Source):
-    """A function that writes: it appends to `encoder.parts`, and counts in `p`."""
+    """A function that writes: it appends to `encoder.parts`, and counts octets in `p`."""
 
     def __init__(self, rep: Representation, modulus: int = 1) -> None:
         super().__init__(rep, modulus)
@@ -335,7 +335,7 @@ class Writer(_Source):
         return f'raise ValueError(f"{path}{text}")'
 
     def load(self, expression: str) -> str:
-        """Give a value a name."""
+        """Assign a value to a name."""
         name = self.name()
         self.raw(f"{name} = {expression}")
         return name

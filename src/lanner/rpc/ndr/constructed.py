@@ -215,8 +215,8 @@ class Union(GeneratedType):
 
     With switch_is the tag repeats another field of the structure, and the value is that of the arm
     alone. Without it, the union is encapsulated and its value is a pair of tag and arm. In NDR the
-    arm has its own alignment: this is no ms_union. In NDR64 tag and arm are aligned to the largest
-    alignment of all arms (MS-RPCE 2.2.5.3.4.4).
+    arm has its own alignment, because this is not an ms_union. In NDR64 tag and arm are aligned to
+    the largest alignment of all arms (MS-RPCE 2.2.5.3.4.4).
     """
 
     def __init__(self, tag: Integer, arms: Mapping[int, Type | None]) -> None:

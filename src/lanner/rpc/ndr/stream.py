@@ -15,14 +15,14 @@ ByteOrder: TypeAlias = Literal["little", "big"]
 # The type of a value depends on its declaration.
 Value: TypeAlias = Any
 
-# Not in the specification: nesting of pointers. The deepest management property nests three; a
-# VT_VARIANT vector could nest as deeply as its sender likes.
+# Not in the specification: the maximum nesting of pointers. The deepest management property nests
+# three; a VT_VARIANT vector could nest as deeply as its sender likes.
 MAX_POINTER_DEPTH: Final = 32
 # MS-RPCE 3.1.1.5.3.2.2.1: "at most, 2^31 - 1 elements in each dimension".
 MAX_COUNT: Final = 0x7FFF_FFFF
-# Not in the specification: elements of arrays, other than octets and characters, in one request. No
-# method requests more than 128 properties. A stub of four megabytes of elements would keep the
-# event loop busy for seconds before the sender is authenticated.
+# Not in the specification: the maximum number of elements of arrays, other than octets and
+# characters, in one request. No method requests more than 128 properties. A stub of four megabytes
+# of elements would keep the event loop busy for seconds before the sender is authenticated.
 MAX_REQUEST_ELEMENTS: Final = 16_384
 # The first referent identifier of Windows, which counts in steps of four. Any nonzero number would
 # do (C706 14.3.10).
@@ -103,7 +103,7 @@ UNRELATED: Final = Correlation()
 
 
 class Encoder:
-    """A stub being written: the pieces so far, and their size in octets."""
+    """A stub that is being written: the pieces so far, and their size in octets."""
 
     __slots__ = ("_referent", "parts", "position", "representation")
 
@@ -133,7 +133,7 @@ class Encoder:
 
 
 class Decoder:
-    """A stub being read. It never moves past its end."""
+    """A stub that is being read. The position never moves past its end."""
 
     __slots__ = ("aliases", "data", "depth", "elements", "end", "position", "representation")
 

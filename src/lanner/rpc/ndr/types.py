@@ -34,7 +34,7 @@ Partial: TypeAlias = Any
 
 
 class Type(ABC):
-    """The form of values of one declared type in a stub."""
+    """The representation of the values of one declared type in a stub."""
 
     # Whether a part of it is deferred.
     has_referents: bool = False
@@ -72,7 +72,7 @@ class Type(ABC):
         raise NotImplementedError
 
     def emit_open(self, writer: Writer, value: str, related: Expressions, path: str) -> Partial:
-        """Take a value apart, as far as both steps need it."""
+        """Split a value into the parts that both steps need."""
         return value
 
     def emit_write(self, writer: Writer, partial: Partial, related: Expressions, path: str) -> None:

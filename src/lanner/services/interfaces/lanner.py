@@ -20,14 +20,14 @@ from lanner.services.interfaces.mqmq import HRESULT
 
 Document: TypeAlias = dict[str, Any]
 
-# Everything that one client has open: queues, cursors, reads, transactions. It is closed with the
-# association.
+# The handle of everything that one client has open: queues, cursors, reads, transactions. It is
+# closed with the association.
 LANNER_SESSION_HANDLE: Final = ContextHandle("LANNER_SESSION_HANDLE")
-# Not in the specification: octets of one request. Large enough for the largest message and its
-# document.
+# Not in the specification: the maximum number of octets of one request. It is large enough for the
+# largest message and its document.
 MAX_REQUEST_SIZE: Final = 0x0080_0000
-# Not in the specification: commas in one document, which bounds the time it takes to parse. The
-# documents of 1,000 messages have fewer, whatever their labels.
+# Not in the specification: the maximum number of commas in one document, which limits the time that
+# parsing takes. The documents of 1,000 messages have fewer, whatever their labels.
 MAX_COMMAS: Final = 300_000
 _SIZE: Final = struct.Struct("<I")
 

@@ -34,7 +34,7 @@ from lanner.wire.vartypes import VT
 
 # MS-MQMQ 2.2.8. In packets the same pair is named MessageIdentifier.
 OBJECTID: Final = Struct(MessageIdentifier, Field("queue_manager_guid", guid), Field("ordinal", u32))
-# MS-MQMQ 2.2.18.1.8: 16 octets, opaque to everyone but their creator.
+# MS-MQMQ 2.2.18.1.8: 16 octets, whose content only their creator interprets.
 XACTUOW: Final = Octets(16)
 # HRESULT and DWORD return values. The model's status codes are unsigned.
 HRESULT: Final = u32

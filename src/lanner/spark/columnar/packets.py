@@ -1,6 +1,6 @@
 """The positions of the headers in many packets: `wire.layout.locate` for a whole batch.
 
-Only common packets are located here. Packets with rare headers (tracing, SOAP, several
+Only common packets are located here. Packets with rare headers (tracing, SOAP, SRMP, several
 destinations, a provider's name, headers after the packet) and malformed packets are left to
 `wire.Message`, which reads them one by one and words the errors.
 """
@@ -251,7 +251,7 @@ def _is_common(header: npt.NDArray[np.void], flags: Ints, sizes: Ints) -> Mask:
         & (header["signature"] == at.SIGNATURE)
         & (header["packet_size"] == sizes)
         & (header["base_flags"] & (at.IN | at.BASE_SH | at.DH | at.TR) == 0)
-        & (flags & (at.MP | at.HH | at.MQ) == at.MP)
+        & (flags & (at.MP | at.AH | at.HH | at.MQ) == at.MP)
         & (flags >> at.DM_SHIFT & 3 <= 1)
         & (is_recoverable | (flags & at.TH == 0))
         & _IS_DESTINATION[flags >> at.DQ_SHIFT & 7]

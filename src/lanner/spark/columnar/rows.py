@@ -106,8 +106,10 @@ def message_row(message: Message, kind: str, keeper: UUID | None) -> dict[str, o
         "body": message.body,
         "body_text": body_text(message.body_type, message.body),
         "extension": message.extension or None,
+        "soap_envelope": clean(message.soap_envelope) or None,
         "soap_header": clean(message.soap_header) or None,
         "soap_body": clean(message.soap_body) or None,
+        "compound_message": message.soap_compound_message or None,
     }
 
 

@@ -104,10 +104,10 @@ app_specific            bigint     set   ApplicationTag
 label                   string     set   Label
 [time]
 sent_time               timestamp  read  SentTime, whole seconds of the sender's clock
-arrived_time            timestamp  read  ArrivalTime, whole seconds of this clock
+arrived_time            timestamp  read  ArrivalTime, whole seconds by the clock of the queue manager
 time_to_reach_queue     bigint     set   seconds from sent_time; 4294967295 is for ever
 time_to_be_received     bigint     set   seconds from sent_time; 4294967295 is for ever
-expires_at              timestamp  read  when it leaves this queue unread; null: never
+expires_at              timestamp  read  when it expires in this queue if it is not received; null: never
 last_move_time          timestamp  read  last move between subqueues, where the packet tells it
 [delivery]
 priority                int        set   0 to 7; 0 for a transactional message
@@ -130,10 +130,10 @@ deadletter_format_name  string     set   the application's own dead-letter queue
 xact_status_format_name string     read  a connector's status queue; no packet carries it, always null
 report_queue_id         string     set   public queue for reports of its way
 src_machine_id          string     read  queue manager that sent it
-dest_qm_id              string     read  queue manager it was sent to; null where the name tells it
+dest_qm_id              string     read  queue manager it was sent to; null where the format name contains it
 connector_type          string     set   ConnectorTypeIdentifier
 [transaction]
-xact_id                 binary     read  TransactionIdentifier, 20 bytes; null outside transactions, as all of these
+xact_id                 binary     read  TransactionIdentifier, 20 bytes; null outside transactions, like the next five
 first_in_xact           boolean    read  first message of its transaction
 last_in_xact            boolean    read  last message of its transaction
 tx_seq_id               bigint     read  TransactionalMessageSequenceIdentifier
@@ -142,8 +142,9 @@ tx_prev_seq_no          bigint     read  TransactionPreviousSequenceNumber
 [security]
 sender_id               binary     read  SID or queue manager GUID of the sender; null: anonymous
 sender_id_type          int        read  0 none, 1 SID, 2 queue manager
-sender_verified         boolean    read  true: a signature or a logon here proves the sender; false: a claim, or
-                                              nobody; null: not told
+sender_verified         boolean    read  true: a signature, or a logon to this queue manager, proves the
+                                              sender; false: the sender is only claimed, or there is
+                                              none; null: the queue manager does not report it
 authenticated           int        read  1: the signature was verified here
 auth_level              int        read  AuthenticationLevel
 priv_level              int        read  PrivacyLevel
@@ -160,12 +161,12 @@ body_size               bigint     read  bytes of the body
 body                    binary     set   the body; a writer may give text too
 body_text               string     read  the body as text, where body_type says that it is text
 extension               binary     set   Extension; null when empty
-soap_envelope           string     read  only in messages over HTTP, which Lanner does not accept:
-                                              always null
+soap_envelope           string     read  the SOAP envelope of a message that a Windows computer
+                                              received over HTTP; Lanner itself accepts none, so only
+                                              `transport=rpc` has one
 soap_header             string     set   SoapHeader
 soap_body               string     set   SoapBody
-compound_message        binary     read  only in messages over HTTP, which Lanner does not accept:
-                                              always null
+compound_message        binary     read  the HTTP request of such a message
 [raw]
 packet                  binary     read  the UserMessage packet: of every message if named in `columns`, else of
                                               broken ones only
@@ -179,7 +180,7 @@ qm_id                   string     read  identifier of the queue manager
 qm_name                 string     read  its computer name
 seq                     bigint     read  number of the event
 event                   string     read  what happened, in one word
-event_time              timestamp  read  when, in milliseconds of this clock
+event_time              timestamp  read  when, to the millisecond, by the clock of the queue manager
 queue                   string     read  format name of the queue in which it happened, also when that is gone; null
                                               where there was none
 queue_kind              string     read  what the queue was for, as with messages

@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from lanner.model.errors import InvalidParameter
+from lanner.spark.columnar.rows import clean
 from lanner.spark.columnar.schema import BIGINT, BINARY, BOOLEAN, INT, STRING, TIMESTAMP, Column
 from lanner.wire.body_values import BodyKind, Value, decode_body
 
@@ -54,6 +55,8 @@ _TOKEN: Final = re.compile(r"\s*+(`[^`]+`|\w+|[<>(),:])")
 _MAX_SCHEMA, _MAX_DEPTH = 20_000, 20
 # Digits of a precision or a scale.
 _MAX_DIGITS: Final = 2
+# Digits of the largest 64-bit integer.
+_INTEGER_DIGITS: Final = 19
 _EMPTY: Final = object()
 
 
@@ -228,13 +231,17 @@ class BodyFormat:
         return struct.combine_chunks() if isinstance(struct, pa.ChunkedArray) else struct
 
     def _one(self, body: bytes, body_type: int) -> object:
-        value = self._decoded(body, body_type)
-        if value is _EMPTY:
-            return None
-        if self.schema is None:
+        try:
+            value = self._decoded(body, body_type)
+            if value is _EMPTY:
+                return None
+            if self.schema is not None:
+                return fitted(value, self.type)
             shown = _bodies().json_value(cast("Value", value))
-            return shown if self.name == "text" else json.dumps(shown, ensure_ascii=False)
-        return fitted(value, self.type)
+            return clean(shown if self.name == "text" else json.dumps(shown, ensure_ascii=False))
+        except RecursionError:
+            # Nested too deep: a value that cannot be read, like any other.
+            return None
 
     def _decoded(self, body: bytes, body_type: int) -> object:
         if self.name in ("text", "json"):
@@ -253,7 +260,7 @@ class BodyFormat:
 def _parsed(text: str) -> object:
     try:
         return json.loads(text)
-    except (ValueError, RecursionError):
+    except ValueError:
         return _EMPTY
 
 
@@ -297,7 +304,7 @@ def _plain(value: Any, kind: pa.DataType) -> object:  # noqa: ANN401 (any JSON)
     }
     if kind == STRING:
         shown = _bodies().json_value(value)
-        return shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+        return clean(shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False))
     if pa.types.is_decimal(kind):
         exact = Decimal(str(value))
         return exact.quantize(Decimal(1).scaleb(-kind.scale))
@@ -306,6 +313,9 @@ def _plain(value: Any, kind: pa.DataType) -> object:  # noqa: ANN401 (any JSON)
 
 def _integer(value: Any) -> int:  # noqa: ANN401 (any JSON)
     exact = Decimal(str(int(value) if isinstance(value, bool) else value))
+    # `int` would compute all digits of 1e999999999, and hold up every other thread meanwhile.
+    if exact.adjusted() >= _INTEGER_DIGITS:
+        raise ValueError("too large")
     if exact != exact.to_integral_value():
         raise ValueError("a fraction")
     return int(exact)

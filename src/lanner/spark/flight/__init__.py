@@ -12,7 +12,7 @@ names are imported on first use, so that `settings` can be imported without pyar
     requests        strict parsing of the JSON in requests
     auth            authentication: passwords and tokens
     local_user      the local user of a connection, according to the kernel
-    refusals        errors as Flight errors
+    refusals        turns errors into Flight errors
     streams         the running streams, with limits
     tickets         signed tickets for reader processes
     reader_process  a process that serves signed tickets: its start and its limits

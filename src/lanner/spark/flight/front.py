@@ -32,6 +32,7 @@ from lanner.host.strangers import Strangers
 from lanner.rpc.unix_path import short_path
 from lanner.security.log_lines import log_of_peer
 from lanner.spark.flight.arrow_headers import MessageRefused
+from lanner.spark.flight.errors import TooBusy
 from lanner.spark.flight.grpc_messages import Messages
 from lanner.spark.flight.local_user import user_of
 from lanner.spark.flight.requests import MAX_SIZE
@@ -160,10 +161,15 @@ class Front:
         client = self._client(grpc_peer)
         return None if client is None else str(client.ends[0][0])
 
-    def logged_on(self, grpc_peer: str) -> None:
-        """Note that a client has made a call of an account; thread-safe."""
+    def logged_on(self, grpc_peer: str, user: str) -> None:
+        """Note that a client has made a call of an account; thread-safe.
+
+        Raises TooBusy if the user has too many connections.
+        """
         client = self._client(grpc_peer)
         if client is not None and not client.is_known:
+            if not client.granted.count_for(user):
+                raise TooBusy(f"{user} has too many connections from {client.granted.peer}: close some of them")
             client.is_known = True
             with contextlib.suppress(RuntimeError):  # the loop is stopping
                 self._running.call_soon_threadsafe(self._known, client)

@@ -55,7 +55,7 @@ class ReaderServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         with refusals("" if front is None else front.peer(caller)):
             grant, after = self._granted(ticket.ticket)
             if front is not None:
-                front.logged_on(caller)
+                front.logged_on(caller, grant.user)
             schema = RowSchema.select(grant.columns, include_body=grant.include_body)
             schema = dataclasses.replace(schema, is_compact=grant.compact)
             source, shape = (

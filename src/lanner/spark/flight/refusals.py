@@ -18,17 +18,21 @@ from lanner.spark.flight.errors import NotAuthenticated, TooBusy
 __all__ = ["refusal", "refused", "told"]
 
 _LOG: Final = logging.getLogger(__name__)
+# Not in the specification: characters of a text. It may quote what a client sent, and gRPC allows
+# 16 KiB for all of an error.
+_MAX_TEXT: Final = 1000
 
 
 def refusal(error: LannerError) -> bytes:
     """Return the machine-readable form of an error: its class, text, and status if it has one."""
     status = getattr(error, "status", None)
-    return json.dumps({"error": type(error).__name__, "status": status, "message": str(error.args[0])}).encode()
+    text = str(error.args[0])[:_MAX_TEXT]
+    return json.dumps({"error": type(error).__name__, "status": status, "message": text}).encode()
 
 
 def refused(error: LannerError) -> fl.FlightError:
     """Return the Flight error for an error of Lanner."""
-    text, extra = str(error), refusal(error)
+    text, extra = str(error)[:_MAX_TEXT], refusal(error)
     if isinstance(error, AccessDenied):
         return fl.FlightUnauthorizedError(text, extra)
     if isinstance(error, NotAuthenticated):

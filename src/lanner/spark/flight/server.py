@@ -244,22 +244,31 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         super().__init__(address, auth_handler=NoHandshake(), middleware={"caller": Callers(tokens)})
 
     @contextlib.contextmanager
-    def _call(self, context: fl.ServerCallContext) -> Iterator[None]:
-        """Run a call. Raises TooBusy if too many run, in total or for this client."""
+    def _call(self, context: fl.ServerCallContext) -> Iterator[Identity]:
+        """Run a call of a user. Raises TooBusy if too many run, in total or for this user.
+
+        Until its user has logged on, a call counts for the address, where other users may be too.
+        """
         peer = self._peer(context)
         with told(peer):
-            if not self._calls.take(peer):
-                raise TooBusy("too many calls at a time: try again when others have ended")
-            try:
-                yield
-            finally:
-                self._calls.give_back(peer)
+            with self._counted(peer):
+                caller = self._caller(context, peer)
+            with self._counted(peer if caller.is_anonymous else f"user {caller.name}"):
+                yield caller
 
-    def _caller(self, context: fl.ServerCallContext) -> Identity:
-        peer = self._peer(context)
+    @contextlib.contextmanager
+    def _counted(self, whose: str) -> Iterator[None]:
+        if not self._calls.take(whose):
+            raise TooBusy("too many calls at a time: try again when others have ended")
+        try:
+            yield
+        finally:
+            self._calls.give_back(whose)
+
+    def _caller(self, context: fl.ServerCallContext, peer: str) -> Identity:
         identity: Identity = context.get_middleware("caller").identity(peer)
         if self.front is not None and not identity.is_anonymous:
-            self.front.logged_on(context.peer())
+            self.front.logged_on(context.peer(), identity.name)
         return admitted(identity, allow_anonymous=self._allow_anonymous).at(f"Arrow Flight {peer}")
 
     def _peer(self, context: fl.ServerCallContext) -> str:
@@ -295,19 +304,19 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
     # Reading
 
     def list_flights(self, context: fl.ServerCallContext, criteria: bytes) -> Iterator[fl.FlightInfo]:
-        with self._call(context):
+        with self._call(context) as caller:
             pattern = bytes(criteria).decode("utf-8", "replace")
-            found = list(self._service.queues(self._caller(context), pattern))
+            found = list(self._service.queues(caller, pattern))
         return iter([self._info(fl.FlightDescriptor.for_path(name), plan) for name, plan in found])
 
     def get_flight_info(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> fl.FlightInfo:
-        with self._call(context):
-            plan = self._service.plan(self._caller(context), _command(descriptor))
+        with self._call(context) as caller:
+            plan = self._service.plan(caller, _command(descriptor))
             return self._info(descriptor, plan, self._readers(context))
 
     def get_schema(self, context: fl.ServerCallContext, descriptor: fl.FlightDescriptor) -> fl.SchemaResult:
-        with self._call(context):
-            return fl.SchemaResult(self._service.plan(self._caller(context), _command(descriptor)).schema.arrow)
+        with self._call(context) as caller:
+            return fl.SchemaResult(self._service.plan(caller, _command(descriptor)).schema.arrow)
 
     def _readers(self, context: fl.ServerCallContext) -> str | None:
         """Return the address of the reader processes, at the host that the client uses."""
@@ -331,8 +340,7 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         )
 
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.FlightDataStream:
-        with self._call(context):
-            caller = self._caller(context)
+        with self._call(context) as caller:
             scan = self._service.scan(caller, ticket.ticket)
             hang_up = self._hang_up(context)
 
@@ -351,10 +359,9 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
         reader: fl.MetadataRecordBatchReader,
         writer: fl.FlightMetadataWriter,
     ) -> None:
-        with self._call(context):
+        with self._call(context) as caller:
             if descriptor.descriptor_type != fl.DescriptorType.CMD:
                 raise InvalidParameter("messages are put under a command: {token, writer, batch, queue}")
-            caller = self._caller(context)
             with self._streams.one(caller.name, self._hang_up(context)) as running:
                 batches = self._until_stopped(running.watched(_to_the_end(reader)))
                 answer = self._service.stage(caller, descriptor.command, reader.schema, batches)
@@ -363,15 +370,15 @@ class FlightServer(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow has no
     # Actions
 
     def list_actions(self, context: fl.ServerCallContext) -> list[fl.ActionType]:
-        with told():
-            self._caller(context)
+        with self._call(context):
+            pass
         return [fl.ActionType(name, text) for name, (_, text) in self._service.actions.items()]
 
     def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> list[fl.Result]:
-        with self._call(context):
+        with self._call(context) as caller:
             body = action.body.to_pybytes()
             client = Client(context.is_cancelled, partial(self._user, context.peer()))
-            answer = self._service.act(self._caller(context), action.type, body, client)
+            answer = self._service.act(caller, action.type, body, client)
         return [fl.Result(answer)]
 
 

@@ -33,6 +33,20 @@ AT_ONCE: Final = 250
 PACKETS_AT_ONCE: Final = 1000
 BYTES_AT_ONCE: Final = 2 << 20
 _DIGEST_BITS: Final = 64
+# The types of columns that can be sent as rows.
+_PLAIN: Final = (
+    pa.types.is_null,
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_temporal,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+)
 Packets = list[bytes]
 
 
@@ -81,7 +95,18 @@ def parts(schema: pa.Schema, names: QueueNames, queue: str | None, batches: Iter
     if "packet" in schema.names:
         _check_packets(schema, queue)
         return _packet_parts(queue, batches)
+    _check_plain(schema)
     return _row_parts(RowEncoder(schema, names, queue), batches)
+
+
+def _check_plain(schema: pa.Schema) -> None:
+    """Refuse columns in which many rows share one value, such as those with a dictionary.
+
+    A batch of some megabytes could have thousands of times as many when its rows are read.
+    """
+    for field in schema:
+        if not any(is_plain(field.type) for is_plain in _PLAIN):
+            raise InvalidParameter(f"column {field.name} is {field.type}: send its values one by one (cast the column)")
 
 
 # Rows

@@ -1,10 +1,12 @@
 """routes: the paths of the traffic.
 
-`routes` has a row for each pair of machines. `kind` is `step` for the steps of all messages from
-one machine to the next, with the median of their times (corrected for clock skew where it is
-known), and `route` for the whole way. The steps of a message come from trace reports if there are
-any, else from events; else only its source and destination are known. `told` counts messages whose
-steps come from reports. `loops` counts messages that came to a machine a second time.
+`routes` has rows of two kinds for pairs of machines. A row of `kind` `step` combines the steps of
+all messages from one machine to the next, with the median of their times (corrected for clock skew
+where that is known). A row of `kind` `route` combines the messages from one source to one
+destination, whatever their steps. The steps of a message come from trace reports if there are any,
+otherwise from events. Without either, only its source and destination are known. `told` counts the
+messages whose steps come from reports. `loops` counts the messages of a `step` that came to some
+machine a second time; it is 0 for a `route`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fetching of the next batch while one is in use."""
+"""Fetch the next batch while the current one is in use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class _End:
-    """Marks the end of the batches, with the error that ended them."""
+    """The mark at the end of the batches, with the error that ended them, if any."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error

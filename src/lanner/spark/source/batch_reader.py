@@ -82,7 +82,7 @@ class FilteringBatchReader(MsmqBatchReader):
     """
 
     def pushFilters(self, filters: list[SparkFilter]) -> Iterator[SparkFilter]:  # noqa: N802 (Spark's name)
-        """Take the conditions that queue managers evaluate; yield the others, for Spark."""
+        """Store the conditions that queue managers evaluate, and yield the others for Spark."""
         taken = list(self._where.all)
         for one in filters:
             found = pushed(one)

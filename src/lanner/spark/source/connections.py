@@ -32,13 +32,14 @@ FLIGHT, RPC = "flight", "rpc"
 PORT: Final = 1810
 PASSWORD_VARIABLE: Final = "LANNER_PASSWORD"  # noqa: S105 (its name)
 _SCHEMES: Final = ("grpc", "grpc+tcp", "grpc+tls")
-# Not in the specification: seconds between two attempts, doubled each time up to the second number.
+# Not in the specification: the seconds between two attempts. They double each time, up to the
+# second number.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The queue managers, and the user. It holds no secret."""
+    """The addresses of queue managers and the user to log on as. It contains no secret."""
 
     managers: tuple[str, ...]
     user: str | None = None
@@ -146,7 +147,7 @@ class Manager:
     def __init__(self, access: Access, address: str) -> None:
         self.address = address
         self._access = access
-        # With the process id, because a connection does not survive a fork.
+        # The process id is kept because a connection does not survive a fork.
         self._key = (os.getpid(), access, address)
 
     def _connected(self) -> tuple[FlightQueues, bool]:
@@ -198,8 +199,8 @@ class Manager:
                     has_begun = True
                     yield result
             except (ServiceNotAvailable, TooBusy, NotAuthenticated) as error:
-                # A kept connection and its token may be from before a restart. A wrong password
-                # stays wrong.
+                # A kept connection and its token may be from before a restart, so the logon is
+                # tried again. A wrong password stays wrong.
                 is_old = not is_new and not isinstance(error, TooBusy)
                 is_over = isinstance(error, NotAuthenticated) or time.monotonic() + pause > deadline
                 if has_begun or (is_over and not is_old):

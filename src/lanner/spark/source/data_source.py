@@ -46,7 +46,7 @@ onManagerDown
     fail (default), skip (continue without queue managers that do not answer, and report them in the
     log, in the progress, and in a last column `skipped`) or wait
 minPartitions
-    make about this many partitions of equal size, and not fewer if there are enough messages. The
+    make about this many partitions of nearly equal size, if there are enough messages. The
     number of cores is a good value for a large queue, because each task has a fixed cost. Default:
     partitions of 32 to 128 MiB
 failOnDataLoss

@@ -21,8 +21,8 @@ from lanner.spark.source.connections import Manager
 from lanner.spark.source.queue_names import FoundQueue, KnownManager
 
 _LOG: Final = logging.getLogger(__name__)
-# Not in the specification: seconds between two attempts to get a lease that another reader has; how
-# long to try beyond its end.
+# Not in the specification: the seconds between two attempts to get a lease that another reader has,
+# and how long after its end to go on trying.
 _PAUSE, _GRACE = 0.25, 5.0
 
 
@@ -51,7 +51,7 @@ class Leases:
         self._is_closed.set()
 
     def release(self) -> None:
-        """Release all leases at once: there is nothing more to read. They can be acquired again."""
+        """Release all leases, because there is nothing more to read. They can be acquired again."""
         leases, self._leases = self._leases, {}
         for lease in leases.values():
             with contextlib.suppress(LannerError):

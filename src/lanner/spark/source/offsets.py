@@ -23,7 +23,7 @@ _MOST: Final = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class QueueOffset:
-    """(start, end] of one queue."""
+    """The range (start, end] of one queue."""
 
     name: str
     start: int

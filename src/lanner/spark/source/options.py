@@ -31,16 +31,17 @@ MAX_MESSAGES_PER_TRIGGER: Final = 1_000_000
 # The offset names each message.
 RPC_MESSAGES_PER_TRIGGER: Final = 2_000
 PARTITION_BYTES: Final = 32 * MEBIBYTE
-# Not in the specification: seconds for which a queue manager may be down. A stream survives its
+# Not in the specification: the seconds for which a queue manager may be down. A stream survives its
 # restart. A batch fails soon, because a user waits for it.
 BATCH_RETRY, STREAM_RETRY = 5, 60
 PEEK, RECEIVE, EVENTS = "peek", "receive", "events"
 EARLIEST, LATEST = "earliest", "latest"
 FAIL, SKIP, WAIT = "fail", "skip", "wait"
-# Not in the specification: seconds after which a stream continues with fewer messages than
+# Not in the specification: the seconds after which a stream continues with fewer messages than
 # minMessagesPerTrigger, as with Kafka.
 TRIGGER_DELAY: Final = 15 * 60
-# Not in the specification: seconds that onManagerDown=wait waits; effectively for ever.
+# Not in the specification: the seconds that onManagerDown=wait waits, which are long enough to mean
+# for ever.
 FOR_EVER: Final = 10 * 365 * 86_400
 # Options that Spark adds when it writes or reads a table.
 OF_SPARK: Final = frozenset(
@@ -228,7 +229,7 @@ class _Options:
         return given[0] if given else None
 
     def access(self, retry: int) -> Access:
-        """Return how to reach the queue managers. `retry` is the default of retrySeconds."""
+        """Return the addresses and the user of a connection. `retry`: default of retrySeconds."""
         transport = self.one_of("transport", FLIGHT, RPC)
         parse = parse_address if transport == FLIGHT else parse_host
         given = self.texts("managers") or ("127.0.0.1",)

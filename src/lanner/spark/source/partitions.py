@@ -29,17 +29,18 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger(__name__)
 
-# Not in the specification: enough partitions if the user has not set minPartitions. A task costs as
-# much as reading ten megabytes: its start, its end, and the garbage collection after it. The upper
-# limit is Spark's for files (spark.sql.files.maxPartitionBytes).
+# Not in the specification: how many partitions are enough if the user has not set minPartitions.
+# Starting and ending a task, with the garbage collection after it, takes as long as reading ten
+# megabytes. The upper limit is Spark's for files (spark.sql.files.maxPartitionBytes).
 ENOUGH: Final = 16
 MAX_PARTITION_BYTES: Final = 4 * PARTITION_BYTES
-# Not in the specification: the size limit if the user has set minPartitions. A failed task is read
-# again.
+# Not in the specification: the size limit of a partition if the user has set minPartitions. It
+# limits what is read again when a task fails.
 MAX_ASKED_BYTES: Final = 1 << 30
-# Not in the specification: pieces per partition if several queues share the requested partitions.
+# Not in the specification: the number of pieces per partition if several queues share the requested
+# partitions.
 _PIECES: Final = 8
-# Not in the specification: memory that a worker keeps between batches; it is enough for some
+# Not in the specification: the memory that a worker keeps between batches. It is enough for several
 # batches.
 KEPT_BYTES: Final = 64 << 20
 
@@ -54,7 +55,10 @@ class MessagesVanished(LannerError):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """(after, upto] of a queue. `messages` is the expected count, None if they were not counted."""
+    """The range (after, upto] of a queue.
+
+    `messages` is the expected number of messages; None if they were not counted.
+    """
 
     name: str
     number: int
@@ -88,7 +92,7 @@ class Piece:
 class MessagePartition(InputPartition):
     """The ranges of one task, all of one queue manager.
 
-    `value` stays None, as for a partition without a range.
+    `value` of the base class is not used and stays None.
     """
 
     def __init__(self, address: str, pieces: Sequence[Piece]) -> None:
@@ -113,8 +117,8 @@ def vanished(queue: str, after: int, upto: int, planned: int, found: int, *, is_
 def aged_out(manager: str, after: int, count: int, *, is_error: bool) -> None:
     """Report events that were dropped before they were read."""
     text = (
-        f"queue manager {manager}: events with numbers in ({after}, {after + count}] are gone: they were older than "
-        "its settings keep them, or too many"
+        f"queue manager {manager}: events with numbers in ({after}, {after + count}] are gone: they exceeded "
+        "its limits of age or size"
     )
     if is_error:
         raise MessagesVanished(
@@ -160,8 +164,8 @@ class Planner:
         """Return partitions for ranges of queues, given by queue manager and epoch.
 
         Each has about PARTITION_BYTES, and up to MAX_PARTITION_BYTES if there is much more to read.
-        If the user has set minPartitions, there are about that many of equal size, and not fewer if
-        there are enough messages.
+        If the user has set minPartitions, there are about that many, of nearly equal size. There
+        are more if these would exceed MAX_ASKED_BYTES, and fewer if there are not enough messages.
         """
         if self._limit is not None:
             wanted = self._limited(wanted)
@@ -182,7 +186,7 @@ class Planner:
     def _found(
         self, wanted: Sequence[tuple[Manager, int, Sequence[Wanted]]], target: int
     ) -> list[tuple[Manager, list[Piece]]]:
-        """Return the pieces at each queue manager. All are asked at the same time."""
+        """Return the pieces at each queue manager. All are queried at the same time."""
 
         def pieces(one: tuple[Manager, int, Sequence[Wanted]]) -> tuple[Manager, list[Piece]]:
             manager, epoch, ranges = one
@@ -193,7 +197,7 @@ class Planner:
     def _limited(
         self, wanted: Sequence[tuple[Manager, int, Sequence[Wanted]]]
     ) -> list[tuple[Manager, int, Sequence[Wanted]]]:
-        """Return the first ranges that have the limit's number of messages in total."""
+        """Shorten the ranges so that they have no more messages than the limit in total."""
         left = self._limit or 0
         found: list[tuple[Manager, int, Sequence[Wanted]]] = []
         for manager, epoch, ranges in wanted:
@@ -261,11 +265,10 @@ class Planner:
 
     @staticmethod
     def _shared(found: Sequence[tuple[Manager, list[Piece]]], share: int) -> list[MessagePartition]:
-        """Combine pieces to nearly equal parts: the middle of a piece determines its part."""
+        """Combine pieces into nearly equal partitions, by the position of each piece's middle."""
         partitions = []
         for manager, pieces in found:
-            # The number of parts per queue manager that comes nearest to the share, all of one
-            # size.
+            # Each queue manager gets the number of equal parts whose size is nearest to the share.
             size = sum(piece.part.bytes for piece in pieces)
             even = size / max(round(size / share), 1)
             parts: dict[int, list[Piece]] = {}
@@ -279,7 +282,7 @@ class Planner:
 
 def read_partition(access: Access, partition: InputPartition, *, fail_on_data_loss: bool) -> Iterator[pa.RecordBatch]:
     """Return the batches of a partition, in a worker. The next batch is read ahead."""
-    # Spark makes a partition of its own if a plan is empty.
+    # If a plan is empty, Spark makes a partition without a range.
     if not isinstance(partition, MessagePartition):
         return iter(())
     _prepare(os.getpid())
@@ -310,7 +313,7 @@ def _with_skipped(batch: pa.RecordBatch, skipped: Sequence[str]) -> pa.RecordBat
 @cache
 def _prepare(_process: int) -> None:
     """Prepare a worker for reading, once in each process."""
-    # Imported before `gc.freeze`, which then covers them.
+    # Import these before `gc.freeze`, so that the garbage collector ignores their objects, too.
     import pyarrow.flight  # noqa: F401
 
     import lanner.spark.flight.near_streams  # noqa: F401

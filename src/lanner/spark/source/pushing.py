@@ -33,7 +33,7 @@ def pushed(given: spark.Filter) -> Filter | None:
         return None
     value = given.value  # type: ignore[attr-defined] # all of these have it
     try:
-        # A value that no row can have, such as null, is refused here.
+        # A value that no row can have, such as null, raises here.
         return Filter.of([attribute[0], operator, list(map(_plain, value)) if operator == "in" else _plain(value)])
     except InvalidParameter:
         return None

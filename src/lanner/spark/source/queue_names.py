@@ -27,7 +27,7 @@ _LOG: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Not in the specification: queue managers that are asked at the same time.
+# Not in the specification: the maximum number of queue managers that are queried at the same time.
 _AT_ONCE: Final = 32
 _WILD: Final = frozenset("*?[")
 _FOREIGN: Final = ("outgoing", "connector")
@@ -57,7 +57,7 @@ class KnownManager:
 
     @classmethod
     def ask(cls, manager: Manager, *, is_log: bool = False) -> KnownManager:
-        """Ask a queue manager for its identity. `is_log`: the horizon is that of the event log."""
+        """Request a queue manager's identity. `is_log`: the horizon is that of the event log."""
         about = manager.call(lambda queues: queues.info())
         horizon = about["horizon"]
         if is_log:
@@ -82,7 +82,7 @@ class Fleet:
 
 
 def ask_all(access: Access, *, is_log: bool = False, skip: bool = False) -> Fleet:
-    """Ask all queue managers of the options.
+    """Query all queue managers of the options.
 
     Two addresses of the same queue manager are refused, because its messages would appear twice.
     `skip`: omit queue managers that do not answer, unless none does.

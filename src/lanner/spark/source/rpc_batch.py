@@ -1,6 +1,6 @@
 """spark.read with transport=rpc: the messages in queues of any MSMQ computer.
 
-One task walks over each queue. It only peeks.
+One task reads each queue. It only peeks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RpcBatchReader(DataSourceReader):
         self._columns = columns
 
     def partitions(self) -> list[RpcQueue]:
-        """Find the computers that have each queue. Raises QueueNotFound if none has it."""
+        """Find the computers that have each queue. Raises QueueNotFound if no computer has one."""
         found = []
         for name in self._options.queues:
             places = [manager for manager in managers(self._options.access) if _has(manager, name)]

@@ -1,10 +1,10 @@
 """transport=rpc: queues of any MSMQ computer, by remote read (MS-MQQP), one message at a time.
 
 Remote read has no number that shows which messages are new. It has only lookup identifiers, which
-give the position of a message in its queue. So a batch walks over a queue from the first message to
-the last, in one task. A stream can only receive: messages that it has processed are gone, and all
-messages that are there are new. The columns `seq`, `abort_count` and `move_count` are null. Reading
-a message takes one call, or three in a stream.
+give the position of a message in its queue. So a batch reads a queue from the first message to the
+last, in one task. A stream can only receive: messages that it has processed have left the queue,
+and all messages in the queue are new. The columns `seq`, `abort_count` and `move_count` are null.
+Reading a message takes one call, or three in a stream.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Not in the specification: concurrent calls.
+# Not in the specification: the maximum number of concurrent calls.
 IN_FLIGHT: Final = 32
-# Not in the specification: seconds between two attempts to reach a computer.
+# Not in the specification: the seconds between two attempts to reach a computer.
 _PAUSE: Final = 0.5
 
 _KEPT: Final[dict[tuple[int, Access, str], QueueManager]] = {}

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from lanner.client import Queue, QueueManager
 
 VERSION: Final = 1
-# Not in the specification: seconds between two checks of empty queues.
+# Not in the specification: the seconds between two checks of empty queues.
 POLL: Final = 0.5
-# Not in the specification: seconds for which a killed driver may still hold a queue; seconds
-# between two attempts.
+# Not in the specification: the seconds for which a killed driver may still hold a queue, and the
+# seconds between two attempts.
 GRACE: Final = 5.0
 PAUSE: Final = 0.25
 
@@ -77,7 +77,7 @@ class RpcDriver:
         self._targets: dict[str, int] | None = None
 
     def initial(self) -> dict[str, Any]:
-        """Return the offset of a new stream, which begins with all messages that are there.
+        """Return the offset of a new stream, which begins with all messages in the queues.
 
         Raises an error for a queue that cannot be opened.
         """
@@ -85,7 +85,7 @@ class RpcDriver:
         return _offset(0, {})
 
     def _keys(self) -> list[str]:
-        """Return all queues on all queue managers. Raises QueueNotFound if one is nowhere."""
+        """Return all queues on all queue managers. Raises QueueNotFound if one does not exist."""
         if self._known is None:
             known = []
             for name in self._options.queues:
@@ -154,7 +154,7 @@ class RpcDriver:
         return manager.call(look)
 
     def aim(self) -> None:
-        """Read what is there now, and nothing that arrives later."""
+        """Read the messages that are in the queues now, and none that arrive later."""
         self._targets = {}
         for key in self._keys():
             manager, _ = self._split(key)
@@ -177,7 +177,7 @@ class RpcDriver:
         return start
 
     def acknowledge(self, offset: dict[str, Any]) -> None:
-        """Receive the messages of a batch: it has been processed, and Spark has recorded that."""
+        """Receive the messages of a batch that was processed, after Spark has recorded that."""
         if offset == self._acknowledged:
             return
         for key, ids in _messages(offset).items():

@@ -1,8 +1,8 @@
 """The choice of a queue manager for each row of a write, if there are several.
 
-The column `qm_name` names it. Other rows are spread by a checksum of label and body, not by task or
-order. A batch that is repeated after a crash may be cut into other tasks, and each row must go to
-the same queue manager again, which recognizes the repetition.
+The column `qm_name` names the queue manager. Rows without a name are distributed by a checksum of
+label and body, not by task or order: a batch that is repeated after a crash may be cut into other
+tasks, and each row must go to the same queue manager again, which recognizes the repetition.
 """
 
 from __future__ import annotations

@@ -27,13 +27,13 @@ from lanner.spark.source.queue_names import FoundQueue, KnownManager, ask_all, a
 
 _LOG: Final = logging.getLogger(__name__)
 
-# Not in the specification: milliseconds that one poll waits for messages. An idle stream polls
-# twice a second.
+# Not in the specification: the milliseconds for which one poll waits for messages. An idle stream
+# polls twice a second.
 POLL_MS: Final = 500
-# Not in the specification: seconds between two searches for new queues that match a pattern.
+# Not in the specification: the seconds between two searches for new queues that match a pattern.
 LIST_INTERVAL: Final = 5.0
 UNLIMITED: Final = 1 << 62
-# Not in the specification: seconds to wait for a slow queue manager while others have messages.
+# Not in the specification: the seconds to wait for a slow queue manager while others have messages.
 GRACE: Final = 1.0
 
 
@@ -97,7 +97,7 @@ class StreamDriver:
         self._late: dict[str, tuple[list[dict[str, Any]], Future[list[dict[str, Any]]]]] = {}
 
     def _ask_managers(self) -> None:
-        """Connect to all queue managers. With onManagerDown=skip, skipped ones may be back."""
+        """Connect to all queue managers, including skipped ones that are available again."""
         fleet = ask_all(self._options.access, is_log=self._options.is_events, skip=self._options.on_down == SKIP)
         before = {known.identifier: known for known in self._managers}
         now = {known.identifier: known for known in fleet.managers}
@@ -165,7 +165,7 @@ class StreamDriver:
         return Offset({**offset.managers, known.identifier: changed})
 
     def aim(self) -> None:
-        """Read what is there now, and nothing that arrives later: Trigger.AvailableNow."""
+        """Read only messages that are in the queues now (Trigger.AvailableNow)."""
         self._ask_managers()
         self._targets = {known.identifier: known.horizon for known in self._managers}
 
@@ -252,7 +252,7 @@ class StreamDriver:
         return reached
 
     def _held(self, ask: _Ask, answer: dict[str, Any]) -> int:
-        """Return the number of messages in a batch. A receiver holds them first.
+        """Return the number of messages in a batch. If the stream receives, hold them first.
 
         The hold is in place before Spark records the range.
         """
@@ -433,7 +433,7 @@ class StreamDriver:
             self._leases.acquire(known, queue, at.start, take_over=self._is_resumed)
 
     def acknowledge(self, offset: Offset) -> None:
-        """Receive everything up to an offset: it is processed, and Spark has recorded that."""
+        """Receive everything up to an offset, after Spark has recorded that it was processed."""
         self._check(offset)
         if self._leases is None:
             return

@@ -3,7 +3,8 @@
 Spark 4.3 passes the options of such a table to a Python source when the table is created, but not
 when it is read or written: neither OPTIONS nor TBLPROPERTIES. The catalog keeps the schema that the
 source returned. So the options are written into the metadata of its first column, and come back
-with the schema. A table with declared columns has no schema from here, and so no options.
+with the schema. A table with declared columns does not get its schema from the source, so it has no
+options.
 """
 
 from __future__ import annotations

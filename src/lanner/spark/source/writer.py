@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lanner.spark.flight.client import FlightQueues, Staging
 
 _LOG: Final = logging.getLogger(__name__)
-# Not in the specification: seconds for which a write without a writeId is recorded.
+# Not in the specification: the seconds for which a write without a writeId is recorded.
 FORGET_AFTER: Final = 86_400
 # Local properties of a stream's task, set by Spark. They are the same after a restart from the
 # checkpoint.

@@ -122,8 +122,13 @@
         this.span = found.span;
         // A span of hours has a point every few minutes: the newest one moves until it is as old as that.
         this.interval = found.span > 900 ? found.interval : 0;
+        // Points of the stream that came before this answer belong after its points.
+        const early = this.data;
+        this.data = [[], [], [], []];
+        this.depth = null;
         for (const point of found.points) this.push(point);
         this.fixed = this.data[0].at(-2) || 0;
+        early[0].forEach((_time, index) => this.add(early.map((list) => list[index])));
         this.draw();
       }).catch(() => {});
     }
@@ -264,6 +269,8 @@
       navigator.clipboard?.writeText(text);
     }
   });
+  // On a narrow screen the tabs scroll sideways: the current one is in sight.
+  for (const tab of $$(".tabs [aria-current]")) tab.parentElement.scrollLeft = tab.offsetLeft - tab.parentElement.offsetLeft - 16;
   // A file is read into the field that is sent: the server takes text, and shows what it would do.
   for (const input of $$("[data-file-to]"))
     input.addEventListener("change", async () => { if (input.files[0]) $(`#${input.dataset.fileTo}`).value = await input.files[0].text(); });
