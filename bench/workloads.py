@@ -426,7 +426,7 @@ WORKLOADS = {
     "transaction-move": Workload("transactions of 1 receive and 1 send", receive_and_send, 6000),
     "transfer": Workload("transfer, recoverable", partial(transfer, transactional=False), 40_000),
     "transfer-transactional": Workload("transfer, transactional", partial(transfer, transactional=True), 30_000),
-    "served": Workload("through lanner serve, with five consoles open if there are any", served, 150_000),
+    "served": Workload("through lanner serve, with five consoles open if there are any", served, 100_000),
 }
 
 

@@ -74,6 +74,8 @@ def check_report(page: Path, business: Business, tables: dict[str, list[dict[str
         for queue, status in sorted({*counted, *expected})
         if counted[queue, status] != expected.get((queue, status), 0)
     ]
+    if data["total"] != business.sent:
+        wrong.append(f"the report knows {data['total']} messages; {business.sent} is right")
     said = [f"{queue}: {count} {status}" for (queue, status), count in sorted(expected.items())]
     [orders] = [row for row in tables["latency_by_queue"] if row["queue"].endswith(rf"{WAREHOUSE}\private$\orders")]
     if orders["exact"] != orders["messages"] or not 0 < orders["wait_p50"] < _LONGEST_WAIT:

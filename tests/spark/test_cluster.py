@@ -226,9 +226,11 @@ def test_executors_are_killed(cluster: str, accounts: Path, tmp_path: Path) -> N
     check(data)
 
 
-def newest(table: Path) -> Path:
-    """The version of a table that is whole."""
-    return max(table.glob("version=*/_SUCCESS")).parent
+def newest(table: Path) -> list[str]:
+    """The files of a table that is whole, of each of its parts."""
+    whole = sorted(mark.parent for mark in table.glob("version=*/_SUCCESS"))
+    parts = {place.name: place for version in whole for place in version.glob("part=*")}
+    return [str(file) for place in parts.values() or whole[-1:] for file in place.glob("*.parquet")]
 
 
 def test_four_queue_managers_into_delta_while_one_is_killed(cluster: str, accounts: Path, tmp_path: Path) -> None:

@@ -9,15 +9,20 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from lanner.spark.jobs import acks, audit, latency, lifecycle, poison, report, routes, throughput
 from lanner.spark.jobs.audit import NOT_SEEN
-from lanner.spark.report import ReportData, duration, number, render, short, size
+from lanner.spark.report import FAILED, ReportData, duration, number, render, short, size
+from tests.http.console.conftest import browser  # noqa: F401 (a fixture)
 from tests.spark.jobs.test_lifecycle import outcome, status
 from tests.spark.jobs.test_numbers import is_seen
 from tests.spark.jobs.worlds import Ingested
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 VOID = {"meta", "br", "input", "rect", "path", "line", "circle"}
 EVERYTHING = (
@@ -111,6 +116,42 @@ def test_its_numbers_are_those_of_the_truth(business: Ingested, made: ReportData
     assert sum(row["arrived"] for row in made.traffic) == sum(
         row["arrived"] for row in business.context.lake.read("throughput").collect()
     )
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_it_is_filtered_in_a_browser(made: ReportData, browser: Browser, tmp_path: Path, width: int) -> None:  # noqa: F811
+    """A queue, or a reason, narrows every number; the page is no wider than the window."""
+    path = tmp_path / "report.html"
+    path.write_text(render(made), encoding="utf-8")
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(path.as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+    def tile(name: str) -> int:
+        return int(page.locator(f'[data-tile="{name}"] b').inner_text().replace("\u202f", ""))
+
+    everything = {name: tile(name) for name in ("total", "waiting", "failed")}
+    assert everything["total"] == sum(made.status.values())
+    queue = max(made.cube, key=lambda row: (row["queue"] is not None, row["messages"]))["queue"]
+    page.locator("#f-queue").select_option(label=short(queue))
+    counts = dict.fromkeys(("waiting", *FAILED), 0)
+    for row in made.cube:
+        if row["queue"] == queue:
+            counts[row["status"]] = counts.get(row["status"], 0) + row["messages"]
+    assert tile("total") == sum(counts.values()) < everything["total"]
+    assert tile("waiting") == counts["waiting"]
+    assert tile("failed") == sum(counts[name] for name in FAILED)
+    page.locator("#f-reset").click()
+    assert {name: tile(name) for name in everything} == everything
+    # A bar leads to the messages that it counts.
+    reason = page.locator("section", has_text="Why messages failed").locator("[data-drill]").first
+    count = int(reason.inner_text().split("\n")[-1].replace("\u202f", ""))
+    reason.click()
+    assert f"of {number(count)} messages" in page.locator("#messages-count").inner_text()
+    assert complaints == []
+    page.close()
 
 
 def test_the_clock_that_was_set_is_marked(business: Ingested, made: ReportData) -> None:

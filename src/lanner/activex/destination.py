@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from lanner.model.live import OpenQueueDescriptor
     from lanner.security.identity import Identity
 
-# The value INVALID_HANDLE_VALUE in 64 and in 32 bits.
-_INVALID_HANDLES: Final = frozenset((-1, 0xFFFF_FFFF, 0xFFFF_FFFF_FFFF_FFFF))
 # The handle of no descriptor.
 _NO_HANDLE: Final = 0
 
@@ -162,8 +160,6 @@ class MSMQDestination(ComObject):
         number = int(handle.value) if handle.vt in arguments.INTEGERS else _NO_HANDLE
         self._close()
         self._path_name = self._directory_path = None
-        if number == _NO_HANDLE or number in _INVALID_HANDLES:
-            return
         with self._environment.lock:
             try:
                 descriptor = self._environment.engine.descriptor(number)

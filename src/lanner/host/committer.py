@@ -58,7 +58,7 @@ class Committer:
         """Return a future that resolves when the batch with this number is on disk."""
         # One future per waiting coroutine, so that cancelling one does not affect the others.
         future = self._create_future()
-        callback = partial(_resolve, future)
+        callback = partial(_finish, future)
         if not self._wait(batch, callback):
             callback(self._outcome(batch))
         return future
@@ -165,7 +165,7 @@ class Committer:
         self._thread.join()
 
 
-def _resolve(future: asyncio.Future[None], error: LannerError | None) -> None:
+def _finish(future: asyncio.Future[None], error: LannerError | None) -> None:
     if future.done():
         return
     if error is None:

@@ -22,7 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from lanner.host.accepting import Acceptor
-from lanner.host.budget import Budget, Door, raise_descriptor_limit
+from lanner.host.budget import Budget, Door, Pass, raise_descriptor_limit
 from lanner.http.app import create_app
 from lanner.http.log_ons import LogOns, ThroughDaemon
 from lanner.http.sessions import COUNT_FOR
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from lanner.host.accepting import Handshake
-    from lanner.host.budget import Pass
 
 _LOG = logging.getLogger(__name__)
 

@@ -228,24 +228,29 @@ def _table(columns: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]], m
 # --------------------------------------------------------------------------------------------------
 
 
+FAILED: Final = ("dead_lettered", "refused", "expired", "purged")
+
+
 def _tiles(data: ReportData) -> str:
     total = sum(data.status.values())
-    dead = sum(data.status.get(name, 0) for name in ("dead_lettered", "refused", "expired", "purged"))
+    dead = sum(data.status.get(name, 0) for name in FAILED)
     missing = sum(row["messages"] for row in data.acks if row["outcome"] == "missing")
+    # With the place of each in the counts of the script; the others are of the whole page only.
     tiles = [
-        (number(total), "messages", False),
-        (size(data.bytes), "in their bodies", False),
-        (number(data.machines), "queue managers", False),
-        (_percent(data.status.get("received", 0), total), "known to be received", False),
-        (number(data.status.get("waiting", 0)), "waiting", False),
-        (number(dead), "failed", dead > 0),
-        (number(missing), "missing acks", missing > 0),
+        (number(total), "messages", False, "total"),
+        (size(data.bytes), "in their bodies", False, ""),
+        (number(data.machines), "queue managers", False, ""),
+        (_percent(data.status.get("received", 0), total), "known to be received", False, "received"),
+        (number(data.status.get("waiting", 0)), "waiting", False, "waiting"),
+        (number(dead), "failed", dead > 0, "failed"),
+        (number(missing), "missing acks", missing > 0, ""),
     ]
     if data.broken:
-        tiles.append((number(data.broken), "unreadable", True))
+        tiles.append((number(data.broken), "unreadable", True, ""))
     cells = "".join(
-        f'<div class="tile{" bad" if is_bad else ""}"><b>{escape(value)}</b><span>{escape(text)}</span></div>'
-        for value, text, is_bad in tiles
+        f'<div class="tile{" bad" if is_bad else ""}" data-tile="{name}"><b>{escape(value)}</b>'
+        f"<span>{escape(text)}</span></div>"
+        for value, text, is_bad, name in tiles
     )
     return f'<div class="tiles">{cells}</div>'
 
@@ -616,6 +621,7 @@ def _embedded(data: ReportData) -> str:
         "names": names,
         "statuses": {name: STATUS[name][0] for name in STATUS if data.status.get(name)},
         "total": sum(data.status.values()),
+        "failed": FAILED,
         "step": data.cube_seconds * 1000,
         "times": [_milliseconds(time) for time in times],
         "cube": [

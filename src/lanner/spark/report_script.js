@@ -29,11 +29,30 @@
     return (state.queue === "" || queue === Number(state.queue)) && when >= first && when < last;
   };
 
+  // The figures at the top are those of the page, until a queue or a time is chosen.
+  const tiles = [...document.querySelectorAll("[data-tile]")].map((tile) => [tile, tile.querySelector("b").textContent]);
+  function drawTiles(counts, total) {
+    const isNarrow = state.queue !== "" || state.from > 0 || state.to < data.times.length - 1;
+    const of = (...names) => names.reduce((sum, name) => sum + (counts[name] || 0), 0);
+    const shown = {
+      total: number(total),
+      received: total ? `${((100 * of("received")) / total).toFixed(1)} %` : "\u2013",
+      waiting: number(of("waiting")),
+      failed: number(of(...data.failed)),
+    };
+    for (const [tile, whole] of tiles) {
+      const name = tile.dataset.tile;
+      tile.hidden = isNarrow && !name;
+      tile.querySelector("b").textContent = isNarrow && name ? shown[name] : whole;
+    }
+  }
+
   function drawStatus() {
     const counts = {};
     for (const [queue, when, status, count] of data.cube)
       if (has(queue, data.times[when])) counts[status] = (counts[status] || 0) + count;
     const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
+    drawTiles(counts, total);
     let left = 0;
     const box = id("status-bar");
     if (!box) return;
@@ -77,9 +96,9 @@
       cells.forEach((cell, place) => line.append(element("td", cell, { className: [4, 5, 6].includes(place) ? "n" : place === 7 ? "id" : "name", title: place === 7 ? row[8] : "" })));
       return line;
     }));
-    const missing = data.total - data.messages.length;
+    const listed = data.messages.length;
     id("messages-count").textContent = `${number(Math.min(state.shown, rows.length))} of ${number(rows.length)} messages`
-      + (missing > 0 ? `; ${number(missing)} more are only in the table lifecycle` : "");
+      + (listed < data.total ? `, out of ${number(listed)}: those that failed and the newest. The table lifecycle has all ${number(data.total)}` : "");
     id("messages-more").hidden = rows.length <= state.shown;
   }
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from lanner.model.enums import MessageClass, OutgoingState
+from lanner.model.enums import OutgoingState
 from lanner.transfer.outgoing_message_table import OutgoingMessagePosition
 from lanner.transfer.packets import acknowledges
 from lanner.transfer.protection import EncryptionFailed
@@ -189,10 +189,9 @@ class Outflow:
         try:
             packet = self._protection.protect(entry.packet, link.remote_qm_guid, route.queue)
         except EncryptionFailed as failure:
-            # 3.1.7.1.5.1. The documents list no class for this; the nearest is that of a receiver
-            # who cannot decrypt.
+            # 3.1.7.1.5.1
             _LOG.warning("%s: a message cannot be encrypted and is not sent: %s", route.queue.pathname, failure)
-            route.table.refused(entry, MessageClass.NACK_BAD_ENCRYPTION)
+            route.table.refused(entry, failure.message_class)
             route.record(failure.status, self._engine.clock(), failure.error, str(failure))
             # The messages after it get another turn, because this one has begun without them.
             self._turns.awaken(route.queue.number)

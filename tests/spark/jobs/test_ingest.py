@@ -221,7 +221,10 @@ def test_events_become_rows_and_throughput_knows_what_no_journal_has(
     events = made.lake.read(EVENTS)
     ingest.write_batch(events.drop("date", "batch").localCheckpoint(), made.lake, EVENTS, "again", 1)
     check()
+    # What lifecycle has not read is not compacted.
     few = context(spark, tmp_path, compact={"files": 1})
+    assert compact.run(few) == {"rewritten": 0, "deleted": 0}
+    lifecycle.run(made)
     assert compact.run(few) == {"rewritten": 1, "deleted": 0}
     assert len(few.lake.files(EVENTS, "date=*/qm_name=*/batch=*/*.parquet")) == 1
     assert few.lake.read(EVENTS).count() == 11 + 6 + 1 + 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -112,6 +112,9 @@ class DyingLake(Lake):
         found: list[str] = self.dying("files", partial(Lake.files, self, table, pattern))
         return found
 
+    def touch(self, path: str) -> None:
+        self.dying("touch", partial(Lake.touch, self, path))
+
     def delete(self, path: str) -> None:
         self.dying("delete", partial(Lake.delete, self, path))
 
@@ -137,6 +140,34 @@ def test_a_job_that_is_killed_leaves_the_old_table_or_the_new(lake: Lake, before
     assert found == (5 if before else 7 if lake.format == "parquet" else 6)
     lake.write(lake.spark.range(8), "acks")
     assert lake.read("acks").count() == 8
+
+
+def parts_of(lake: Lake, **rows: int) -> DataFrame:
+    """Rows of parts: so many of each."""
+    frames = [lake.spark.range(count).withColumn("part", F.lit(part)) for part, count in rows.items()]
+    return reduce(lambda one, other: one.unionByName(other), frames)
+
+
+def counted(lake: Lake) -> dict[str, int]:
+    return {row["part"]: row["count"] for row in lake.read("lifecycle").groupBy("part").count().collect()}
+
+
+def test_parts_of_a_table_are_replaced_at_once(lake: Lake) -> None:
+    lake.write_parts(parts_of(lake, one=5, two=6), "lifecycle", ["one", "two"])
+    assert counted(lake) == {"one": 5, "two": 6}
+    # One is replaced, one is new, and one stays; a part may be empty.
+    for two, three in ((7, 8), (0, 9)):
+        lake.write_parts(parts_of(lake, two=two, three=three), "lifecycle", ["two", "three"])
+        assert counted(lake) == {part: rows for part, rows in (("one", 5), ("two", two), ("three", three)) if rows}
+    step = "touch" if lake.format == "parquet" else "commit"
+    for before, expected in ((True, {"one": 5, "three": 9}), (False, {"one": 1, "two": 2, "three": 9})):
+        dying = DyingLake.of(lake, step, dies_before=before)
+        with pytest.raises(Killed):
+            dying.write_parts(parts_of(dying, one=1, two=2), "lifecycle", ["one", "two"])
+        assert counted(lake) == expected
+    # What was left lying about is in nobody's way.
+    lake.write_parts(parts_of(lake, two=3), "lifecycle", ["two"])
+    assert counted(lake) == {"one": 1, "two": 3, "three": 9}
 
 
 def test_of_a_version_that_is_not_whole_nothing_is_read(spark: SparkSession, tmp_path: Path) -> None:

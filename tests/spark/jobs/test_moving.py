@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
 from lanner.client import Message, Queue, QueueManager
-from lanner.spark.jobs import compact, ingest, migrate, replay
+from lanner.spark.jobs import compact, ingest, lifecycle, migrate, replay
 from lanner.spark.jobs.config import ConfigError, ReplayConfig
 from lanner.spark.jobs.lake import Lake
 from lanner.spark.jobs.session import Context, JobFailed
@@ -265,6 +265,35 @@ def test_what_is_ingested_while_files_are_compacted_stays(
     assert compact.run(job) == {"rewritten": 1, "deleted": 0}
     counted = {row["queue"]: row["count"] for row in job.lake.read(MESSAGES).groupBy("queue").count().collect()}
     assert counted == {"queue 0": 9, "queue 1": 9, "late": 9}
+
+
+def test_what_lifecycle_has_not_read_yet_is_not_compacted(
+    spark: SparkSession, business: Ingested, tmp_path: Path
+) -> None:
+    job = context(spark, tmp_path, compact={"files": 1})
+    rows = business.context.lake.read(MESSAGES).where("class = 0 and queue_kind = 'destination'")
+    rows = rows.drop("date", "batch").limit(1)
+    rows = rows.withColumns({"qm_name": F.lit("ALPHA"), "arrived_time": F.lit(dt.datetime(2026, 3, 2, tzinfo=dt.UTC))})
+
+    def write(*numbers: int) -> None:
+        for number in numbers:
+            one = rows.withColumn("msg_id_text", F.lit(f"x\\{number}"))
+            ingest.write_batch(one, job.lake, MESSAGES, "batch", number)
+
+    write(0, 1)
+    assert lifecycle.run(job) == {"messages": 2}
+    write(2, 3)
+    assert compact.run(job) == {"rewritten": 1, "deleted": 0}
+    names = {row["batch"].partition("-")[0]: row["count"] for row in batches(job)}
+    assert names == {"compact": 2, "batch": 2}
+    assert lifecycle.run(job) == {"messages": 4}
+    assert compact.run(job) == {"rewritten": 1, "deleted": 0}
+    assert {row["batch"].partition("-")[0] for row in batches(job)} == {"compact"}
+
+
+def batches(job: Context) -> list[Any]:
+    kinds = F.substring_index("batch", "-", 1).alias("batch")
+    return list(job.lake.read(MESSAGES).groupBy(kinds).count().collect())
 
 
 def observed(job: Context) -> list[Any]:

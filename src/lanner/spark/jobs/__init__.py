@@ -13,6 +13,7 @@ run`, and `main` for spark-submit. `JOBS` lists them in the order of their depen
     bodies      the program or formatter that wrote a body
     ingest      queues, journals, dead letters and packet files into tables
     lifecycle   one row per message: sent, each hop, arrived, received, dead
+    state       the state of lifecycle, which reads only new batches
     acks        acknowledgments: positive, negative, missing
     latency     times between two steps of a message, corrected for wrong clocks
     throughput  messages and bytes per period, and backlogs
@@ -61,7 +62,11 @@ JOBS: Final = {
     job.name: job
     for job in (
         Job("ingest", "queues, journals, dead letters and files of packets into tables", ("messages", "events")),
-        Job("lifecycle", "one row for each message: sent, each hop, arrived, received, dead", ("lifecycle",)),
+        Job(
+            "lifecycle",
+            "one row for each message: sent, each hop, arrived, received, dead",
+            ("lifecycle", "facts", "names", "consumed"),
+        ),
         Job("acks", "acknowledgments: positive, negative, missing, and why", ("acks", "ack_summary")),
         Job(
             "latency",

@@ -2,9 +2,10 @@
 
 If a day of a queue manager in `messages` or `events` has more than `compact.files` files, it is
 rewritten, with each message once for each queue it was seen in and each event once. Then its old
-files are deleted. A killed job leaves duplicate rows, which do not affect other jobs and which the
-next run removes. Days before `compact.keep_days` are deleted. `ingest` may run at the same time,
-because only files that were read are deleted. Do not run it while another job reads the tables.
+files are deleted. Batches that `lifecycle` has not read yet are left as they are. A killed job
+leaves duplicate rows, which do not affect other jobs and which the next run removes. Days before
+`compact.keep_days` are deleted. `ingest` may run at the same time, because only files that were
+read are deleted. Do not run it while another job reads the tables.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pyspark.sql.window import Window
 
 from lanner.spark.jobs.config import ConfigError
 from lanner.spark.jobs.session import Context, Result, submit
+from lanner.spark.jobs.state import consumed
 from lanner.spark.jobs.tables import EVENTS, KEY, MESSAGES, PARTITIONS, each_once
 
 if TYPE_CHECKING:
@@ -59,10 +61,17 @@ def run(context: Context, today: dt.date | None = None) -> Result:
 
 
 def _rewritten(context: Context, table: str) -> int:
-    """Rewrite the days of a table that have too many files; return their number."""
+    """Rewrite the days of a table that have too many files; return their number.
+
+    Batches that `lifecycle` has not read yet keep their names, by which it finds them.
+    """
     lake = context.lake
+    seen = consumed(lake)
     files: dict[str, list[str]] = {}
     for path in lake.files(table, "date=*/qm_name=*/batch=*/*.parquet"):
+        stream, _, number = _value(path, "batch").rpartition("-")
+        if seen is not None and stream != NAME and int(number) > seen[table].get(stream, -1):
+            continue
         files.setdefault(path.rpartition("/batch=")[0], []).append(path)
     many = [(place, found) for place, found in sorted(files.items()) if len(found) > context.config.compact.files]
     for place, found in many:
@@ -71,7 +80,7 @@ def _rewritten(context: Context, table: str) -> int:
         day, name = _value(place, "date"), _value(place, "qm_name")
         is_found = F.col("batch").isin(sorted(_value(path, "batch") for path in batches))
         rows = _ONCE[table](lake.read(table).where((F.col("date") == day) & (F.col("qm_name") == name) & is_found))
-        rows = rows.withColumn("batch", F.lit(f"compact-{uuid.uuid4().hex}"))
+        rows = rows.withColumn("batch", F.lit(f"{NAME}-{uuid.uuid4().hex}"))
         writer = rows.repartition(1).sortWithinPartitions("queue", "seq").write.mode("append")
         writer.partitionBy(*PARTITIONS).parquet(lake.path(table))
         for batch in batches:

@@ -111,6 +111,8 @@ MERGE: Final = {
 }
 _ABOUT_OTHERS: Final = [int(member) for member in (*POSITIVE, *NEGATIVE)]
 _INTERNAL: Final = [*_ABOUT_OTHERS, int(MessageClass.REPORT), int(MessageClass.ORDER_ACK)]
+_ADDRESSED: Final = "coalesce(p.dest_format_name, e_out_queue, told_queue, target)"
+_OWN_QUEUE: Final = "coalesce(seen_queue, e_arrived.queue, regexp_replace(e_last.queue, ';.*$', ''))"
 _REPORT: Final = "message string, hop_count int, time timestamp, target string, next_hop string"
 
 
@@ -136,6 +138,23 @@ def merged(*found: DataFrame) -> DataFrame:
 
     operations: dict[str, Callable[[str], Column]] = {"min": F.min, "max": F.max, "set": union}
     return everything.groupBy("msg_id").agg(*(operations[how](name).alias(name) for name, how in MERGE.items()))
+
+
+def addressed() -> Column:
+    """Return the name that a message has for its queue."""
+    return F.expr(_ADDRESSED).alias("addressed")
+
+
+def own_queue() -> Column:
+    """Return the name that the queue of a message has on its own machine."""
+    return F.expr(_OWN_QUEUE).alias("own_queue")
+
+
+def queue_names(found: DataFrame) -> DataFrame:
+    """Return the name of each queue on its own machine, by the name that messages have for it."""
+    rows = found.select(own_queue(), addressed())
+    known = rows.where("own_queue is not null and addressed is not null")
+    return known.groupBy("addressed").agg(F.min("own_queue").alias("known_queue"))
 
 
 def _when(condition: str | Column, value: str | Column) -> Column:
@@ -223,10 +242,11 @@ def _of_reports(observed: DataFrame) -> DataFrame:
 def of_programs(events: DataFrame) -> DataFrame:
     """Return the events of messages that programs sent.
 
-    Events of acknowledgments, reports and protocol messages are left out.
+    Events of acknowledgments, reports and protocol messages are left out, and those of messages
+    whose transaction was aborted before they were sent.
     """
     about = ~F.col("class").isin(_INTERNAL) | (F.col("event") == "dead_lettered")
-    return events.where(about & F.col("msg_id_text").isNotNull())
+    return events.where(about & F.col("msg_id_text").isNotNull() & (F.col("event") != "send_aborted"))
 
 
 def _of_events(events: DataFrame) -> DataFrame:

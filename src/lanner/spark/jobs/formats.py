@@ -12,10 +12,12 @@ wherever the job was killed. Files without a commit are not part of the table.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import unquote
 
 from lanner.model.errors import LannerError
 
@@ -28,6 +30,9 @@ Batch = tuple[str, int]
 FORMATS: Final = ("parquet", "delta", "iceberg")
 _CATALOG, _NAMESPACE = "lanner", "lake"
 _PROPERTY: Final = "lanner.batch."
+_BATCH: Final = re.compile(r"/batch=(.*)-\d{8}/")
+# The column by which tables are replaced in parts (`lake`).
+PART: Final = "part"
 
 
 class FormatError(LannerError):
@@ -55,11 +60,22 @@ class TableFormat(Protocol):
     def last_batch(self, table: str, stream: str) -> int:
         """Return the number of the last batch of a stream that is in the table, -1 for none."""
 
+    def streams(self, table: str) -> set[str]:
+        """Return the names of the streams that have batches in a table."""
+
     def spark_schema(self, table: str) -> StructType:
         """Return the columns of a table."""
 
-    def commit(self, table: str, schema: pa.Schema, files: Sequence[DataFile], *, batch: Batch | None = None) -> None:
-        """Add a batch of a stream to a table; without a batch, replace the whole contents."""
+    def commit(
+        self,
+        table: str,
+        schema: pa.Schema,
+        files: Sequence[DataFile],
+        *,
+        batch: Batch | None = None,
+        parts: Sequence[str] = (),
+    ) -> None:
+        """Add a batch of a stream to a table, or replace the rows of `parts`, or everything."""
 
 
 class DeltaTables:
@@ -101,7 +117,19 @@ class DeltaTables:
         number = None if found is None else found.transaction_version(stream)
         return -1 if number is None else int(number)
 
-    def commit(self, table: str, schema: pa.Schema, files: Sequence[DataFile], *, batch: Batch | None = None) -> None:
+    def streams(self, table: str) -> set[str]:
+        names = (_BATCH.search(unquote(path)) for path in self.files(table) or ())
+        return {match[1] for match in names if match is not None}
+
+    def commit(
+        self,
+        table: str,
+        schema: pa.Schema,
+        files: Sequence[DataFile],
+        *,
+        batch: Batch | None = None,
+        parts: Sequence[str] = (),
+    ) -> None:
         from deltalake.transaction import (
             AddAction,
             CommitProperties,
@@ -114,7 +142,7 @@ class DeltaTables:
             AddAction(file.path.removeprefix(place), file.size, dict(file.partition), now, data_change=True, stats="{}")
             for file in files
         ]
-        partitions = list(files[0].partition) if files else []
+        partitions = [PART] if parts else list(files[0].partition) if files else []
         properties = CommitProperties(app_transactions=[Transaction(*batch)] if batch else None)
         found, delta_schema = self._open(table), self._delta.Schema.from_arrow(schema)
         if found is None:
@@ -129,7 +157,14 @@ class DeltaTables:
         elif batch is not None:
             found.create_write_transaction(adds, "append", delta_schema, partitions, commit_properties=properties)
         else:
-            found.create_write_transaction(adds, "overwrite", delta_schema, partitions, commit_properties=properties)
+            found.create_write_transaction(
+                adds,
+                "overwrite",
+                delta_schema,
+                partitions,
+                partition_filters=[(PART, "in", list(parts))] if parts else None,
+                commit_properties=properties,
+            )
 
 
 def _spark_schema(schema: pa.Schema) -> StructType:
@@ -186,7 +221,20 @@ class IcebergTables:
         found = self._open(table)
         return -1 if found is None else int(found.properties.get(_PROPERTY + stream, -1))
 
-    def commit(self, table: str, schema: pa.Schema, files: Sequence[DataFile], *, batch: Batch | None = None) -> None:
+    def streams(self, table: str) -> set[str]:
+        found = self._open(table)
+        names = () if found is None else found.properties
+        return {name.removeprefix(_PROPERTY) for name in names if name.startswith(_PROPERTY)}
+
+    def commit(
+        self,
+        table: str,
+        schema: pa.Schema,
+        files: Sequence[DataFile],
+        *,
+        batch: Batch | None = None,
+        parts: Sequence[str] = (),
+    ) -> None:
         from pyiceberg.expressions import AlwaysTrue
 
         found = self._open(table)
@@ -200,7 +248,8 @@ class IcebergTables:
                     with change.update_schema() as update:
                         update.union_by_name(schema)
                 if found.current_snapshot() is not None:
-                    change.delete(AlwaysTrue())
+                    found_in = ", ".join(f"'{part}'" for part in parts)
+                    change.delete(f"{PART} in ({found_in})" if parts else AlwaysTrue())
             else:
                 change.set_properties({_PROPERTY + batch[0]: str(batch[1])})
             if paths:

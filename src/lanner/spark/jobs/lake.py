@@ -3,30 +3,38 @@
 `messages`, `events` and `replays` grow: `append` adds a batch of a stream once, however often it is
 written. All other tables are replaced: `write` makes the new table beside the old one, and one step
 switches to it. Readers see the old or the new table as a whole, even if the job is killed. In the
-format `parquet` that step is the file `_SUCCESS`, which Spark writes last, in a directory
-`version=N` of the table: the highest N with such a file is current. In `delta` and `iceberg` it is
-a commit (`formats`).
+format `parquet` that step is the file `_SUCCESS`, which is written last, in a directory `version=N`
+of the table: the highest N with such a file is current. In `delta` and `iceberg` it is a commit
+(`formats`).
+
+`write_parts` replaces only the rows of a table whose column `part` has certain values, again in one
+step. In `parquet` the directory of a version then has a directory `part=P` for each of them: of
+each P, the one in the highest N with `_SUCCESS` is current.
 """
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
+from pyspark.sql import functions as F  # noqa: N812
+
 from lanner.model.errors import LannerError
 from lanner.spark.jobs import JOBS
-from lanner.spark.jobs.formats import DataFile, DeltaTables, IcebergTables, TableFormat
+from lanner.spark.jobs.formats import PART, DataFile, DeltaTables, IcebergTables, TableFormat
 from lanner.spark.jobs.tables import EVENTS, MESSAGES, PARTITIONS, SCHEMAS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _VERSION: Final = re.compile(r"/version=(\d+)(?:/_SUCCESS)?$")
+_PART_PLACE: Final = re.compile(r"/version=(\d+)/part=([^/]*)$")
+_MARK: Final = re.compile(r"/_batches/([^/]*)-(\d{8})$")
 _PARTITION: Final = re.compile(r"([a-z_]+)=([^/]*)/")
 # Readers that have opened the version before the newest may finish.
 _KEPT: Final = 1
@@ -82,8 +90,11 @@ class Lake:
         if schema is not None:
             reader = reader.schema(schema)
         if self._tables is None:
-            version = None if schema is not None else self._version(table)
-            return reader.parquet(self.path(table) if version is None else self._place(table, version))
+            if schema is not None:
+                return reader.parquet(self.path(table))
+            if parts := self._parts(table):
+                return reader.option("basePath", self.path(table)).parquet(*parts.values()).drop("version")
+            return reader.parquet(self._place(table, self._version(table) or 0))
         paths = self._tables.files(table) or []
         if not paths:
             return self.spark.createDataFrame([], schema or self._tables.spark_schema(table))
@@ -97,6 +108,16 @@ class Lake:
         if not self.has(table) and self.has(other):
             return self.spark.createDataFrame([], SCHEMAS[table])
         return self.read(table)
+
+    def since(self, table: str, seen: Mapping[str, int], upto: Mapping[str, int]) -> DataFrame:
+        """Return the rows of batches that came after `seen`, up to `upto`, by stream."""
+        ranges = [
+            f"batch > '{batch_name(stream, seen.get(stream, -1))}' and batch <= '{batch_name(stream, last)}'"
+            for stream, last in sorted(upto.items())
+            if last > seen.get(stream, -1)
+        ]
+        rows = self.sightings(table)
+        return rows.where(" or ".join(f"({text})" for text in ranges)) if ranges else rows.limit(0)
 
     # Writing
 
@@ -115,13 +136,62 @@ class Lake:
             if found is not None and newest is not None and int(found[1]) < newest + 1 - _KEPT:
                 self.delete(path)
 
+    def write_parts(self, frame: DataFrame, table: str, parts: Sequence[str]) -> None:
+        """Replace the rows of a table whose column `part` is one of `parts` by those of `frame`."""
+        frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        if self._tables is None:
+            newest, before = self._version(table), self._parts(table)
+            place = self._place(table, 0 if newest is None else newest + 1)
+            self.delete(place)  # of a job that was killed
+            for part in parts:
+                frame.where(F.col(PART) == part).drop(PART).write.parquet(f"{place}/{PART}={part}")
+            self.touch(f"{place}/_SUCCESS")
+            # Readers that have opened what was current before may finish.
+            kept = {*before.values(), *self._parts(table).values()}
+            for path in self.files(table, f"version=*/{PART}=*"):
+                if path not in kept:
+                    self.delete(path)
+            return
+        if self._tables.has_partitions:
+            pattern = f"{self.path(table)}/{PART}=*/*.parquet"
+            present = {path for path, _ in self._listed(pattern)}
+            frame.write.mode("append").partitionBy(PART).parquet(self.path(table))
+            files = [file for file in self._data_files(table, pattern) if file.path not in present]
+        else:
+            place = f"{self.path(table)}/data/{uuid.uuid4().hex}"
+            for part in parts:
+                frame.where(F.col(PART) == part).write.parquet(f"{place}/{part}")
+            files = self._data_files(table, f"{place}/*/*.parquet")
+        self._tables.commit(table, _arrow(frame), files, parts=parts)
+
+    def parts(self, table: str) -> list[str]:
+        """Return the parts that a table has."""
+        if self._tables is None:
+            return list(self._parts(table))
+        if not self.has(table):
+            return []
+        return sorted(row[PART] for row in self.read(table).select(PART).distinct().collect())
+
+    def _parts(self, table: str) -> dict[str, str]:
+        """Return the current directory of each part, in Parquet."""
+        whole = self._whole(table)
+        newest: dict[str, int] = {}
+        for path in self.files(table, f"version=*/{PART}=*"):
+            found = _PART_PLACE.search(path)
+            if found is not None and int(found[1]) in whole:
+                newest[found[2]] = max(newest.get(found[2], 0), int(found[1]))
+        return {part: f"{self._place(table, version)}/{PART}={part}" for part, version in sorted(newest.items())}
+
     def _place(self, table: str, version: int) -> str:
         return f"{self.path(table)}/version={version:08d}"
 
     def _version(self, table: str) -> int | None:
         """Return the newest complete version."""
+        return max(self._whole(table), default=None)
+
+    def _whole(self, table: str) -> set[int]:
         found = [_VERSION.search(path) for path in self.files(table, "version=*/_SUCCESS")]
-        return max((int(match[1]) for match in found if match is not None), default=None)
+        return {int(match[1]) for match in found if match is not None}
 
     def append(self, rows: DataFrame, table: str, stream: str, number: int) -> bool:
         """Add a batch of a stream to a table that is partitioned by PARTITIONS.
@@ -145,7 +215,24 @@ class Lake:
             pattern = f"{self.path(table)}/date=*/qm_name=*/batch={name}/*.parquet"
         if tables is not None:
             tables.commit(table, _arrow(rows), self._data_files(table, pattern), batch=(stream, number))
+        else:
+            self._mark(table, stream, number)
         return True
+
+    def _mark(self, table: str, stream: str, number: int) -> None:
+        """Record that a batch is complete, in Parquet. The last mark of each stream stays."""
+        self.touch(f"{self.path(table)}/_batches/{batch_name(stream, number)}")
+        for path in self.files(table, "_batches/*"):
+            found = _MARK.search(path)
+            if found is not None and found[1] == stream and int(found[2]) < number:
+                self.delete(path)
+
+    def batches(self, table: str) -> dict[str, int]:
+        """Return the number of the last complete batch of each stream in `messages` or `events`."""
+        if self._tables is not None:
+            return {stream: self._tables.last_batch(table, stream) for stream in self._tables.streams(table)}
+        found = [_MARK.search(path) for path in self.files(table, "_batches/*")]
+        return {match[1]: int(match[2]) for match in found if match is not None}
 
     def _data_files(self, table: str, pattern: str) -> list[DataFile]:
         found = []
@@ -185,7 +272,8 @@ class Lake:
 
 
 def batch_name(stream: str, number: int) -> str:
-    return f"{stream}-{number:08d}"
+    # Names are in the order of numbers; that before the first one has no number.
+    return f"{stream}-{number:08d}" if number >= 0 else f"{stream}-"
 
 
 def _arrow(frame: DataFrame) -> Any:  # noqa: ANN401 (a schema of Arrow)

@@ -26,7 +26,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.window import Window
 
 from lanner.spark.jobs.session import Context, Result, submit
-from lanner.spark.jobs.tables import EVENTS, MESSAGES, machine_names, named, observations, seconds
+from lanner.spark.jobs.state import stored_machine_names
+from lanner.spark.jobs.tables import MESSAGES, named, observations, seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -179,7 +180,7 @@ def percentiles(rows: DataFrame, *keys: str) -> DataFrame:
 def run(context: Context) -> Result:
     minutes = context.config.latency.bucket_minutes
     seen, messages = context.lake.sightings(MESSAGES), context.lake.read("lifecycle")
-    names = machine_names(seen, context.lake.sightings(EVENTS))
+    names = stored_machine_names(context.lake)
     context.make(SKEW, _with_names(clock_skew(samples(observations(seen), messages), minutes), names))
     rows = deliveries(messages, context.lake.read(SKEW), minutes)
     steady = rows.where("not coalesce(is_step, false)")

@@ -42,9 +42,9 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812
 
 from lanner.model.enums import MessageClass
-from lanner.spark.jobs.facts import PROPERTIES, facts
+from lanner.spark.jobs.facts import PROPERTIES, addressed, own_queue, queue_names
 from lanner.spark.jobs.session import Context, Result, submit
-from lanner.spark.jobs.tables import EVENTS, MESSAGES, each_once, machine_names, named, observations
+from lanner.spark.jobs.tables import named
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -110,10 +110,11 @@ COLUMNS: Final = (
 )
 
 
-def lifecycle(found: DataFrame, names: DataFrame) -> DataFrame:
+def lifecycle(found: DataFrame, names: DataFrame, known: DataFrame | None = None) -> DataFrame:
     """Return one row for each message of `facts.facts`.
 
-    `names` has the names of machines, from `tables.machine_names`.
+    `names` has the names of machines, from `tables.machine_names`; `known` those of queues, from
+    `facts.queue_names`, by default of `found` itself.
     """
     rows = found.select("*", *_properties(), *_sent(), _hops().alias("hops"))
     rows = rows.withColumns(
@@ -141,7 +142,7 @@ def lifecycle(found: DataFrame, names: DataFrame) -> DataFrame:
             "receive_told_by",
             F.when(is_end, end["by"]),
         ).alias("destination_id"),
-        F.coalesce("dest_format_name", "e_out_queue", "told_queue", "target").alias("addressed"),
+        addressed(),
         *_first("arrived", ("event", "e_arrived.time"), ("queue", "waiting_time"),
                 ("acknowledgment", "arrival_told_time"), ("report", F.when(is_end, end["time"]))),
         # The last event in its queue decides: a copy in a journal may come from a receive that was
@@ -152,7 +153,7 @@ def lifecycle(found: DataFrame, names: DataFrame) -> DataFrame:
         (F.col("waiting_time").isNotNull() | is_local).alias("is_waiting"),
     )  # fmt: skip
     rows = rows.select("*", _failure().alias("f"))
-    rows = _named_queues(rows).selectExpr(
+    rows = _named_queues(rows, queue_names(found) if known is None else known).selectExpr(
         "*", "f.reason as failed_class", "f.time as failed_time", "f.qm_id as failed_at_id", "f.by as failed_by"
     )
     rows = rows.withColumn("status", F.expr(_STATUS)).withColumn("stops", _stops())
@@ -273,20 +274,14 @@ def _stops() -> Column:
     return F.when(F.size("hops") > 1, reported).otherwise(whole)
 
 
-def _named_queues(rows: DataFrame) -> DataFrame:
+def _named_queues(rows: DataFrame, known: DataFrame) -> DataFrame:
     """Return rows with one name for each queue: that of its own machine.
 
     It is also used for messages that were not seen there.
     """
-    seen = F.coalesce("seen_queue", "e_arrived.queue", F.regexp_replace("e_last.queue", ";.*$", ""))
     subqueue = F.when(F.col("e_last.queue").contains(";"), F.substring_index("e_last.queue", ";", -1))
-    rows = rows.withColumn("own_queue", seen).withColumn(
+    rows = rows.withColumn("own_queue", own_queue()).withColumn(
         "subqueue", F.when(F.col("e_last").isNotNull(), subqueue).otherwise(F.col("subqueue"))
-    )
-    known = (
-        rows.where("own_queue is not null and addressed is not null")
-        .groupBy("addressed")
-        .agg(F.min("own_queue").alias("known_queue"))
     )
     # If one queue of a machine has a known name, so have its other queues.
     host = F.substring_index("addressed", "\\", 1)
@@ -304,15 +299,10 @@ def _named_queues(rows: DataFrame) -> DataFrame:
 
 
 def run(context: Context) -> Result:
-    messages, events = context.lake.sightings(MESSAGES), context.lake.sightings(EVENTS)
-    # Both are used several times.
-    found = facts(observations(messages), each_once(events)).persist()
-    names = machine_names(messages, events).persist()
-    try:
-        return {"messages": context.make(NAME, lifecycle(found, names))}
-    finally:
-        found.unpersist()
-        names.unpersist()
+    from lanner.spark.jobs.state import advance
+
+    advance(context)
+    return {"messages": context.lake.read(NAME).count()}
 
 
 def main() -> None:

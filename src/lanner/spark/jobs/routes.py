@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F  # noqa: N812
 
 from lanner.spark.jobs.session import Context, Result, submit
-from lanner.spark.jobs.tables import EVENTS, MESSAGES, machine_names, named
+from lanner.spark.jobs.state import stored_machine_names
+from lanner.spark.jobs.tables import named
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -90,7 +91,7 @@ def routes(messages: DataFrame, skews: DataFrame | None = None) -> DataFrame:
 def run(context: Context) -> Result:
     lake = context.lake
     skews = lake.read("clock_skew") if lake.has("clock_skew") else None
-    names = machine_names(lake.sightings(MESSAGES), lake.sightings(EVENTS))
+    names = stored_machine_names(lake)
     found = named(routes(lake.read("lifecycle"), skews), names, "source_id", "source")
     return {"routes": context.make(NAME, named(found, names, "destination_id", "destination"))}
 
