@@ -300,7 +300,7 @@ def test_a_plot_is_in_order_when_the_stream_is_faster_than_its_history(
         page.wait_for_timeout(500)
     held: list[Route] = []
     page.add_init_script(WATCH_PLOTS)
-    page.route("**/samples?*", held.append)
+    page.route("**/samples?*", lambda route: held.append(route))
     page.goto(f"/queue?name={quote('private$' + chr(92) + 'raced')}")
     # The first point of the stream is there.
     expect(page.locator(".plots canvas")).to_have_count(2)
