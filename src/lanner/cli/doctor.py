@@ -154,7 +154,10 @@ def _told(transfer: TransferSettings, status: Document) -> TransferSettings:
 
 
 def _examine_peer(peer: str, settings: Settings, timeout: float) -> Iterator[Finding]:
-    """Examine a peer as the running queue manager; if none runs, with its settings."""
+    """Examine a peer with the address and settings of the running queue manager.
+
+    If none runs, the configuration file provides them.
+    """
     data = settings.data
     manager = running(data)
     if manager is None:

@@ -25,7 +25,7 @@ AdministratorName = Annotated[
     typer.Option(
         "--user",
         help=r"An administrator, EXAMPLE\Administrator or administrator@example.com; "
-        "without it, whoever has a Kerberos ticket here (kinit).",
+        "without it, the owner of the Kerberos ticket here (kinit).",
     ),
 ]
 PasswordFile = Annotated[

@@ -28,7 +28,7 @@ Host = Annotated[
         "--host", help="A queue manager on another computer, or at another address of this one: HOST or HOST:PORT."
     ),
 ]
-User = Annotated[str | None, typer.Option("--user", help="Who you are to HOST; without it, nobody.")]
+User = Annotated[str | None, typer.Option("--user", help="Your account on HOST; without it, you are anonymous.")]
 PasswordFile = Annotated[
     Path | None, typer.Option("--password-file", help="The password of USER, in the first line of a file.")
 ]

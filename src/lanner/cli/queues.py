@@ -53,7 +53,7 @@ def _changes(
     type_id: str | None,
     multicast: str | None,
 ) -> dict[str, object]:
-    """Return the given options by the names of the data model, checked."""
+    """Check the options that were given; return their values by attribute name."""
     changes: dict[str, object] = {}
     if label is not None:
         if len(label) > MAX_LABEL_LENGTH:

@@ -235,7 +235,8 @@ def _tiles(data: ReportData) -> str:
     total = sum(data.status.values())
     dead = sum(data.status.get(name, 0) for name in FAILED)
     missing = sum(row["messages"] for row in data.acks if row["outcome"] == "missing")
-    # With the place of each in the counts of the script; the others are of the whole page only.
+    # The last item is the name under which the script counts it. A tile without one always counts
+    # the whole page.
     tiles = [
         (number(total), "messages", False, "total"),
         (size(data.bytes), "in their bodies", False, ""),
@@ -434,7 +435,7 @@ def _latency(data: ReportData) -> str:
     names = [f"{kind}_{share}" for kind in ("delivery", "wait") for share in ("p50", "p95", "p99")]
     rows = []
     for row in data.latency:
-        # A zero by clocks of whole seconds means less than a second.
+        # If clocks have whole seconds, zero means less than a second.
         least = "< 1 ms" if row["exact"] == row["messages"] else "< 1 s"
         times = [least if row[name] == 0 else duration(row[name]) for name in names]
         rows.append((short(row["queue"]), number(row["messages"]), number(row["received"]), *times))
@@ -500,8 +501,8 @@ def _routes(data: ReportData) -> str:
             f'stroke-width="{width:.1f}"><title>{escape(told)}</title></path>'
         )
         if len(labels) < _MAP_LABELS:
-            # The middle of the curve, shifted to its end, so that the labels of both directions do
-            # not overlap.
+            # A point of the curve beyond its middle, so that the labels of both directions do not
+            # overlap.
             x, y = 0.16 * x1 + 0.48 * cx + 0.36 * x2, 0.16 * y1 + 0.48 * cy + 0.36 * y2
             labels.append(
                 f'<text class="count" x="{x:.1f}" y="{y:.1f}" text-anchor="middle">{number(row["messages"])}</text>'

@@ -56,8 +56,8 @@ _QUIET: Final = 60.0
 _LINGER: Final = 10.0
 _READ_BUFFER: Final = 256 << 10
 _WRITE_HIGH_WATER: Final = 1 << 20
-# Not in the specification: octets of messages that have arrived in part. Of a client without a call
-# of an account: a request and the protocol buffers around it.
+# Not in the specification: octets of partially received messages. `_MAX_OF_STRANGER`, for a client
+# that has not made a call with an account, is a request and the protocol buffers around it.
 _MAX_OF_STRANGER: Final = MAX_SIZE + 0x1_0000
 _MAX_UNFINISHED: Final = 512 << 20
 _MAX_UNFINISHED_OF_STRANGERS: Final = 64 << 20
