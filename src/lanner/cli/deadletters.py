@@ -29,7 +29,7 @@ from lanner.cli.views import list_messages, show_message
 from lanner.client import Message, Queue, QueueManager, ReceivedMessage
 from lanner.model.errors import MessageNotFound, QueueNotFound, StatusError
 
-app = typer.Typer(help="What could not be delivered.", no_args_is_help=True)
+app = typer.Typer(help="Messages that could not be delivered.", no_args_is_help=True)
 
 
 class Which(enum.StrEnum):

@@ -52,7 +52,7 @@ def doctor(
     password_file: PasswordFile = None,
     json: Json = False,
 ) -> None:
-    """Check the data directory and the settings, or the way to PEER.
+    """Check the data directory and the settings, or the connection to PEER.
 
     Changes no queue and no message.
 

@@ -15,7 +15,7 @@ from lanner.cli.views import local_time
 from lanner.client import QueueManager
 from lanner.services.documents import Document
 
-app = typer.Typer(help="Other queue managers: who is believed from where.", no_args_is_help=True)
+app = typer.Typer(help="Other queue managers, and the addresses from which each is accepted.", no_args_is_help=True)
 
 Guid = Annotated[
     str,

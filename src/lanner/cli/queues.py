@@ -20,7 +20,7 @@ from lanner.model.directory_objects import Queue
 from lanner.model.enums import QueuePrivacyLevel
 from lanner.model.errors import QueueExists
 
-app = typer.Typer(help="The queues themselves.", no_args_is_help=True)
+app = typer.Typer(help="Queues: list, create, show, change, purge, delete; access lists.", no_args_is_help=True)
 app.add_typer(access_command.app, name="access", cls=Group)
 
 Label = Annotated[str | None, typer.Option("--label", help="What the queue is for.")]

@@ -14,7 +14,7 @@ from lanner.cli.session import Place, open_manager, reaching
 from lanner.cli.views import local_time
 from lanner.security.scopes import SCOPES
 
-app = typer.Typer(help="What programs log on with to the HTTP API.", no_args_is_help=True)
+app = typer.Typer(help="Tokens with which programs log on to the HTTP API.", no_args_is_help=True)
 
 
 @app.command()
