@@ -42,7 +42,7 @@ COMMANDS: Final = {
     ),
     "journal": (
         "journals.journal",
-        "List a queue's journal, a line each, or look at, take out or remove its messages.",
+        "List a queue's journal, or peek at, receive or purge its messages.",
     ),
     "trace": (
         "tracing.trace",
@@ -172,7 +172,9 @@ def root(
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")] = False,
     version: Annotated[
         bool,
-        typer.Option("--version", help="Say the version.", callback=lambda value: _version(asked=value), is_eager=True),
+        typer.Option(
+            "--version", help="Print the version.", callback=lambda value: _version(asked=value), is_eager=True
+        ),
     ] = False,
 ) -> None:
     """Handle the options that all commands share."""

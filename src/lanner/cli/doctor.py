@@ -37,7 +37,11 @@ DEFAULT_TIMEOUT = 5.0  # seconds
 def doctor(
     peer: Annotated[
         str | None,
-        typer.Argument(metavar="[PEER]", help="Another computer: why can it not be reached?", show_default=False),
+        typer.Argument(
+            metavar="[PEER]",
+            help="Another computer, to find out whether and why it cannot be reached.",
+            show_default=False,
+        ),
     ] = None,
     *,
     timeout: Annotated[str, typer.Option("--timeout", help="How long PEER has for each step.")] = "5",

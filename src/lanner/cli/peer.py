@@ -74,7 +74,7 @@ def trust(
     guid: Guid,
     addresses: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ADDRESS...", help="Its addresses; without them, those it was seen at."),
+        typer.Argument(metavar="ADDRESS...", help="Its addresses; without them, those from which it has connected."),
     ] = None,
     *,
     at: Place,
