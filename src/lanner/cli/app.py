@@ -50,10 +50,7 @@ COMMANDS: Final = {
     ),
     "status": (
         "outgoing.status",
-        (
-            "Show the running queue manager: where it listens, who is connected, what was refused. Exit code 3 if "
-            "none runs."
-        ),
+        "Show the running queue manager: its addresses, its connections, and refused messages.",
     ),
     "sessions": (
         "sessions.sessions",
@@ -76,10 +73,7 @@ COMMANDS: Final = {
     ),
     "import": (
         "packets.import_",
-        (
-            "Send the messages of a file to a queue, once however often it is tried. Each has the same content and a "
-            "new id."
-        ),
+        "Send the messages of a file to a queue, once however often it is tried.",
     ),
     "backup": (
         "backups.backup",
