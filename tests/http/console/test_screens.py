@@ -71,7 +71,7 @@ SCREENS = {
     "/outgoing": "Next attempt",
     "/peers": "Who talks to whom",
     "/transactions": "None is in doubt",
-    "/sessions": "Who is connected now",
+    "/sessions": "that are connected now",
     "/trace": "Which message?",
     "/users": "Create a token",
     "/doctor": "Check again",
