@@ -103,7 +103,7 @@ class Initialization:
         name = policy.account_domain_name or qm.computer_name or settings.default_computer_name
         if qm.computer_name and name.lower() != qm.computer_name.lower():
             _LOG.warning(
-                "the queue manager %s is now called %s: what is sent to the old name no longer comes here",
+                "the queue manager %s is now called %s: messages to the old name no longer arrive here",
                 qm.computer_name,
                 name,
             )

@@ -189,7 +189,7 @@ class ReaderPool:
             self._pauses[place] = _FIRST_PAUSE
         if reader.process.poll() is None:
             if now - reader.heard > (MAX_SILENCE if reader.condition else MAX_START):
-                _LOG.error("reader process %d says nothing: it is ended", reader.process.pid)
+                _LOG.error("reader process %d does not answer: it is ended", reader.process.pid)
                 reader.process.kill()
             return
         _LOG.error(
