@@ -37,7 +37,11 @@ DEFAULT_TIMEOUT = 5.0  # seconds
 def doctor(
     peer: Annotated[
         str | None,
-        typer.Argument(metavar="[PEER]", help="Another computer: why can it not be reached?", show_default=False),
+        typer.Argument(
+            metavar="[PEER]",
+            help="Another computer, to find out whether and why it cannot be reached.",
+            show_default=False,
+        ),
     ] = None,
     *,
     timeout: Annotated[str, typer.Option("--timeout", help="How long PEER has for each step.")] = "5",
@@ -52,7 +56,7 @@ def doctor(
     password_file: PasswordFile = None,
     json: Json = False,
 ) -> None:
-    """Check the data directory and the settings, or the way to PEER.
+    """Check the data directory and the settings, or the connection to PEER.
 
     Changes no queue and no message.
 
@@ -154,7 +158,10 @@ def _told(transfer: TransferSettings, status: Document) -> TransferSettings:
 
 
 def _examine_peer(peer: str, settings: Settings, timeout: float) -> Iterator[Finding]:
-    """Examine a peer as the running queue manager; if none runs, with its settings."""
+    """Examine a peer with the address and settings of the running queue manager.
+
+    If none runs, the configuration file provides them.
+    """
     data = settings.data
     manager = running(data)
     if manager is None:

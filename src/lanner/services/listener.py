@@ -297,7 +297,7 @@ class RpcListener:
         try:
             return self._users.password_hashes()
         except LannerError:
-            # Whoever logs on next is told why.
+            # The next logon fails with this error.
             return None
 
     async def stop(self) -> None:

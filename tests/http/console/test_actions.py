@@ -231,7 +231,7 @@ def test_access_decides_what_another_user_sees(visit: Visit, manager: lanner.Que
     """
     made = filled(manager, "shared")
     other = visit(queue("shared"), user="bob")
-    expect(other.locator("main")).to_contain_text("You may not look into")
+    expect(other.locator("main")).to_contain_text("You may not read")
     page = visit(queue("shared", tab="access"))
     page.fill("#who", "bob")
     for right in ("peek", "get-properties"):
@@ -253,7 +253,7 @@ def test_access_decides_what_another_user_sees(visit: Visit, manager: lanner.Que
     page.get_by_role("button", name="Revoke", exact=True).click()
     toast(page, "The access list was changed")
     other.goto(queue("shared"))
-    expect(other.locator("main")).to_contain_text("You may not look into")
+    expect(other.locator("main")).to_contain_text("You may not read")
 
 
 def test_dead_letters_are_returned(visit: Visit, manager: lanner.QueueManager) -> None:

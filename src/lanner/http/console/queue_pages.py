@@ -162,7 +162,7 @@ async def _not_allowed(request: Request, visitor: Visitor, name: str, error: Acc
         visitor,
         "denied.html",
         status=403,
-        heading=f"You may not look into {local_name(name)}",
+        heading=f"You may not read {local_name(name)}",
         text=str(error),
     )
 

@@ -203,7 +203,7 @@ class FlightQueues:
                     position = reached
                     yield batch
             except (FlightFailed, ServiceNotAvailable, TicketRefused, TooBusy, EpochChanged) as error:
-                _LOG.info("%s; going on at %s", error, self.address)
+                _LOG.info("%s; continuing at %s", error, self.address)
             else:
                 return
             if position is not None:
