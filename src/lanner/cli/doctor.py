@@ -15,7 +15,7 @@ import typer
 from rich.text import Text
 
 from lanner.cli.errors import EXIT_ERROR, UsageError
-from lanner.cli.options import DEFAULT_DATA, Host, Json, PasswordFile, User, duration
+from lanner.cli.options import DEFAULT_DATA, Host, Json, Kerberos, PasswordFile, User, duration
 from lanner.cli.output import console, write_json
 from lanner.cli.peers import Caller, examine_peer
 from lanner.cli.session import Place, open_manager, place_of, read_peers, read_tls, running
@@ -54,6 +54,7 @@ def doctor(
     host: Host = None,
     user: User = None,
     password_file: PasswordFile = None,
+    kerberos: Kerberos = False,
     json: Json = False,
 ) -> None:
     """Check the data directory and the settings, or the connection to PEER.
@@ -64,7 +65,7 @@ def doctor(
     """
     from lanner.daemon.settings import load_settings
 
-    at = place_of(DEFAULT_DATA, host, user, password_file)
+    at = place_of(DEFAULT_DATA, host, user, password_file, kerberos=kerberos)
     findings: list[Finding] = []
     given: dict[str, object] = {} if data is None else {"data": data}
     if config is not None:

@@ -32,6 +32,9 @@ User = Annotated[str | None, typer.Option("--user", help="Your account on HOST; 
 PasswordFile = Annotated[
     Path | None, typer.Option("--password-file", help="The password of USER, in the first line of a file.")
 ]
+Kerberos = Annotated[
+    bool, typer.Option("--kerberos", help="Log on to HOST with your Kerberos ticket (kinit), without --user.")
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, and change nothing.")]
@@ -45,7 +48,11 @@ def complete_queue(ctx: typer.Context, incomplete: str) -> list[str]:
     given = ctx.params
     try:
         at = place_of(
-            Path(given.get("data") or DEFAULT_DATA), given.get("host"), given.get("user"), given.get("password_file")
+            Path(given.get("data") or DEFAULT_DATA),
+            given.get("host"),
+            given.get("user"),
+            given.get("password_file"),
+            kerberos=bool(given.get("kerberos")),
         )
         names = names_of_queues(at)
     except Exception:  # noqa: BLE001 (a completion has nowhere to say what is wrong)
