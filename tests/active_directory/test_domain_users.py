@@ -71,7 +71,7 @@ def test_a_group_of_the_domain_in_an_access_list(domain: Domain, service: Servic
 
 def test_a_user_is_not_the_local_one_of_the_same_name(service: Service) -> None:
     """The local alice is an administrator; the domain's may not even list queues."""
-    with connect(service, "alice") as alice, pytest.raises(AccessDenied, match=r"MQ\\alice is no administrator"):
+    with connect(service, "alice") as alice, pytest.raises(AccessDenied, match=r"MQ\\alice is no .*administrator"):
         alice.queues()
 
 
