@@ -50,6 +50,7 @@ COLUMNS: Final[dict[str, Callable[[Queue], object]]] = {
     "readers": lambda queue: sum(
         one.access_type is QueueAccessType.RECEIVE for one in queue.open_queue_descriptors.values()
     ),
+    "subqueues": lambda queue: {name: one.message_count for name, one in queue.subqueues.items()},
     "transactional": lambda queue: queue.transactional,
     "journaling": lambda queue: queue.journaling,
     "authentication": lambda queue: queue.authentication,
@@ -297,6 +298,8 @@ def _columns(wanted: object) -> list[str]:
 
 
 def _sortable(value: object) -> Any:  # noqa: ANN401 (numbers or texts)
+    if isinstance(value, dict):
+        return sum(value.values())
     return value.lower() if isinstance(value, str) else value
 
 

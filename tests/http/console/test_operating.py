@@ -245,11 +245,15 @@ def check_command(page: str, words: list[str]) -> None:
         assert f"`{option}`" in section, words
 
 
-def test_a_monitor_sees_and_changes_nothing(visit: Visit, service: HttpService) -> None:
+def test_a_user_without_a_role_is_told_which_roles_see_a_page(visit: Visit) -> None:
     page = visit("/", user="bob")
-    for path in ("/settings", "/certificates", "/reports"):
+    pages = ("/settings", "/certificates", "/outgoing", "/peers", "/sessions", "/transactions", "/doctor")
+    for path in pages:
         page.goto(path)
-        expect(page.locator("main")).to_contain_text("are for administrators")
+        expect(page.locator("h1")).to_contain_text("You may not")
+        expect(page.locator("main")).to_contain_text("bob is no monitor, operator or administrator of ALPHA")
+    page.goto("/reports")
+    expect(page.locator("main")).to_contain_text("are for administrators")
 
 
 def test_the_page_of_the_command_leads_into_the_console(
