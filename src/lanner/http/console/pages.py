@@ -28,7 +28,7 @@ from lanner.http.console.page import (
 )
 from lanner.http.console.past import SPANS, last_rate, past, span_of, spark, trend
 from lanner.http.console.peers_picture import draw
-from lanner.http.console.samples import every_queue
+from lanner.http.console.samples import every_queue, oldest_arrival
 from lanner.http.console.sites_picture import draw_sites
 from lanner.http.console.visiting import Looking, PageRoute
 from lanner.http.console.words import number, percent, plural, size
@@ -173,7 +173,7 @@ async def queues(
         visitor,
         "queues.html",
         part="queue_rows.html",
-        rows=await _with_first(visitor.manager, rows[first : first + _PAGE]),
+        rows=await _with_oldest(visitor.manager, rows[first : first + _PAGE]),
         found=len(rows),
         first=first,
         page=page,
@@ -224,6 +224,7 @@ async def _system_rows(manager: QueueManager) -> list[Document]:
         rows.append(
             {
                 "name": name,
+                "kind": "system",
                 "label": label,
                 "messages": attributes.message_count,
                 "bytes": attributes.total_bytes,
@@ -263,19 +264,21 @@ def _order(sort: str) -> Any:  # noqa: ANN401 (a key of sorted)
     return keys.get(sort, lambda row: (urgency.get(row["state"], 2), -row["messages"], row["name"].casefold()))
 
 
-async def _with_first(manager: QueueManager, rows: list[Document]) -> list[Document]:
-    """Add when the first message of each queue arrived; this peeks at each non-empty queue."""
+async def _with_oldest(manager: QueueManager, rows: list[Document]) -> list[Document]:
+    """Add when the oldest message of each queue arrived."""
 
-    async def first(row: Document) -> Document:
+    async def oldest(row: Document) -> Document:
         if not row["messages"]:
-            return {**row, "first": None}
+            return {**row, "oldest": None}
+        if row["kind"] != "system":
+            return {**row, "oldest": await oldest_arrival(manager, row["name"])}
         try:
-            async with manager.open(local_name(row["name"])) as queue:
-                return {**row, "first": (await queue.peek_by_lookup_id(0, "first")).arrived_time}
+            async with manager.open(row["name"]) as queue:
+                return {**row, "oldest": (await queue.peek_by_lookup_id(0, "first")).arrived_time}
         except (MessageNotFound, AccessDenied):
-            return {**row, "first": None}
+            return {**row, "oldest": None}
 
-    return list(await asyncio.gather(*map(first, rows)))
+    return list(await asyncio.gather(*map(oldest, rows)))
 
 
 @router.get("/queues/create")
