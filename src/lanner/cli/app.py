@@ -51,8 +51,8 @@ COMMANDS: Final = {
     "status": (
         "outgoing.status",
         (
-            "Show the running queue manager: where it listens, who is connected, what was refused. Exit code 3 if "
-            "none runs."
+            "Show the running queue manager: its addresses, its connections, and refused messages. Exit code 3 "
+            "if none runs."
         ),
     ),
     "sessions": (
@@ -77,8 +77,8 @@ COMMANDS: Final = {
     "import": (
         "packets.import_",
         (
-            "Send the messages of a file to a queue, once however often it is tried. Each has the same content and a "
-            "new id."
+            "Send the messages of a file to a queue, once however often it is tried. Each message keeps its content "
+            "and gets a new id."
         ),
     ),
     "backup": (

@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 import lanner
 from lanner.cli.app import app
 from lanner.security.certificates import generate_certificate
+from tests.client.other_manager import until
 from tests.contract.service import USERS
 from tests.http.service import HttpService
 
@@ -70,7 +71,9 @@ class World:
     def dead_letter(self) -> int:
         late = lanner.Message(body="x", label="late", recoverable=True, use_dead_letter_queue=True)
         late.time_to_be_received = 0
+        before = self.manager.dead_letter.count()
         self.manager.open(NAME).send(late)
+        until(lambda: self.manager.dead_letter.count() > before)
         return self.manager.dead_letter.peek_by_lookup_id(0, "last").lookup_id
 
 

@@ -323,8 +323,13 @@ def test_a_plot_is_in_order_when_the_stream_is_faster_than_its_history(
             break
         page.wait_for_timeout(500)
     held: list[Route] = []
+
+    # Playwright sets an attribute of the handler, which a method of a list does not allow.
+    def hold(route: Route) -> None:
+        held.append(route)
+
     page.add_init_script(WATCH_PLOTS)
-    page.route("**/samples?*", held.append)
+    page.route("**/samples?*", hold)
     page.goto(f"/queue?name={quote('private$' + chr(92) + 'raced')}")
     # The first point of the stream is there.
     expect(page.locator(".plots canvas")).to_have_count(2)
