@@ -224,6 +224,46 @@ def test_a_purge_needs_the_name_and_the_count(visit: Visit, manager: lanner.Queu
     assert made.count() == 0
 
 
+@pytest.mark.parametrize("transactional", [False, True])
+def test_what_becomes_of_removed_messages_is_told_truly(
+    visit: Visit, manager: lanner.QueueManager, *, transactional: bool
+) -> None:
+    """Only messages of transactions become dead letters; every sender that asked is told."""
+    name = f"told{transactional}"
+    made = manager.create_queue(name, transactional=transactional)
+
+    def send() -> None:
+        for _ in range(2):
+            wanted = lanner.Message(body="x", label="kept", recoverable=True, use_dead_letter_queue=True)
+            if transactional:
+                with manager.transaction() as unit:
+                    made.send(wanted, transaction=unit)
+            else:
+                made.send(wanted)
+
+    letters = manager.transactional_dead_letter if transactional else manager.dead_letter
+    before = letters.count()
+    send()
+    page = visit(f"/queue/purge?name={quote('private$' + chr(92) + name)}")
+    effects = page.locator(".effects")
+    expect(effects).to_contain_text("negative acknowledgment")
+    assert ("dead letters" in effects.inner_text()) is transactional
+    made.purge()
+    assert letters.count() - before == (2 if transactional else 0)
+    send()
+    page.goto(queue(name))
+    page.get_by_role("link", name="kept").first.click()
+    page.locator("#pane").get_by_role("button", name="Delete…").click()
+    expect(effects).to_contain_text("negative acknowledgment")
+    assert ("dead letters" in effects.inner_text()) is transactional
+    page.goto(queue(name, tab="properties"))
+    page.get_by_role("link", name="Delete queue…").click()
+    expect(effects).to_contain_text("the queue was deleted")
+    assert ("dead letters" in effects.inner_text()) is transactional
+    manager.delete_queue(name)
+    letters.purge()
+
+
 def test_a_queue_is_deleted(visit: Visit, manager: lanner.QueueManager) -> None:
     filled(manager, "leaving")
     page = visit(queue("leaving", tab="properties"))

@@ -265,6 +265,7 @@ async def choose(
     async with await _queue(visitor.manager, name, part) as queue:
         wanted = Filter(find, place, age)
         found = await _found(queue, wanted) if action.startswith(EVERYTHING) else lookup_ids(message or [])
+        told = await _told(queue, name, part)
     action = action.removeprefix(EVERYTHING)
     if not found:
         raise MessageNotFound("no message is selected, or the filter finds none: nothing was done")
@@ -280,7 +281,18 @@ async def choose(
         known = await _known_targets(visitor)
         return await render(request, visitor, "move.html", action=action, target="", known=known, **values)
     typed = short_name(name) if len(found) > TYPED else ""
-    return await render(request, visitor, "delete_messages.html", typed=typed, **values)
+    return await render(request, visitor, "delete_messages.html", typed=typed, **told, **values)
+
+
+async def _told(queue: Queue, name: str, part: str) -> dict[str, bool]:
+    """Return who learns of removed messages: `tells` senders, and `keeps` dead letters.
+
+    A message that was in a queue of this computer becomes a dead letter only if it was sent in a
+    transaction; one for another computer does in any case.
+    """
+    tells = part != "journal" and not name.lower().startswith("system$")
+    # An outgoing queue is neither one nor the other.
+    return {"tells": tells, "keeps": tells and await queue.is_transactional() is not False}
 
 
 async def _found(queue: Queue, wanted: Filter) -> list[int]:
@@ -405,7 +417,9 @@ async def delete_messages(
     typed: Text = "",
 ) -> Response:
     chosen = lookup_ids(message)
-    values = {"name": name, "part": part, "messages": chosen, "filter": Filter(), "most": MOST}
+    async with await _queue(visitor.manager, name, part) as queue:
+        told = await _told(queue, name, part)
+    values = {"name": name, "part": part, "messages": chosen, "filter": Filter(), "most": MOST, **told}
     needed = short_name(name) if len(chosen) > TYPED else ""
     if needed and typed != needed:
         error = ("The name does not fit: nothing was deleted.", "")
@@ -430,6 +444,7 @@ async def _purge_page(
 ) -> Response:
     async with await _queue(visitor.manager, name, part) as queue:
         attributes = await queue.attributes()
+        told = await _told(queue, name, part)
         oldest = None
         if attributes.message_count:
             try:
@@ -444,6 +459,7 @@ async def _purge_page(
         status=200 if error is None else 409,
         name=name,
         part=part,
+        **told,
         count=attributes.message_count,
         octets=attributes.total_bytes,
         oldest=oldest,
@@ -492,6 +508,7 @@ async def _delete_page(request: Request, visitor: Visitor, name: str, error: tup
         "queue_delete.html",
         status=200 if error is None else 409,
         name=name,
+        transactional=attributes.transactional,
         count=attributes.message_count,
         octets=attributes.total_bytes,
         journal=0 if journal is None else journal.message_count,
