@@ -76,7 +76,9 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
     },
     "Python looks up these names": {
         "__init__.py": ["function __dir__", "function __getattr__"],
+        "client/__init__.py": ["function __getattr__"],
         "com/__init__.py": ["function __dir__", "function __getattr__"],
+        "engine/__init__.py": ["function __getattr__"],
         "cli/session.py": ["attribute __annotations__"],
         "model/errors.py": ["function __init_subclass__"],
         "rpc/client_shared.py": ["attribute __cause__"],

@@ -94,7 +94,7 @@ def test_a_command_with_the_ticket_of_a_user(
 
 def test_a_user_is_not_the_local_one_of_the_same_name(service: Service) -> None:
     """The local alice is an administrator; the domain's may not even list queues."""
-    with connect(service, "alice") as alice, pytest.raises(AccessDenied, match=r"MQ\\alice is no administrator"):
+    with connect(service, "alice") as alice, pytest.raises(AccessDenied, match=r"MQ\\alice is no .*administrator"):
         alice.queues()
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from lanner.client import Message, QueueManager
-from tests.cli.conftest import LANNER
+from lanner.client import Message, QueueManager, connect
+from tests.cli.conftest import LANNER, Run, Served, free_address
 
 
 def on_terminal(*arguments: object, answers: tuple[str, ...] = (), columns: int = 100) -> tuple[int, str]:
@@ -102,6 +103,19 @@ def test_output_that_nobody_takes_leaves_the_messages(full: Path) -> None:
     process.stdout.close()
     assert process.wait(timeout=30) == 1
     assert count(full, "orders") == 300
+
+
+def test_a_narrow_terminal_keeps_times_whole(data: Path, serve: Callable[..., Served], run: Run) -> None:
+    name, address = "somebody.with.a.long.name", free_address()
+    run("queue", "create", "orders")
+    run("user", "add", name, "--password-stdin", stdin="a long word\n")
+    serve("--json", "--bind", address).ready()
+    with connect(address, name, "a long word") as manager:
+        assert manager.who_am_i()["user"] == name
+        code, seen = on_terminal("sessions", "--data", data, columns=60)
+    assert code == 0
+    assert re.search(r"client .* 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\r", seen), seen
+    assert "somebody" in seen
 
 
 @pytest.mark.parametrize("width", [40, 80])

@@ -12,7 +12,7 @@ import typer
 
 from lanner.cli.errors import CommandError, UsageError, nothing
 from lanner.cli.options import DryRun, Filters, Json, LookupId, QueueName, Yes, duration, lookup_id
-from lanner.cli.output import confirm, counted, progress, say, write_json
+from lanner.cli.output import confirm, counted, note, progress, say, write_json
 from lanner.cli.session import Place, open_manager, reaching
 from lanner.client import Message, Queue, QueueManager
 from lanner.model.errors import MessageNotFound, QueueNotFound, StatusError
@@ -107,7 +107,12 @@ def _target_of_move(manager: QueueManager, queue: Queue, target: str | None) -> 
         return manager.open(str(path.without_suffix()))
     if "\\" in target or "=" in target:
         return manager.open(target)
-    return manager.open(f"{path.without_suffix()};{target.removeprefix(';')}")
+    subqueue = manager.open(f"{path.without_suffix()};{target.removeprefix(';')}")
+    with suppress(StatusError):
+        if not target.startswith(";") and manager.open(target).exists():
+            queue_name = f".\\private$\\{target}"
+            note(f"{target} is a subqueue of {path.without_suffix()} here; for the queue of that name say {queue_name}")
+    return subqueue
 
 
 @reaching

@@ -18,6 +18,7 @@ from lanner.model.errors import AccessDenied, InvalidParameter, QueueNotFound, U
 from lanner.security.access_masks import QueueAccess
 from lanner.security.roles import Role, role_of
 from lanner.security.scopes import READ
+from lanner.services.oldest import oldest_arrival
 from lanner.wire.sid import LOCAL_SYSTEM, Sid
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ COLUMNS: Final[dict[str, Callable[[Queue], object]]] = {
     "readers": lambda queue: sum(
         one.access_type is QueueAccessType.RECEIVE for one in queue.open_queue_descriptors.values()
     ),
+    "subqueues": lambda queue: {name: one.message_count for name, one in queue.subqueues.items()},
     "transactional": lambda queue: queue.transactional,
     "journaling": lambda queue: queue.journaling,
     "authentication": lambda queue: queue.authentication,
@@ -59,6 +61,10 @@ COLUMNS: Final[dict[str, Callable[[Queue], object]]] = {
     "modified": lambda queue: queue.modify_time,
     "kind": lambda queue: queue.queue_type.value.lower(),
 }
+# The arrival time of the oldest message. It is looked up in the store, and so only on request, and
+# for a limited number of queues.
+OLDEST: Final = "oldest"
+MAX_OLDEST: Final = 100
 
 
 class UserDocuments:
@@ -169,8 +175,11 @@ class UserDocuments:
         if len(pattern) > _MAX_PATTERN:
             raise InvalidParameter(f"a pattern of {len(pattern)} characters, at most {_MAX_PATTERN}")
         columns = _columns(request.get("columns"))
+        if OLDEST in columns and size > MAX_OLDEST:
+            raise InvalidParameter(f"a page of {size} queues with the column `{OLDEST}`, at most {MAX_OLDEST}")
         is_backwards, key = sort.startswith("-"), sort.removeprefix("-")
-        _columns([key])
+        if key not in COLUMNS:
+            raise InvalidParameter(f"unknown column {key[:80]!r} of queues to sort by: one of {', '.join(COLUMNS)}")
         queues = self._visible(identity)
         if pattern:
             wanted = pattern.lower() if any(sign in pattern for sign in "*?") else f"*{pattern.lower()}*"
@@ -185,8 +194,17 @@ class UserDocuments:
             "page": page,
             "page_size": size,
             "total": len(queues),
-            "items": [{column: COLUMNS[column](queue) for column in columns} for queue in shown],
+            "items": self._items(shown, columns),
         }
+
+    def _items(self, queues: list[Queue], columns: list[str]) -> list[Document]:
+        given = [column for column in columns if column != OLDEST]
+        items = [{column: COLUMNS[column](queue) for column in given} for queue in queues]
+        if OLDEST in columns:
+            with self._engine.store.lock:
+                for item, queue in zip(items, queues, strict=True):
+                    item[OLDEST] = oldest_arrival(self._engine.store, queue)
+        return items
 
     def _show_history(self, identity: Identity, request: Request) -> Document:
         """Return the history of one visible queue, or of all if the user sees everything."""
@@ -288,15 +306,18 @@ def _columns(wanted: object) -> list[str]:
     """Check column names; without any, return all."""
     if not isinstance(wanted, list | None):
         raise InvalidParameter("`columns` is a list of names")
-    if wanted and len(wanted) > len(COLUMNS):
-        raise InvalidParameter(f"{len(wanted)} columns were requested, and there are only {len(COLUMNS)}")
+    known = [*COLUMNS, OLDEST]
+    if wanted and len(wanted) > len(known):
+        raise InvalidParameter(f"{len(wanted)} columns were requested, and there are only {len(known)}")
     for one in wanted or ():
-        if not isinstance(one, str) or one not in COLUMNS:
-            raise InvalidParameter(f"unknown column {str(one)[:80]!r} of queues: one of {', '.join(COLUMNS)}")
+        if not isinstance(one, str) or one not in known:
+            raise InvalidParameter(f"unknown column {str(one)[:80]!r} of queues: one of {', '.join(known)}")
     return wanted or list(COLUMNS)
 
 
 def _sortable(value: object) -> Any:  # noqa: ANN401 (numbers or texts)
+    if isinstance(value, dict):
+        return sum(value.values())
     return value.lower() if isinstance(value, str) else value
 
 

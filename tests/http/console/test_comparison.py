@@ -222,7 +222,7 @@ def test_every_route_works(world: World) -> None:
 
 # The address of each screen, and what stands on it.
 SCREENS: dict[str, tuple[str, str]] = {
-    "/": ("/", "Messages per second"),
+    "/": ("/", "Depth and rate"),
     "/queues": ("/queues", "orders"),
     "/queues/create": ("/queues/create", "Transactional"),
     "/queue": (f"/queue?name={quote(NAME)}", "Viewing does not remove messages"),

@@ -8,12 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from lanner.client._async.closeable import Closeable
-from lanner.client._async.embedded import EmbeddedBackend
 from lanner.client._async.enterprise import Enterprise
 from lanner.client._async.queue import Queue
 from lanner.client._async.transaction import Transaction
-from lanner.client.bound_settings import bound_settings
-from lanner.host.addresses import local_settings
 from lanner.model.enums import INFINITE
 from lanner.wire.format_name import parse
 
@@ -57,6 +54,11 @@ class QueueManager(Closeable):
         `bind` is the address on which to exchange messages with other computers; without it,
         messages for them wait. Other settings are those of the engine (`EngineSettings`).
         """
+        # Imported here: who connects to a queue manager elsewhere needs no engine.
+        from lanner.client._async.embedded import EmbeddedBackend
+        from lanner.client.bound_settings import bound_settings
+        from lanner.host.addresses import local_settings
+
         values = bound_settings(bind, transfer, settings)
         self._backend = EmbeddedBackend(data, local_settings(name, **values), bind=bind, transfer=transfer)
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 QUEUES: Final = {"ordinary": "system$;DEADLETTER", "transactional": "system$;DEADXACT"}
-# Reasons are counted among this many dead letters; a page with more says so.
+# Reasons are counted among this many dead letters, and so many are returned at most in one step;
+# the pages say so if there are more.
 _COUNTED: Final = 1000
 
 
@@ -48,7 +49,7 @@ async def dead_letters(
             chosen = None if message is None else await show_message(queue, message, form, whole=whole)
     except AccessDenied as error:
         return await render(
-            request, visitor, "denied.html", status=403, heading="Dead letters are for administrators", text=str(error)
+            request, visitor, "denied.html", status=403, heading="You may not see dead letters", text=str(error)
         )
     return await render(
         request,
@@ -61,6 +62,7 @@ async def dead_letters(
         reasons=reasons,
         listing=listing,
         page_size=PAGE,
+        counted=_COUNTED,
         chosen=chosen,
         lookup_id=message,
         name=QUEUES[which],
@@ -106,6 +108,7 @@ async def choose(
         rows=rows,
         failing=sum(row["problem"] is not None for row in rows),
         outcome=None,
+        most=_COUNTED,
     )
 
 
@@ -153,5 +156,5 @@ async def give_back(
         return done(visitor, back, f"{plural(returned, 'message')} returned. None was refused")
     outcome: dict[str, Any] = {"returned": returned, "refused": refused}
     return await render(
-        request, visitor, "return.html", status=409, which=which, chosen=[], rows=[], failing=0, outcome=outcome
+        request, visitor, "return.html", status=409, which=which, chosen=[], rows=[], failing=0, outcome=outcome, most=0
     )

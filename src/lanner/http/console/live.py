@@ -89,7 +89,7 @@ def _values(sample: Sample, sampler: Sampler, queue: str | None) -> dict[str, st
             values |= {"i": number(rate.into), "o": number(rate.out), "j": number(row["journal_messages"])}
         return values
     values |= {
-        "messages": number(sample.total(None)[0]),
+        "messages": number(sample.messages),
         "in": number(rate.into),
         "out": number(rate.out),
         "waiting": number(sum(one["messages"] for one in sample.outgoing)),

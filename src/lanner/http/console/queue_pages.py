@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -12,7 +13,7 @@ from lanner.http.console.browsing import Filter, Listing, list_messages, open_ou
 from lanner.http.console.confirming import Question, ask
 from lanner.http.console.page import done, explain, here_name, local_name, queue_url, render, shell
 from lanner.http.console.past import SPANS, last_rate, past, span_of, trend
-from lanner.http.console.samples import Rate
+from lanner.http.console.samples import Rate, oldest_arrival
 from lanner.http.console.visiting import Looking, PageRoute
 from lanner.http.console.words import percent
 from lanner.model.enums import INFINITE, QueuePrivacyLevel
@@ -99,7 +100,7 @@ async def queue_page(
         if len(visitor.sampler.samples) < _ENOUGH:
             values["rate"] = last_rate(before)
         values |= {"trend": trend(before), "span": span_of(span), "spans": SPANS}
-        values["first"] = await _first(queue) if attributes.message_count else None
+        values |= await _waiting(manager, queue, attributes)
         if tab in ("messages", "journal"):
             values |= await _messages(shown, wanted, after)
         elif tab == "access":
@@ -115,12 +116,18 @@ async def _outgoing(manager: QueueManager, name: str) -> Queue | None:
     return await open_outgoing(manager, name) if "=" in name else None
 
 
-async def _first(queue: Queue) -> dt.datetime | None:
-    """Return when the message that will be received next arrived."""
-    try:
-        return (await queue.peek_by_lookup_id(0, "first")).arrived_time
-    except StatusError:
-        return None
+async def _waiting(manager: QueueManager, queue: Queue, attributes: QueueObject) -> dict[str, Any]:
+    """Return when the oldest message arrived.
+
+    Where the queue manager does not tell it, it is the message that will be received next.
+    """
+    path = attributes.pathname
+    waits: float | dt.datetime | None = await oldest_arrival(manager, path) if path else None
+    is_oldest = waits is not None
+    if waits is None and attributes.message_count:
+        with contextlib.suppress(StatusError):
+            waits = (await queue.peek_by_lookup_id(0, "first")).arrived_time
+    return {"waits": waits, "is_oldest": is_oldest or not attributes.message_count}
 
 
 async def _messages(queue: Queue, wanted: Filter, after: int | None) -> dict[str, Any]:

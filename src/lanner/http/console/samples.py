@@ -38,7 +38,10 @@ _COLUMNS: Final = (
     "journal_messages",
     "arrivals",
     "readers",
+    "subqueues",
 )
+# The number of queues whose names fit that of one of them.
+_ALIKE: Final = 100
 # The number of samples over which rates are smoothed.
 _SPAN: Final = 5
 
@@ -63,6 +66,9 @@ class Sample:
     rows: list[Document]
     outgoing: list[Document]
     dead_letters: int
+    # Those of all queues that the user sees; `rows` has at most `MOST`.
+    queues: int
+    messages: int
 
     def total(self, name: str | None) -> tuple[int, int]:
         """Return messages and arrivals of one queue, or of all."""
@@ -155,9 +161,33 @@ class Sampler:
 async def take_sample(manager: QueueManager) -> Sample:
     """Sample all queues once."""
     told = await manager.overview()
-    rows = (await manager.queue_page(page_size=MOST, sort="-messages", columns=_COLUMNS))["items"]
+    page = await manager.queue_page(page_size=MOST, sort="-messages", columns=_COLUMNS)
+    rows, queues = page["items"], page["total"]
     # Absent if the user lacks the right to see them.
     outgoing = await manager.outgoing() if told.get("outgoing_queues") else []
     dead_letters = told.get("dead_letters", 0)
     sizes = {row["name"].lower(): (row["messages"], row["arrivals"]) for row in rows}
-    return Sample(time.time(), sizes, rows, outgoing, dead_letters)
+    # The total of the overview is up to a second old.
+    messages = told["messages"] if queues > len(rows) else sum(row["messages"] for row in rows)
+    return Sample(time.time(), sizes, rows, outgoing, dead_letters, queues, messages)
+
+
+async def oldest_arrival(manager: QueueManager, path_name: str) -> float | None:
+    """Return when the oldest message of a queue arrived; None if that is not known."""
+    # The name is a pattern, so the answer may have others, too.
+    page = await manager.queue_page(name=path_name, page_size=_ALIKE, columns=["name", "oldest"])
+    found = [row["oldest"] for row in page["items"] if row["name"].casefold() == path_name.casefold()]
+    return found[0] if found else None
+
+
+async def every_queue(manager: QueueManager, sample: Sample) -> list[Document]:
+    """Return all queues that the user sees: the sample has only the fullest ones."""
+    if sample.queues <= len(sample.rows):
+        return sample.rows
+    rows: dict[str, Document] = {}
+    for page in range(1, sample.queues // MOST + 2):
+        found = (await manager.queue_page(page=page, page_size=MOST, columns=_COLUMNS))["items"]
+        rows |= {row["name"]: row for row in found}
+        if len(found) < MOST:
+            break
+    return list(rows.values())
