@@ -75,7 +75,7 @@ class Positions:
         self._move_times_table = core.store.table(MOVE_TIMES)
         # Messages that have expired since the queue manager started.
         self.expiries = 0
-        # Subqueues that may have no use any more; the next timer event looks at them.
+        # Subqueues that may be unused now; the next timer event checks them.
         self.emptied: list[Queue] = []
         self.deleted_subscribers: list[PositionDeleted] = []
         self.available_subscribers: list[PositionsAvailable] = []

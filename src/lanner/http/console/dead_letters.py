@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 QUEUES: Final = {"ordinary": "system$;DEADLETTER", "transactional": "system$;DEADXACT"}
-# Reasons are counted among this many dead letters, and so many are returned at most in one step;
-# the pages say so if there are more.
+# The maximum number of dead letters among which reasons are counted, and that one step returns. If
+# there are more, the pages say so.
 _COUNTED: Final = 1000
 
 

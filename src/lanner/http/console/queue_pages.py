@@ -119,7 +119,7 @@ async def _outgoing(manager: QueueManager, name: str) -> Queue | None:
 async def _waiting(manager: QueueManager, queue: Queue, attributes: QueueObject) -> dict[str, Any]:
     """Return when the oldest message arrived.
 
-    Where the queue manager does not tell it, it is the message that will be received next.
+    If the queue manager does not report it, the message that will be received next counts.
     """
     path = attributes.pathname
     waits: float | dt.datetime | None = await oldest_arrival(manager, path) if path else None

@@ -40,7 +40,7 @@ _COLUMNS: Final = (
     "readers",
     "subqueues",
 )
-# The number of queues whose names fit that of one of them.
+# The maximum number of queues that are requested to find one by its name, which is a pattern.
 _ALIKE: Final = 100
 # The number of samples over which rates are smoothed.
 _SPAN: Final = 5
@@ -66,7 +66,7 @@ class Sample:
     rows: list[Document]
     outgoing: list[Document]
     dead_letters: int
-    # Those of all queues that the user sees; `rows` has at most `MOST`.
+    # Totals of all queues that the user sees; `rows` has at most `MOST` queues.
     queues: int
     messages: int
 
