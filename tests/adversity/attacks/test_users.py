@@ -8,23 +8,33 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import uuid
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from lanner.host.addresses import local_settings
+from lanner.host.distributed import DistributedRequests
 from lanner.host.fair_threads import FairThreads
+from lanner.host.runtime import Runtime
+from lanner.model.enums import QueueAccessType
 from lanner.model.errors import MQ_OK, AccessDenied, InvalidParameter
+from lanner.model.live import Transaction
 from lanner.rpc.async_client import connect_tcp
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.security import Credentials
 from lanner.security.identity import Identity
 from lanner.security.roles import Role
+from lanner.security.scopes import READ, SEND
 from lanner.security.tokens import MAX_NEW, TokenFile
 from lanner.security.users import USER_FILE, UserFile
 from lanner.services.interfaces.lanner import LANNER, LANNER_ASK
 from lanner.services.log_on import MAX_TICKETS, Tickets
+from lanner.services.sending import check_sender
+from lanner.wire.builder import MessageProperties
+from lanner.wire.format_name import parse
 from lanner.wire.sid import Sid
 from tests.adversity.attacks.victim import ADMINISTRATOR, USER, victim
 
@@ -122,3 +132,49 @@ def test_monitors_do_not_read_reports_which_have_messages(tmp_path: Path) -> Non
             assert asyncio.run(asked(ADMINISTRATOR, request)) == MQ_OK
             assert asyncio.run(asked(USER, request)) == AccessDenied.status
         assert asyncio.run(asked(USER, "status")) == MQ_OK
+
+
+def test_a_token_to_send_names_no_other_sender(tmp_path: Path) -> None:
+    """Queues believe who a local program is. An administrator's token to send is not for that."""
+    runtime = Runtime(tmp_path, local_settings("ALPHA"))
+    root = Identity("root", Sid.parse("S-1-5-21-1-2-3-500"), is_administrator=True)
+    with runtime.lock:
+        engine = runtime.engine
+        engine.create_queue(engine.set_queue_defaults(r".\private$\taken"))
+        descriptor = engine.open_queue(parse(r"DIRECT=OS:.\private$\taken"), QueueAccessType.SEND)
+        forged = MessageProperties(sender_identifier=BOB.sid.pack())
+        check_sender(forged, descriptor, root)
+        with pytest.raises(AccessDenied, match="somebody else"):
+            check_sender(forged, descriptor, root.limited_to(frozenset({SEND})))
+    runtime.close()
+
+
+def test_a_token_to_read_decides_no_transaction(tmp_path: Path) -> None:
+    runtime = Runtime(tmp_path, local_settings("ALPHA"))
+    names: dict[str, Any] = {"identifier": str(uuid.uuid4()), "resource": "bank"}
+
+    def ask(who: Identity, request: str, transaction: Transaction | None = None, **more: object) -> Any:  # noqa: ANN401
+        with runtime.change() as change:
+            answer = DistributedRequests(runtime.engine, who).answer({"request": request, **names, **more}, transaction)
+        change.wait()
+        return answer()
+
+    names["coordinator"] = ask(BOB, "coordinator")["identifier"]
+    ask(BOB, "begin distributed")
+    with runtime.lock:
+        branch = runtime.engine.create_transaction(uuid.uuid4())
+    ask(BOB, "prepare", branch)
+    reader, sender = (BOB.limited_to(frozenset({scope})) for scope in (READ, SEND))
+    for request, more in (
+        ("decide", {"resources": ["bank"]}),
+        ("end branch", {"commit": False}),
+        ("end distributed", {"transactions": [names["identifier"]], "resources": []}),
+        ("begin distributed", {"identifier": str(uuid.uuid4())}),
+    ):
+        with pytest.raises(AccessDenied, match="not for transactions"):
+            ask(reader, request, **more)
+    assert ask(reader, "branches")["transactions"] == [names["identifier"]]
+    ask(sender, "decide", resources=["bank"])
+    ask(sender, "end branch", commit=True)
+    assert ask(reader, "branches")["transactions"] == []
+    runtime.close()
