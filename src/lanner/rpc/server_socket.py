@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from lanner.host.accepting import local_user
+from lanner.host.turns import TURN, turns_of_loop
 from lanner.model.errors import RemoteProtocolError
 from lanner.rpc.calls import CallCancelled, Event, ServerCall
 from lanner.rpc.connection import ServerConnection
 from lanner.rpc.liveness import notice_death
 from lanner.rpc.pdu import AuthLevel, SyntaxId
-from lanner.rpc.turns import TURN, turns_of_loop
 from lanner.rpc.unix_path import short_path
 from lanner.security.identity import ANONYMOUS, Identity
 from lanner.security.log_lines import log_of_peer

@@ -202,3 +202,15 @@ class MultiQueueFormatHeader:
             MQFAddressHeader.unpack(reader, MQF_RESPONSE),
             MQFSignatureHeader.unpack(reader),
         )
+
+
+def unpack_signature(reader: Reader) -> bytes:
+    """Return the signature in a MultiQueueFormatHeader, without reading the names before it.
+
+    There may be thousands, and every message that arrives is asked for its signature.
+    """
+    for _ in range(3):
+        start = reader.position
+        reader.window(max(reader.u32("MQFAddressHeader.HeaderSize") - 4, 0), "MQFAddressHeader")
+        reader.align(4, start, "MQFAddressHeader")
+    return MQFSignatureHeader.unpack(reader).signature

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import uvloop
 
 import lanner
 from lanner.engine import opening
@@ -25,6 +26,7 @@ from lanner.host.committer import Committer
 from lanner.host.coordinator import coordinator_of
 from lanner.host.names import QueueNames
 from lanner.host.runtime import Runtime
+from lanner.host.turns import TURN, Turns
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import (
     MQ_OK,
@@ -32,6 +34,7 @@ from lanner.model.errors import (
     IllegalQueuePathname,
     InsufficientResources,
     InvalidParameter,
+    RemoteProtocolError,
 )
 from lanner.model.live import TransactionalOperation, WaitingMessageReadOperation
 from lanner.rpc.async_client import connect_tcp
@@ -39,17 +42,22 @@ from lanner.rpc.calls import ServerCall
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.pdu import NDR20, AuthLevel
 from lanner.rpc.server import RpcServer
-from lanner.rpc.turns import TURN, Turns
 from lanner.security.identity import SYSTEM, Identity
 from lanner.services.interfaces.lanner import LANNER, LANNER_CALL, LANNER_OPEN_SESSION, pack_frame
 from lanner.services.lanner_session import LannerSession
 from lanner.services.open_objects import MAX_OPEN_OF_USER, OpenObjects
 from lanner.services.sent_batches import ClientMemory
+from lanner.transfer.settings import TransferSettings
+from lanner.transfer.shell import TransferListener
 from lanner.wire.builder import MessageProperties
 from lanner.wire.format_name import parse
+from lanner.wire.multi_queue_format_header import MultiQueueFormatHeader, unpack_signature
+from lanner.wire.reader import Reader
 from lanner.wire.sid import Sid
 from lanner.wire.spelling import format_name, path_name
 from tests.adversity.attacks.victim import USER, Victim, victim
+from tests.adversity.network import PORT
+from tests.adversity.stranger import Stranger, message
 from tests.rpc.harness import bind, element, request
 from tests.rpc.raw_interface import RawInterface
 from tests.rpc.served import RAW, until
@@ -362,6 +370,63 @@ def test_connections_of_one_user_share_a_turn() -> None:
         await server.stop()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_sessions_of_one_stranger_share_a_turn(tmp_path: Path, run: Callable[..., None]) -> None:
+    """A stranger has 64 sessions. On each of them a read may bring messages that take long."""
+    address = "127.0.0.53"
+    made = Runtime(tmp_path, local_settings("ALPHA", local_addresses=frozenset({address})))
+    with made.lock:
+        made.engine.create_queue(made.engine.set_queue_defaults(r".\private$\taken"))
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        turns, arrivals = [0], list[int]()
+
+        def begin_turn() -> None:
+            turns.append(0)
+            loop.call_soon(begin_turn)
+
+        def arrived(*_: object) -> None:
+            time.sleep(TURN)
+            arrivals.append(len(turns))
+
+        with made.lock:
+            made.engine.position_available_subscribers.append(arrived)
+        listener = TransferListener(made.engine, address, TransferSettings(port=PORT))
+        await listener.start()
+        strangers = [
+            await asyncio.to_thread(lambda: Stranger.connect("127.9.7.1", address, guid=uuid.uuid4()).open())
+            for _ in range(6)
+        ]
+        begin_turn()
+        for one in strangers:
+            said = message(rf"DIRECT=TCP:{address}\private$\taken", source=one.session._own_guid, recoverable=False)
+            one.connection.sendall(said)
+        await until(lambda: len(arrivals) == len(strangers))
+        assert len(set(arrivals)) == len(strangers)
+        for one in strangers:
+            one.connection.close()
+        await listener.stop()
+
+    run(main())
+    made.close()
+
+
+def test_a_signature_is_found_without_reading_the_names_before_it() -> None:
+    """Each message was asked four times, and has room for three lists of a thousand names."""
+    several = parse(",".join(_ELSEWHERE))
+    for names in ((several,) * 3, (several, None, None), (None, several, None), (None,) * 3):
+        packed = MultiQueueFormatHeader.of(*names, b"signature").pack()
+        assert unpack_signature(Reader(packed)) == b"signature"
+        assert MultiQueueFormatHeader.unpack(Reader(packed)).signature.signature == b"signature"
+    # It does not care what the names are.
+    damaged = bytearray(MultiQueueFormatHeader.of(several, None, None, b"signature").pack())
+    damaged[16:40] = b"\xff" * 24
+    assert unpack_signature(Reader(bytes(damaged))) == b"signature"
+    with pytest.raises(RemoteProtocolError):
+        MultiQueueFormatHeader.unpack(Reader(bytes(damaged)))
 
 
 def test_those_who_wait_longest_are_first() -> None:
