@@ -6,6 +6,7 @@ Their requests must neither delay other callers nor evict other users' state.
 from __future__ import annotations
 
 import asyncio
+import fnmatch
 import json
 import threading
 import uuid
@@ -17,6 +18,7 @@ import pytest
 from lanner.host.addresses import local_settings
 from lanner.host.distributed import DistributedRequests
 from lanner.host.fair_threads import FairThreads
+from lanner.host.name_patterns import name_pattern
 from lanner.host.runtime import Runtime
 from lanner.model.enums import QueueAccessType
 from lanner.model.errors import MQ_OK, AccessDenied, InvalidParameter
@@ -178,3 +180,15 @@ def test_a_token_to_read_decides_no_transaction(tmp_path: Path) -> None:
     ask(sender, "end branch", commit=True)
     assert ask(reader, "branches")["transactions"] == []
     runtime.close()
+
+
+def test_patterns_for_names_are_short_and_not_kept() -> None:
+    """A pattern of a megabyte took 65 MiB, for as long as the service ran."""
+    kept = fnmatch._compile_pattern.cache_info()  # type: ignore[attr-defined]
+    fits = name_pattern("*ord[ae]rs?" + "x*" * 120)
+    assert fits("my orders1" + "x" * 120)
+    assert not fits("my orders" + "x" * 120)
+    assert fnmatch._compile_pattern.cache_info() == kept  # type: ignore[attr-defined]
+    for text in ("a" * 257, "[ab]" * 65):
+        with pytest.raises(InvalidParameter, match="at most 256"):
+            name_pattern(text)

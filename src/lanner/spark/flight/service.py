@@ -8,7 +8,6 @@ and rows to `lanner.spark.columnar`.
 from __future__ import annotations
 
 import dataclasses
-import fnmatch
 import json
 import os
 import secrets
@@ -22,6 +21,7 @@ import pyarrow.compute as pc
 
 import lanner.model.errors as model_errors
 from lanner.directory.topology import survey
+from lanner.host.name_patterns import name_pattern
 from lanner.host.operations import Operations
 from lanner.host.runtime import Runtime
 from lanner.host.stream_lags import Lag
@@ -205,12 +205,13 @@ class Service:
         `pattern` matches names as in file name patterns.
         """
         operations = self.operations(identity)
+        fits = name_pattern(pattern.lower())
         with self._runtime.lock:
             names = [self._name(queue) for queue in self._runtime.engine.queue_manager.queue_collection.values()]
             if self._store.has_events:
                 names.append(EVENTS_NAME)
         for name in names:
-            if pattern and not fnmatch.fnmatchcase(name.lower(), pattern.lower()):
+            if pattern and not fits(name.lower()):
                 continue
             with self._gates.of(identity):
                 try:
