@@ -190,6 +190,11 @@ class ServerSocket(asyncio.Protocol):
         return "" if self._core is None else self._core.user
 
     @property
+    def identities(self) -> list[Identity]:
+        """The identities that the client has shown."""
+        return [] if self._core is None else self._core.identities
+
+    @property
     def is_known(self) -> bool:
         """Whether the client has logged on, or holds a handle.
 

@@ -27,7 +27,7 @@ from lanner.rpc.async_client import connect_tcp
 from lanner.rpc.interface import RETURNS
 from lanner.rpc.pdu import AuthLevel
 from lanner.rpc.security import Credentials
-from lanner.security.identity import Identity
+from lanner.security.identity import ANONYMOUS, SYSTEM, Identity
 from lanner.security.roles import Role
 from lanner.security.scopes import READ, SEND
 from lanner.security.tokens import MAX_NEW, TokenFile
@@ -192,3 +192,31 @@ def test_patterns_for_names_are_short_and_not_kept() -> None:
     for text in ("a" * 257, "[ab]" * 65):
         with pytest.raises(InvalidParameter, match="at most 256"):
             name_pattern(text)
+
+
+def test_who_has_lost_a_group_or_a_role_is_noticed(tmp_path: Path) -> None:
+    users = UserFile(tmp_path / USER_FILE)
+    users.add("bob", "battery staple")
+    users.add_group("clerks", ["bob"])
+    bob = users.identity("bob")
+    assert bob is not None
+    group, carl = Sid.parse("S-1-5-21-9-9-9-513"), Sid.parse("S-1-5-21-9-9-9-1104")
+    users.set_role(str(carl), Role.MONITOR)
+    users.add_group("guests of the domain", [str(group)])
+    foreign = users.domain_identity("MQ\\carl", carl, [group])
+    assert foreign is not None
+    everybody = bob, foreign, bob.limited_to(frozenset({READ})), SYSTEM, ANONYMOUS
+    assert not any(map(users.has_lost_groups, everybody))
+    # To gain something is no reason.
+    users.set_role("bob", Role.OPERATOR)
+    assert not any(map(users.has_lost_groups, everybody))
+    users.remove_group("guests of the domain")
+    assert [users.has_lost_groups(one) for one in everybody] == [False, True, False, False, False]
+    users.remove_group("clerks")
+    assert [users.has_lost_groups(one) for one in everybody] == [True, True, True, False, False]
+    operator = users.identity("bob")
+    assert operator is not None
+    users.set_role("bob", Role.USER)
+    users.set_role(str(carl), Role.USER)
+    assert users.has_lost_groups(operator)
+    assert users.has_lost_groups(foreign)
