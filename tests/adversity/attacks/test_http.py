@@ -160,6 +160,15 @@ def test_a_removed_user_and_a_stolen_password_are_logged_off(tmp_path: Path) -> 
         assert alice.get("/api/v1/whoami").json()["user"] == ADMINISTRATOR.user
 
 
+def test_definitions_of_others_than_administrators_are_not_checked(place: Victim) -> None:
+    """A document of 600,000 users took two seconds to check, for a user who may import none."""
+    with _client(place, (USER.user, USER.password)) as bob, _client(place, _ALICE) as alice:
+        wrong = {"queues": [{"what": "is this"}]}
+        assert bob.post("/api/v1/definitions", json=wrong).status_code == HTTPStatus.FORBIDDEN
+        assert alice.post("/api/v1/definitions", json=wrong).status_code == HTTPStatus.BAD_REQUEST
+        assert alice.post("/api/v1/definitions", json={}).json()["refused"] == []
+
+
 @pytest.mark.parametrize("role", [Role.OPERATOR, Role.ADMINISTRATOR])
 def test_a_user_who_has_lost_a_role_is_logged_off(tmp_path: Path, role: Role) -> None:
     """A connection had the rights of the role for as long as it lasted."""
