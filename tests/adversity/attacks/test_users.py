@@ -167,12 +167,13 @@ def test_a_token_to_read_decides_no_transaction(tmp_path: Path) -> None:
         branch = runtime.engine.create_transaction(uuid.uuid4())
     ask(BOB, "prepare", branch)
     reader, sender = (BOB.limited_to(frozenset({scope})) for scope in (READ, SEND))
-    for request, more in (
+    changes: list[tuple[str, dict[str, Any]]] = [
         ("decide", {"resources": ["bank"]}),
         ("end branch", {"commit": False}),
         ("end distributed", {"transactions": [names["identifier"]], "resources": []}),
         ("begin distributed", {"identifier": str(uuid.uuid4())}),
-    ):
+    ]
+    for request, more in changes:
         with pytest.raises(AccessDenied, match="not for transactions"):
             ask(reader, request, **more)
     assert ask(reader, "branches")["transactions"] == [names["identifier"]]
