@@ -143,9 +143,9 @@ def test_a_receive_that_times_out_leaves_nothing_behind(h: Harness) -> None:
     h.tick(1.4)
     assert (reader.ends, len(descriptor.waiting_reads)) == ([], 1)
     h.tick(0.2)
-    assert (reader.status, descriptor.waiting_reads) == (MQ_ERROR_IO_TIMEOUT, {})
+    assert (reader.status, descriptor.waiting_reads) == (MQ_ERROR_IO_TIMEOUT, [])
     assert status_of(lambda: h.engine.dequeue_message(descriptor, timeout=0, on_end=reader)) == MQ_ERROR_IO_TIMEOUT
-    assert descriptor.waiting_reads == {}
+    assert descriptor.waiting_reads == []
     h.send(body=b"late")
     assert len(reader.ends) == 1
     assert h.bodies() == [b"late"]
@@ -534,7 +534,7 @@ def test_a_peek_of_an_empty_queue_waits(h: Harness) -> None:
     timed, peeker, another, receiver = Reader(), Reader(), Reader(), Reader()
     h.engine.peek_message(descriptor, timeout=1000, on_end=timed)
     h.tick(1)
-    assert (timed.status, descriptor.waiting_reads) == (MQ_ERROR_IO_TIMEOUT, {})
+    assert (timed.status, descriptor.waiting_reads) == (MQ_ERROR_IO_TIMEOUT, [])
     assert status_of(lambda: h.engine.peek_message(descriptor, timeout=0)) == MQ_ERROR_IO_TIMEOUT
     h.engine.peek_message(descriptor, on_end=peeker)
     h.engine.peek_message(descriptor, on_end=another)
@@ -591,7 +591,7 @@ def test_a_cursor_peek_whose_wait_expires_ends_with_a_time_out(h: Harness) -> No
     h.engine.peek_message(descriptor, cursor=cursor, timeout=250, on_end=reader)
     assert cursor.state is CursorState.WAIT_PEEK
     h.tick(0.25)
-    assert (reader.status, cursor.state, descriptor.waiting_reads) == (MQ_ERROR_IO_TIMEOUT, CursorState.UNREAD, {})
+    assert (reader.status, cursor.state, descriptor.waiting_reads) == (MQ_ERROR_IO_TIMEOUT, CursorState.UNREAD, [])
 
 
 def test_a_cursor_that_peeks_on_while_it_is_told_of_a_message_gets_it_once(h: Harness) -> None:

@@ -76,7 +76,7 @@ class WaitingReads:
         )
         self._count += 1
         reader.number = self._count
-        queue.waiting_reads[reader] = descriptor.waiting_reads[reader] = None
+        queue.waiting_reads[reader] = descriptor.waits[reader] = None
         if transaction is not None:
             transaction.waiting_reads[reader] = None
         if timeout != INFINITE:
@@ -125,7 +125,7 @@ class WaitingReads:
             return False
         reader.is_waiting = False
         descriptor = reader.descriptor
-        descriptor.waiting_reads.pop(reader, None)
+        descriptor.waits.pop(reader, None)
         if descriptor.queue is not None:
             descriptor.queue.waiting_reads.pop(reader, None)
         if reader.transaction is not None:

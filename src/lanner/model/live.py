@@ -202,8 +202,13 @@ class OpenQueueDescriptor:
     # SenderIdentifier of messages sent through it.
     sender_identifier: bytes = b""
     is_closed: bool = False
-    # WaitingMessageReadOperationCollection: its part of the queue's waiting reads.
-    waiting_reads: dict[WaitingMessageReadOperation, None] = field(default_factory=dict)
+    # Its part of the queue's waiting reads.
+    waits: dict[WaitingMessageReadOperation, None] = field(default_factory=dict)
+
+    @property
+    def waiting_reads(self) -> list[WaitingMessageReadOperation]:
+        """The document's WaitingMessageReadOperationCollection."""
+        return list(self.waits)
 
 
 @dataclass(slots=True, eq=False)
