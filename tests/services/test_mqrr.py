@@ -25,6 +25,7 @@ from lanner.services.interfaces.mqmp import QMCOMM
 from lanner.services.interfaces.mqmq import DlId, MulticastId, QueueFormat
 from lanner.services.interfaces.mqqp import QM2QM
 from lanner.services.interfaces.mqrr import REMOTE_READ
+from lanner.services.mqrr import RemoteReadService
 from lanner.wire.extension_headers import Extensions
 from lanner.wire.identifiers import MessageIdentifier
 from lanner.wire.reader import Reader
@@ -800,7 +801,6 @@ async def test_a_wait_ends_with_its_queue(site: Site) -> None:
 @pytest.mark.spec("MQRR-3.1.2.2-1")
 @pytest.mark.spec("MQRR-3.1.2.2-2")
 @pytest.mark.spec("MQRR-3.1.2.2-5")
-@pytest.mark.spec("MQRR-3.1.4.9-17")
 @pytest.mark.spec("MQRR-3.1.5.1-7")
 def test_a_receive_that_is_not_ended_is_given_back(tmp_path: Path) -> None:
     async def run() -> None:
@@ -820,6 +820,24 @@ def test_a_receive_that_is_not_ended_is_given_back(tmp_path: Path) -> None:
             assert (await q.read(PEEK, cursor=cursor)).body == b"one"
 
     asyncio.run(run())
+
+
+@pytest.mark.spec("MQRR-3.1.4.9-17")
+@pytest.mark.parametrize("ack", [1, 2])
+@served
+async def test_an_end_stops_the_cleanup_timer(site: Site, ack: int) -> None:
+    def timers() -> int:
+        scheduled = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
+        return sum(one._callback is RemoteReadService._give_back and not one.cancelled() for one in scheduled)
+
+    site.send(b"one", b"two")
+    q = await site.opened()
+    first, second = await q.read(), await q.read()
+    assert timers() == 2
+    assert await q.end(first, ack) == OK
+    assert timers() == 1
+    assert await q.end(second, ack) == OK
+    assert timers() == 0
 
 
 # Parameters of a read
