@@ -126,11 +126,12 @@ def test_a_new_computer_joins_and_leaves(joining: Joining, authentication: str) 
     joining.leave()
 
 
-def test_an_account_whose_password_was_reset(joining: Joining, authentication: str) -> None:
+def test_an_account_that_the_domain_refuses(joining: Joining, authentication: str) -> None:
     """The domain refuses the computer; the queue manager itself works."""
     joining.join("--authentication", authentication)
     joining.run("queue", "create", "letters")
-    joining.domain.modify(joining.dn, unicodePwd='"Other-Pass1"'.encode("utf-16-le"))
+    # A domain accepts the former password by NTLM for a while, but not that of a disabled account.
+    joining.domain.modify(joining.dn, unicodePwd='"Other-Pass1"'.encode("utf-16-le"), userAccountControl="4098")
     status = joining.run("domain", "status", code=1).out
     assert "problem: the domain cannot be reached as" in status
     joining.run("send", "letters", "hello")
