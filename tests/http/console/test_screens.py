@@ -259,6 +259,8 @@ def test_a_trace_shows_where_a_message_is(visit: Visit, manager: lanner.QueueMan
     letter = next(iter(manager.dead_letter))
     page = visit(f"/trace?message={quote(letter.id)}")
     expect(page.locator(".line")).to_contain_text("Became a dead letter: nobody received it in time")
+    page.goto("/trace?message=abc")
+    expect(page.locator("main")).to_contain_text("“abc” is no message id")
     poison = manager.open("orders;poison").peek(0)
     page.goto(f"/trace?message={quote(poison.id)}")
     page.locator(".line").get_by_role("link", name="Waits in private$\\orders;poison").click()
