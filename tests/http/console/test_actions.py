@@ -311,6 +311,13 @@ def test_access_decides_what_another_user_sees(visit: Visit, manager: lanner.Que
     ]
     other.goto(queue("shared"))
     expect(other.locator("main")).to_contain_text("You may not look into")
+    # Everyone may send, as the list of a new queue says.
+    other.get_by_role("link", name="Send message").click()
+    other.fill("#label", "from bob")
+    other.get_by_role("button", name="Send", exact=True).click()
+    expect(other.locator(".toast strong").first).to_have_text("Message sent")
+    assert labels(made)[-1] == "from bob"
+    made.delete(made.peek_by_lookup_id(0, "last").lookup_id)
     page = visit(queue("shared", tab="access"))
     page.fill("#who", "nobody-known")
     page.get_by_role("checkbox", name=re.compile("^peek: ")).check()

@@ -195,6 +195,7 @@ async def _not_allowed(request: Request, visitor: Visitor, name: str, error: Acc
         "denied.html",
         status=403,
         heading=f"You may not look into {local_name(name)}",
+        send_to=name,
         text=str(error),
     )
 
