@@ -13,7 +13,7 @@ from lanner.http.console.browsing import Filter, Listing, list_messages, open_ou
 from lanner.http.console.confirming import Question, ask
 from lanner.http.console.page import done, explain, here_name, local_name, queue_url, render, shell
 from lanner.http.console.past import SPANS, last_rate, past, span_of, trend
-from lanner.http.console.samples import Rate, oldest_arrival
+from lanner.http.console.samples import Rate, oldest_arrivals
 from lanner.http.console.visiting import Looking, PageRoute
 from lanner.http.console.words import percent
 from lanner.model.enums import INFINITE, QueuePrivacyLevel
@@ -147,7 +147,8 @@ async def _waiting(manager: QueueManager, queue: Queue, attributes: QueueObject)
     Where the queue manager does not tell it, it is the message that will be received next.
     """
     path = attributes.pathname
-    waits: float | dt.datetime | None = await oldest_arrival(manager, path) if path else None
+    known = await oldest_arrivals(manager, [path]) if path and attributes.message_count else {}
+    waits: float | dt.datetime | None = known.get(path)
     is_oldest = waits is not None
     if waits is None and attributes.message_count:
         with contextlib.suppress(StatusError):

@@ -40,8 +40,8 @@ _COLUMNS: Final = (
     "readers",
     "subqueues",
 )
-# The number of queues whose names fit that of one of them.
-_ALIKE: Final = 100
+# The number of queues whose oldest messages are asked for at once.
+_AT_ONCE: Final = 100
 # The number of samples over which rates are smoothed.
 _SPAN: Final = 5
 
@@ -172,12 +172,10 @@ async def take_sample(manager: QueueManager) -> Sample:
     return Sample(time.time(), sizes, rows, outgoing, dead_letters, queues, messages)
 
 
-async def oldest_arrival(manager: QueueManager, path_name: str) -> float | None:
-    """Return when the oldest message of a queue arrived; None if that is not known."""
-    # The name is a pattern, so the answer may have others, too.
-    page = await manager.queue_page(name=path_name, page_size=_ALIKE, columns=["name", "oldest"])
-    found = [row["oldest"] for row in page["items"] if row["name"].casefold() == path_name.casefold()]
-    return found[0] if found else None
+async def oldest_arrivals(manager: QueueManager, names: list[str]) -> dict[str, float]:
+    """Return when the oldest message of each queue arrived, where that is known."""
+    page = await manager.queue_page(names=names, page_size=_AT_ONCE, columns=["name", "oldest"])
+    return {row["name"]: row["oldest"] for row in page["items"] if row["oldest"] is not None}
 
 
 async def every_queue(manager: QueueManager, sample: Sample) -> list[Document]:
