@@ -223,8 +223,7 @@ WHITELIST: dict[str, dict[str, list[str]]] = {
         ],
     },
     "later stages use them: the directory": {
-        "directory/embedded.py": ["method add_queue_alias", "method resolve_queue_alias"],
-        "directory/ldap/directory.py": ["method resolve_queue_alias"],
+        "directory/embedded.py": ["method add_queue_alias"],
         "security/queue_security.py": [
             "function default_connected_network_security",
             "variable CONNECTED_NETWORK",

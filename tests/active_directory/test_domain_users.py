@@ -6,6 +6,7 @@ There are no local accounts; access lists name users and groups of the domain.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,9 @@ import lanner
 from lanner.model.errors import AccessDenied
 from lanner.wire.sid import Sid
 from tests.active_directory.domain import PASSWORD, REALM, ROOT, Domain
+from tests.cli.conftest import Run
+from tests.cli.conftest import data as data  # noqa: PLC0414 (a fixture)
+from tests.cli.conftest import run as run  # noqa: PLC0414 (a fixture)
 from tests.contract.service import Service
 
 
@@ -67,6 +71,25 @@ def test_a_group_of_the_domain_in_an_access_list(domain: Domain, service: Servic
         message = alice.open("orders").receive(timeout=0)
     assert message is not None
     assert message.value == "for the accountants"
+
+
+def test_a_command_with_the_ticket_of_a_user(
+    run: Run, domain: Domain, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gssapi = pytest.importorskip("gssapi", reason="the extra kerberos is not installed")
+    with lanner.connect(data=service.data) as local:
+        local.create_queue("desk", access={sid_of(domain, "alice"): ["receive", "peek"]}).send("for alice")
+    at = ("--host", service.address, "--kerberos")
+    for user, code in (("bob", 1), ("alice", 0)):
+        cache = f"FILE:{tmp_path / user}"
+        # As kinit does.
+        name = gssapi.Name(f"{user}@{REALM}", gssapi.NameType.user)
+        held = gssapi.raw.acquire_cred_with_password(name, PASSWORD.encode(), usage="initiate").creds
+        gssapi.raw.store_cred_into({b"ccache": cache.encode()}, held, usage="initiate", overwrite=True)
+        monkeypatch.setenv("KRB5CCNAME", cache)
+        done = run("receive", "desk", "--raw", *at, code=code)
+        assert (r"MQ\bob has no right" in done.err) is bool(code)
+    assert done.out == "for alice"
 
 
 def test_a_user_is_not_the_local_one_of_the_same_name(service: Service) -> None:

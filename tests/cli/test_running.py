@@ -165,6 +165,8 @@ def test_a_user_of_another_computer(served: ServedManager, run: Run, tmp_path: P
     ("arguments", "complaint"),
     [
         (("--user", "alice"), "--user goes with --host"),
+        (("--kerberos",), "--kerberos goes with --host"),
+        (("--host", "127.0.0.1", "--kerberos", "--user", "alice"), "--kerberos goes without --user"),
         (("--host", "127.0.0.1", "--user", "alice"), "the password of alice: give it with --password-file"),
         (("--host", "127.0.0.1", "--password-file", "/dev/null"), "--password-file of whom? Give --user"),
     ],

@@ -583,10 +583,23 @@ async def test_an_empty_queue(site: Site) -> None:
     assert (await q.read(dw_request_id=7)).status == MQ_ERROR_IO_TIMEOUT
 
 
+@pytest.mark.spec("MQRR-2.2.4.1-3")
+@served
+async def test_calls_of_another_connection_do_not_wait_for_a_read(site: Site) -> None:
+    q = await site.opened()
+    waiting = q.begin(RECEIVE, FOREVER)
+    await q.cursor()
+    sister = replace(q, peer=await site.peer(group=q.peer.group), _request_ids=q._request_ids)
+    assert (await sister.read(RECEIVE, 0)).status == MQ_ERROR_IO_TIMEOUT
+    assert await sister.cursor()
+    assert not waiting.done()
+    site.send(b"one")
+    assert (await waiting).body == b"one"
+
+
 @pytest.mark.spec("MQRR-3.1.4.7-10")
 @pytest.mark.spec("MQRR-3.1.4.7-12")
 @pytest.mark.spec("MQRR-3.1.2.1-4")
-@pytest.mark.spec("MQRR-2.2.4.1-3")
 @served
 async def test_a_read_waits(site: Site) -> None:
     q = await site.opened()
@@ -1052,6 +1065,22 @@ async def test_closing_gives_back_and_ends(site: Site) -> None:
 @pytest.mark.spec("MQRR-3.1.6.1-3")
 @pytest.mark.spec("MQRR-3.1.6.2-1")
 @pytest.mark.spec("MQRR-3.1.6.2-5")
+@pytest.mark.parametrize("transaction", [None, bytes(16)], ids=["R_StartReceive", "R_StartTransactionalReceive"])
+@served
+async def test_a_read_that_waits_when_its_association_ends_takes_nothing(site: Site, transaction: bytes | None) -> None:
+    q, other = await site.opened(), await site.opened()
+    more = {} if transaction is None else {"transaction": transaction}
+    waiting = q.begin(RECEIVE, FOREVER, **more)
+    await q.cursor()
+    late = other.begin(RECEIVE, FOREVER)
+    await other.cursor()
+    q.peer.abort()
+    await until(lambda: len(site.runtime.engine.opening.descriptors) == 1)
+    site.send(b"one")
+    assert (await late).body == b"one"
+    waiting.cancel()
+
+
 @pytest.mark.spec("MQRR-3.1.6.2-8")
 @served
 async def test_the_end_of_an_association_runs_its_handles_down(site: Site) -> None:
@@ -1144,6 +1173,7 @@ async def test_the_time_to_reach_the_queue_is_absolute(site: Site) -> None:
 
 
 @pytest.mark.spec("MQRR-2.2.5.3-5")
+@pytest.mark.spec("MQRR-2.2.5.3-7")
 @pytest.mark.spec("MQRR-2.2.5.3-8")
 @pytest.mark.spec("MQRR-3.1.4.10-1")
 @pytest.mark.spec("MQRR-3.1.4.10-2")
@@ -1160,6 +1190,7 @@ async def test_moves(site: Site) -> None:
     (one,) = site.send(b"one")
     q = await site.opened()
     peer = q.peer
+    begun = int(site.runtime.engine.clock())
     sub, other, parent = [
         await site.opened_for_move(f"OS:.\\private$\\q{suffix}", peer) for suffix in (";sub", ";other", "")
     ]
@@ -1171,6 +1202,7 @@ async def test_moves(site: Site) -> None:
     _, found = extensions(got)
     assert found.subqueue is not None
     assert (found.subqueue.move_counter, found.subqueue.subqueue_name) == (1, "sub")
+    assert begun <= found.subqueue.last_move_time <= site.runtime.engine.clock()
     assert await there.move(other.move_context, one) == OK
     elsewhere = await site.opened("OS:.\\private$\\q;other", peer=peer)
     assert (await elsewhere.read(PEEK)).body == b"one"

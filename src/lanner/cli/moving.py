@@ -130,7 +130,9 @@ def move(
     everything: Everything = False,
     identifier: LookupId = None,
     filters: Filters = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="How many at most; else all.")] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="Maximum number of messages; by default all.")
+    ] = None,
     dry_run: DryRun = False,
     at: Place,
     json: Json = False,
@@ -162,7 +164,9 @@ def copy(
     *,
     identifier: LookupId = None,
     filters: Filters = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="How many at most; else all.")] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="Maximum number of messages; by default all.")
+    ] = None,
     to_data: Annotated[Path | None, typer.Option("--to-data", help="The data directory of TARGET.")] = None,
     transaction: Annotated[
         bool, typer.Option("--transaction", help="Send to a transactional queue of another computer.")
@@ -231,10 +235,10 @@ def resend(
     identifier: LookupId = None,
     filters: Filters = None,
     everything: Everything = False,
-    body: Annotated[str | None, typer.Option("--body", help="Another body, as text.")] = None,
-    file: Annotated[Path | None, typer.Option("--file", help="Another body: the octets of a file.")] = None,
-    label: Annotated[str | None, typer.Option("--label", help="Another label.")] = None,
-    priority: Annotated[int | None, typer.Option("--priority", min=0, max=7, help="Another priority.")] = None,
+    body: Annotated[str | None, typer.Option("--body", help="The new body, as text.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="The new body, from a file.")] = None,
+    label: Annotated[str | None, typer.Option("--label", help="The new label.")] = None,
+    priority: Annotated[int | None, typer.Option("--priority", min=0, max=7, help="The new priority.")] = None,
     recoverable: Annotated[
         bool | None, typer.Option("--recoverable/--express", help="Whether it survives a restart.")
     ] = None,
@@ -285,7 +289,9 @@ def delete(
     *,
     identifier: LookupId = None,
     filters: Filters = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="How many at most; else all.")] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="Maximum number of messages; by default all.")
+    ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
     at: Place,

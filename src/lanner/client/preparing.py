@@ -62,7 +62,10 @@ def alike(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
 
 
 def together(messages: Sequence[Message], properties: MessageProperties) -> MessageRun | MessageProperties:
-    """Return what to build the packets of a group from, given the first message's properties."""
+    """Return a run for a group of messages; for a single message, its properties.
+
+    `properties` are those of the first message.
+    """
     if len(messages) == 1:
         return properties
     bodies = [each.body for each in messages]

@@ -333,7 +333,9 @@ class Engine:
         """Recover in-doubt transactions, then what a purge left behind."""
         self.transactions.recover_prepared()
         self.positions.recover_purges()
+        self.positions.recover_move_times()
         self.dtc.reenlist()
+        self.queues.end_all_unused()
 
     def check_leaving_identifier(self) -> None:
         """Raise CannotJoinDomain if messages on their way carry this queue manager's identifier."""
@@ -394,6 +396,8 @@ class Engine:
 
     def next_delay(self) -> float | None:
         """Return the seconds until the next timer event; None if no timer runs."""
+        if self.positions.emptied:
+            return 0.0
         now = self.clocks.monotonic()
         timers = (
             self.waiting.next_deadline(),
@@ -412,6 +416,7 @@ class Engine:
         self.expiry.expire_messages(self.positions.time_to_be_received_timer_expired)
         self.directory_events.on_timer()
         self.notifications.on_timer()
+        self.queues.end_unused()
 
     # A failing store ------------------------------------------------------------------------------
 

@@ -60,10 +60,16 @@ class OpenQueues:
         access: QueueAccessType,
         share_mode: QueueShareMode = QueueShareMode.DENY_NONE,
         identity: Identity = SYSTEM,
+        *,
+        ends_when_unused: bool = False,
     ) -> OpenQueueDescriptor:
-        """3.1.7.1.5 Open Queue."""
+        """3.1.7.1.5 Open Queue.
+
+        With `ends_when_unused`, a subqueue that this call creates is deleted when it is empty and
+        no handle is open. A later call without it keeps the subqueue.
+        """
         require_ready(self._queue_manager)
-        return self.open(name, access, share_mode, identity)
+        return self.open(name, access, share_mode, identity, ends_when_unused=ends_when_unused)
 
     def open(
         self,
@@ -73,6 +79,7 @@ class OpenQueues:
         identity: Identity,
         *,
         for_others: bool = False,
+        ends_when_unused: bool = False,
     ) -> OpenQueueDescriptor:
         """Open a queue in any state of the queue manager.
 
@@ -83,7 +90,7 @@ class OpenQueues:
         if isinstance(name, MultipleElementFormatName):
             return self._open_multiple(name, access, share_mode, identity, for_others=for_others)
         _check_operation(name, access)
-        queue = self._find_to_open(name, access, identity)
+        queue = self._find_to_open(name, access, identity, ends_when_unused=ends_when_unused)
         if queue is None:
             if access is not QueueAccessType.SEND:
                 raise self._registry.no_queue(name)
@@ -97,6 +104,8 @@ class OpenQueues:
         descriptor.queue = queue
         descriptor.sender_identifier = identity.sid.pack()
         queue.open_queue_descriptors[descriptor.handle] = descriptor
+        if queue.ends_when_unused and not ends_when_unused:
+            self._queues.keep(queue)
         return descriptor
 
     def _open_multiple(
@@ -126,7 +135,9 @@ class OpenQueues:
         descriptor.format_name = ",".join(child.format_name for child in descriptor.children)
         return descriptor
 
-    def _find_to_open(self, name: FormatName, access: QueueAccessType, identity: Identity) -> Queue | None:
+    def _find_to_open(
+        self, name: FormatName, access: QueueAccessType, identity: Identity, *, ends_when_unused: bool
+    ) -> Queue | None:
         if access in ADMIN_ACCESS:
             return self._registry.find_outgoing_queue(name)
         queue = self._registry.find_queue(name)
@@ -138,7 +149,8 @@ class OpenQueues:
             if parent is not None:
                 # A subqueue is created when an identity that may open its parent first opens it.
                 self._access.check_open(parent, access, identity)
-                return self._queues.make(self._queues.set_queue_defaults(str(path)), path)
+                request = self._queues.set_queue_defaults(str(path))
+                return self._queues.make(request, path, ends_when_unused=ends_when_unused)
         if isinstance(name, ConnectorFormatName):
             return self._outgoing.make_connector_queue(name, identity)
         return self._registry.find_outgoing_queue(name) if access is QueueAccessType.SEND else None
@@ -178,6 +190,7 @@ class OpenQueues:
             self._cursors.close_cursor(cursor)
         queue.open_queue_descriptors.pop(descriptor.handle, None)
         descriptor.queue = None
+        self._queues.end_if_unused(queue)
 
     def close_all(self) -> None:
         """Close every handle."""

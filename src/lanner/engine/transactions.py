@@ -174,6 +174,9 @@ class Transactions:
                 self._positions.remove(position.queue, position)
             else:
                 self._positions.give_back(position, is_abort=operation.operation_type is _DEQUEUE)
+                target = operation.target_queue
+                if target is not None and target.ends_when_unused:
+                    self._positions.may_be_unused(target)
         transaction.transactional_operations.clear()
 
     def _transaction(self, identifier: uuid.UUID) -> Transaction:

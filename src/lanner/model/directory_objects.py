@@ -108,6 +108,9 @@ class Queue(DirectoryObject):
     # Not in the specification: the identifiers that a public queue had before its computer joined
     # or left a domain. Names that contain them still denote the queue.
     former_identifiers: list[uuid.UUID] = persistent(factory=list)
+    # Not in the specification: the subqueue was created by an open through MS-MQRR. It is deleted
+    # when it is empty and no handle is open (DECISIONS).
+    ends_when_unused: bool = persistent(default=False)
 
     scope: QueueScope = QueueScope.ENTERPRISE
     total_bytes: int = 0

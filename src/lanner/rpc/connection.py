@@ -147,8 +147,8 @@ class ServerConnection:
         self._rest = b""
         # Whether a complete request is kept until there is room for it.
         self.has_more = False
-        # The seconds for which nothing should be read, because a logon, and with it everything
-        # after it, has to wait.
+        # The seconds for which nothing should be read: a logon has to wait, and so does everything
+        # behind it.
         self.delay = 0.0
         self._out: list[bytes] = []
         self._closed: str | None = None

@@ -84,7 +84,7 @@ def has_role_for(identity: Identity, scope: str) -> bool:
 
 
 def roles_for(scope: str) -> list[Role]:
-    """Return the roles that include an administrator's requests of a scope, the least first."""
+    """Return the roles that include an administrator's requests of a scope, the lowest first."""
     return [role for role in Role if role is Role.ADMINISTRATOR or scope in _SCOPES.get(role, ())]
 
 

@@ -75,6 +75,8 @@ class RpcSettings:
     authentication_level: AuthLevel = AuthLevel.PKT_INTEGRITY
     # MS-NLMP 3.2.5.1.2: refuse NTLM clients whose messages carry no integrity code.
     require_mic: bool = False
+    # Serve RemoteRead (MS-MQRR). Without it, other computers read by MS-MQQP.
+    mqrr: bool = True
     # The minutes after which a message that was delivered through RemoteRead, and whose receive was
     # not ended, returns to its queue (RpcCancelTimeout).
     cancel_timeout: int = CLEANUP_MINUTES
@@ -180,11 +182,12 @@ class RpcListener:
         self._sampling = asyncio.create_task(self._take_samples(history))
         self._watching = asyncio.create_task(self._watch_users())
         of_users = UserDocuments(engine, self._tokens, tickets, revoked, history)
+        reading = RemoteReadService(engine, committer, ports, 60 * settings.cancel_timeout, self._address_of)
         server = self._server = RpcServer(
             [
                 *QueueClient(queues, ports).interfaces,
                 RemoteRead(queues, ports).interface,
-                RemoteReadService(engine, committer, ports, 60 * settings.cancel_timeout, self._address_of).interface,
+                *([reading.interface] if settings.mqrr else []),
                 ManagementService(engine, committer, self._transfer),
                 LannerInterface(
                     engine, committer, self._transfer, self._about, log_on, of_users, others, self._clients
@@ -297,7 +300,7 @@ class RpcListener:
         try:
             return self._users.password_hashes()
         except LannerError:
-            # Whoever logs on next is told why.
+            # The next logon fails with this error.
             return None
 
     async def stop(self) -> None:

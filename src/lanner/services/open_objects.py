@@ -1,7 +1,7 @@
-"""The open objects of each user: sessions, and what is open in them, on all connections together.
+"""A limit on the open objects of each user, on all connections together.
 
-A session limits what is open in it, and an association its sessions. A user with many connections
-would have no limit, and could fill the memory.
+Open objects are sessions and what is open in them. Each session and each association has a limit of
+its own. Without a limit per user, many connections together could still fill the memory.
 """
 
 from __future__ import annotations

@@ -310,7 +310,7 @@ def test_access_decides_what_another_user_sees(visit: Visit, manager: lanner.Que
         "/account",
     ]
     other.goto(queue("shared"))
-    expect(other.locator("main")).to_contain_text("You may not look into")
+    expect(other.locator("main")).to_contain_text("You may not read")
     # Everyone may send, as the list of a new queue says.
     other.get_by_role("link", name="Send message").click()
     other.fill("#label", "from bob")
@@ -346,7 +346,7 @@ def test_access_decides_what_another_user_sees(visit: Visit, manager: lanner.Que
     page.get_by_role("button", name="Revoke", exact=True).click()
     toast(page, "The access list was changed")
     other.goto(queue("shared"))
-    expect(other.locator("main")).to_contain_text("You may not look into")
+    expect(other.locator("main")).to_contain_text("You may not read")
 
 
 def test_dead_letters_are_returned(visit: Visit, manager: lanner.QueueManager) -> None:

@@ -225,7 +225,7 @@ SCREENS: dict[str, tuple[str, str]] = {
     "/": ("/", "Depth and rate"),
     "/queues": ("/queues", "orders"),
     "/queues/create": ("/queues/create", "Transactional"),
-    "/queue": (f"/queue?name={quote(NAME)}", "Looking does not take messages"),
+    "/queue": (f"/queue?name={quote(NAME)}", "Viewing does not remove messages"),
     "/queue/send": (f"/queue/send?name={quote(NAME)}", "Write the body as"),
     "/queue/purge": (f"/queue/purge?name={quote(NAME)}", "This cannot be undone"),
     "/queue/delete": (f"/queue/delete?name={quote(NAME)}", "Delete the queue"),

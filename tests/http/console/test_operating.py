@@ -24,6 +24,7 @@ import site_pages
 from lanner.cli.console import page_for
 from lanner.http.console.pages import peer_question
 from lanner.security.certificates import generate_certificate
+from tests.client.other_manager import until
 from tests.http.service import HttpService
 
 Visit = Callable[..., Page]
@@ -334,6 +335,7 @@ def test_a_plot_is_in_order_when_the_stream_is_faster_than_its_history(
     # The first point of the stream is there.
     expect(page.locator(".plots canvas")).to_have_count(2)
     held[0].continue_()
-    page.wait_for_function("window.plotted.at(-1).data[0].length > 3")
+    # Waiting for a function takes eval, which the pages do not allow.
+    until(lambda: page.evaluate("window.plotted.at(-1).data[0].length > 3"))
     times = page.evaluate("Array.from(window.plotted.at(-1).data[0])")
     assert times == sorted(times)

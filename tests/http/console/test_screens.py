@@ -58,7 +58,7 @@ SCREENS = {
     "/queues": "Orders",
     "/queues?kind=system": "DEADLETTER",
     "/queues/create": "Transactional",
-    queue("orders"): "Looking does not take messages",
+    queue("orders"): "Viewing does not remove messages",
     queue("orders", tab="journal"): "Received",
     queue("orders", tab="subqueues"): "poison",
     queue("orders", tab="access"): "Administrators",
@@ -71,7 +71,7 @@ SCREENS = {
     "/outgoing": "Next attempt",
     "/peers": "Who talks to whom",
     "/transactions": "None is in doubt",
-    "/sessions": "Who is connected now",
+    "/sessions": "that are connected now",
     "/trace": "Which message?",
     "/users": "Create a token",
     "/doctor": "Check again",
@@ -300,7 +300,7 @@ def test_a_user_without_rights_sees_less_and_is_told_why(visit: Visit) -> None:
     # The overview is for administrators: others begin with the queues they may see.
     expect(page.locator("h1")).to_have_text("Queues")
     page.goto(queue("orders"))
-    expect(page.locator("main")).to_contain_text("You may not look into private$\\orders")
+    expect(page.locator("main")).to_contain_text("You may not read private$\\orders")
     for path in ("/outgoing", "/peers", "/sessions", "/transactions", "/doctor", "/deadletters"):
         page.goto(path)
         expect(page.locator("h1")).to_contain_text("You may not")

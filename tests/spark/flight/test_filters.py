@@ -78,6 +78,11 @@ def test_each_condition_chooses_what_the_same_condition_in_arrow_chooses(
         (["seq", "<", middle["seq"]], pc.field("seq") < middle["seq"]),
         (["seq", "<=", middle["seq"]], pc.field("seq") <= middle["seq"]),
         (["seq", "=", middle["seq"]], pc.field("seq") == middle["seq"]),
+        (
+            ["seq", "in", [rows[3]["seq"], middle["seq"], 1 << 40]],
+            pc.field("seq").isin([rows[3]["seq"], middle["seq"]]),
+        ),
+        (["seq", "in", []], pc.field("seq") < 0),
         (["queue", "=", middle["queue"]], pc.field("queue") == middle["queue"]),
         (["queue", "=", "another"], pc.field("queue") == "another"),
         (["queue_kind", "in", ["journal", "destination"]], pc.field("queue_kind") == "destination"),

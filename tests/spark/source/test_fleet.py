@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ from lanner.client import Message, QueueManager
 from lanner.client.runtimes import runtime_of
 from lanner.model.errors import AccessDenied, ServiceNotAvailable
 from lanner.spark.columnar.schema import RowSchema
+from lanner.spark.flight import client
 from lanner.spark.flight.client import FlightQueues
 from lanner.spark.flight.server import FlightListener
 from lanner.spark.flight.settings import FlightSettings
@@ -24,6 +27,8 @@ from lanner.spark.source.batch_reader import MsmqBatchReader
 from lanner.spark.source.options import batch_options, stream_options
 from lanner.spark.source.partitions import Columns, MessagePartition
 from lanner.spark.source.stream_driver import Limits, StreamDriver
+from tests.spark.flight.test_kill import fill as fill_other
+from tests.spark.flight.test_kill import running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -235,4 +240,110 @@ def test_one_that_comes_back_is_read_again(
                 last = driver.latest(last, Limits())
             assert sum(queue.messages for one in last.managers.values() for queue in one.queues.values()) == 9
             assert "skipped" not in driver.latest_known
+        driver.close()
+
+
+def test_one_that_hangs_counts_as_down(
+    start: Callable[..., QueueManager], accounts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection stays open, and no call is answered."""
+    monkeypatch.setattr(client, "PATIENCE", 0.5)
+    monkeypatch.setattr(stream_driver, "GRACE", 0.05)
+    monkeypatch.setattr(stream_driver, "LIST_INTERVAL", 0.0)
+    manager = start("ONE")
+    shutil.copy(accounts, runtime_of(manager).users.path)
+    manager.create_queue("source").send(Message(body=b"first", recoverable=True))
+    fill_other(tmp_path / "other", accounts)
+    with FlightListener(runtime_of(manager), FlightSettings(port=0)) as service, running(tmp_path / "other") as other:
+        process, address = other
+        options = given([service.address, address], onManagerDown="skip", queues="s*")
+        driver = StreamDriver(stream_options(options), COLUMNS)
+
+        def look(until: Callable[[], bool]) -> None:
+            nonlocal reached
+            deadline = time.monotonic() + 60
+            while not until():
+                assert time.monotonic() < deadline
+                reached = driver.latest(reached, Limits(messages=2))
+
+        try:
+            reached = driver.latest(driver.initial(), Limits(messages=2))
+            assert len(reached.managers) == 2
+            process.send_signal(signal.SIGSTOP)
+            look(lambda: (driver.latest_known or {}).get("skipped") == [address])
+            manager.open("source").send(Message(body=b"second", recoverable=True))
+            mine = str(manager.identifier)
+            look(lambda: sum(queue.messages for queue in reached.managers[mine].queues.values()) == 2)
+            batch = MsmqBatchReader(batch_options(options), COLUMNS)
+            assert {part.address for part in batch.partitions()} == {service.address}
+            process.send_signal(signal.SIGCONT)
+            look(lambda: "skipped" not in (driver.latest_known or {}))
+        finally:
+            process.send_signal(signal.SIGCONT)
+            driver.close()
+
+
+@dataclass
+class Pair:
+    """Two queue managers by their addresses, with the service and the object of the second one."""
+
+    first: str
+    second: str
+    service: FlightListener
+    manager: QueueManager
+
+
+@pytest.fixture
+def pair(start: Callable[..., QueueManager], accounts: Path) -> Iterator[Pair]:
+    """Only the second one has a queue `own`. The test ends its service."""
+    managers = [start(name, name) for name in ("ONE", "TWO")]
+    for manager in managers:
+        shutil.copy(accounts, runtime_of(manager).users.path)
+        fill(manager, 3)
+    managers[1].create_queue("own").send(Message(body=b"own", recoverable=True))
+    second = FlightListener(runtime_of(managers[1]), FlightSettings(port=0))
+    with FlightListener(runtime_of(managers[0]), FlightSettings(port=0)) as first:
+        second.open()
+        yield Pair(first.address, second.address, second, managers[1])
+        second.close()
+
+
+@pytest.mark.parametrize("queues", ["*", "q,own"])
+def test_one_that_goes_down_while_queues_are_looked_for(
+    pair: Pair, queues: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor do names count as wrong that only this one may have."""
+    monkeypatch.setattr(stream_driver, "LIST_INTERVAL", 0.0)
+    options = given([pair.first, pair.second], onManagerDown="skip", queues=queues)
+    driver = StreamDriver(stream_options(options), COLUMNS)
+    try:
+        reached = driver.latest(driver.initial(), Limits())
+        assert sum(queue.messages for one in reached.managers.values() for queue in one.queues.values()) == 7
+        pair.service.close()
+        for _ in range(3):
+            assert driver.latest(reached, Limits()) == reached
+            assert driver.latest_known is not None
+            assert driver.latest_known["skipped"] == [pair.second]
+    finally:
+        driver.close()
+    reader = MsmqBatchReader(batch_options(options), COLUMNS)
+    assert rows(reader, reader.partitions()).num_rows == 3
+
+
+def test_one_that_comes_back_is_not_part_of_what_is_there_now(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With Trigger.AvailableNow a query reads what it has seen at its start."""
+    monkeypatch.setattr(stream_driver, "LIST_INTERVAL", 0.0)
+    pair.service.close()
+    port = int(pair.second.rpartition(":")[2])
+    driver = StreamDriver(stream_options(given([pair.first, pair.second], onManagerDown="skip")), COLUMNS)
+    try:
+        reached = driver.initial()
+        driver.aim()
+        with FlightListener(runtime_of(pair.manager), FlightSettings(port=port)):
+            for _ in range(5):
+                reached = driver.latest(reached, Limits())
+            assert driver.latest_known is not None
+            assert "skipped" not in driver.latest_known
+        assert [queue.messages for one in reached.managers.values() for queue in one.queues.values()] == [3]
+    finally:
         driver.close()

@@ -57,6 +57,7 @@ def test_conditions_are_told_by_the_queue_manager(filled: QueueManager, address:
     last = plain.agg({"seq": "max"}).first()[0]  # type: ignore[index] # there is a row
     for condition in (
         f"seq > {last - 10}",
+        f"seq in ({last - 50}, {last})",
         "label = 'l3' and body_size > 20 and priority in (3, 4)",
         "label like 'l%' and arrived_time > timestamp'2020-01-01 00:00:00'",
         "queue_kind = 'journal'",

@@ -72,7 +72,7 @@ async def open_backend(target: Target) -> Backend:
     found = await open_lanner(target)
     if found is not None:
         return found
-    # Imported here: the other side is a Lanner nearly always.
+    # Imported here: the other side is nearly always a Lanner.
     from lanner.client._async.msmq_backend import MsmqBackend
 
     return await MsmqBackend.connect(target)

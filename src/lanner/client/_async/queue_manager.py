@@ -54,7 +54,7 @@ class QueueManager(Closeable):
         `bind` is the address on which to exchange messages with other computers; without it,
         messages for them wait. Other settings are those of the engine (`EngineSettings`).
         """
-        # Imported here: who connects to a queue manager elsewhere needs no engine.
+        # Imported here: a client of a remote queue manager needs no engine.
         from lanner.client._async.embedded import EmbeddedBackend
         from lanner.client.bound_settings import bound_settings
         from lanner.host.addresses import local_settings

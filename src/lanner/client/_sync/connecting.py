@@ -73,7 +73,7 @@ def open_backend(target: Target) -> Backend:
     found = open_lanner(target)
     if found is not None:
         return found
-    # Imported here: the other side is a Lanner nearly always.
+    # Imported here: the other side is nearly always a Lanner.
     from lanner.client._sync.msmq_backend import MsmqBackend
 
     return MsmqBackend.connect(target)

@@ -74,7 +74,7 @@ def _connect_there(target: Target, host: str, interface: Interface, port: int | 
 
 def mapped_port(host: str, interface: Interface) -> int | None:
     """Return the port that the endpoint mapper names; None if it names none or does not run."""
-    # Imported here: a connection to the local socket asks no endpoint mapper.
+    # Imported here: a connection to the local socket needs no endpoint mapper.
     from lanner.rpc.endpoint_mapper import EPMAPPER, EPMAPPER_PORT, Tower, Twr
 
     wanted = Tower(SyntaxId(interface.uuid, *interface.version), NDR20, 0)

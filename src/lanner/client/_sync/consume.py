@@ -572,7 +572,7 @@ class Consumer:
 
     def _lost(self, error: LannerError) -> None:
         """Log that the queue manager is unavailable, once per outage."""
-        # Imported here: who connects to a queue manager elsewhere needs no engine.
+        # Imported here: a client of a remote queue manager needs no engine.
         from lanner.client._sync.embedded import EmbeddedBackend
 
         if isinstance(self._backend, EmbeddedBackend) and isinstance(error, ServiceNotAvailable):

@@ -276,7 +276,7 @@ def pack(message_id: int, request: Request, controls: Sequence[Control] = ()) ->
 
 @dataclass(frozen=True, slots=True)
 class FoundEntry:
-    """One object of a search: its values as octets, by the server's names for them."""
+    """One object that a search found: octet values, keyed by the server's attribute names."""
 
     dn: str
     values: dict[str, list[bytes]]

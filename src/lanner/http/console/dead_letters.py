@@ -24,8 +24,8 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 # The seconds to be received below which a returned message expires at once.
 _LEAST_TIME: Final = 1
 QUEUES: Final = {"ordinary": "system$;DEADLETTER", "transactional": "system$;DEADXACT"}
-# Reasons are counted among this many dead letters, and so many are returned at most in one step;
-# the pages say so if there are more.
+# The maximum number of dead letters among which reasons are counted, and that one step returns. If
+# there are more, the pages say so.
 _COUNTED: Final = 1000
 
 

@@ -285,13 +285,15 @@ async def choose(
 
 
 async def _told(queue: Queue, name: str, part: str) -> dict[str, bool]:
-    """Return who learns of removed messages: `tells` senders, and `keeps` dead letters.
+    """Return the effects of removing messages, for the page that asks for confirmation.
+
+    `tells`: senders get negative acknowledgments. `keeps`: messages can become dead letters.
 
     A message that was in a queue of this computer becomes a dead letter only if it was sent in a
     transaction; one for another computer does in any case.
     """
     tells = part != "journal" and not name.lower().startswith("system$")
-    # An outgoing queue is neither one nor the other.
+    # None for an outgoing queue, which is of neither kind.
     return {"tells": tells, "keeps": tells and await queue.is_transactional() is not False}
 
 

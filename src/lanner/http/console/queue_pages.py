@@ -144,7 +144,7 @@ async def _outgoing(manager: QueueManager, name: str) -> Queue | None:
 async def _waiting(manager: QueueManager, queue: Queue, attributes: QueueObject) -> dict[str, Any]:
     """Return when the oldest message arrived.
 
-    Where the queue manager does not tell it, it is the message that will be received next.
+    If the queue manager does not report it, the message that will be received next counts.
     """
     path = attributes.pathname
     known = await oldest_arrivals(manager, [path]) if path and attributes.message_count else {}
@@ -195,7 +195,7 @@ async def _not_allowed(request: Request, visitor: Visitor, name: str, error: Acc
         visitor,
         "denied.html",
         status=403,
-        heading=f"You may not look into {local_name(name)}",
+        heading=f"You may not read {local_name(name)}",
         send_to=name,
         text=str(error),
     )

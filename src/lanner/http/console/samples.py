@@ -66,7 +66,7 @@ class Sample:
     rows: list[Document]
     outgoing: list[Document]
     dead_letters: int
-    # Those of all queues that the user sees; `rows` has at most `MOST`.
+    # Totals of all queues that the user sees; `rows` has at most `MOST` queues.
     queues: int
     messages: int
 

@@ -153,5 +153,9 @@ class Filters:
 
     @property
     def rest(self) -> tuple[Filter, ...]:
-        """The conditions that must be evaluated for each row."""
-        return tuple(one for one in self.all if one.column not in ("seq", *_PLACES))
+        """The conditions that must be evaluated for each row.
+
+        A list of numbers limits the range, and not all numbers between them are in it.
+        """
+        bounds = [one for one in self.all if one.column == "seq" and one.operator != "in"]
+        return tuple(one for one in self.all if one.column not in _PLACES and one not in bounds)

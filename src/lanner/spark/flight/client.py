@@ -47,6 +47,16 @@ MAX_TICKET: Final = 1 << 15
 # Not in the specification: octets of a record batch in a write; larger ones are split.
 _MAX_PIECE: Final = 4 << 20
 
+# Not in the specification: seconds within which a queue manager must answer. Otherwise it counts
+# as down: its process hangs, or its computer has lost its power.
+PATIENCE: Final = 60.0
+# Actions that may take as long as they need, because there may be much to do.
+_LONG: Final = frozenset({"position", "acknowledge", "publish", "drop"})
+# Not in the specification: milliseconds. `time`: between gRPC's checks of a connection on which a
+# call waits; a gRPC server allows no shorter interval. `timeout`: how long sent data may stay
+# unacknowledged before the kernel ends the connection.
+_CHANNEL: Final = (("grpc.keepalive_time_ms", 330_000), ("grpc.keepalive_timeout_ms", 20_000))
+
 Answer = dict[str, Any]
 
 
@@ -105,13 +115,14 @@ class FlightQueues:
         self._is_near = _is_near(address)
         roots = tls_roots.read_bytes() if isinstance(tls_roots, Path) else tls_roots
         self._tls = {} if roots is None else {"tls_root_certs": roots}
-        self._client = fl.FlightClient(address, **self._tls)
+        self._client = fl.FlightClient(address, generic_options=_CHANNEL, **self._tls)
         self._readers: dict[str, fl.FlightClient] = {}
         self._authorization: str | None = None
         self._near: tuple[Path, str] | None = None  # the socket and its queue manager
         self._about: Answer | None = None  # the answer to `info`, requested once by a writer
         self._idle: list[NearReader] = []
         self._credentials = None if user is None else (user, password or "")
+        self._headers: list[tuple[bytes, bytes]] = []
         self._options = fl.FlightCallOptions()
         try:
             self._log_on()
@@ -123,7 +134,7 @@ class FlightQueues:
         if self._credentials is None:
             return
         try:
-            header = self._client.authenticate_basic_token(*self._credentials)
+            header = self._client.authenticate_basic_token(*self._credentials, self._soon())
         except pa.ArrowException as error:
             named = _named(self.address, error)
             if isinstance(named, FlightFailed):
@@ -136,8 +147,13 @@ class FlightQueues:
         # A refused handshake returns an empty header, and raises no error.
         if not header[1]:
             raise NotAuthenticated(f"user or password is not right: user {self._credentials[0]} at {self.address}")
-        self._options = fl.FlightCallOptions(headers=[header])
+        self._headers = [header]
+        self._options = fl.FlightCallOptions(headers=self._headers)
         self._authorization = header[1].decode()
+
+    def _soon(self, wait: float = 0) -> fl.FlightCallOptions:
+        """Return the options of a call that is answered soon, or after it has waited for a time."""
+        return fl.FlightCallOptions(timeout=PATIENCE + wait, headers=self._headers)
 
     def __enter__(self) -> Self:
         return self
@@ -160,7 +176,7 @@ class FlightQueues:
     def queues(self, pattern: str = "") -> list[Answer]:
         """Return the metadata of all queues that the caller may read."""
         with _raised(self.address):
-            infos = list(self._client.list_flights(pattern.encode(), self._options))
+            infos = list(self._client.list_flights(pattern.encode(), self._soon()))
         return [json.loads(info.app_metadata) for info in infos]
 
     def plan(self, queue: str, **options: object) -> Plan:
@@ -203,7 +219,7 @@ class FlightQueues:
                     position = reached
                     yield batch
             except (FlightFailed, ServiceNotAvailable, TicketRefused, TooBusy, EpochChanged) as error:
-                _LOG.info("%s; going on at %s", error, self.address)
+                _LOG.info("%s; continuing at %s", error, self.address)
             else:
                 return
             if position is not None:
@@ -214,7 +230,8 @@ class FlightQueues:
         """Yield the batches of a reader process, each with the number the stream has reached."""
         client = self._readers.get(location)
         if client is None:
-            client = self._readers.setdefault(location, fl.FlightClient(location, **self._tls))
+            made = fl.FlightClient(location, generic_options=_CHANNEL, **self._tls)
+            client = self._readers.setdefault(location, made)
         expansion = Expansion()
         with _raised(location):
             reader = client.do_get(fl.Ticket(ticket))
@@ -297,8 +314,10 @@ class FlightQueues:
     def act(self, action: str, **request: object) -> Answer:
         """Run one action. Arguments that are None are left out."""
         body = _dump({name: value for name, value in request.items() if value is not None})
+        wait = request.get("timeout_ms")
+        options = self._options if action in _LONG else self._soon(wait / 1000 if isinstance(wait, int) else 0)
         with _raised(self.address):
-            [result] = self._client.do_action(fl.Action(action, body), self._options)
+            [result] = self._client.do_action(fl.Action(action, body), options)
         answer: Answer = json.loads(result.body.to_pybytes())
         return answer
 
@@ -517,7 +536,7 @@ def _named(address: str, error: pa.ArrowException) -> LannerError:
         told = json.loads(error.extra_info)
         name, message = str(told["error"]), str(told["message"])
     except (AttributeError, ValueError, KeyError, TypeError):
-        if isinstance(error, fl.FlightUnavailableError):
+        if isinstance(error, (fl.FlightUnavailableError, fl.FlightTimedOutError)):
             return ServiceNotAvailable(f"no queue manager answers at {address}: {error}")
         return FlightFailed(f"{address}: {error}")
     return _error_of(address, {"error": name, "message": message})

@@ -41,7 +41,9 @@ class MsmqBatchReader(DataSourceReader):
         for offset in (options.starting, options.ending):
             if isinstance(offset, Offset):
                 check_managers(offset, managers)
-        found = find_queues(managers, options.queues, is_log=options.is_events)
+        skipped = fleet.skipped if options.on_down == SKIP else None
+        found = find_queues(managers, options.queues, is_log=options.is_events, skipped=skipped)
+        managers = [known for known in managers if known.manager.address not in fleet.skipped]
         planner = Planner(
             self._columns,
             options.min_partitions,

@@ -1,8 +1,8 @@
 r"""The values of the option `queues`: names, and patterns over the queues of a queue manager.
 
 A pattern contains `*`, `?` or `[...]`, as for file names, and ignores case. Its part before a `;`
-is compared with the name of the queue without `...\private$\` and with the whole format name, its
-part after the `;` with the corresponding part of the name. So `orders*` selects queues,
+is compared with the name of the queue without `...\private$\`, and with the whole format name. Its
+part after the `;` is compared with the part of the name after the `;`. So `orders*` selects queues,
 `orders*;journal` their journals, and `*;*` all journals and subqueues. Names with a `$` belong to
 the queue manager: only a pattern with a `$` selects them, such as `system$;*` for dead-letter
 queues. An outgoing queue must match with its whole name: `DIRECT=*`.
@@ -147,12 +147,18 @@ def _short(base: str) -> str:
 
 
 def find_queues(
-    managers: Sequence[KnownManager], wanted: Sequence[str], *, patterns_only: bool = False, is_log: bool = False
+    managers: Sequence[KnownManager],
+    wanted: Sequence[str],
+    *,
+    patterns_only: bool = False,
+    is_log: bool = False,
+    skipped: dict[str, str] | None = None,
 ) -> dict[str, list[FoundQueue]]:
     """Return the queues of each queue manager, by its identifier.
 
     Raises QueueNotFound if a name exists on none of them; a pattern may find nothing. `is_log`: the
-    event log is read.
+    event log is read. `skipped`: the queue managers that were left out (`Fleet.skipped`). Those
+    that do not answer now are added; they may have the names that the others do not have.
     """
     names = [] if patterns_only else [name for name in wanted if not is_pattern(name)]
     if not is_log and any(is_events(name) for name in names):
@@ -164,6 +170,16 @@ def find_queues(
     missing = set(names)
 
     def look(known: KnownManager) -> list[FoundQueue]:
+        try:
+            return found_on(known)
+        except ServiceNotAvailable as error:
+            if skipped is None:
+                raise
+            skipped[known.manager.address] = str(error)
+            _LOG.warning("queue manager %s is left out (onManagerDown=skip): %s", known.name, error)
+            return []
+
+    def found_on(known: KnownManager) -> list[FoundQueue]:
         queues: dict[int, FoundQueue] = {}
         for name in names:
             try:
@@ -186,6 +202,9 @@ def find_queues(
     for name in names:
         if name in missing:
             where = ", ".join(known.name for known in managers)
+            if skipped:
+                _LOG.warning("there is no queue %s on %s; others were left out (onManagerDown=skip)", name, where)
+                continue
             raise QueueNotFound(f"option queues: there is no queue {name} on {where}: {refusals[name].args[0]}")
     return found
 

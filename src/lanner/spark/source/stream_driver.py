@@ -23,7 +23,15 @@ from lanner.spark.source.leases import Leases
 from lanner.spark.source.offsets import ManagerOffset, Offset, QueueOffset
 from lanner.spark.source.options import EARLIEST, LATEST, SKIP, StreamOptions
 from lanner.spark.source.partitions import Columns, MessagePartition, Planner, Wanted, aged_out
-from lanner.spark.source.queue_names import FoundQueue, KnownManager, ask_all, at_once, find_queues, is_pattern
+from lanner.spark.source.queue_names import (
+    Fleet,
+    FoundQueue,
+    KnownManager,
+    ask_all,
+    at_once,
+    find_queues,
+    is_pattern,
+)
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -95,10 +103,17 @@ class StreamDriver:
         self._behind: dict[tuple[str, str], dict[str, int]] = {}
         # Calls that took too long, by queue manager: the request, and the future of the answer.
         self._late: dict[str, tuple[list[dict[str, Any]], Future[list[dict[str, Any]]]]] = {}
+        # The answers of skipped queue managers, if they have been asked again.
+        self._returning: Future[Fleet] | None = None
 
     def _ask_managers(self) -> None:
-        """Connect to all queue managers, including skipped ones that are available again."""
-        fleet = ask_all(self._options.access, is_log=self._options.is_events, skip=self._options.on_down == SKIP)
+        """Connect to all queue managers."""
+        self._take(self._fleet())
+
+    def _fleet(self) -> Fleet:
+        return ask_all(self._options.access, is_log=self._options.is_events, skip=self._options.on_down == SKIP)
+
+    def _take(self, fleet: Fleet) -> None:
         before = {known.identifier: known for known in self._managers}
         now = {known.identifier: known for known in fleet.managers}
         self._known = {**before, **now}
@@ -111,6 +126,11 @@ class StreamDriver:
             self._leases.close()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(4 * len(self._options.access.managers) + 1, "lanner-poll")
+        return self._pool
 
     # Beginning
     # ----------------------------------------------------------------------------------------------
@@ -175,9 +195,15 @@ class StreamDriver:
     def _list(self, *, patterns_only: bool = False) -> None:
         """Find the queues that the option names."""
         managers = [known for known in self._managers if known.manager.address not in self._skipped]
-        found = find_queues(managers, self._options.queues, patterns_only=patterns_only, is_log=self._options.is_events)
+        found = find_queues(
+            managers,
+            self._options.queues,
+            patterns_only=patterns_only,
+            is_log=self._options.is_events,
+            skipped=self._skipped if self._options.on_down == SKIP else None,
+        )
         queues = {(identifier, queue.number): queue for identifier, some in found.items() for queue in some}
-        keeps = patterns_only or len(managers) < len(self._managers)
+        keeps = patterns_only or bool(self._skipped)
         self._queues = {**self._queues, **queues} if keeps else queues
         self._next_listing = time.monotonic() + LIST_INTERVAL
 
@@ -185,11 +211,28 @@ class StreamDriver:
         if not self._queues and self._next_listing == 0:
             self._list()
         elif time.monotonic() >= self._next_listing:
-            if self._skipped:
-                self._ask_managers()
-                self._list()
-            elif any(map(is_pattern, self._options.queues)):
-                self._list(patterns_only=True)
+            is_back = self._take_back()
+            if is_back or any(map(is_pattern, self._options.queues)):
+                self._list(patterns_only=not is_back)
+            elif self._returning is None:
+                self._next_listing = time.monotonic() + LIST_INTERVAL
+
+    def _take_back(self) -> bool:
+        """Return whether queue managers that were skipped answer again.
+
+        They are asked in the background: if one has lost its power, that takes twenty seconds.
+        """
+        if not self._skipped:
+            return False
+        if self._returning is None:
+            self._returning = self._threads().submit(self._fleet)
+            wait([self._returning], GRACE)
+        if not self._returning.done():
+            return False
+        fleet, self._returning = self._returning.result(), None
+        is_back = not self._skipped.keys() <= fleet.skipped.keys()
+        self._take(fleet)
+        return is_back
 
     def _forget_deleted(self, error: QueueNotFound | QueueNotAvailable) -> None:
         """Drop deleted queues from the stream, or raise the error."""
@@ -200,7 +243,7 @@ class StreamDriver:
             try:
                 self._known[identifier].manager.call(lambda flight, one=request: flight.act("bounds", **one))  # type: ignore[misc]
             except (QueueNotFound, QueueNotAvailable) as gone:
-                _LOG.warning("the stream goes on without a queue: %s", gone)
+                _LOG.warning("the stream continues without a queue: %s", gone)
                 del self._queues[identifier, number]
 
     # Reading on
@@ -231,6 +274,8 @@ class StreamDriver:
         asks = []
         for (identifier, _), queue in self._queues.items():
             known = self._known[identifier]
+            if known.manager.address in self._skipped:
+                continue
             with self._perhaps_away(known):
                 asks.append(self._ask(start, known, queue))
         try:
@@ -317,9 +362,11 @@ class StreamDriver:
         return answers
 
     def _measured(self, ask: _Ask, limits: Limits) -> dict[str, Any]:
-        targets = self._targets or {}
-        request = ask.request(limits) | {"epoch": ask.known.epoch, "upto": targets[ask.known.identifier]}
+        upto = (self._targets or {}).get(ask.known.identifier)
         answer = _NOTHING
+        if upto is None:
+            return answer  # It was away when the query began.
+        request = ask.request(limits) | {"epoch": ask.known.epoch, "upto": upto}
         with self._perhaps_away(ask.known):
             answer = ask.known.manager.call(lambda flight: flight.act("measure", **request))
         return answer  # noqa: RET504 (nothing, if it is away)
@@ -346,13 +393,12 @@ class StreamDriver:
 
         A late answer is kept for the next poll, and the request is not repeated.
         """
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(4 * len(self._options.access.managers), "lanner-poll")
+        pool = self._threads()
         running: dict[Future[list[dict[str, Any]]], str] = {}
         for identifier, some in requests.items():
             asked, late = self._late.pop(identifier, (None, None))
             future = late if late is not None and asked == some else None
-            running[future or self._pool.submit(self._poll, identifier, some, timeout)] = identifier
+            running[future or pool.submit(self._poll, identifier, some, timeout)] = identifier
         deadline = time.monotonic() + patience
         done: list[tuple[str, list[dict[str, Any]]]] = []
         while running and time.monotonic() < deadline:
