@@ -313,7 +313,7 @@ def _names(wanted: object) -> set[str] | None:
         raise InvalidParameter("`names` is a list of path names")
     if len(wanted) > MAX_PAGE:
         raise InvalidParameter(f"{len(wanted)} names of queues, at most {MAX_PAGE}")
-    return {one.lower() for one in wanted}
+    return {one.lower() for one in wanted if len(one) <= _MAX_PATTERN}
 
 
 def _columns(wanted: object) -> list[str]:
